@@ -1,0 +1,102 @@
+"""What a Source says happened (`Change`, `Link`), and where it stands in the journal (`Position`).
+
+Rules that hold here: a `Change` is exactly what the publish format carries, no more; a position is
+a whole number of microseconds since 1970 UTC, and its text is the specification's `datetime`.
+Nothing here knows XML, JSON or Redis.
+"""
+
+import re
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Self
+
+import msgspec
+
+MICROSECONDS = 1_000_000
+
+_FULL_DATETIME = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d)(:\d\d)?(?:\.(\d+))?(Z|[+-]\d\d:\d\d)", re.ASCII
+)
+
+
+class Position(int):
+    """A place in a journal: the `datetime` of the change that stands there.
+
+    >>> Position.parse("2026-11-20T21:34:00.123456Z").stream_id
+    '1795210440123-456'
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a full W3C datetime with its zone; digits finer than a microsecond are cut."""
+        found = _FULL_DATETIME.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is no full datetime such as 2026-11-20T21:34:00.123456Z")
+        minute, second, fraction, zone = found.groups()
+        moment = datetime.fromisoformat(minute + (second or ":00") + zone.replace("Z", "+00:00"))
+        seconds = int(moment.timestamp())
+        return cls(seconds * MICROSECONDS + int(((fraction or "") + "000000")[:6]))
+
+    @classmethod
+    def from_stream_id(cls, stream_id: str) -> Self:
+        milliseconds, _, microseconds = stream_id.partition("-")
+        return cls(int(milliseconds) * 1000 + int(microseconds))
+
+    @property
+    def stream_id(self) -> str:
+        return f"{self // 1000}-{self % 1000}"
+
+    def __str__(self) -> str:
+        return render_datetime(self)
+
+    def __repr__(self) -> str:
+        return f"Position({render_datetime(self)})"
+
+
+def render_datetime(microseconds: int) -> str:
+    """`2026-11-20T21:34:00.123456Z`: always UTC, always six digits, so texts sort like numbers."""
+    seconds, fraction = divmod(microseconds, MICROSECONDS)
+    return f"{_second(seconds)}.{fraction:06d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One `rs:ln`: a resource that stands in relation `rel` to the one that changed."""
+
+    rel: str
+    href: str
+    modified: str | None = None
+    hash: str | None = None
+    length: int | None = None
+    type: str | None = None
+    pri: int | None = None
+    path: str | None = None
+    encoding: str | None = None
+    profile: str | None = None
+
+
+class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One `<url>` entry: the resource at `loc` was created, updated or deleted.
+
+    `capability` and `index` belong to framework changes: what kind of document changed, and the
+    index it resides under.
+    """
+
+    loc: str
+    change: str
+    lastmod: str | None = None
+    datetime: str | None = None
+    hash: str | None = None
+    length: int | None = None
+    type: str | None = None
+    encoding: str | None = None
+    changefreq: str | None = None
+    links: tuple[Link, ...] = ()
+    capability: str | None = None
+    index: str | None = None
