@@ -1,0 +1,251 @@
+"""Documents and fragments: what they consist of, and how they are written as XML.
+
+Rules that hold here: texts are joined, in the one element order that the schemas allow; a text is
+escaped only if it needs it; what XML cannot carry is `Rejected`, so every result is well-formed.
+A fragment is one finished `<url>` with a hole for its position. Reading is not known here, nor
+what the specifications demand of a document.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from rsnotify.core.change import Change, Link
+from rsnotify.errors import Rejected
+
+SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
+RS = "http://www.openarchives.org/rs/terms/"
+XML = "http://www.w3.org/XML/1998/namespace"
+
+HOLE = b"\0"
+"""Stands in a fragment wherever the position must be put; XML itself can never contain it."""
+
+Root = Literal["urlset", "sitemapindex"]
+ENTRY: Mapping[Root, str] = {"urlset": "url", "sitemapindex": "sitemap"}
+
+
+class Md(msgspec.Struct, frozen=True):
+    """One `rs:md`. Every value is text as it was written, only `length` is a number.
+
+    `foreign` holds the attributes of other namespaces as `{namespace}name`, and under its bare name
+    what has no place here: an unknown attribute, or a `length` that is no number.
+    """
+
+    capability: str | None = None
+    change: str | None = None
+    datetime: str | None = None
+    at: str | None = None
+    completed: str | None = None
+    from_: str | None = msgspec.field(default=None, name="from")
+    until: str | None = None
+    hash: str | None = None
+    length: int | None = None
+    modified: str | None = None
+    type: str | None = None
+    encoding: str | None = None
+    path: str | None = None
+    foreign: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ForeignLink(Link, frozen=True):
+    """An `rs:ln` with attributes that `Link` has no field for; kept as `Md` keeps them."""
+
+    foreign: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One `<url>` or `<sitemap>`; a missing `loc` is the empty text."""
+
+    loc: str = ""
+    lastmod: str | None = None
+    changefreq: str | None = None
+    priority: str | None = None
+    md: Md | None = None
+    links: tuple[Link, ...] = ()
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A whole document; the order of the root's `rs:md` among its `rs:ln` is not kept."""
+
+    root: Root
+    md: Md | None = None
+    links: tuple[Link, ...] = ()
+    entries: tuple[Entry, ...] = ()
+
+
+MD_FIELDS = {field.encode_name: field.name for field in msgspec.structs.fields(Md)[:-1]}
+LINK_FIELDS = {name: name for name in Link.__struct_fields__}
+"""The attributes of `rs:md` and `rs:ln` in the order they are written, and their fields."""
+
+
+def foreign_of(described: Md | Link | None) -> dict[str, str]:
+    """The attributes of other namespaces, as `render_fragment` takes them."""
+    return {name: value for name, value in _kept(described).items() if name[0] == "{"}
+
+
+def strays(described: Md | Link | None) -> dict[str, str]:
+    """The attributes that have no place here: unknown ones, and numbers that are none."""
+    return {name: value for name, value in _kept(described).items() if name[0] != "{"}
+
+
+def _kept(described: Md | Link | None) -> dict[str, str]:
+    return described.foreign if isinstance(described, Md | ForeignLink) else {}
+
+
+# Writing ---------------------------------------------------------------------------------------
+
+_PLAIN = re.compile(r"[ !#-%'-;=?-~]*").fullmatch
+_SPECIAL = re.compile('[&<>"\x00-\x1f\ud800-\udfff\ufffe\uffff]')
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"} | {
+    space: f"&#{ord(space)};" for space in "\t\n\r"
+}
+
+
+def _escape(value: str | int) -> str:
+    """Text for an element or an attribute; `Rejected` for what XML cannot carry."""
+    return _SPECIAL.sub(_escape_one, str(value))
+
+
+def _escape_one(found: re.Match[str]) -> str:
+    escaped = _ESCAPES.get(found[0])
+    if escaped is None:
+        raise Rejected(f"XML cannot carry the character U+{ord(found[0]):04X}: remove it")
+    return escaped
+
+
+def open_root(root: Root, links: Iterable[Link] = (), md: Md | None = None) -> bytes:
+    """A document up to its first entry."""
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<{root} xmlns="{SITEMAP}" xmlns:rs="{RS}">'
+        f"{''.join(map(_render_link, links))}{_render_md(md)}"
+    ).encode()
+
+
+def close_root(root: Root) -> bytes:
+    return f"</{root}>\n".encode()
+
+
+def render_document(document: Document) -> bytes:
+    tag = ENTRY[document.root]
+    entries = "".join([_render_entry(tag, entry) for entry in document.entries])
+    head = open_root(document.root, document.links, document.md)
+    return head + entries.encode() + close_root(document.root)
+
+
+def _render_entry(tag: str, entry: Entry) -> str:
+    texts = "".join(
+        f"<{name}>{_escape(value)}</{name}>"
+        for name in ("loc", "lastmod", "changefreq", "priority")
+        if (value := getattr(entry, name)) is not None
+    )
+    links = "".join(map(_render_link, entry.links))
+    return f"<{tag}>{texts}{_render_md(entry.md)}{links}</{tag}>"
+
+
+def _render_md(md: Md | None) -> str:
+    if md is None:
+        return ""
+    return f"<rs:md{_render_fields(md, MD_FIELDS)}{_render_foreign(md.foreign)}/>"
+
+
+def _render_link(link: Link) -> str:
+    return f"<rs:ln{_render_fields(link, LINK_FIELDS)}{_render_foreign(_kept(link))}/>"
+
+
+def _render_fields(struct: Md | Link, fields: Mapping[str, str]) -> str:
+    return "".join(
+        f' {name}="{_escape(value)}"'
+        for name, field in fields.items()
+        if (value := getattr(struct, field)) is not None
+    )
+
+
+def _render_foreign(foreign: Mapping[str, str]) -> str:
+    """Each attribute declares its own prefix, so that a fragment can stand in any document."""
+    return "".join(_foreign_attributes(foreign)) if foreign else ""
+
+
+def _foreign_attributes(foreign: Mapping[str, str]) -> Iterator[str]:
+    for number, (name, value) in enumerate(foreign.items()):
+        namespace, _, local = name.removeprefix("{").rpartition("}")
+        prefix = {"": "", XML: "xml:", RS: "rs:"}.get(namespace, f"x{number}:")
+        if prefix.startswith("x") and prefix != "xml:":
+            yield f' xmlns:{prefix[:-1]}="{_escape(namespace)}"'
+        yield f' {prefix}{local}="{_escape(value)}"'
+
+
+# Fragments -------------------------------------------------------------------------------------
+
+
+def render_fragment(change: Change, *, foreign: Mapping[str, str] | None = None) -> bytes:
+    """The finished `<url>` of a change, with `HOLE` wherever its position belongs.
+
+    `foreign` are the attributes of other namespaces that its `rs:md` shall have. This is the hot
+    path of publishing: one look at all texts together decides whether any must be escaped.
+    """
+    c = change
+    texts = f"{c.loc}{c.change}{c.lastmod}{c.changefreq}{c.capability}{c.hash}{c.type}{c.encoding}"
+    if not _PLAIN(texts):
+        c = _escaped(c)
+    return (
+        f"<url><loc>{c.loc}</loc><lastmod>{c.lastmod or _HOLE}</lastmod>"
+        f"{f'<changefreq>{c.changefreq}</changefreq>' if c.changefreq else ''}"
+        f'<rs:md change="{c.change}" datetime="{_HOLE}"'
+        f"{_attribute('capability', c.capability) if c.capability else ''}"
+        f"{_attribute('hash', c.hash) if c.hash else ''}"
+        f"{_attribute('length', c.length) if c.length is not None else ''}"
+        f"{_attribute('type', c.type) if c.type else ''}"
+        f"{_attribute('encoding', c.encoding) if c.encoding else ''}"
+        f"{_render_foreign(foreign) if foreign else ''}/>"
+        f"{_fragment_links(c) if c.links or c.index else ''}</url>"
+    ).encode()
+
+
+_HOLE = HOLE.decode()
+_TEXT_FIELDS = (
+    "loc",
+    "change",
+    "lastmod",
+    "changefreq",
+    "capability",
+    "hash",
+    "type",
+    "encoding",
+)
+
+
+def _attribute(name: str, value: str | int) -> str:
+    return f' {name}="{value}"'
+
+
+def _escaped(change: Change) -> Change:
+    texts = {name: getattr(change, name) for name in _TEXT_FIELDS}
+    return msgspec.structs.replace(
+        change, **{name: _escape(text) for name, text in texts.items() if text}
+    )
+
+
+def _fragment_links(change: Change) -> str:
+    index = (Link(rel="index", href=change.index),) if change.index else ()
+    return "".join(map(_render_link, (*index, *change.links)))
+
+
+def fill(fragment: bytes, datetime: str | bytes) -> bytes:
+    """The fragment with its position put in."""
+    return fragment.replace(HOLE, datetime.encode() if isinstance(datetime, str) else datetime)
+
+
+_PATCH = re.compile(rb'<rs:ln rel="http://www\.openarchives\.org/rs/terms/patch"[^>]*/>')
+_CHANGE_ONLY = re.compile(rb'<rs:md change="[^"]*" datetime="[^"]*"(?: capability="[^"]*")?')
+
+
+def resource_fragment(stored: bytes) -> bytes:
+    """The Resource List's entry, from the fragment of the resource's last change.
+
+    What belongs to a change alone goes: `change`, `datetime`, `capability`, links to patches.
+    """
+    head, tail = _CHANGE_ONLY.split(stored, maxsplit=1)
+    md = tail.removeprefix(b"/>") if tail.startswith(b"/>") else b"<rs:md" + tail
+    return head + _PATCH.sub(b"", md)
