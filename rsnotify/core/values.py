@@ -1,0 +1,115 @@
+"""What a single value of a document must look like: a URI, a datetime, a hash, a media type.
+
+Rules that hold here: each value is judged alone, from its text, by one row of `VALUES`.
+Where the schema is narrower than the text of the specification (`type`), the text decides.
+Nothing here knows where in a document the value stands, or whether it must stand there.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from rsnotify.core.change import Position
+
+CHANGES = ("created", "updated", "deleted")
+CHANGE_FREQUENCIES = ("always", "hourly", "daily", "weekly", "monthly", "yearly", "never")
+
+HASH_DIGITS = {
+    "md5": 32,
+    "sha-1": 40,
+    "sha-224": 56,
+    "sha-256": 64,
+    "sha-384": 96,
+    "sha-512": 128,
+}
+"""How many hexadecimal digits the digest of each algorithm has."""
+
+_URI = re.compile(
+    r"(?!(?:https?|wss?):(?!//[^/?#]))[A-Za-z][A-Za-z0-9+.-]*:"
+    r"(?:[^\s\x00-\x20<>\"{}|\\^`%]|%[0-9A-Fa-f]{2})+"
+).fullmatch
+_RELATION = re.compile(r"[a-z][a-z0-9.-]*").fullmatch
+_MONTH = re.compile(r"\d{4}(?:-(?:0[1-9]|1[0-2]))?", re.ASCII).fullmatch
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII).fullmatch
+_RESTRICTED = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
+_PARAMETER = r"\s*;\s*[!#$%&'*+.^_`|~0-9A-Za-z-]+=(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+|\"[^\"]*\")"
+_MEDIA_TYPE = re.compile(rf"{_RESTRICTED}/{_RESTRICTED}(?:{_PARAMETER})*").fullmatch
+_PATH = re.compile(r"/.*[^/]").fullmatch
+_FRACTION = re.compile(r"0(?:\.\d+)?|1(?:\.0+)?", re.ASCII).fullmatch
+_LENGTH = re.compile(r"\d{1,18}", re.ASCII).fullmatch
+_PRI = re.compile(r"[1-9]\d{0,5}", re.ASCII).fullmatch
+_HEX = re.compile(r"[0-9A-Fa-f]+").fullmatch
+_BASE64URL = re.compile(r"[0-9A-Za-z_-]+").fullmatch
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A row: what fits, how to say what is wanted, and which clause wants it."""
+
+    fits: Callable[[str], object]
+    wanted: str
+    clause: str = "Core 7"
+
+
+def is_datetime(text: str) -> bool:
+    """A full date and time with its zone, as positions and intervals need it."""
+    try:
+        Position.parse(text)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def is_w3c_datetime(text: str) -> bool:
+    """Any granularity of W3C Datetime: a year, a month, a day, or a full date and time."""
+    if _DATE(text):
+        return is_datetime(f"{text}T00:00:00Z")
+    return _MONTH(text) is not None or is_datetime(text)
+
+
+def is_hash(text: str) -> bool:
+    """One or more digests; each in hexadecimal, or in base64url as in Example 27 of the core."""
+    tokens = text.split()
+    return bool(tokens) and all(map(_is_digest, tokens))
+
+
+def _is_digest(token: str) -> bool:
+    algorithm, _, digest = token.partition(":")
+    digits = HASH_DIGITS.get(algorithm, 0)
+    if _HEX(digest):
+        return len(digest) == digits
+    # The example is not exact about the length either: 43 characters for SHA-256, but once 44.
+    shortest = -(-digits * 4 // 6)
+    return _BASE64URL(digest) is not None and digits > 0 and 0 <= len(digest) - shortest <= 1
+
+
+_DATETIME = Value(is_datetime, "a full W3C Datetime such as 2026-11-20T21:34:00Z")
+
+VALUES: Mapping[str, Value] = {
+    "loc": Value(_URI, "an absolute URI such as http://example.com/res1"),
+    "lastmod": Value(is_w3c_datetime, "a W3C Datetime such as 2026-11-20T21:34:00Z"),
+    "changefreq": Value(CHANGE_FREQUENCIES.__contains__, f"one of {', '.join(CHANGE_FREQUENCIES)}"),
+    "priority": Value(_FRACTION, "a number from 0.0 to 1.0", "Sitemap protocol"),
+    "at": _DATETIME,
+    "completed": _DATETIME,
+    "datetime": _DATETIME,
+    "from": _DATETIME,
+    "until": _DATETIME,
+    "modified": _DATETIME,
+    "change": Value(CHANGES.__contains__, f"one of {', '.join(CHANGES)}"),
+    "hash": Value(is_hash, "digests such as md5:HEX or sha-256:HEX, with white space between"),
+    "length": Value(_LENGTH, "a whole number of bytes, zero or more"),
+    "type": Value(_MEDIA_TYPE, "a media type such as application/pdf"),
+    "path": Value(_PATH, "a path from the root of the package: /first, but no slash at the end"),
+    "rel": Value(lambda rel: _RELATION(rel) or _URI(rel), "a registered relation type, or a URI"),
+    "href": Value(_URI, "an absolute URI such as http://example.com/res1"),
+    "pri": Value(_PRI, "a whole number from 1 to 999999"),
+}
+
+
+def problem(name: str, value: str) -> str | None:
+    """What is wrong with the value of this name, in words; None if nothing is."""
+    row = VALUES.get(name)
+    if row is None or row.fits(value):
+        return None
+    return f"{name} is {value[:80]!r}: it must be {row.wanted}"
