@@ -21,13 +21,30 @@ class Rejected(Exception):
     """The request is wrong and will stay wrong until the peer changes it."""
 
     def __init__(
-        self, detail: str, *, status: int = 400, close_code: int = 1008, faults: Sequence[Fault] = ()
+        self,
+        detail: str,
+        *,
+        status: int = 400,
+        close_code: int = 1008,
+        faults: Sequence[Fault] = (),
     ) -> None:
         super().__init__(detail)
         self.detail = detail
         self.status = status
         self.close_code = close_code
         self.faults = tuple(faults)
+
+
+class Trimmed(Exception):
+    """The journal no longer holds all that follows a cursor; translated where the peer is known."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(f"the journal begins at {first}")
+        self.first = first
+
+
+def no_such_set(name: str) -> Rejected:
+    return Rejected(f"there is no set {name!r}", status=404, close_code=4404)
 
 
 class TryAgain(Exception):

@@ -1,0 +1,98 @@
+"""HTTP to a hub: the token, the repetitions, and problem documents turned into errors.
+
+Nothing here knows what is asked of the hub.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify_client.retry import delay_seconds
+
+PATIENCE_SECONDS = 60.0
+ANSWER_SECONDS = 30.0
+AGAIN = frozenset({429, 502, 503, 504})
+
+
+class Connection:
+    """A hub, spoken to with one token."""
+
+    def __init__(
+        self, url: str, token: str | None = None, *, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._patience_seconds = patience_seconds
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+        self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """The hub's answer, decoded; asked again while the hub cannot, so it must be repeatable."""
+        until, attempt = monotonic() + self._patience_seconds, 0
+        while True:
+            try:
+                return await self._ask_once(method, path, body, headers or {})
+            except TryAgain as error:
+                wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
+                if monotonic() + wait > until:
+                    raise
+            await asyncio.sleep(wait)
+            attempt += 1
+
+    async def _ask_once(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Any:
+        assert self._session is not None, "use it in `async with`"  # noqa: S101
+        try:
+            async with self._session.request(
+                method, self.url + path, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                return _understood(answer, await answer.read())
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise TryAgain(
+                f"{self.url} cannot be reached: {error or type(error).__name__}",
+                retry_after_seconds=0,
+            ) from None
+
+
+def _understood(answer: aiohttp.ClientResponse, body: bytes) -> Any:
+    if answer.status < 300:
+        return msgspec.json.decode(body) if body else None
+    problem = _problem(body)
+    detail = problem.get("detail", f"the hub answered {answer.status} {answer.reason}")
+    if answer.status in AGAIN:
+        raise TryAgain(detail, retry_after_seconds=_whole(answer.headers.get("Retry-After")))
+    raise Rejected(detail, status=answer.status, faults=problem.get("errors", ()))
+
+
+def _problem(body: bytes) -> dict[str, Any]:
+    try:
+        problem = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return {}
+    return problem if isinstance(problem, dict) else {}
+
+
+def _whole(text: str | None) -> int:
+    return min(int(text), 60) if text and text.isdecimal() else 0

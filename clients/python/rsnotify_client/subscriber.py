@@ -1,0 +1,136 @@
+"""Follow a channel: every notification once and in order, across lost connections.
+
+Rules that hold here: the `until` of the last notification is the cursor; a notification that does
+not join it is not handed on, the channel is resumed from the cursor instead.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator
+from email.utils import parsedate_to_datetime
+from typing import Literal
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from rsnotify.core.change import Change, Position
+from rsnotify.core.urlset import change_of, parse_document
+from rsnotify.errors import Rejected
+from rsnotify_client.retry import delay_seconds
+
+log = logging.getLogger(__name__)
+
+NOTIFICATION_BYTES = 16 * 1024 * 1024
+FINAL_CODES = frozenset({1008, 4400, 4404, 4410})  # another try would end the same
+
+
+class Received(msgspec.Struct, frozen=True):
+    """One notification, as it came and as it reads."""
+
+    payload: bytes
+    from_: Position
+    until: Position
+    changes: tuple[Change, ...]
+
+
+class NotJoined(Exception):
+    """A notification was lost on the way: the next one does not begin at the cursor."""
+
+
+def channel_url(url: str, set_name: str, kind: Literal["change", "framework"] = "change") -> str:
+    """The WebSocket address of a set's channel on the hub at `url`."""
+    scheme, _, rest = url.rstrip("/").partition("://")
+    scheme = {"http": "ws", "https": "wss"}.get(scheme, scheme)
+    return f"{scheme}://{rest}/channels/{set_name}/{kind}_notification_channel"
+
+
+class Follower:
+    """Iterate over it for the notifications of one channel; keep `cursor` to go on another day."""
+
+    def __init__(
+        self, url: str, *, cursor: Position | None = None, token: str | None = None
+    ) -> None:
+        self.cursor = cursor
+        self._url = url
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._connected_at: Position | None = None
+        self._attempt = 0
+
+    async def __aiter__(self) -> AsyncIterator[Received]:
+        while True:
+            try:
+                async for received in self._one_connection():
+                    self.cursor, self._attempt = received.until, 0
+                    yield received
+                problem = "the hub closed the channel"
+            except (ConnectionClosed, InvalidHandshake, OSError, NotJoined) as error:
+                if (refused := _final(error)) is not None:
+                    raise refused from None
+                problem = str(error) or type(error).__name__
+            await self._pause(problem)
+
+    async def _one_connection(self) -> AsyncIterator[Received]:
+        async with connect(
+            self._resumed_url(),
+            additional_headers=self._headers,
+            max_size=NOTIFICATION_BYTES,
+            open_timeout=10,
+            ping_interval=None,  # the hub pings
+        ) as connection:
+            self._connected_at = self._connected_at or _date_of(connection)
+            async for payload in connection:
+                received = read_notification(payload)
+                if self.cursor is not None and received.from_ > self.cursor:
+                    raise NotJoined(f"nothing came between {self.cursor} and {received.from_}")
+                yield received
+
+    def _resumed_url(self) -> str:
+        """Before the first notification came, what counts is when we first connected."""
+        resume = self.cursor or self._connected_at
+        return self._url if resume is None else f"{self._url}?from={resume}"
+
+    async def _pause(self, problem: str) -> None:
+        wait = delay_seconds(self._attempt, random.random())  # noqa: S311
+        self._attempt += 1
+        log.warning("%s; connecting again in %.1f s", problem, wait)
+        await asyncio.sleep(wait)
+
+
+def read_notification(payload: str | bytes) -> Received:
+    """The changes and the interval of a notification's `<urlset>`."""
+    data = payload.encode() if isinstance(payload, str) else payload
+    document = parse_document(data)
+    if document.md is None or document.md.from_ is None or document.md.until is None:
+        raise Rejected("the notification has no interval (rs:md from and until)")
+    return Received(
+        data,
+        Position.parse(document.md.from_),
+        Position.parse(document.md.until),
+        tuple(map(change_of, document.entries)),
+    )
+
+
+def _date_of(connection: ClientConnection) -> Position | None:
+    """When the hub answered, by its own clock."""
+    date = connection.response and connection.response.headers.get("Date")
+    return Position.parse(parsedate_to_datetime(date).isoformat()) if date else None
+
+
+def _final(error: Exception) -> Rejected | None:
+    """What the hub said, where asking again would not help."""
+    if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.code in FINAL_CODES:
+        return Rejected(error.rcvd.reason, close_code=error.rcvd.code)
+    if isinstance(error, InvalidStatus) and 400 <= error.response.status_code < 429:
+        return Rejected(
+            _detail(error.response.body or b"") or str(error), status=error.response.status_code
+        )
+    return None
+
+
+def _detail(body: bytes | bytearray) -> str | None:
+    try:
+        return msgspec.json.decode(body, type=dict[str, object]).get("detail")  # type: ignore[return-value]
+    except msgspec.DecodeError:
+        return None

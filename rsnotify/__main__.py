@@ -1,0 +1,5 @@
+"""`python -m rsnotify`: the command line."""
+
+from rsnotify.cli import main
+
+main()

@@ -1,0 +1,105 @@
+"""The route table, and the one place that turns errors into answers.
+
+Nothing here decides anything: each route names the method that does.
+"""
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+
+from rsnotify.access import Access
+from rsnotify.administration import Administration
+from rsnotify.delivery.channel import Channels
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.hub import Hub
+from rsnotify.intake import Intake
+from rsnotify.storage.tokens import Tokens
+
+log = logging.getLogger(__name__)
+
+
+def build_app(hub: Hub, access: Access, tokens: Tokens, channels: Channels) -> Starlette:
+    """The hub as an ASGI application."""
+    intake = Intake(hub, access)
+    administration = Administration(hub, access, tokens)
+    health = Health(hub)
+    return Starlette(
+        routes=[
+            Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
+            Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
+            Route("/api/sets", administration.list_sets),
+            Route("/api/sets/{set}", administration.add_set, methods=["PUT"]),
+            Route("/api/sets/{set}", administration.edit_set, methods=["PATCH"]),
+            Route("/api/sets/{set}", administration.remove_set, methods=["DELETE"]),
+            Route("/api/tokens", administration.list_tokens),
+            Route("/api/tokens", administration.create_token, methods=["POST"]),
+            Route("/api/tokens/{token}", administration.revoke_token, methods=["DELETE"]),
+            WebSocketRoute("/channels/{set}/{kind}_notification_channel", channels.websocket),
+            Route("/health/live", health.live),
+            Route("/health/ready", health.ready),
+        ],
+        exception_handlers={
+            Rejected: _rejected,
+            TryAgain: _try_again,
+            HTTPException: _http_exception,
+            Exception: _bug,
+        },
+    )
+
+
+class Health:
+    """Two different questions: shall I be restarted, and shall I get traffic."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def live(self, request: Request) -> Response:  # noqa: ARG002
+        return PlainTextResponse("live\n")
+
+    async def ready(self, request: Request) -> Response:  # noqa: ARG002
+        if not self._hub.is_current:
+            raise TryAgain("the journals cannot be followed at the moment")
+        return PlainTextResponse("ready\n")
+
+
+def problem(status: int, detail: str, **members: object) -> Response:
+    """An RFC 9457 problem document."""
+    content = {"type": "about:blank", "status": status, "detail": detail} | members
+    return Response(msgspec.json.encode(content), status, media_type="application/problem+json")
+
+
+async def _rejected(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    assert isinstance(error, Rejected)  # noqa: S101
+    members: Mapping[str, object] = {"errors": error.faults} if error.faults else {}
+    answer = problem(error.status, error.detail, **members)
+    if error.status == 401:
+        answer.headers["www-authenticate"] = 'Bearer realm="rsnotify"'
+    return answer
+
+
+async def _try_again(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    assert isinstance(error, TryAgain)  # noqa: S101
+    answer = problem(error.status, error.detail)
+    answer.headers["retry-after"] = str(error.retry_after_seconds)
+    return answer
+
+
+async def _http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    detail = error.detail
+    if error.status_code == 404:
+        detail = f"there is nothing at {request.url.path}"
+    answer = problem(error.status_code, detail)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    log.error("a bug while serving %s", request.url.path, exc_info=error)
+    return problem(500, "the hub made a mistake; it is in its log")

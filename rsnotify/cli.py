@@ -1,0 +1,340 @@
+"""The command line: one short function per verb, each a thin edge over the hub or the client.
+
+Rules that hold here: results go to stdout, everything else to stderr; exit status 1 means that the
+hub or a document said no, 2 that the command or a setting is wrong.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.markup import escape
+
+from rsnotify import __version__
+from rsnotify.commands import administer, welcome
+from rsnotify.commands.publish import of_file, of_locs
+from rsnotify.commands.publish import publish as publish_all
+from rsnotify.commands.subscribe import as_json, as_lines, as_xml
+from rsnotify.commands.subscribe import subscribe as follow
+from rsnotify.commands.validate import print_violations, violations_of
+from rsnotify.core.notification import Kind
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.serve import read_admin_token, run
+from rsnotify.settings import Settings
+from rsnotify.storage.tokens import Right
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="A push-notification hub for ResourceSync (ANSI/NISO Z39.99).",
+)
+sets_app = typer.Typer(no_args_is_help=True, help="List, add, edit and remove sets of resources.")
+tokens_app = typer.Typer(no_args_is_help=True, help="Make, list and revoke tokens.")
+app.add_typer(sets_app, name="sets")
+app.add_typer(tokens_app, name="tokens")
+
+stderr = Console(stderr=True, highlight=False)
+
+Url = Annotated[
+    str, typer.Option("--url", envvar="RSNOTIFY_URL", help="Where the hub is.", show_default=True)
+]
+Data = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        envvar="RSNOTIFY_DATA",
+        help="The hub's data directory, for its admin token, on the hub's own machine. "
+        "Elsewhere set `RSNOTIFY_TOKEN`.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+SetName = Annotated[str, typer.Argument(metavar="SET", help="Name of the set of resources.")]
+
+HERE = "http://127.0.0.1:8080"
+DATA = Path("data")
+
+
+def main() -> None:
+    """Run the command line; every error on purpose becomes one message and an exit status."""
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(message)s",
+        handlers=[RichHandler(console=stderr, show_path=False, log_time_format="%H:%M:%S")],
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    try:
+        app()
+    except (Rejected, TryAgain) as error:
+        _complain(error.detail, *(fault["message"] for fault in getattr(error, "faults", ())[1:]))
+        sys.exit(1)
+    except InvalidSettings as error:
+        _complain(*error.problems)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def _complain(*problems: str) -> None:
+    for problem in problems:
+        stderr.print(f"[bold red]error:[/] {escape(problem)}", soft_wrap=True)
+
+
+def _token(data: Path) -> str | None:
+    """The token to speak with: ours, the admin's, or that of the hub on this machine."""
+    chosen = os.environ.get("RSNOTIFY_TOKEN") or os.environ.get("RSNOTIFY_ADMIN_TOKEN")
+    if chosen or not (data / "admin-token").exists():
+        return chosen
+    return read_admin_token(data)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rsnotify {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. [8080]")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Directory of the embedded Redis and the admin token. [data]"),
+    ] = None,
+    redis: Annotated[
+        str | None,
+        typer.Option(help="A Redis of your own, such as redis://localhost:6379/0. [embedded]"),
+    ] = None,
+    public_url: Annotated[
+        str | None, typer.Option(help="The address others reach the hub by.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME", help="A set to serve; made if new. Repeatable."),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Hub processes sharing the port. [1]")] = None,
+    share_port: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Run the hub until SIGTERM or Ctrl-C.
+
+    Without `--redis` the hub starts a Redis of its own, in the data directory, that keeps every
+    acknowledged change on disk. Every other setting is an environment variable `RSNOTIFY_…`; an
+    option given here wins over its variable. Once the hub answers it prints one line,
+    `rsnotify ready ADDRESS`, on stdout.
+    """
+    settings = Settings.from_env(
+        os.environ,
+        host=host,
+        port=port,
+        data=data,
+        redis_url=redis,
+        public_url=public_url and public_url.rstrip("/"),
+        workers=workers,
+    )
+    names = sets or []
+
+    def ready(address: str) -> None:
+        typer.echo(f"rsnotify ready {address}")
+        if not share_port:
+            welcome.print_next_steps(stderr, address, settings, names)
+
+    run(settings, names, ready, share_port=share_port)
+
+
+@app.command()
+def publish(
+    set_name: SetName,
+    locs: Annotated[
+        list[str] | None, typer.Argument(metavar="[LOC]...", help="URIs of changed resources.")
+    ] = None,
+    change: Annotated[str, typer.Option(help="created, updated or deleted.")] = "updated",
+    lastmod: Annotated[str | None, typer.Option(help="When they were last modified.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="A file of changes; - is stdin.")
+    ] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option("--format", help="json, ndjson or xml. [by the file's name and first byte]"),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: repeated with it, nothing is stored twice.")
+    ] = None,
+    json: Json = False,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Publish changes to a set.
+
+    Name the resources as arguments, or give a file (`-` for stdin) of JSON, NDJSON or a
+    ResourceSync `<urlset>`. A file goes in requests of 1,000 changes, each all or nothing and
+    repeated until the hub has it; NDJSON on stdin is sent as it comes.
+
+    `rsnotify publish dataset1 http://example.com/res1 --change created`
+    """
+    locs = locs or []
+    if bool(locs) == (file is not None):
+        raise typer.BadParameter("name resources, or give a --file; one of the two")
+    source = of_locs(locs, change, lastmod) if file is None else of_file(file, format_)
+    work = publish_all(url, _token(data), set_name, source, key=key, json=json, console=stderr)
+    asyncio.run(work)
+
+
+@app.command()
+def subscribe(
+    set_name: SetName,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="T", help="First all that came after T.")
+    ] = None,
+    cursor: Annotated[
+        Path | None,
+        typer.Option(help="File that keeps the cursor: begin there, and keep it up to date."),
+    ] = None,
+    framework: Annotated[bool, typer.Option(help="Follow the framework channel.")] = False,
+    xml: Annotated[bool, typer.Option("--xml", help="Print the payloads.")] = False,
+    json: Json = False,
+    count: Annotated[int, typer.Option(help="End after so many changes; 0 never ends.")] = 0,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Follow a set's channel and print each change as a line.
+
+    A lost connection is resumed from the last notification, so no change is missed or printed
+    twice. Each line has the change's datetime, what happened, and the resource.
+    """
+    show = as_xml if xml else as_json if json else as_lines
+    kind: Kind = "framework" if framework else "change"
+    work = follow(
+        *(url, _token(data), set_name, kind),
+        after=from_,
+        cursor_file=cursor,
+        show=show,
+        count=count,
+    )
+    asyncio.run(work)
+
+
+@app.command()
+def validate(
+    document: Annotated[str, typer.Argument(metavar="FILE|URL", help="The document; - is stdin.")],
+    json: Json = False,
+) -> None:
+    """Hold a ResourceSync document against the specifications.
+
+    Prints each violation with its clause, its place and how to mend it, and exits 1; a valid
+    document exits 0. Knows every document of the core 1.1, the Archives, and both notifications.
+    """
+    violations = asyncio.run(violations_of(document))
+    print_violations(document, violations, json=json)
+    raise typer.Exit(1 if violations else 0)
+
+
+@sets_app.command("list")
+def list_sets(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+    """List the sets that the hub serves."""
+    rows = _ask(url, data, "GET", "/api/sets")
+    administer.print_table(rows, ("name", "created", "private"), json=json)
+
+
+@sets_app.command("add")
+def add_set(
+    name: SetName,
+    private: Annotated[bool, typer.Option(help="Who reads it needs a token.")] = False,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Add a set; a set that is there already stays as it is."""
+    options = {"private": private}
+    typer.echo(_ask(url, data, "PUT", f"/api/sets/{quote(name, safe='')}", options)["name"])
+
+
+@sets_app.command("edit")
+def edit_set(
+    name: SetName,
+    private: Annotated[
+        bool | None, typer.Option("--private/--public", help="Whether reading needs a token.")
+    ] = None,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Change a set's options; what is not named stays as it is."""
+    options = {"private": private}
+    chosen = {option: value for option, value in options.items() if value is not None}
+    _ask(url, data, "PATCH", f"/api/sets/{quote(name, safe='')}", chosen)
+
+
+@sets_app.command("remove")
+def remove_set(
+    name: SetName,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Remove a set and everything that was ever published to it."""
+    if not yes:
+        typer.confirm(f"Remove {name} and all its changes for ever?", abort=True)
+    _ask(url, data, "DELETE", f"/api/sets/{quote(name, safe='')}")
+
+
+@tokens_app.command("list")
+def list_tokens(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+    """List the tokens: what each may do, never the token itself."""
+    rows = _ask(url, data, "GET", "/api/tokens")
+    administer.print_table(rows, ("id", "sets", "rights", "created", "note"), json=json)
+
+
+@tokens_app.command("create")
+def create_token(
+    sets: Annotated[
+        list[str], typer.Option("--set", metavar="NAME", help="A set it is for. Repeatable.")
+    ],
+    rights: Annotated[
+        list[Right] | None,
+        typer.Option("--right", help="publish or read. Repeatable. [publish]"),
+    ] = None,
+    note: Annotated[str, typer.Option(help="Whose it is; shown by `tokens list`.")] = "",
+    json: Json = False,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Make a token for the named sets. It is shown once and kept as a hash.
+
+    `publish` lets its holder publish to them, `read` lets it read those that are private.
+    """
+    content = {"sets": sets, "rights": rights or ["publish"], "note": note}
+    token = _ask(url, data, "POST", "/api/tokens", content)
+    administer.print_secret(token, json=json)
+
+
+@tokens_app.command("revoke")
+def revoke_token(
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="From `tokens list`.")],
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Revoke a token; it is refused two seconds later at the latest."""
+    _ask(url, data, "DELETE", f"/api/tokens/{quote(token_id, safe='')}")
+
+
+def _ask(url: str, data: Path, method: str, path: str, content: object | None = None) -> Any:
+    return asyncio.run(administer.ask(url, _token(data), method, path, content))

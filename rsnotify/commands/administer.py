@@ -1,0 +1,43 @@
+"""Sets and tokens: asked of the hub, shown as tables or JSON."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from rsnotify_client.connection import Connection
+
+
+async def ask(
+    url: str, token: str | None, method: str, path: str, content: object | None = None
+) -> Any:
+    """One request; an unreachable hub is told at once, not after a minute."""
+    body = None if content is None else msgspec.json.encode(content)
+    async with Connection(url, token, patience_seconds=5) as hub:
+        return await hub.ask(method, path, body=body)
+
+
+def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json: bool) -> None:
+    if json:
+        typer.echo(msgspec.json.encode(rows))
+        return
+    table = Table(*columns, box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*(_shown(row.get(column, "")) for column in columns))
+    Console().print(table)
+
+
+def print_secret(token: dict[str, Any], *, json: bool) -> None:
+    if json:
+        typer.echo(msgspec.json.encode(token))
+        return
+    typer.echo(token["token"])
+    typer.echo("Keep it: it is not shown again.", err=True)
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

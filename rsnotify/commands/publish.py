@@ -1,0 +1,202 @@
+"""`rsnotify publish`: changes from arguments, a file or stdin, in requests of a thousand.
+
+Rules that hold here: a body leaves as it was written, cut between changes only; what the hub
+thinks of it, the hub says.
+"""
+
+import asyncio
+import secrets
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from rsnotify.core.change import Change
+from rsnotify.core.markup import render_document
+from rsnotify.core.urlset import parse_document
+from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify_client.publisher import Accepted, Publisher
+
+AT_ONCE = 1_000
+PAUSE_SECONDS = 0.1  # a line on stdin does not wait longer than this for others to go with it
+
+JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
+FORMATS = {"json": JSON, "ndjson": NDJSON, "jsonl": NDJSON, "xml": XML}
+
+
+class Body(NamedTuple):
+    """One request's worth of changes."""
+
+    content: bytes
+    content_type: str
+    changes: int
+
+
+class Source(NamedTuple):
+    """Where the bodies come from, and how many changes there will be, if that is known."""
+
+    bodies: AsyncIterator[Body]
+    total: int | None
+
+
+async def publish(
+    url: str,
+    token: str | None,
+    set_name: str,
+    source: Source,
+    *,
+    key: str | None,
+    json: bool,
+    console: Console,
+) -> None:
+    """Publish every body in turn; print what the hub accepted."""
+    run = key or secrets.token_hex(12)
+    accepted: Accepted | None = None
+    async with Publisher(url, token) as publisher:
+        with _progress(console, source.total) as progress:
+            task = progress.add_task(f"publishing to {set_name}", total=source.total)
+            number = 0
+            async for body in source.bodies:
+                answer = await publisher.publish_body(
+                    set_name, body.content, body.content_type, key=_key(run, number)
+                )
+                accepted = _together(accepted, answer)
+                progress.advance(task, body.changes)
+                number += 1
+    if accepted is None:
+        raise Rejected("there was no change to publish")
+    _print(accepted, json=json)
+
+
+def _key(run: str, number: int) -> str:
+    return run if number == 0 else f"{run}-{number}"
+
+
+def _together(before: Accepted | None, now: Accepted) -> Accepted:
+    if before is None:
+        return now
+    return Accepted(before.accepted + now.accepted, before.from_, now.until)
+
+
+def _print(accepted: Accepted, *, json: bool) -> None:
+    if json:
+        typer.echo(msgspec.json.encode(accepted))
+    else:
+        changes = "1 change" if accepted.accepted == 1 else f"{accepted.accepted} changes"
+        typer.echo(f"accepted {changes} until {accepted.until}")
+
+
+def _progress(console: Console, total: int | None) -> Progress:
+    return Progress(
+        "{task.description}",
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=total is None or total <= AT_ONCE,
+    )
+
+
+# Where changes come from ------------------------------------------------------------------------
+
+
+def of_locs(locs: Sequence[str], change: str, lastmod: str | None) -> Source:
+    """The resources named on the command line, all changed in the same way."""
+    changes = [Change(loc, change, lastmod=lastmod) for loc in locs]
+    return Source(_each(_json_bodies(changes)), len(changes))
+
+
+def of_file(path: Path, format_: str | None) -> Source:
+    """The changes in a file; `-` is stdin, where NDJSON goes on its way as it comes."""
+    if format_ is not None and format_ not in FORMATS:
+        raise InvalidSettings([f"--format {format_}: choose one of {', '.join(FORMATS)}"])
+    if str(path) == "-":
+        if format_ in ("ndjson", "jsonl"):
+            return Source(_lines_as_they_come(), None)
+        content = sys.stdin.buffer.read()
+    else:
+        content = _read(path)
+    content_type = FORMATS[format_ or _guessed(path, content)]
+    bodies = list(_BODIES[content_type](content))
+    return Source(_each(iter(bodies)), sum(body.changes for body in bodies))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidSettings([f"cannot read {path}: {error.strerror}"]) from None
+
+
+def _guessed(path: Path, content: bytes) -> str:
+    """The format, by the file's name, else by how its content begins."""
+    if path.suffix[1:] in FORMATS:
+        return path.suffix[1:]
+    start = content.lstrip()
+    if start.startswith(b"<"):
+        return "xml"
+    return "ndjson" if start.startswith(b"{") and b"\n{" in start else "json"
+
+
+def _json_bodies(changes: Sequence[object]) -> Iterator[Body]:
+    for start in range(0, len(changes), AT_ONCE):
+        part = changes[start : start + AT_ONCE]
+        yield Body(msgspec.json.encode(part), JSON, len(part))
+
+
+def _bodies_of_json(content: bytes) -> Iterator[Body]:
+    try:
+        parts = msgspec.json.decode(content, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
+    except msgspec.DecodeError as error:
+        raise Rejected(f"the file is no JSON: {error}") from None
+    return _json_bodies(parts if isinstance(parts, list) else [parts])
+
+
+def _bodies_of_ndjson(content: bytes) -> Iterator[Body]:
+    lines = [line for line in content.splitlines() if line.strip()]
+    for start in range(0, len(lines), AT_ONCE):
+        part = lines[start : start + AT_ONCE]
+        yield Body(b"\n".join(part), NDJSON, len(part))
+
+
+def _bodies_of_xml(content: bytes) -> Iterator[Body]:
+    document = parse_document(content)
+    for start in range(0, len(document.entries), AT_ONCE):
+        part = document.entries[start : start + AT_ONCE]
+        cut = msgspec.structs.replace(document, entries=part)
+        yield Body(render_document(cut), XML, len(part))
+
+
+_BODIES = {JSON: _bodies_of_json, NDJSON: _bodies_of_ndjson, XML: _bodies_of_xml}
+
+
+async def _each(bodies: Iterator[Body]) -> AsyncIterator[Body]:
+    for body in bodies:
+        yield body
+
+
+async def _lines_as_they_come() -> AsyncIterator[Body]:
+    reader = asyncio.StreamReader(limit=2**24)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    while first := await reader.readline():
+        lines = [first.rstrip()]
+        while len(lines) < AT_ONCE and (line := await _soon(reader)):
+            lines.append(line.rstrip())
+        if lines := [line for line in lines if line]:
+            yield Body(b"\n".join(lines), NDJSON, len(lines))
+
+
+async def _soon(reader: asyncio.StreamReader) -> bytes:
+    try:
+        async with asyncio.timeout(PAUSE_SECONDS):
+            return await reader.readline()
+    except TimeoutError:
+        return b""

@@ -1,0 +1,127 @@
+"""What is wrong with a published change: every fault, its field, and how to mend it.
+
+Rules that hold here: a single value is judged by `values`, as in a document; here stands what a
+publisher must observe besides. `normalised` only writes the same differently, for the sake of
+readers. In which format the change came is not known here.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import msgspec
+
+from rsnotify.core.change import Change, Link
+from rsnotify.core.forms import FRAMEWORK_CHANGES
+from rsnotify.core.notification import Kind
+from rsnotify.core.values import CHANGES, problem
+
+URI_CHARACTERS = 2_048  # the Sitemap schema's limit for `loc`
+TEXT_CHARACTERS = 1_024  # of any other value
+LINKS = 100  # a fragment's size is capped too; this names the cause
+
+_CHANGE_TEXTS = ("loc", "change", "lastmod", "datetime", "hash", "type", "encoding", "changefreq")
+_LINK_TEXTS = ("rel", "href", "modified", "hash", "type", "path", "encoding", "profile")
+
+FieldFault = tuple[str, str]
+
+
+def faults_of(change: Change, kind: Kind) -> list[FieldFault]:
+    """Every fault of a change that is to go into a channel of this kind."""
+    faults = list(_described(change, _CHANGE_TEXTS, ""))
+    if change.links:
+        faults += _links(change.links)
+    if kind == "framework":
+        faults += _of_framework(change)
+    elif change.capability is not None or change.index is not None:
+        field = "index" if change.capability is None else "capability"
+        faults.append((field, "belongs to framework changes; post those to the set's /framework"))
+    return faults
+
+
+def _described(
+    described: Change | Link, texts: tuple[str, ...], prefix: str
+) -> Iterator[FieldFault]:
+    for name in texts:
+        value = getattr(described, name)
+        if value is not None:
+            message = _too_long(name, value) or problem(name, value)
+            if message is not None:
+                yield prefix + name, message
+    if described.length is not None and not 0 <= described.length < 2**63:
+        yield (
+            f"{prefix}length",
+            f"length is {described.length}: it must be a number of bytes, 0 or more",
+        )
+
+
+def _too_long(name: str, value: str) -> str | None:
+    limit = URI_CHARACTERS if name in ("loc", "href") else TEXT_CHARACTERS
+    if len(value) <= limit:
+        return None
+    return f"{name} has {len(value)} characters; at most {limit} are allowed"
+
+
+def _links(links: tuple[Link, ...]) -> Iterator[FieldFault]:
+    if len(links) > LINKS:
+        yield "links", f"has {len(links)} links; at most {LINKS} are allowed"
+        return
+    for number, link in enumerate(links):
+        yield from _described(link, _LINK_TEXTS, f"links[{number}].")
+        if link.pri is not None and (message := problem("pri", str(link.pri))):
+            yield f"links[{number}].pri", message
+
+
+def _of_framework(change: Change) -> Iterator[FieldFault]:
+    if change.capability is None:
+        yield "capability", "is missing; say which kind of document changed, such as resourcelist"
+    elif change.capability not in FRAMEWORK_CHANGES:
+        known = ", ".join(FRAMEWORK_CHANGES)
+        yield "capability", f"capability is {change.capability[:80]!r}: it must be one of {known}"
+    elif change.change in CHANGES and change.change not in FRAMEWORK_CHANGES[change.capability]:
+        yield "change", _not_in_table(change.change, change.capability)
+    if change.index is not None:
+        yield from (("index", message) for message in [problem("loc", change.index)] if message)
+    if change.index == change.loc:
+        yield "loc", "is the index itself; name a document under it, `index` names the index"
+
+
+def _not_in_table(change: str, capability: str) -> str:
+    allowed = " or ".join(sorted(FRAMEWORK_CHANGES[capability]))
+    return (
+        f"a {capability} may be {allowed}, not {change} "
+        f"(Framework Notification 1.0.1, table of changes, row {capability})"
+    )
+
+
+def needs_normalising(change: Change) -> bool:
+    return bool(
+        change.links
+        or (change.lastmod and not change.lastmod.endswith("Z") and "T" in change.lastmod)
+        or (change.hash and " " in change.hash)
+    )
+
+
+def normalised(change: Change) -> Change:
+    """The same change with dates in UTC and single spaces between hashes, as readers need them."""
+    return msgspec.structs.replace(
+        change,
+        lastmod=change.lastmod and _in_utc(change.lastmod),
+        hash=change.hash and " ".join(change.hash.split()),
+        links=tuple(_normalised_link(link) for link in change.links),
+    )
+
+
+def _normalised_link(link: Link) -> Link:
+    return msgspec.structs.replace(
+        link,
+        modified=link.modified and _in_utc(link.modified),
+        hash=link.hash and " ".join(link.hash.split()),
+    )
+
+
+def _in_utc(date: str) -> str:
+    """The same moment with `Z`: widespread readers apply an offset with the wrong sign."""
+    if "T" not in date or date.endswith("Z"):
+        return date
+    moment = datetime.fromisoformat(date).astimezone(UTC).replace(tzinfo=None)
+    return moment.isoformat() + "Z"

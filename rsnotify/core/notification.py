@@ -1,0 +1,118 @@
+"""What travels on a channel: the channel's name, the interval, and the notification itself.
+
+Rules that hold here: a notification is rendered once and never changed; it covers `(from_, until]`
+and `until` is the position of its last change. Nothing here knows how it travels.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, TypeVar
+
+from rsnotify.core.change import Link, Position, render_datetime
+from rsnotify.core.markup import HOLE, Md, close_root, open_root
+
+Kind = Literal["change", "framework"]
+KINDS: tuple[Kind, ...] = ("change", "framework")
+
+NOTIFICATION_CHANGES = 1_000
+NOTIFICATION_BYTES = 512 * 1024  # common WebSocket clients refuse messages over 1 MiB
+
+Row = tuple[Position, bytes]  # a change in the journal: its position and its fragment
+
+SOURCE_DESCRIPTION = "/.well-known/resourcesync"
+
+T = TypeVar("T")
+
+
+def capability_list(set_name: str) -> str:
+    return f"/{set_name}/capabilitylist.xml"
+
+
+class ChannelName(NamedTuple):
+    """A set's change channel or its framework channel."""
+
+    set_name: str
+    kind: Kind
+
+    @property
+    def capability(self) -> str:
+        return f"{self.kind}-notification"
+
+    @property
+    def path(self) -> str:
+        return f"/channels/{self.set_name}/{self.kind}_notification_channel"
+
+    def __str__(self) -> str:
+        return f"{self.set_name}/{self.kind}"
+
+
+class Interval(NamedTuple):
+    """The stretch `(from_, until]` of a journal."""
+
+    from_: Position
+    until: Position
+
+
+class Notification:
+    """One `<urlset>` that tells of every change in `(from_, until]`."""
+
+    __slots__ = ("_made", "count", "entries", "from_", "payload", "until")
+
+    def __init__(
+        self, from_: Position, until: Position, count: int, payload: bytes, entries: slice
+    ) -> None:
+        self.from_ = from_
+        self.until = until
+        self.count = count
+        self.payload = payload
+        self.entries = entries
+        self._made: dict[str, object] = {}
+
+    def once(self, name: str, make: Callable[["Notification"], T]) -> T:
+        """What a way out makes of this notification, made for its first reader, kept for all."""
+        made = self._made.get(name)
+        if made is None:
+            made = self._made[name] = make(self)
+        return made  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"<Notification {self.count} changes ({self.from_}, {self.until}]>"
+
+
+def render_notification(
+    channel: ChannelName, from_: Position, rows: Sequence[Row], *, base_url: str
+) -> Notification:
+    """The rows, all of them, as one notification that follows `from_`."""
+    until = rows[-1][0]
+    md = Md(capability=channel.capability, from_=str(from_), until=str(until))
+    up = Link(rel="up", href=base_url + _up(channel, rows))
+    opening = open_root("urlset", (up,), md)
+    entries = render_rows(rows)
+    payload = b"".join((opening, entries, close_root("urlset")))
+    stretch = slice(len(opening), len(opening) + len(entries))
+    return Notification(from_, until, len(rows), payload, stretch)
+
+
+def render_rows(rows: Sequence[Row]) -> bytes:
+    """The `<url>` elements of these changes, each with its position put in."""
+    return b"".join([fragment.replace(HOLE, render_datetime(at).encode()) for at, fragment in rows])
+
+
+def cut(rows: Sequence[Row]) -> Sequence[Row]:
+    """As many of the rows as one notification may carry, at least one."""
+    size = 0
+    for number, (_, fragment) in enumerate(rows[:NOTIFICATION_CHANGES]):
+        size += len(fragment)
+        if size > NOTIFICATION_BYTES and number:
+            return rows[:number]
+    return rows[:NOTIFICATION_CHANGES]
+
+
+def _up(channel: ChannelName, rows: Sequence[Row]) -> str:
+    """The document above: the Capability List, or what is above that if it is what changed."""
+    if channel.kind == "framework" and all(_is_above_sets(fragment) for _, fragment in rows):
+        return SOURCE_DESCRIPTION
+    return capability_list(channel.set_name)
+
+
+def _is_above_sets(fragment: bytes) -> bool:
+    return b' capability="capabilitylist"' in fragment or b' capability="description"' in fragment

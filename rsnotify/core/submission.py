@@ -1,0 +1,194 @@
+"""What a Source posts, read and judged: a body becomes fragments, or every fault in it is named.
+
+Rules that hold here: all or nothing, so one fault refuses the whole body; every length that a
+stranger controls has its cap; JSON, NDJSON and XML mean the same changes.
+Nothing here knows who posted, to where, or what becomes of it.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import NamedTuple
+
+import msgspec
+
+from rsnotify.core.change import Change, Position
+from rsnotify.core.check import FieldFault, faults_of, needs_normalising, normalised
+from rsnotify.core.markup import foreign_of, render_fragment, strays
+from rsnotify.core.notification import Kind
+from rsnotify.core.urlset import change_of, parse_document
+from rsnotify.errors import Fault, Rejected
+
+BODY_BYTES = 16 * 1024 * 1024
+CHANGES = 50_000  # what one ResourceSync document may hold
+FRAGMENT_BYTES = 32 * 1024  # a notification reads up to 1,000 at once: this bounds its memory
+FAULTS_NAMED = 100  # a body of 50,000 faults is answered with the first hundred
+KEY = re.compile(r"[\x21-\x7e]{1,255}")
+
+LOC_START = len(b"<url><loc>")  # where the escaped loc of every fragment begins
+
+Foreign = Mapping[str, str]
+
+
+class Fragment(NamedTuple):
+    """One change as the journal stores it."""
+
+    position: int  # the Source's own datetime in microseconds, or 0
+    deleted: bool
+    loc_length: int  # of the escaped loc, in bytes
+    xml: bytes
+
+
+class Submission(NamedTuple):
+    """Changes that enter the journal together, under one key."""
+
+    fragments: Sequence[Fragment]
+    key: str | None = None
+    fingerprint: str = ""
+
+    @property
+    def size(self) -> int:
+        return sum(len(fragment.xml) for fragment in self.fragments)
+
+
+def read_submission(body: bytes, content_type: str, kind: Kind, key: str | None) -> Submission:
+    """The body as a submission to a channel of this kind; `Rejected` with every fault in it."""
+    if key is not None and KEY.fullmatch(key) is None:
+        raise Rejected("an Idempotency-Key is 1 to 255 visible ASCII characters")
+    if len(body) > BODY_BYTES:
+        raise Rejected(
+            f"the body exceeds {BODY_BYTES} bytes; post the changes in parts", status=413
+        )
+    changes = list(_reader_for(content_type)(body))
+    if not changes:
+        raise Rejected("the body holds no change")
+    if len(changes) > CHANGES:
+        raise Rejected(
+            f"the body holds {len(changes)} changes; post at most {CHANGES} at once", status=413
+        )
+    fingerprint = "" if key is None else hashlib.blake2b(body, digest_size=12).hexdigest()
+    return Submission(judge(changes, kind), key, fingerprint)
+
+
+def judge(changes: Iterable[tuple[Change, Foreign | None]], kind: Kind) -> list[Fragment]:
+    """A fragment for each change, or `Rejected` with the faults of all."""
+    fragments, faults = [], list[Fault]()
+    for index, (change, foreign) in enumerate(changes):
+        try:
+            faults += _at(index, faults_of(change, kind))
+            if not faults:
+                fragments.append(fragment_of(change, foreign))
+        except Rejected as unfit:
+            faults.append(Fault(index=index, message=unfit.detail))
+        if len(faults) >= FAULTS_NAMED:
+            break
+    if faults:
+        raise _refused(faults)
+    return fragments
+
+
+def fragment_of(change: Change, foreign: Foreign | None = None) -> Fragment:
+    """The journal's form of a change without faults."""
+    if needs_normalising(change):
+        change = normalised(change)
+    xml = render_fragment(change, foreign=foreign)
+    if len(xml) > FRAGMENT_BYTES:
+        raise Rejected(f"the change takes {len(xml)} bytes; at most {FRAGMENT_BYTES} are allowed")
+    own = 0 if change.datetime is None else max(0, Position.parse(change.datetime))
+    return Fragment(own, change.change == "deleted", xml.index(b"</loc>") - LOC_START, xml)
+
+
+def _at(index: int, found: Iterable[FieldFault]) -> Iterator[Fault]:
+    for field, message in found:
+        yield Fault(index=index, field=field, message=message)
+
+
+def _refused(faults: list[Fault]) -> Rejected:
+    first = faults[0]
+    place = f"change {first['index']}" + (f", {first['field']}" if first.get("field") else "")
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return Rejected(f"{place}: {first['message']}{more}", faults=faults[:FAULTS_NAMED])
+
+
+# --- the three formats -------------------------------------------------------------------------
+
+_JSON = msgspec.json.Decoder(list[Change] | Change)
+_JSON_CHANGE = msgspec.json.Decoder(Change)
+_JSON_PARTS = msgspec.json.Decoder(list[msgspec.Raw])
+_PLACE = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<field>[^`]*)`)?$", re.DOTALL)
+
+_Changes = Iterable[tuple[Change, Foreign | None]]
+
+
+def _read_json(body: bytes) -> _Changes:
+    try:
+        changes = _JSON.decode(body)
+    except msgspec.ValidationError:
+        return _read_each(_parts(body))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Rejected(f"the body is no JSON: {error}") from None
+    return zip(changes if isinstance(changes, list) else [changes], repeat(None))
+
+
+def _parts(body: bytes) -> Sequence[bytes | msgspec.Raw]:
+    return _JSON_PARTS.decode(body) if body.lstrip()[:1] == b"[" else [body]
+
+
+def _read_ndjson(body: bytes) -> _Changes:
+    return _read_each([line for line in body.splitlines() if line.strip()])
+
+
+def _read_each(parts: Sequence[bytes | msgspec.Raw]) -> _Changes:
+    """Read change by change, so that each fault is named with its place."""
+    changes, faults = [], list[Fault]()
+    for index, part in enumerate(parts[: CHANGES + 1]):
+        try:
+            changes.append(_JSON_CHANGE.decode(part))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            faults.append(_misfit(index, str(error)))
+    if faults:
+        raise _refused(faults)
+    return zip(changes, repeat(None))
+
+
+def _misfit(index: int, text: str) -> Fault:
+    found = _PLACE.match(text)
+    fault = Fault(index=index, message=found["message"] if found else text)
+    if found and found["field"]:
+        fault["field"] = found["field"]
+    return fault
+
+
+def _read_xml(body: bytes) -> _Changes:
+    document = parse_document(body)
+    if document.root != "urlset":
+        raise Rejected("the root element is <sitemapindex>; publish a <urlset> of changes")
+    astray = [
+        Fault(index=index, field=name, message=f"{name}={value[:80]!r} has no place here")
+        for index, entry in enumerate(document.entries)
+        for described in (entry.md, *entry.links)
+        for name, value in strays(described).items()
+    ]
+    if astray:
+        raise _refused(astray)
+    return [(change_of(entry), foreign_of(entry.md)) for entry in document.entries]
+
+
+_READERS = {
+    "application/json": _read_json,
+    "application/ndjson": _read_ndjson,
+    "application/x-ndjson": _read_ndjson,
+    "application/jsonl": _read_ndjson,
+    "application/xml": _read_xml,
+    "text/xml": _read_xml,
+}
+
+
+def _reader_for(content_type: str) -> Callable[[bytes], _Changes]:
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type in _READERS:
+        return _READERS[media_type]
+    known = ", ".join(_READERS)
+    shown = f"Content-Type {media_type!r} is not understood" if media_type else "no Content-Type"
+    raise Rejected(f"{shown}; send one of {known}", status=415)

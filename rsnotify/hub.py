@@ -1,0 +1,270 @@
+"""The hub: publish to the journals, follow them, keep each channel's tail.
+
+Rules that hold here: publishing never touches a reader; following is one task, woken by the bell
+(a hint) and by the clock (the truth needs no bell); each notification is rendered once a process.
+Nothing here knows by which transport a reader came.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import Protocol
+
+from rsnotify.core.change import Position
+from rsnotify.core.notification import (
+    KINDS,
+    NOTIFICATION_CHANGES,
+    ChannelName,
+    Interval,
+    Notification,
+    Row,
+    cut,
+    render_notification,
+)
+from rsnotify.core.submission import Submission
+from rsnotify.core.tail import Tail
+from rsnotify.errors import Rejected, Trimmed, TryAgain, no_such_set
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.journal import Journal, Standing
+from rsnotify.storage.sets import SetOptions, SetRecord, Sets
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
+
+DEFAULT_OPTIONS = SetOptions()
+PAST_KEPT = 16  # stretches below the tail, kept for the next reader: 16 MiB a channel at most
+
+
+class Watcher(Protocol):
+    """Who wants to hear of a channel. Neither call may wait."""
+
+    def push(self, notification: Notification) -> None: ...
+
+    def end(self) -> None:
+        """The channel is no more."""
+
+
+class Feed:
+    """One channel as this process follows it: its tail, and who is told of each notification."""
+
+    def __init__(self, channel: ChannelName, created: str, head: Position) -> None:
+        self.channel = channel
+        self.created = created
+        self.tail = Tail(head)
+        self.watchers: set[Watcher] = set()
+        self.past: dict[Position, asyncio.Task[Notification]] = {}
+
+    def push(self, notification: Notification) -> None:
+        self.tail.push(notification)
+        for watcher in tuple(self.watchers):
+            watcher.push(notification)
+
+    def end(self) -> None:
+        for watcher in tuple(self.watchers):
+            watcher.end()
+
+    def remember(self, cursor: Position, stretch: asyncio.Task[Notification]) -> None:
+        self.past[cursor] = stretch
+        stretch.add_done_callback(partial(self._forget_failure, cursor))
+        while len(self.past) > PAST_KEPT:
+            del self.past[next(iter(self.past))]
+
+    def _forget_failure(self, cursor: Position, stretch: asyncio.Task[Notification]) -> None:
+        if stretch.cancelled() or stretch.exception() is not None:
+            self.past.pop(cursor, None)
+
+    def __repr__(self) -> str:
+        return f"<Feed {self.channel} {self.tail} {len(self.watchers)} watchers>"
+
+
+class Hub:
+    """Everything between the way in and the ways out."""
+
+    def __init__(self, journal: Journal, sets: Sets, bell: Bell, *, base_url: str) -> None:
+        self.base_url = base_url
+        self.sets: dict[str, SetRecord] = {}
+        self._journal = journal
+        self._registry = sets
+        self._registry_version = -1
+        self._bell = bell
+        self._feeds: dict[ChannelName, Feed] = {}
+        self._rung: dict[ChannelName, Position] = {}
+        self._woken = asyncio.Event()
+        self._next_tick = self._current_at = float("-inf")
+
+    # --- the way in ----------------------------------------------------------------------------
+
+    async def publish(self, channel: ChannelName, submission: Submission) -> Interval:
+        """Make it durable, then ring; whoever reads the channel is not waited for."""
+        interval = await self._journal.append(channel, submission)
+        self._ring(channel, interval.until)
+        return interval
+
+    async def add_set(
+        self, name: str, options: SetOptions = DEFAULT_OPTIONS
+    ) -> tuple[SetRecord, bool]:
+        """The set's record, and whether it was made just now."""
+        added = await self._registry.add(name, options)
+        await self._look_around()
+        return added
+
+    async def edit_set(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
+        record = await self._registry.edit(name, chosen)
+        await self._look_around()
+        return record
+
+    async def remove_set(self, name: str) -> None:
+        await self._registry.remove(name)
+        await self._look_around()
+
+    # --- the ways out --------------------------------------------------------------------------
+
+    def feed(self, channel: ChannelName) -> Feed:
+        feed = self._feeds.get(channel)
+        if feed is None:
+            raise no_such_set(channel.set_name)
+        return feed
+
+    async def after(self, feed: Feed, cursor: Position) -> Notification | None:
+        """The notification that follows the cursor; None at the head."""
+        if cursor >= feed.tail.head:
+            return None
+        found = feed.tail.next_after(cursor)
+        if found is not None:
+            return found
+        stretch = feed.past.get(cursor)
+        if stretch is None:  # ten thousand readers at one cursor read and render it once
+            stretch = asyncio.create_task(self._from_journal(feed, cursor))
+            feed.remember(cursor, stretch)
+        return await asyncio.shield(stretch)
+
+    async def _from_journal(self, feed: Feed, cursor: Position) -> Notification:
+        until = feed.tail.boundary_after(cursor)
+        try:
+            rows = await self._journal.read(
+                feed.channel, cursor, until=until, count=NOTIFICATION_CHANGES
+            )
+        except Trimmed as trimmed:
+            raise self._gone(feed.channel, trimmed) from None
+        if not rows:
+            raise TryAgain("the journal has changed; connect again")
+        return self._render(feed.channel, cursor, cut(rows))
+
+    def _gone(self, channel: ChannelName, trimmed: Trimmed) -> Rejected:
+        index = f"{self.base_url}/{channel.set_name}/changelist-index.xml"
+        begins = Position(trimmed.first)
+        return Rejected(f"the journal begins at {begins}, see {index}", status=410, close_code=4410)
+
+    def _render(self, channel: ChannelName, from_: Position, rows: Sequence[Row]) -> Notification:
+        return render_notification(channel, from_, rows, base_url=self.base_url)
+
+    # --- following -----------------------------------------------------------------------------
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the follow loop has seen the journals within the last seconds."""
+        return monotonic() - self._current_at < STALE_SECONDS
+
+    async def start(self) -> None:
+        """See where every journal stands, before the first reader comes."""
+        await self._look_around()
+
+    async def follow(self) -> None:
+        """Follow every journal for as long as the hub lives."""
+        while True:
+            try:
+                if monotonic() >= self._next_tick:
+                    await self._look_around()
+                await self._advance()
+            except TryAgain as error:
+                log.warning("following waits: %s", error.detail)
+                self._next_tick = monotonic() + TICK_SECONDS
+                self._rung.clear()  # the next look around finds what they rang for
+            await self._wait()
+
+    async def listen(self) -> None:
+        """Hear the bell, also of other hub processes, for as long as the hub lives."""
+        async for stroke in self._bell.strokes():
+            name, _, head = stroke.partition(" ")
+            set_name, _, kind = name.partition("/")
+            if kind in KINDS:
+                self._ring(ChannelName(set_name, kind), Position(int(head)))
+            else:
+                self._next_tick = float("-inf")
+                self._woken.set()
+
+    def _ring(self, channel: ChannelName, head: Position) -> None:
+        feed = self._feeds.get(channel)
+        if feed is not None and head > feed.tail.head:
+            self._rung[channel] = head
+            self._woken.set()
+
+    async def _wait(self) -> None:
+        if self._rung:
+            return
+        self._woken.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._next_tick - monotonic())):
+                await self._woken.wait()
+
+    async def _look_around(self) -> None:
+        """The clock's round: which sets there are, and which journals have moved unheard."""
+        self._next_tick = monotonic() + TICK_SECONDS
+        version = await self._registry.version()
+        if version != self._registry_version:
+            self.sets = await self._registry.all()
+            self._registry_version = version
+        channels = [ChannelName(name, kind) for name in self.sets for kind in KINDS]
+        standings = await self._journal.standings(channels) if channels else []
+        self._compare(zip(channels, standings, strict=True))
+        self._current_at = monotonic()
+
+    def _compare(self, standings: Iterable[tuple[ChannelName, Standing | None]]) -> None:
+        """Bring the feeds in line with the journals."""
+        heads = {channel: standing.head for channel, standing in standings if standing}
+        for channel in self._feeds.keys() - heads.keys():
+            self._feeds.pop(channel).end()
+        for channel, head in heads.items():
+            feed = self._feed_of(channel, head)
+            self._ring(channel, head)
+            if head < feed.tail.head:
+                log.error("%r went back to %s: Redis has lost changes", feed, head)
+                feed.tail = Tail(head)
+
+    def _feed_of(self, channel: ChannelName, head: Position) -> Feed:
+        """The channel's feed, a new one if the set was made anew."""
+        created = self.sets[channel.set_name].created
+        feed = self._feeds.get(channel)
+        if feed is None or feed.created != created:
+            if feed is not None:
+                feed.end()
+            feed = self._feeds[channel] = Feed(channel, created, head)
+        return feed
+
+    async def _advance(self) -> None:
+        """Read on in every channel that rang; render once; push."""
+        rung, self._rung = self._rung, {}
+        cursors = {
+            channel: self._feeds[channel].tail.head
+            for channel, head in rung.items()
+            if channel in self._feeds and head > self._feeds[channel].tail.head
+        }
+        if not cursors:
+            return
+        read = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
+        for channel, rows in read.items():
+            self._push(channel, rows)
+            if len(rows) == NOTIFICATION_CHANGES:
+                self._rung.setdefault(channel, rung[channel])
+
+    def _push(self, channel: ChannelName, rows: Sequence[Row]) -> None:
+        feed = self._feeds.get(channel)
+        while rows and feed is not None:
+            taken = cut(rows)
+            feed.push(self._render(channel, feed.tail.head, taken))
+            rows = rows[len(taken) :]

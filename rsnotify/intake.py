@@ -1,0 +1,80 @@
+"""The way in: what Sources post.
+
+Rules that hold here: nothing of a body is read before its sender is known to be allowed; a body is
+capped while it arrives; large ones are read beside the event loop, so that nobody waits for them.
+Nothing here knows how a body is judged, nor how changes are stored.
+"""
+
+import asyncio
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rsnotify.access import Access
+from rsnotify.core.notification import ChannelName, Interval, Kind
+from rsnotify.core.submission import BODY_BYTES, Submission, read_submission
+from rsnotify.errors import Rejected
+from rsnotify.hub import Hub
+
+BESIDE_THE_LOOP_BYTES = 256 * 1024
+
+
+class Intake:
+    """The two places to publish to."""
+
+    def __init__(self, hub: Hub, access: Access) -> None:
+        self._hub = hub
+        self._access = access
+
+    async def changes(self, request: Request) -> Response:
+        return await self._receive(request, "change")
+
+    async def framework(self, request: Request) -> Response:
+        return await self._receive(request, "framework")
+
+    async def _receive(self, request: Request, kind: Kind) -> Response:
+        channel = ChannelName(request.path_params["set"], kind)
+        await self._access.require(request, "publish", channel.set_name)
+        self._hub.feed(channel)  # an unknown set is known before the body is read
+        submission = await _read_submission(request, kind)
+        interval = await self._hub.publish(channel, submission)
+        return json_response(accepted(submission, interval), 201)
+
+
+def accepted(submission: Submission, interval: Interval) -> dict[str, int | str]:
+    return {
+        "accepted": len(submission.fragments),
+        "from": str(interval.from_),
+        "until": str(interval.until),
+    }
+
+
+async def _read_submission(request: Request, kind: Kind) -> Submission:
+    body = await read_body(request, BODY_BYTES)
+    content_type = request.headers.get("content-type", "")
+    key = request.headers.get("idempotency-key")
+    if len(body) > BESIDE_THE_LOOP_BYTES:
+        return await asyncio.to_thread(read_submission, body, content_type, kind, key)
+    return read_submission(body, content_type, kind, key)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body; refused as soon as it is known to be too long."""
+    if int(request.headers.get("content-length", 0)) > limit:
+        raise _too_large(limit)
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> Rejected:
+    return Rejected(f"the body exceeds {limit} bytes; post the changes in parts", status=413)
+
+
+def json_response(content: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type="application/json")

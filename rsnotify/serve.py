@@ -1,0 +1,233 @@
+"""One hub process, composed and run.
+
+Rules that hold here: every loop and the server live in one TaskGroup, so a loop that dies takes the
+process with it instead of leaving a server that answers and does nothing.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from signal import SIGINT, SIGTERM
+from time import monotonic
+
+import uvicorn
+import uvloop
+
+from rsnotify.access import Access
+from rsnotify.app import build_app
+from rsnotify.delivery.channel import Channels
+from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify.hub import Hub
+from rsnotify.settings import Settings
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import Client, connect, durability_warnings
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.server import EmbeddedRedis
+from rsnotify.storage.sets import Sets
+from rsnotify.storage.tokens import Tokens
+from rsnotify.workers import run_workers
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 4_096  # thousands of Destinations may come back at the same moment
+REDIS_SECONDS = 30.0  # how long a Redis of the operator's own may take to appear
+GRACE_SECONDS = 10
+
+
+def run(
+    settings: Settings,
+    sets: Sequence[str],
+    on_ready: Callable[[str], None],
+    *,
+    share_port: bool = False,
+) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    try:
+        uvloop.run(_serve(settings, sets, on_ready, share_port=share_port))
+    except BaseExceptionGroup as group:
+        raise _sole(group) from None
+
+
+def admin_token(settings: Settings) -> str:
+    """The token that may do everything: the setting, else the one kept in the data directory."""
+    if settings.admin_token:
+        return settings.admin_token
+    path = settings.data / "admin-token"
+    try:
+        settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"rsn_{secrets.token_urlsafe(32)}\n")
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise InvalidSettings([f"cannot keep an admin token: {error}"]) from None
+    return read_admin_token(settings.data)
+
+
+def read_admin_token(data: Path) -> str:
+    path = data / "admin-token"
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise InvalidSettings([f"cannot read the admin token: {error}"]) from None
+
+
+async def _serve(
+    settings: Settings, sets: Sequence[str], on_ready: Callable[[str], None], *, share_port: bool
+) -> None:
+    several = settings.workers > 1
+    token = admin_token(settings)
+    with _bound(settings, share=share_port or several) as bound:
+        address = _address(bound)
+        async with _redis(settings) as redis_url:
+            if several:
+                await run_workers(settings, sets, redis_url, address, on_ready)
+            else:
+                await _run_hub(settings, sets, redis_url, token, bound, lambda: on_ready(address))
+
+
+@contextmanager
+def _bound(settings: Settings, *, share: bool) -> Iterator[socket.socket]:
+    """A socket with the address taken, not yet listening."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if share:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            bound.bind((settings.host, settings.port))
+        except OSError as error:
+            where = f"{settings.host}:{settings.port}"
+            raise InvalidSettings(
+                [f"cannot listen on {where}: {error.strerror}; choose another --host or --port"]
+            ) from None
+        yield bound
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@asynccontextmanager
+async def _redis(settings: Settings) -> AsyncIterator[str]:
+    """The address of the Redis to use; an embedded one lives as long as this block."""
+    if settings.redis_url:
+        yield settings.redis_url
+        return
+    async with EmbeddedRedis(settings.data) as server, asyncio.TaskGroup() as tasks:
+        supervisor = tasks.create_task(server.supervise(), name="redis-server supervisor")
+        yield server.url
+        supervisor.cancel()
+
+
+async def _run_hub(
+    settings: Settings,
+    sets: Sequence[str],
+    redis_url: str,
+    token: str,
+    bound: socket.socket,
+    on_ready: Callable[[], None],
+) -> None:
+    client = connect(redis_url)
+    try:
+        hub = Hub(
+            Journal(client, window_changes=settings.changelist_max),
+            Sets(client),
+            Bell(redis_url),
+            base_url=settings.public_url or _address(bound),
+        )
+        await _started(hub, redis_url)
+        for name in sets:
+            await hub.add_set(name)
+        if settings.redis_url:
+            await _warn(client)
+        tokens = Tokens(client)
+        app = build_app(hub, Access(tokens, token), tokens, Channels(hub))
+        async with asyncio.TaskGroup() as tasks:
+            loops = [
+                tasks.create_task(hub.follow(), name="follow the journals"),
+                tasks.create_task(hub.listen(), name="listen to the bell"),
+            ]
+            await Server(_config(app), on_ready).serve(sockets=[bound])
+            for loop in loops:
+                loop.cancel()
+    finally:
+        await client.aclose()
+
+
+async def _started(hub: Hub, redis_url: str) -> None:
+    """The hub, having seen the journals; a Redis that never comes is a matter of settings."""
+    until = monotonic() + REDIS_SECONDS
+    while True:
+        try:
+            return await hub.start()
+        except TryAgain as error:
+            if monotonic() > until:
+                raise InvalidSettings(
+                    [f"no Redis answers at {redis_url}: {error.detail}"]
+                ) from None
+            log.warning("waiting for Redis at %s: %s", redis_url, error.detail)
+        await asyncio.sleep(1)
+
+
+async def _warn(client: Client) -> None:
+    for warning in await durability_warnings(client):
+        log.warning("%s", warning)
+
+
+def _config(app: object) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=4096,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn, saying when it is ready, and ending by our signals with our exit status."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for signal in (SIGINT, SIGTERM):
+            loop.add_signal_handler(signal, self._end)
+        try:
+            yield
+        finally:
+            for signal in (SIGINT, SIGTERM):
+                loop.remove_signal_handler(signal)
+
+    def _end(self) -> None:
+        self.force_exit = self.should_exit  # the second signal does not wait
+        self.should_exit = True
+
+
+def _sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error in nested groups of one, as the operator should see it."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

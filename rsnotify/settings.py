@@ -1,0 +1,83 @@
+"""Every knob of the hub, in one frozen dataclass; where each comes from, and what it may be.
+
+Rules that hold here: an unknown `RSNOTIFY_` name is an error, for a misspelt setting would be
+silently ignored; all problems are told at once.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from rsnotify.errors import InvalidSettings
+
+PREFIX = "RSNOTIFY_"
+OF_CLIENTS = frozenset({"RSNOTIFY_URL", "RSNOTIFY_TOKEN"})  # read by the commands, not by the hub
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.strip().isdecimal() or not low <= int(text) <= high:
+            raise ValueError(f"must be a whole number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def _web_address(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+        raise ValueError("must be an address such as https://hub.example.org")
+    return text.rstrip("/")
+
+
+def _setting(default: Any, read: Callable[[str], Any], about: str) -> Any:
+    return field(default=default, metadata={"read": read, "about": about})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the operator may choose."""
+
+    host: str = _setting("127.0.0.1", str, "address to listen on")
+    port: int = _setting(8080, _whole(0, 65535), "port to listen on; 0 takes a free one")
+    data: Path = _setting(Path("data"), Path, "directory of the embedded Redis and the admin token")
+    redis_url: str | None = _setting(
+        None, str, "a Redis of your own, such as redis://localhost:6379/0; else one is embedded"
+    )
+    public_url: str | None = _setting(
+        None, _web_address, "the address others reach the hub by; stands in every document"
+    )
+    admin_token: str | None = _setting(
+        None,
+        str,
+        "the token that may do everything; else one is made and kept in the data directory",
+    )
+    workers: int = _setting(1, _whole(1, 64), "number of hub processes that share the port")
+    changelist_max: int = _setting(10_000, _whole(1, 50_000), "changes that one Change List holds")
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str], **chosen: Any) -> Self:
+        """The environment's settings, under those chosen on the command line (None: not chosen)."""
+        known = {PREFIX + each.name.upper(): each for each in fields(cls)}
+        values, problems = {}, []
+        for name, text in environ.items():
+            if not name.startswith(PREFIX) or name in OF_CLIENTS:
+                continue
+            if name not in known:
+                problems.append(f"{name} is no setting{_meant(name, known)}")
+                continue
+            try:
+                values[known[name].name] = known[name].metadata["read"](text)
+            except ValueError as error:
+                problems.append(f"{name}={text!r}: {error}")
+        if problems:
+            raise InvalidSettings(problems)
+        return cls(**values | {name: value for name, value in chosen.items() if value is not None})
+
+
+def _meant(name: str, known: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else "; see docs/operations.md for all of them"

@@ -1,0 +1,106 @@
+-- Append submissions to one channel of one set: the only way into a journal, and one atom.
+--
+-- KEYS  1 stream   2 record (hash: created, first, last, head, window_from, window_count)
+--       3 windows (hash: until of a closed window -> its from and count)
+--       4 prefix of the 256 hashes that hold the set's current state
+--       5 prefix of the idempotency keys
+-- ARGV  1 name of the channel as the bell calls it   2 the bell
+--       3 changes a window holds, 0 for a channel without windows
+--       4 .. for each submission: key, seconds to remember it, fingerprint, number of changes,
+--            then for each change: its own datetime in microseconds or 0, state shard or -1,
+--            d (deleted) or u, length of the escaped loc, fragment
+--
+-- Answer: for each submission {from, until}, or {from, until, 1} where the key was known,
+-- or {} where the key was used for something else. A channel that does not exist answers nil.
+
+local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
+local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'created')
+if not record[1] then return nil end
+
+local last, window_from, window_count = tonumber(record[1]), record[2], tonumber(record[3])
+local window_size = tonumber(ARGV[3])
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local remembered = KEYS[5] .. record[4] .. ':' -- a set made anew remembers nothing of the old one
+local answers, at, appended = {}, 4, false
+
+-- Positions are below 2^53, so a Lua number holds them exactly; %.0f writes all their digits.
+local function digits(number) return string.format('%.0f', number) end
+
+local function stream_id(position)
+  local microseconds = position % 1000
+  return string.format('%.0f-%d', (position - microseconds) / 1000, microseconds)
+end
+
+-- A Source's own time counts unless it lies in the future or more than a second behind.
+local function next_position(own)
+  if own == 0 or own > now or own < last - 1000000 then own = now end
+  if own <= last then own = last + 1 end
+  return own
+end
+
+local function count_in_window()
+  if window_size == 0 then return end
+  window_count = window_count + 1
+  if window_count >= window_size then
+    redis.call('HSET', windows, digits(last), window_from .. ' ' .. window_count)
+    window_from, window_count = digits(last), 0
+  end
+end
+
+local function fold(shards, shard, gone, escaped_length, fragment)
+  if shard == '-1' then return end
+  local loc = string.sub(fragment, 11, 10 + escaped_length)
+  local state = shards[shard]
+  if not state then state = {}; shards[shard] = state end
+  state[loc] = not gone and digits(last) .. string.sub(fragment, 11 + escaped_length)
+end
+
+local function write_state(shards)
+  for shard, state in pairs(shards) do
+    local set, del = {}, {}
+    for loc, value in pairs(state) do
+      if value then set[#set + 1] = loc; set[#set + 1] = value else del[#del + 1] = loc end
+    end
+    local key = KEYS[4] .. shard
+    for i = 1, #set, 4000 do redis.call('HSET', key, unpack(set, i, math.min(i + 3999, #set))) end
+    for i = 1, #del, 4000 do redis.call('HDEL', key, unpack(del, i, math.min(i + 3999, #del))) end
+  end
+end
+
+local function append(first, count, shards)
+  local from = last
+  for i = first, first + (count - 1) * 5, 5 do
+    last = next_position(tonumber(ARGV[i]))
+    redis.call('XADD', stream, stream_id(last), '', ARGV[i + 4])
+    fold(shards, ARGV[i + 1], ARGV[i + 2] == 'd', tonumber(ARGV[i + 3]), ARGV[i + 4])
+    count_in_window()
+  end
+  return from
+end
+
+local shards = {}
+while at <= #ARGV do
+  local key, seconds, fingerprint = remembered .. ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local count = tonumber(ARGV[at + 3])
+  local known = redis.call('GET', key)
+  if known then
+    local known_fingerprint, from, until_ = string.match(known, '^(%S*) (%d+) (%d+)$')
+    answers[#answers + 1] = known_fingerprint == fingerprint
+      and {tonumber(from), tonumber(until_), 1} or {}
+  else
+    local from = append(at + 4, count, shards)
+    redis.call('SET', key, fingerprint .. ' ' .. digits(from) .. ' ' .. digits(last), 'EX', seconds)
+    answers[#answers + 1] = {from, last}
+    appended = true
+  end
+  at = at + 4 + count * 5
+end
+
+if appended then
+  write_state(shards)
+  redis.call('HSET', channel, 'last', digits(last), 'head', digits(last),
+    'window_from', window_from, 'window_count', digits(window_count))
+  redis.call('PUBLISH', ARGV[2], ARGV[1] .. ' ' .. digits(last))
+end
+return answers

@@ -1,0 +1,54 @@
+"""The bell: what rings when a journal has grown or the registry has changed.
+
+Rules that hold here: the bell is a hint, nobody may rely on it; a connection that says nothing is
+asked whether it lives, for a pub/sub reader can die without a word.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+from redis import asyncio as redis
+from redis.exceptions import RedisError
+
+from rsnotify.storage import keys
+from rsnotify.storage.connection import CONNECT_SECONDS
+
+log = logging.getLogger(__name__)
+
+SILENCE_SECONDS = 10.0
+AGAIN_SECONDS = 1.0
+
+
+class Bell:
+    """Hears the strokes of every hub process on this Redis."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def strokes(self) -> AsyncIterator[str]:
+        """Each stroke's text, for ever; connects anew when the connection is lost."""
+        while True:
+            try:
+                async for stroke in self._on_one_connection():
+                    yield stroke
+            except (RedisError, OSError) as error:
+                log.warning("the bell is silent, the clock must do: %s", error)
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _on_one_connection(self) -> AsyncIterator[str]:
+        client = redis.Redis.from_url(
+            self._url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=None, protocol=2
+        )
+        async with client, client.pubsub() as pubsub:
+            await pubsub.subscribe(keys.BELL)
+            asked = False
+            while True:
+                heard = await pubsub.get_message(timeout=SILENCE_SECONDS)
+                if heard is None:
+                    if asked:
+                        return
+                    await pubsub.ping()
+                asked = heard is None
+                if heard is not None and heard["type"] == "message":
+                    yield heard["data"].decode()

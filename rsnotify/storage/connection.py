@@ -1,0 +1,105 @@
+"""The way to Redis: connections, their time limits, and what their failures mean to a peer.
+
+Rules that hold here: a failing Redis is `TryAgain` to whoever asked, in less than three seconds;
+no exception of the client library travels further inwards. Nothing here knows a key.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from redis import asyncio as redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
+from redis.exceptions import (
+    BusyLoadingError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import TimeoutError as AnswerLate
+
+from rsnotify.errors import InvalidSettings, TryAgain
+
+CONNECT_SECONDS = 1.0
+ANSWER_SECONDS = 2.0
+
+# What an answer of Redis begins with when it would say otherwise a little later.
+_PASSING = ("MISCONF", "LOADING", "READONLY", "OOM", "BUSY", "CLUSTERDOWN", "NOREPLICAS")
+
+_IN_TROUBLE = (
+    AnswerLate,
+    BusyLoadingError,
+    ConnectionLost,
+    OutOfMemoryError,
+    ReadOnlyError,
+    OSError,
+)
+
+Client = Any  # redis-py's stubs give every command a type that is both sync and async
+
+
+def connect(url: str) -> Client:
+    """A pool of connections to the Redis at `url`; nothing is dialled before the first command."""
+    try:
+        client = redis.Redis.from_url(
+            url,
+            socket_connect_timeout=CONNECT_SECONDS,
+            socket_timeout=ANSWER_SECONDS,
+            # One repetition mends a connection that died idle; every append carries its key.
+            retry=Retry(ConstantBackoff(0), 1),
+            protocol=2,
+        )
+    except ValueError as error:
+        raise InvalidSettings([f"--redis {url!r}: {error}"]) from None
+    client.response_callbacks.pop("XRANGE", None)  # raw pairs: the journal reads them by itself
+    return client
+
+
+@contextmanager
+def failures_translated() -> Iterator[None]:
+    """Let nothing of the client library out."""
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise translated(error) from error
+
+
+def translated(error: Exception) -> Exception:
+    """What a failure means to a peer: a Redis in trouble is `TryAgain`, all else a bug of ours."""
+    if isinstance(error, _IN_TROUBLE):
+        return TryAgain(f"the journal cannot be reached: {error or type(error).__name__}")
+    if isinstance(error, ResponseError) and str(error).startswith(_PASSING):
+        return TryAgain(f"the journal cannot be written: {error}")
+    return error
+
+
+async def durability_warnings(client: Client) -> list[str]:
+    """What this Redis would do to acknowledged changes, in plain words; empty when all is well."""
+    with failures_translated():
+        try:
+            config = await client.config_get("appendonly", "appendfsync", "maxmemory-policy")
+        except ResponseError:
+            return [
+                "Redis does not let us read its configuration: make sure that it has "
+                "`appendonly yes` and `maxmemory-policy noeviction`."
+            ]
+    warnings = []
+    if config.get("appendonly") != "yes":
+        warnings.append(
+            "This Redis keeps no append-only file: a restart of it loses acknowledged changes. "
+            "Set `appendonly yes` (and `appendfsync always` against power cuts)."
+        )
+    elif config.get("appendfsync") == "no":
+        warnings.append(
+            "This Redis never syncs its append-only file: a power cut loses acknowledged changes. "
+            "Set `appendfsync always`, or `everysec` to risk one second."
+        )
+    if config.get("maxmemory-policy", "noeviction") != "noeviction":
+        warnings.append(
+            f"This Redis evicts keys when full (`{config['maxmemory-policy']}`): whole journals "
+            "would vanish. Set `maxmemory-policy noeviction`."
+        )
+    return warnings

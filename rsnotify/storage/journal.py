@@ -1,0 +1,223 @@
+"""The journals: append to one, read it back, ask where it stands.
+
+Rules that hold here: an append is one atom (`append.lua`) with an idempotency key, so it may be
+repeated at any time; it is answered only when Redis has it. Appends that arrive while a round
+is on its way to Redis travel together in the next one, so a busy hub pays for one `fsync` a round.
+Nothing here knows what a fragment says.
+"""
+
+import asyncio
+import hashlib
+import secrets
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from itertools import chain
+from typing import NamedTuple
+from zlib import crc32
+
+from redis.exceptions import NoScriptError
+
+from rsnotify.core.change import Position
+from rsnotify.core.notification import ChannelName, Interval, Row
+from rsnotify.core.submission import LOC_START, Fragment, Submission
+from rsnotify.errors import Rejected, Trimmed, TryAgain, no_such_set
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client, failures_translated, translated
+
+APPEND = files("rsnotify.storage").joinpath("append.lua").read_text()
+APPEND_SHA = hashlib.sha1(APPEND.encode(), usedforsecurity=False).hexdigest()
+
+APPEND_SECONDS = 2.5  # a Source hears 503 before three seconds have passed
+WRITERS = 2  # one packs the next round while Redis works on the other
+ROUND_CHANGES = 4_000  # how long Redis may be busy with one round: some 40 ms
+WAITING_BYTES = 64 * 1024 * 1024  # a Redis in trouble must not fill our memory
+
+CALLERS_KEY_SECONDS = 24 * 3600
+OUR_KEY_SECONDS = 600  # only for repetitions by the client library
+
+
+class Standing(NamedTuple):
+    """Where a journal begins, and its newest change."""
+
+    first: Position
+    head: Position
+
+
+class _Append(NamedTuple):
+    channel: ChannelName
+    submission: Submission
+    answer: asyncio.Future[Interval]
+
+
+class Journal:
+    """Every channel's journal, in one Redis."""
+
+    def __init__(self, client: Client, *, window_changes: int) -> None:
+        self._client = client
+        self._window_changes = window_changes
+        self._waiting: deque[_Append] = deque()
+        self._waiting_bytes = 0
+        self._writers: set[asyncio.Task[None]] = set()
+
+    async def append(self, channel: ChannelName, submission: Submission) -> Interval:
+        """Append all of it or nothing; the interval it now covers in the journal."""
+        if self._waiting_bytes > WAITING_BYTES:
+            raise TryAgain("too many changes are waiting for the journal")
+        answer: asyncio.Future[Interval] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Append(channel, submission, answer))
+        self._waiting_bytes += submission.size
+        self._start_writer()
+        try:
+            async with asyncio.timeout(APPEND_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise TryAgain("the journal does not answer; repeat with the same key") from None
+
+    def _start_writer(self) -> None:
+        if len(self._writers) < WRITERS:
+            writer = asyncio.create_task(self._write(), name="journal writer")
+            self._writers.add(writer)
+            writer.add_done_callback(self._writers.discard)
+
+    async def _write(self) -> None:
+        while appends := self._take_round():
+            try:
+                _settle(appends, await self._run(appends))
+            except Exception as error:  # whoever waits for the answer gets it
+                _settle(appends, [translated(error)] * len(appends))
+
+    def _take_round(self) -> list[_Append]:
+        """The next appends, those of a channel side by side, in the order of their arrival."""
+        taken, changes = [], 0
+        while self._waiting and changes < ROUND_CHANGES:
+            append = self._waiting.popleft()
+            self._waiting_bytes -= append.submission.size
+            if not append.answer.done():  # whoever has given up asks again with the same key
+                taken.append(append)
+                changes += len(append.submission.fragments)
+        return sorted(taken, key=lambda append: append.channel)
+
+    async def _run(self, appends: Sequence[_Append]) -> list[object]:
+        try:
+            return await self._call(appends)
+        except NoScriptError:  # Redis was restarted; whatever did run is known by its key
+            await self._client.script_load(APPEND)
+            return await self._call(appends)
+
+    async def _call(self, appends: Sequence[_Append]) -> list[object]:
+        by_channel: dict[ChannelName, list[_Append]] = {}
+        for append in appends:
+            by_channel.setdefault(append.channel, []).append(append)
+        pipeline = self._client.pipeline(transaction=False)
+        for channel, group in by_channel.items():
+            pipeline.execute_command("EVALSHA", APPEND_SHA, *self._arguments(channel, group))
+        replies = await pipeline.execute(raise_on_error=False)
+        for reply in replies:
+            if isinstance(reply, NoScriptError):
+                raise reply
+        return list(chain.from_iterable(map(_answers, replies, by_channel.values())))
+
+    def _arguments(self, channel: ChannelName, group: Iterable[_Append]) -> Iterable[object]:
+        of_changes = channel.kind == "change"
+        yield from (5, keys.stream(channel), keys.record(channel), keys.windows(channel))
+        yield from (keys.state(channel.set_name), keys.remembered(channel))
+        yield from (str(channel), keys.BELL, self._window_changes if of_changes else 0)
+        for append in group:
+            submission = append.submission
+            if submission.key is None:
+                yield from (secrets.token_hex(8), OUR_KEY_SECONDS, "")
+            else:
+                yield from (submission.key, CALLERS_KEY_SECONDS, submission.fingerprint)
+            yield len(submission.fragments)
+            for fragment in submission.fragments:
+                yield from _fragment_arguments(fragment, of_changes)
+
+    async def read(
+        self, channel: ChannelName, after: Position, *, count: int, until: Position | None = None
+    ) -> list[Row]:
+        """Up to `count` changes in `(after, until]`, oldest first; `Trimmed` if some are gone."""
+        end = "+" if until is None else until.stream_id
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.execute_command(
+            "XRANGE", keys.stream(channel), f"({after.stream_id}", end, "COUNT", count
+        )
+        pipeline.hget(keys.record(channel), "first")  # afterwards: a trim in between shows
+        with failures_translated():
+            rows, first = await pipeline.execute()
+        if first is None:
+            raise no_such_set(channel.set_name)
+        if after < int(first):
+            raise Trimmed(Position(int(first)))
+        return [_row(row) for row in rows]
+
+    async def read_on(
+        self, cursors: Mapping[ChannelName, Position], *, count: int
+    ) -> dict[ChannelName, list[Row]]:
+        """What follows in each of these channels, in one journey."""
+        pipeline = self._client.pipeline(transaction=False)
+        for channel, after in cursors.items():
+            pipeline.execute_command(
+                "XRANGE", keys.stream(channel), f"({after.stream_id}", "+", "COUNT", count
+            )
+        with failures_translated():
+            replies = await pipeline.execute()
+        return {
+            channel: [_row(row) for row in reply]
+            for channel, reply in zip(cursors, replies, strict=True)
+        }
+
+    async def standings(self, channels: Sequence[ChannelName]) -> list[Standing | None]:
+        """Where each journal stands; None for a channel that does not exist."""
+        pipeline = self._client.pipeline(transaction=False)
+        for channel in channels:
+            pipeline.hmget(keys.record(channel), "first", "head")
+        with failures_translated():
+            rows = await pipeline.execute()
+        return [
+            None if head is None else Standing(Position(int(first)), Position(int(head)))
+            for first, head in rows
+        ]
+
+
+def _fragment_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]:
+    end = LOC_START + fragment.loc_length
+    shard = crc32(fragment.xml[LOC_START:end]) % keys.STATE_SHARDS if of_changes else -1
+    kind = "d" if fragment.deleted else "u"
+    return fragment.position, shard, kind, fragment.loc_length, fragment.xml
+
+
+def _answers(reply: object, group: Sequence[_Append]) -> Sequence[object]:
+    """One answer for each append of a channel, whatever became of the call."""
+    if isinstance(reply, Exception):
+        return [translated(reply)] * len(group)
+    if reply is None:
+        return [no_such_set(group[0].channel.set_name)] * len(group)
+    return reply  # type: ignore[return-value]
+
+
+def _settle(appends: Sequence[_Append], answers: Sequence[object]) -> None:
+    for append, answer in zip(appends, answers, strict=True):
+        if append.answer.done():
+            continue
+        if isinstance(answer, Exception):
+            append.answer.set_exception(answer)
+        elif not answer:
+            append.answer.set_exception(_used_otherwise(append.submission))
+        else:
+            from_, until = answer[:2]  # type: ignore[index]
+            append.answer.set_result(Interval(Position(from_), Position(until)))
+
+
+def _used_otherwise(submission: Submission) -> Rejected:
+    return Rejected(
+        f"Idempotency-Key {submission.key!r} was used for other changes; "
+        "send new changes under a new key",
+        status=409,
+    )
+
+
+def _row(entry: tuple[bytes, tuple[bytes, bytes]]) -> Row:
+    stream_id, fields = entry
+    milliseconds, _, microseconds = stream_id.partition(b"-")
+    return Position(int(milliseconds) * 1000 + int(microseconds)), fields[1]

@@ -1,0 +1,36 @@
+"""The names of everything the hub keeps in Redis. All keys of a set share one Cluster slot."""
+
+from rsnotify.core.notification import ChannelName
+
+BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <head>" after an append, "sets" or "tokens" else
+SETS = "rsnotify:sets"  # hash: name -> record of the set
+SETS_VERSION = "rsnotify:sets:version"
+TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
+
+STATE_SHARDS = 256
+
+
+def of_set(set_name: str, *parts: str) -> str:
+    return ":".join((f"rsnotify:{{{set_name}}}", *parts))
+
+
+def stream(channel: ChannelName) -> str:
+    return of_set(channel.set_name, channel.kind)
+
+
+def record(channel: ChannelName) -> str:
+    return of_set(channel.set_name, channel.kind, "record")
+
+
+def windows(channel: ChannelName) -> str:
+    return of_set(channel.set_name, channel.kind, "windows")
+
+
+def state(set_name: str, shard: int | None = None) -> str:
+    """One of the hashes of a set's current state; without a shard, what their names begin with."""
+    return of_set(set_name, "state", "" if shard is None else str(shard))
+
+
+def remembered(channel: ChannelName) -> str:
+    """What the names of idempotency keys begin with."""
+    return of_set(channel.set_name, channel.kind, "key", "")

@@ -1,0 +1,123 @@
+"""The sets of resources this hub serves, and the record of each.
+
+Rules that hold here: a set exists once its record does; its journals are there before the record,
+and gone before it. Nothing here knows what is in a journal.
+"""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from rsnotify.core.change import Position
+from rsnotify.core.notification import KINDS, ChannelName
+from rsnotify.errors import Rejected, no_such_set
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client, failures_translated
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+RESERVED = frozenset({"api", "channels", "hub", "health", "metrics", "static"})
+
+
+class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the operator may choose for a set."""
+
+    private: bool = False  # whoever reads needs a token
+
+
+class SetRecord(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """What the hub knows of a set besides its journals."""
+
+    name: str
+    created: str
+
+
+class Sets:
+    """The registry of sets in Redis."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def version(self) -> int:
+        """A number that moves whenever any record does."""
+        with failures_translated():
+            return int(await self._client.get(keys.SETS_VERSION) or 0)
+
+    async def all(self) -> dict[str, SetRecord]:
+        with failures_translated():
+            records = await self._client.hgetall(keys.SETS)
+        found = (msgspec.json.decode(record, type=SetRecord) for record in records.values())
+        return {record.name: record for record in sorted(found, key=lambda record: record.name)}
+
+    async def add(self, name: str, options: SetOptions) -> tuple[SetRecord, bool]:
+        """The set's record, and whether it was made just now."""
+        check_name(name)
+        with failures_translated():
+            now = await self._now()
+            for kind in KINDS:
+                await self._begin_journal(ChannelName(name, kind), now)
+            record = SetRecord(**msgspec.structs.asdict(options), name=name, created=str(now))
+            made = await self._client.hsetnx(keys.SETS, name, msgspec.json.encode(record))
+            if made:
+                await self._announce()
+                return record, True
+            stored = await self._client.hget(keys.SETS, name)
+        return msgspec.json.decode(stored, type=SetRecord), False
+
+    async def edit(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
+        """Choose anew what is named in `chosen`; the rest stays."""
+        with failures_translated():
+            stored = await self._client.hget(keys.SETS, name)
+            if stored is None:
+                raise no_such_set(name)
+            before = msgspec.json.decode(stored, type=SetRecord)
+            record = msgspec.structs.replace(before, **chosen)
+            await self._client.hset(keys.SETS, name, msgspec.json.encode(record))
+            await self._announce()
+        return record
+
+    async def remove(self, name: str) -> None:
+        """Forget the set and all its changes. Repeating it finishes one that was cut off."""
+        with failures_translated():
+            records = [keys.record(ChannelName(name, kind)) for kind in KINDS]
+            await self._client.unlink(*records)  # from here on nothing more is appended
+            await self._client.unlink(*_all_keys(name))
+            removed = await self._client.hdel(keys.SETS, name)
+            await self._announce()
+        if not removed:
+            raise no_such_set(name)
+
+    async def _begin_journal(self, channel: ChannelName, now: Position) -> None:
+        begin: dict[str, int] = {"created": now, "first": now, "last": now, "head": now}
+        begin |= {"window_from": now, "window_count": 0}
+        pipeline = self._client.pipeline(transaction=True)
+        for field, value in begin.items():
+            pipeline.hsetnx(keys.record(channel), field, int(value))
+        await pipeline.execute()
+
+    async def _now(self) -> Position:
+        seconds, microseconds = await self._client.time()
+        return Position(seconds * 1_000_000 + microseconds)
+
+    async def _announce(self) -> None:
+        await self._client.incr(keys.SETS_VERSION)
+        await self._client.publish(keys.BELL, "sets")
+
+
+def check_name(name: str) -> None:
+    if NAME.fullmatch(name) is None:
+        raise Rejected(
+            f"{name[:80]!r} is no name for a set: take 1 to 64 of a-z 0-9 - _ . "
+            "beginning with a letter or digit"
+        )
+    if name in RESERVED:
+        raise Rejected(f"the name {name!r} is taken by the hub itself; choose another")
+
+
+def _all_keys(name: str) -> list[str]:
+    channels = [ChannelName(name, kind) for kind in KINDS]
+    return [
+        *(keys.stream(channel) for channel in channels),
+        *(keys.windows(channel) for channel in channels),
+        *(keys.state(name, shard) for shard in range(keys.STATE_SHARDS)),
+    ]

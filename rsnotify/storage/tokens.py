@@ -1,0 +1,72 @@
+"""Tokens: who may publish to, or read, which sets. Kept as SHA-256 hashes, shown once when made.
+
+Nothing here knows of HTTP headers, nor of the admin token, which is a setting.
+"""
+
+import hashlib
+import secrets
+from typing import Literal
+
+import msgspec
+
+from rsnotify.errors import Rejected
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client, failures_translated
+
+Right = Literal["publish", "read"]
+
+
+class Token(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the hub keeps of a token: never the token itself."""
+
+    id: str
+    sets: tuple[str, ...]
+    created: str
+    rights: tuple[Right, ...] = ("publish",)
+    note: str = ""
+
+    def may(self, right: Right, set_name: str) -> bool:
+        return right in self.rights and set_name in self.sets
+
+
+class Tokens:
+    """The registry of tokens in Redis."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def create(self, token: Token) -> str:
+        """Keep the token's record; answer the secret, which is not kept."""
+        secret = f"rsn_{secrets.token_urlsafe(32)}"
+        with failures_translated():
+            await self._client.hset(keys.TOKENS, _hashed(secret), msgspec.json.encode(token))
+        return secret
+
+    async def find(self, secret: str) -> Token | None:
+        with failures_translated():
+            record = await self._client.hget(keys.TOKENS, _hashed(secret))
+        return None if record is None else msgspec.json.decode(record, type=Token)
+
+    async def all(self) -> list[Token]:
+        return sorted((await self._records()).values(), key=lambda token: token.created)
+
+    async def revoke(self, token_id: str) -> None:
+        hashes = [key for key, token in (await self._records()).items() if token.id == token_id]
+        if not hashes:
+            raise Rejected(f"there is no token {token_id!r}", status=404)
+        with failures_translated():
+            await self._client.hdel(keys.TOKENS, *hashes)
+            await self._client.publish(keys.BELL, "tokens")
+
+    async def _records(self) -> dict[bytes, Token]:
+        with failures_translated():
+            records = await self._client.hgetall(keys.TOKENS)
+        return {key: msgspec.json.decode(record, type=Token) for key, record in records.items()}
+
+
+def new_id() -> str:
+    return secrets.token_hex(4)
+
+
+def _hashed(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,93 @@
+"""Several hub processes that share one port and one Redis, under a parent that does nothing else.
+
+Rules that hold here: the kernel spreads connections over the processes' own sockets; one that dies
+is started anew; SIGTERM to the parent drains them all. Nothing here knows what a hub does.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Sequence
+from signal import SIGINT, SIGTERM
+
+from rsnotify.settings import Settings
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 1.0
+
+
+async def run_workers(
+    settings: Settings,
+    sets: Sequence[str],
+    redis_url: str,
+    address: str,
+    on_ready: Callable[[str], None],
+) -> None:
+    """Keep the workers running until SIGTERM or SIGINT, then drain them."""
+    ending = asyncio.Event()
+    for signal in (SIGINT, SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signal, ending.set)
+    command = _command(settings, sets, redis_url, address)
+    workers = [Worker(command, ending) for _ in range(settings.workers)]
+    async with asyncio.TaskGroup() as tasks:
+        for worker in workers:
+            tasks.create_task(worker.keep(), name=repr(worker))
+        for worker in workers:
+            await worker.ready.wait()
+        if not ending.is_set():
+            on_ready(address)
+        await ending.wait()
+        for worker in workers:
+            worker.end()
+
+
+def _command(settings: Settings, sets: Sequence[str], redis_url: str, address: str) -> list[str]:
+    """A worker is the same command for one process; the environment brings the other settings."""
+    command = [sys.executable, "-m", "rsnotify", "serve", "--workers", "1", "--share-port"]
+    command += ["--host", settings.host, "--port", address.rpartition(":")[2]]
+    command += ["--redis", redis_url, "--data", str(settings.data)]
+    if settings.public_url:
+        command += ["--public-url", settings.public_url]
+    return command + [word for name in sets for word in ("--set", name)]
+
+
+class Worker:
+    """One process, started anew when it dies unasked."""
+
+    def __init__(self, command: Sequence[str], ending: asyncio.Event) -> None:
+        self.ready = asyncio.Event()
+        self._command = command
+        self._ending = ending
+        self._process: Process | None = None
+
+    def __repr__(self) -> str:
+        return f"<Worker {self._process.pid if self._process else 'not started'}>"
+
+    async def keep(self) -> None:
+        while not self._ending.is_set():
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=DEVNULL,
+                stdout=PIPE,
+                env=os.environ,
+                start_new_session=True,  # Ctrl-C reaches the parent, which drains us
+            )
+            await self._watch(self._process)
+            if not self._ending.is_set():
+                log.error("%r ended with status %s", self, self._process.returncode)
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _watch(self, process: Process) -> None:
+        assert process.stdout is not None  # noqa: S101
+        async for line in process.stdout:
+            if line.startswith(b"rsnotify ready"):
+                self.ready.set()
+        await process.wait()
+        self.ready.set()  # nobody waits for the dead
+
+    def end(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(SIGTERM)
