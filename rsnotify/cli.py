@@ -28,7 +28,6 @@ from rsnotify.core.notification import Kind
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.serve import read_admin_token, run
 from rsnotify.settings import Settings
-from rsnotify.storage.tokens import Right
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -309,7 +308,7 @@ def create_token(
         list[str], typer.Option("--set", metavar="NAME", help="A set it is for. Repeatable.")
     ],
     rights: Annotated[
-        list[Right] | None,
+        list[str] | None,
         typer.Option("--right", help="publish or read. Repeatable. [publish]"),
     ] = None,
     note: Annotated[str, typer.Option(help="Whose it is; shown by `tokens list`.")] = "",

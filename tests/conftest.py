@@ -1,0 +1,37 @@
+"""Fixtures: a hub of its own for a test, and a real Redis shared by the tests that need one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from rsnotify.storage.connection import Client, connect
+from rsnotify.storage.server import EmbeddedRedis
+from tests.running import RunningHub
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[RunningHub]:
+    """A running hub with one empty set, dataset1."""
+    async with RunningHub(tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One redis-server for all tests that speak to Redis directly."""
+    server = EmbeddedRedis(tmp_path_factory.mktemp("redis"))
+    with asyncio.Runner() as runner:
+        runner.run(server.start())
+        yield server.url
+        runner.run(server.stop())
+
+
+@pytest.fixture
+async def client(redis_url: str) -> AsyncIterator[Client]:
+    """A connection to an empty Redis."""
+    connected = connect(redis_url)
+    await connected.flushall()
+    yield connected
+    await connected.aclose()

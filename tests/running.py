@@ -1,0 +1,113 @@
+"""Real hubs for tests: `python -m rsnotify serve` as a process, driven from outside."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+TOKEN = "the-admin-token-of-the-tests"
+READY_SECONDS = 30
+
+
+class RunningHub:
+    """A hub process; `async with` starts and stops it, and in between it may be killed."""
+
+    def __init__(
+        self,
+        data: Path,
+        *options: str,
+        sets: tuple[str, ...] = ("dataset1",),
+        port: int = 0,
+        **settings: str,
+    ) -> None:
+        self.data = data
+        self.options = [*options, *(word for name in sets for word in ("--set", name))]
+        self.settings = {f"RSNOTIFY_{name.upper()}": value for name, value in settings.items()}
+        self.url = ""
+        self.port = port
+        self.process: Process | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.process is not None and self.process.returncode is None:
+            await self.stop()
+
+    async def start(self) -> None:
+        """Start it; the second time on the port it had."""
+        command = [sys.executable, "-m", "rsnotify", "serve", "--data", str(self.data)]
+        with (self.log).open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *command,
+                *("--port", str(self.port), *self.options),
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=log,
+                env=clean_environment() | {"RSNOTIFY_ADMIN_TOKEN": TOKEN} | self.settings,
+            )
+        async with asyncio.timeout(READY_SECONDS):
+            line = (await self.process.stdout.readline()).decode()
+        if not line.startswith("rsnotify ready "):
+            await self.process.wait()
+            raise AssertionError(f"the hub did not start:\n{self.log.read_text()}")
+        self.url = line.split()[-1]
+        self.port = int(self.url.rpartition(":")[2])
+
+    @property
+    def log(self) -> Path:
+        return self.data.with_name(f"{self.data.name}.log")
+
+    async def stop(self) -> int:
+        """Ask it to end, as an operator does; its exit status."""
+        self.process.terminate()
+        return await self.process.wait()
+
+    async def kill(self) -> None:
+        """kill -9: nothing of it gets to run any more."""
+        self.process.send_signal(signal.SIGKILL)
+        await self.process.wait()
+
+    async def ask(self, method: str, path: str, **options: Any) -> tuple[int, Any]:
+        """Status and decoded body of one request, with the admin token."""
+        headers = {"Authorization": f"Bearer {TOKEN}"} | options.pop("headers", {})
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, self.url + path, headers=headers, **options) as answer,
+        ):
+            is_json = "json" in answer.headers.get("Content-Type", "")
+            return answer.status, await (
+                answer.json(content_type=None) if is_json else answer.read()
+            )
+
+    async def publish(
+        self, *locs: str, set_name: str = "dataset1", **fields: Any
+    ) -> dict[str, Any]:
+        """Publish an update of each resource; the hub's answer."""
+        changes = [{"loc": loc, "change": "updated"} | fields for loc in locs]
+        status, answer = await self.ask("POST", f"/api/sets/{set_name}/changes", json=changes)
+        assert status == 201, answer
+        return answer
+
+    def channel(self, set_name: str = "dataset1", kind: str = "change") -> str:
+        _, _, rest = self.url.partition("://")
+        return f"ws://{rest}/channels/{set_name}/{kind}_notification_channel"
+
+
+def clean_environment() -> dict[str, str]:
+    """Ours, without any setting of a hub."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RSNOTIFY_")}
+
+
+async def until(condition: Any, seconds: float = 20) -> Any:
+    """Wait for a fact, not for a time; the fact's truth value is returned."""
+    async with asyncio.timeout(seconds):
+        while not (found := await condition()):
+            await asyncio.sleep(0.01)
+        return found
