@@ -19,7 +19,7 @@ from rsnotify.core.forms import (
     Form,
 )
 from rsnotify.core.markup import LINK_FIELDS, MD_FIELDS, RS, Entry, Md, foreign_of, strays
-from rsnotify.core.values import CHANGES, is_datetime, problem
+from rsnotify.core.values import CHANGES, VALUES, is_datetime, problem
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ def _described(described: Md | Link, fields: Mapping[str, str], path: str) -> Vi
 
 def _value(name: str, value: str, path: str) -> Violations:
     if wrong := problem(name, value):
-        yield Violation("Core 7", path, wrong, "Correct the value.")
+        yield Violation(VALUES[name].clause, path, wrong, "Correct the value.")
 
 
 def _unknown(name: str, path: str) -> Violations:

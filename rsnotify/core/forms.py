@@ -62,52 +62,52 @@ ENTRY_ATTRIBUTES = ("at", "completed", "from", "until", "change", "datetime", "c
 """The attributes of `rs:md` that may stand only where a row names them."""
 
 # The words that many rows share.
-AT, FROM, SNAPSHOT, SPAN = "at! completed", "from! until", "at completed", "from until"
+AT, FROM, MOMENT, SPAN = "at! completed", "from! until", "at completed", "from until"
 UP, UP_INDEX = "up!", "up! index"
-CHANGE, BITSTREAM = "change! datetime", "change! datetime path"
+CHANGE, PACKED = "change! datetime", "change! datetime path"
 FRAMEWORK = "change! datetime capability!"
 DESCRIBED: Mapping[str, Changes] = {"capabilitylist": CHANGES}
 LISTED: Mapping[str, Changes] = dict.fromkeys((*LISTS, *ARCHIVES, *CHANNELS), CHANGES)
 
 # fmt: off
 URLSETS: Mapping[str, Form] = {
-    # capability                  clause        root's rs:md     entries'  order,  unique, entry_links
-    #                                                  and links rs:md
-    "description":           Form("Core 8",     "",    "up index", "capability", "", "loc",
+    # capability                  clause        root: rs:md     entry:  order, unique, entry_links
+    #                                                 and links rs:md
+    "description":           Form("Core 8",     "",   "up index", "capability", "", "loc",
                                   capabilities=DESCRIBED),
-    "capabilitylist":        Form("Core 9",     "",    UP,       "capability!", "", "capability",
+    "capabilitylist":        Form("Core 9",     "",   UP,       "capability!", "", "capability",
                                   capabilities=LISTED),
-    "resourcelist":          Form("Core 10.1",  AT,    UP_INDEX, "",        "", "loc"),
-    "resourcedump":          Form("Core 11.1",  AT,    UP_INDEX, SNAPSHOT,  "", "loc", "contents"),
-    "resourcedump-manifest": Form("Core 11.2",  AT,    UP,       "path!",   "", "path"),
-    "changelist":            Form("Core 12.1",  FROM,  UP_INDEX, CHANGE,    "datetime", "", "patch"),
-    "changedump":            Form("Core 13.1",  FROM,  UP_INDEX, SPAN,      "from", "loc", "contents"),
-    "changedump-manifest":   Form("Core 13.2",  FROM,  UP,       BITSTREAM, "datetime", "path", "patch"),
-    "resourcelist-archive":  Form("Archives 3", SNAPSHOT, UP_INDEX, SNAPSHOT, "", "loc"),
-    "resourcedump-archive":  Form("Archives 4", SNAPSHOT, UP_INDEX, SNAPSHOT, "", "loc"),
-    "changelist-archive":    Form("Archives 5", SPAN,  UP_INDEX, SPAN,      "from", "loc"),
-    "changedump-archive":    Form("Archives 6", SPAN,  UP_INDEX, SPAN,      "from", "loc"),
+    "resourcelist":          Form("Core 10.1",  AT,   UP_INDEX, "",      "", "loc"),
+    "resourcedump":          Form("Core 11.1",  AT,   UP_INDEX, MOMENT,  "", "loc", "contents"),
+    "resourcedump-manifest": Form("Core 11.2",  AT,   UP,       "path!", "", "path"),
+    "changelist":            Form("Core 12.1",  FROM, UP_INDEX, CHANGE,  "datetime", "", "patch"),
+    "changedump":            Form("Core 13.1",  FROM, UP_INDEX, SPAN,    "from", "loc", "contents"),
+    "changedump-manifest":   Form("Core 13.2",  FROM, UP,       PACKED,  "datetime", "path",
+                                  "patch"),
+    "resourcelist-archive":  Form("Archives 3", MOMENT, UP_INDEX, MOMENT,  "", "loc"),
+    "resourcedump-archive":  Form("Archives 4", MOMENT, UP_INDEX, MOMENT,  "", "loc"),
+    "changelist-archive":    Form("Archives 5", SPAN, UP_INDEX, SPAN,    "from", "loc"),
+    "changedump-archive":    Form("Archives 6", SPAN, UP_INDEX, SPAN,    "from", "loc"),
     "change-notification":   Form("Change Notification 3",
-                                  "from! until!",      "up",     CHANGE,    "datetime", "", "patch"),
+                                  "from! until!",     "up",     CHANGE,  "datetime", "", "patch"),
     "framework-notification": Form("Framework Notification 3",
-                                  SPAN,                "up",     FRAMEWORK, "datetime", "", "index",
+                                  SPAN,               "up",     FRAMEWORK, "datetime", "", "index",
                                   FRAMEWORK_CHANGES),
 }
 SITEMAPINDEXES: Mapping[str, Form] = {
-    "description":           Form("Core 8",     "",    "up",     "capability", "", "loc",
-                                  capabilities=DESCRIBED),
-    "resourcelist":          Form("Core 10.2",  AT,    UP,       SNAPSHOT,  "", "loc"),
-    "resourcedump":          Form("Core 11.1",  AT,    UP,       SNAPSHOT,  "", "loc"),
-    "changelist":            Form("Core 12.2",  FROM,  UP,       SPAN,      "from", "loc"),
-    "changedump":            Form("Core 13.1",  FROM,  UP,       SPAN,      "from", "loc"),
-    "resourcelist-archive":  Form("Archives 3", SNAPSHOT, UP,    SNAPSHOT,  "", "loc"),
-    "resourcedump-archive":  Form("Archives 4", SNAPSHOT, UP,    SNAPSHOT,  "", "loc"),
-    "changelist-archive":    Form("Archives 5", SPAN,  UP,       SPAN,      "from", "loc"),
-    "changedump-archive":    Form("Archives 6", SPAN,  UP,       SPAN,      "from", "loc"),
+    "description":           Form("Core 8",     "",   "up",     "capability", "", "loc"),
+    "resourcelist":          Form("Core 10.2",  AT,   UP,       MOMENT,  "", "loc"),
+    "resourcedump":          Form("Core 11.1",  AT,   UP,       MOMENT,  "", "loc"),
+    "changelist":            Form("Core 12.2",  FROM, UP,       SPAN,    "from", "loc"),
+    "changedump":            Form("Core 13.1",  FROM, UP,       SPAN,    "from", "loc"),
+    "resourcelist-archive":  Form("Archives 3", MOMENT, UP,     MOMENT,  "", "loc"),
+    "resourcedump-archive":  Form("Archives 4", MOMENT, UP,     MOMENT,  "", "loc"),
+    "changelist-archive":    Form("Archives 5", SPAN, UP,       SPAN,    "from", "loc"),
+    "changedump-archive":    Form("Archives 6", SPAN, UP,       SPAN,    "from", "loc"),
 }
 # Version 0.8 has no rs:md at the root: its documents are known by the shape of their entries.
-CHANGE_0_8 = Form("Notification 0.8, 4",        "",    UP,       CHANGE,    "lastmod", "", "patch")
-FRAMEWORK_0_8 = Form("Notification 0.8, 5",     "",    UP,       FRAMEWORK, "", "", "index",
+CHANGE_0_8 = Form("Notification 0.8, 4",        "",   UP,       CHANGE,  "lastmod", "", "patch")
+FRAMEWORK_0_8 = Form("Notification 0.8, 5",     "",   UP,       FRAMEWORK, "", "", "index",
                      FRAMEWORK_CHANGES_0_8)
 # fmt: on
 
