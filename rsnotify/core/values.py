@@ -42,6 +42,10 @@ _PRI = re.compile(r"[1-9]\d{0,5}", re.ASCII).fullmatch
 _HEX = re.compile(r"[0-9A-Fa-f]+").fullmatch
 _BASE64URL = re.compile(r"[0-9A-Za-z_-]+").fullmatch
 
+# A zone can push the first and last hours of the calendar out of it.
+_EARLIEST = Position.parse("0001-01-01T00:00:00Z")
+_LATEST = Position.parse("9999-12-31T23:59:59.999999Z")
+
 
 class Value(msgspec.Struct, frozen=True):
     """A row: what fits, how to say what is wanted, and which clause wants it."""
@@ -54,10 +58,9 @@ class Value(msgspec.Struct, frozen=True):
 def is_datetime(text: str) -> bool:
     """A full date and time with its zone, as positions and intervals need it."""
     try:
-        Position.parse(text)
-    except (ValueError, OverflowError):
+        return _EARLIEST <= Position.parse(text) <= _LATEST
+    except ValueError:
         return False
-    return True
 
 
 def is_w3c_datetime(text: str) -> bool:

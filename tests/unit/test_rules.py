@@ -5,7 +5,7 @@ import pytest
 from rsnotify.core import rules
 from rsnotify.core.change import Link
 from rsnotify.core.forms import FORMS, FRAMEWORK_CHANGES
-from rsnotify.core.markup import ENTRY, RS, SITEMAP, Document, Entry, Md
+from rsnotify.core.markup import ENTRY, RS, SITEMAP, Document, Entry, Md, Root
 from rsnotify.core.rules import check, check_document
 
 HASH = "md5:1584abdf8ebdc9802ac0c6a7402c03b6"
@@ -18,7 +18,7 @@ WHEN = 'datetime="2026-01-01T10:00:00Z"'
 LATER = 'datetime="2026-01-01T11:00:00Z"'
 
 
-def written(root: str, head: str, *entries: str) -> str:
+def written(root: Root, head: str, *entries: str) -> str:
     tag = ENTRY[root]
     body = "".join(f"<{tag}>{entry}</{tag}>" for entry in entries)
     return f'<{root} xmlns="{SITEMAP}" xmlns:rs="{RS}">{head}{body}</{root}>'
@@ -352,6 +352,7 @@ BROKEN = [
     # single values
     (RESOURCE_LIST, "<loc>http://example.com/b</loc>", "", "Core 7", "/urlset/url[2]/loc"),
     (RESOURCE_LIST, "http://example.com/b", "/b", "Core 7", "/urlset/url[2]/loc"),
+    (RESOURCE_LIST, "http://example.com/b", "http:///b", "Core 7", "/urlset/url[2]/loc"),
     (RESOURCE_LIST, "http://example.com/b", "http://e.org/a b", "Core 7", "/urlset/url[2]/loc"),
     (
         RESOURCE_LIST,
@@ -366,6 +367,7 @@ BROKEN = [
     (RESOURCE_LIST, 'at="2026-01-02T00:00:00Z"', 'at="2026-01-02"', "Core 7", "/urlset/rs:md/@at"),
     (CHANGE_LIST, WHEN, 'datetime="2026-02-30T00:00:00Z"', "Core 7", f"{MD1}/@datetime"),
     (CHANGE_LIST, WHEN, 'datetime="2026-01-01T10:00:00"', "Core 7", f"{MD1}/@datetime"),
+    (CHANGE_LIST, WHEN, 'datetime="0001-01-01T00:00:00+14:00"', "Core 7", f"{MD1}/@datetime"),
     (CHANGE_LIST, 'change="created"', 'change="made"', "Core 7", f"{MD1}/@change"),
     (RESOURCE_LIST, HASH, HASH[:-1], "Core 7", f"{MD1}/@hash"),
     (RESOURCE_LIST, HASH, HASH[:-1] + "g", "Core 7", f"{MD1}/@hash"),
@@ -426,6 +428,16 @@ ALSO_VALID = [
     (RESOURCE_LIST, 'length="8876"', 'length=" 0 "'),
     (RESOURCE_LIST, 'length="8876"', 'xmlns:x="urn:x" x:seq="1"'),
     (RESOURCE_LIST, '<rs:ln rel="dup', '<x:any xmlns:x="urn:x"/><rs:ln rel="dup'),
+    (RESOURCE_LIST, "T00:01:00", "T00:00:00"),
+    (DESCRIPTION, "<rs:md", f"{UP}{INDEX}<rs:md"),
+    (SOURCE_DESCRIPTION_INDEX, "<rs:md", f"{UP}<rs:md"),
+    (SOURCE_DESCRIPTION_INDEX, "</loc>", '</loc><rs:md capability="description"/>'),
+    (RESOURCE_LIST, UP, UP + INDEX),
+    (RESOURCE_LIST_ARCHIVE, 'archive" ', f'archive" {AT} '),
+    (RESOURCE_DUMP_ARCHIVE, 'archive" ', f'archive" {AT} '),
+    (CHANGE_LIST_ARCHIVE, 'archive" ', f'archive" {SPAN} '),
+    (CHANGE_DUMP_ARCHIVE, 'archive" ', f'archive" {SPAN} '),
+    (FRAMEWORK_NOTIFICATION, 'notification" ', f'notification" {SPAN} '),
     (CHANGE_LIST, LATER, WHEN),
     (CHANGE_LIST, LATER, 'datetime="2026-01-02T00:00:00Z"'),
     (CHANGE_LIST, WHEN, 'datetime="2026-01-01T00:00:00Z"'),
@@ -441,6 +453,66 @@ ALSO_VALID = [
 def test_what_the_text_allows_is_no_violation(valid: str, old: str, new: str) -> None:
     assert old in valid
     assert check(valid.replace(old, new, 1).encode()) == []
+
+
+INTERVALS: list[tuple[Root, str, str]] = [
+    ("sitemapindex", "changelist", SPAN[:27]),
+    ("urlset", "changedump", SPAN[:27]),
+    ("sitemapindex", "changedump", SPAN[:27]),
+    ("urlset", "changelist-archive", SPAN[:27]),
+    ("sitemapindex", "changelist-archive", SPAN[:27]),
+    ("urlset", "changedump-archive", SPAN[:27]),
+    ("sitemapindex", "changedump-archive", SPAN[:27]),
+]
+SNAPSHOTS: list[tuple[Root, str, str]] = [
+    ("urlset", "resourcedump", AT),
+    ("sitemapindex", "resourcedump", AT),
+    ("urlset", "resourcelist-archive", AT),
+    ("sitemapindex", "resourcelist-archive", AT),
+    ("urlset", "resourcedump-archive", AT),
+    ("sitemapindex", "resourcedump-archive", AT),
+]
+
+
+@pytest.mark.parametrize(("root", "capability", "attributes"), INTERVALS)
+def test_lists_with_intervals_stand_oldest_first(
+    root: Root, capability: str, attributes: str
+) -> None:
+    entries = [entry("1", SPAN), entry("2", NEXT)]
+    assert check(written(root, head(capability, attributes), *entries).encode()) == []
+    (found,) = check(written(root, head(capability, attributes), *reversed(entries)).encode())
+    assert (found.path, found.mend) == (f"/{root}/{ENTRY[root]}[2]", "List the oldest entry first.")
+
+
+@pytest.mark.parametrize(("root", "capability", "attributes"), INTERVALS + SNAPSHOTS)
+def test_a_document_is_listed_once(root: Root, capability: str, attributes: str) -> None:
+    own = AT if attributes == AT else SPAN
+    entries = [entry("1", own), entry("2", own)]
+    assert check(written(root, head(capability, attributes), *entries).encode()) == []
+    (found,) = check(written(root, head(capability, attributes), *entries, entries[0]).encode())
+    assert (found.path, found.mend[:8]) == (f"/{root}/{ENTRY[root]}[3]", "Keep one")
+
+
+def test_a_description_is_listed_once() -> None:
+    twice = SOURCE_DESCRIPTION_INDEX.replace(
+        "</sitemap>", f"</sitemap><sitemap>{entry('d1')}</sitemap>"
+    )
+    assert [found.path for found in check(twice.encode())] == ["/sitemapindex/sitemap[2]"]
+
+
+def test_a_path_in_a_package_is_given_once() -> None:
+    twice = RESOURCE_DUMP_MANIFEST.replace('"/b"', '"/a"')
+    assert [found.path for found in check(twice.encode())] == ["/urlset/url[2]"]
+
+
+def test_framework_changes_stand_oldest_first() -> None:
+    swapped = FRAMEWORK_NOTIFICATION.replace(LATER, LATER.replace("11", "09"))
+    assert [found.path for found in check(swapped.encode())] == ["/urlset/url[2]"]
+
+
+def test_a_framework_change_of_version_0_8_names_one_index() -> None:
+    twice = FRAMEWORK_0_8.replace("</url>", f"{INDEX * 2}</url>")
+    assert [found.clause for found in check(twice.encode())] == ["Notification 0.8, 5"]
 
 
 def test_a_channel_of_version_0_8_needs_no_hub() -> None:

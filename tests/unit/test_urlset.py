@@ -1,5 +1,6 @@
 """XML in and out: literals in, literals out; hostile documents; reading undoes writing."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -297,8 +298,9 @@ def test_a_framework_change_links_its_index() -> None:
 
 @pytest.mark.parametrize("field", ["loc", "lastmod", "hash", "type", "encoding", "changefreq"])
 def test_markup_in_a_change_is_escaped(field: str) -> None:
-    fields = {"loc": "u:a", "change": "created", field: 'u:<a b="c">&\'é\n'}
-    fragment = render_fragment(Change(**fields)).decode()
+    plain = Change(loc="u:a", change="created")
+    change = msgspec.structs.replace(plain, **{field: 'u:<a b="c">&\'é\n'})
+    fragment = render_fragment(change).decode()
     assert "u:&lt;a b=&quot;c&quot;&gt;&amp;'é&#10;" in fragment
 
 
@@ -428,8 +430,8 @@ def test_reading_a_fragment_gives_its_change_back_with_its_position(change: Chan
     data = open_root("urlset") + fill(render_fragment(change), NOW) + close_root("urlset")
     (entry,) = parse_document(data).entries
     read = change_of(entry)
-    wanted = {field: getattr(change, field) for field in Change.__struct_fields__}
-    assert read == Change(**{**wanted, "datetime": NOW, "lastmod": change.lastmod or NOW})
+    lastmod = change.lastmod or NOW
+    assert read == msgspec.structs.replace(change, datetime=NOW, lastmod=lastmod)
 
 
 @given(
@@ -440,8 +442,7 @@ def test_reading_a_fragment_gives_its_change_back_with_its_position(change: Chan
 def test_a_framework_change_comes_back_with_its_index(
     change: Change, index: str | None, capability: str
 ) -> None:
-    fields = {field: getattr(change, field) for field in Change.__struct_fields__}
-    change = Change(**{**fields, "lastmod": NOW, "index": index, "capability": capability})
+    change = msgspec.structs.replace(change, index=index, capability=capability)
     data = open_root("urlset") + fill(render_fragment(change), NOW) + close_root("urlset")
     read = change_of(parse_document(data).entries[0])
     assert (read.index, read.capability, read.links) == (index, capability, change.links)
@@ -453,3 +454,9 @@ def test_a_change_of_an_entry_that_tells_of_none_is_empty() -> None:
 
 def test_white_space_between_hashes_is_one_space() -> None:
     assert change_of(Entry("u:a", md=Md(hash="md5:a \n sha-1:b"))).hash == "md5:a sha-1:b"
+
+
+def test_only_a_framework_change_has_an_index() -> None:
+    link = Link(rel="index", href="u:i")
+    change = change_of(Entry("u:a", md=Md(change="created"), links=(link,)))
+    assert (change.index, change.links) == (None, (link,))
