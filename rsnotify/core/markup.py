@@ -170,13 +170,27 @@ def _render_foreign(foreign: Mapping[str, str]) -> str:
 def _foreign_attributes(foreign: Mapping[str, str]) -> Iterator[str]:
     for number, (name, value) in enumerate(foreign.items()):
         namespace, _, local = name.removeprefix("{").rpartition("}")
-        prefix = {"": "", XML: "xml:", RS: "rs:"}.get(namespace, f"x{number}:")
-        if prefix.startswith("x") and prefix != "xml:":
-            yield f' xmlns:{prefix[:-1]}="{_escape(namespace)}"'
-        yield f' {prefix}{local}="{_escape(value)}"'
+        if namespace not in _PREFIXES:
+            yield f' xmlns:x{number}="{_escape(namespace)}"'
+        yield f' {_PREFIXES.get(namespace, f"x{number}:")}{local}="{_escape(value)}"'
 
+
+_PREFIXES = {"": "", XML: "xml:"}
+"""Those that need no declaration."""
 
 # Fragments -------------------------------------------------------------------------------------
+
+_HOLE = HOLE.decode()
+_TEXT_FIELDS = (
+    "loc",
+    "change",
+    "lastmod",
+    "changefreq",
+    "capability",
+    "hash",
+    "type",
+    "encoding",
+)
 
 
 def render_fragment(change: Change, *, foreign: Mapping[str, str] | None = None) -> bytes:
@@ -201,19 +215,6 @@ def render_fragment(change: Change, *, foreign: Mapping[str, str] | None = None)
         f"{_render_foreign(foreign) if foreign else ''}/>"
         f"{_fragment_links(c) if c.links or c.index else ''}</url>"
     ).encode()
-
-
-_HOLE = HOLE.decode()
-_TEXT_FIELDS = (
-    "loc",
-    "change",
-    "lastmod",
-    "changefreq",
-    "capability",
-    "hash",
-    "type",
-    "encoding",
-)
 
 
 def _attribute(name: str, value: str | int) -> str:

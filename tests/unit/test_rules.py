@@ -414,6 +414,7 @@ def test_breaking_one_rule_is_the_one_violation(
 
 
 DIGEST_43 = "f4OxZX_x_FO5LcGBSKHWXfwtSx-j1ncoSt3SABJtkGk"
+PATCH_LINK = f'<rs:ln rel="{PATCH}" href="http://e.org/p" type="text/x-diff"/>'
 ALSO_VALID = [
     (RESOURCE_LIST, "http://example.com/b", LONGEST),
     (RESOURCE_LIST, "http://example.com/b", "http://example.com/\u00e9?a=1&amp;b=%20"),
@@ -441,11 +442,9 @@ ALSO_VALID = [
     (CHANGE_LIST, LATER, WHEN),
     (CHANGE_LIST, LATER, 'datetime="2026-01-02T00:00:00Z"'),
     (CHANGE_LIST, WHEN, 'datetime="2026-01-01T00:00:00Z"'),
-    (
-        CHANGE_LIST,
-        "</url>",
-        f'<rs:ln rel="{PATCH}" href="http://e.org/p" type="text/x-diff"/></url>',
-    ),
+    (CHANGE_LIST, "</url>", f"{PATCH_LINK}</url>"),
+    (CHANGE_NOTIFICATION, "</url>", f"{PATCH_LINK}</url>"),
+    (CHANGE_0_8, "</url>", f"{PATCH_LINK}</url>"),
 ]
 
 
