@@ -50,7 +50,7 @@ def _described(
     if described.length is not None and not 0 <= described.length < 2**63:
         yield (
             f"{prefix}length",
-            f"length is {described.length}: it must be a number of bytes, 0 or more",
+            f"length is {described.length}: it must be a number of bytes, zero or more",
         )
 
 

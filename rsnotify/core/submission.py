@@ -95,7 +95,7 @@ def fragment_of(change: Change, foreign: Foreign | None = None) -> Fragment:
     xml = render_fragment(change, foreign=foreign)
     if len(xml) > FRAGMENT_BYTES:
         raise Rejected(f"the change takes {len(xml)} bytes; at most {FRAGMENT_BYTES} are allowed")
-    own = 0 if change.datetime is None else max(0, Position.parse(change.datetime))
+    own = 0 if change.datetime is None else max(0, int(Position.parse(change.datetime)))
     return Fragment(own, change.change == "deleted", xml.index(b"</loc>") - LOC_START, xml)
 
 

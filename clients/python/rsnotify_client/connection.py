@@ -4,6 +4,7 @@ Nothing here knows what is asked of the hub.
 """
 
 import asyncio
+import io
 import random
 from collections.abc import Mapping
 from time import monotonic
@@ -66,7 +67,11 @@ class Connection:
         assert self._session is not None, "use it in `async with`"  # noqa: S101
         try:
             async with self._session.request(
-                method, self.url + path, data=body, headers=headers, allow_redirects=False
+                method,
+                self.url + path,
+                data=body and io.BytesIO(body),
+                headers=headers,
+                allow_redirects=False,
             ) as answer:
                 return _understood(answer, await answer.read())
         except (aiohttp.ClientError, TimeoutError) as error:

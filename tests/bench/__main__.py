@@ -1,0 +1,31 @@
+"""`python -m tests.bench [NAME]...`: run the benchmarks, all of them or those named."""
+
+import importlib
+import os
+import platform
+import sys
+from pathlib import Path
+
+NAMES = sorted(
+    path.stem for path in Path(__file__).parent.glob("*.py") if "\ndef main()" in path.read_text()
+)
+
+
+def machine() -> str:
+    cpu = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
+    return f"{os.cpu_count()} cores of {cpu}, Python {platform.python_version()}"
+
+
+if __name__ == "__main__":
+    print(f"Machine: {machine()}\n", flush=True)
+    for name in sys.argv[1:] or NAMES:
+        print(f"## {name}\n", flush=True)
+        importlib.import_module(f"tests.bench.{name}").main()
+        print(flush=True)

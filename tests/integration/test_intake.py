@@ -1,0 +1,209 @@
+"""Publishing over HTTP: who may, what is answered, and that a refused request leaves no trace."""
+
+import asyncio
+import io
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from rsnotify.core.submission import BODY_BYTES
+from tests.running import TOKEN, RunningHub
+
+CHANGES = "/api/sets/dataset1/changes"
+RES1 = {"loc": "http://example.com/res1", "change": "updated"}
+
+
+async def post(hub: RunningHub, body: bytes, token: str | None = TOKEN, **headers: str) -> Any:
+    """Status, headers and decoded body of a publish."""
+    sent = {"Content-Type": "application/json"} | headers
+    if token:
+        sent["Authorization"] = f"Bearer {token}"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(hub.url + CHANGES, data=io.BytesIO(body), headers=sent) as answer,
+    ):
+        return answer.status, answer.headers, json.loads(await answer.read())
+
+
+async def number_of_changes(hub: RunningHub) -> int:
+    """Counted by what a further change follows."""
+    answer = await hub.publish("http://example.com/last")
+    _, sets = await hub.ask("GET", "/api/sets")
+    created = next(each["created"] for each in sets if each["name"] == "dataset1")
+    return 0 if answer["from"] == created else 1
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "detail"),
+    [
+        (b"{", {}, 400, "no JSON"),
+        (json.dumps([RES1, {**RES1, "length": -1}]).encode(), {}, 400, "change 1, length"),
+        (b"<!DOCTYPE a>" + b"<a/>", {"Content-Type": "application/xml"}, 400, "DOCTYPE"),
+        (b"hello", {"Content-Type": "text/plain"}, 415, "text/plain"),
+        (json.dumps(RES1).encode(), {"Idempotency-Key": "a b"}, 400, "Idempotency-Key"),
+        (b" " * (BODY_BYTES + 1), {}, 413, "post the changes in parts"),
+        (b"[" + b",".join([json.dumps(RES1).encode()] * 50_001) + b"]", {}, 413, "at most 50000"),
+    ],
+    ids=["json", "fault", "doctype", "type", "key", "bytes", "changes"],
+)
+async def test_a_refused_body_is_a_problem_document_and_stores_nothing(
+    hub: RunningHub, body: bytes, headers: dict[str, str], status: int, detail: str
+) -> None:
+    answered, answer_headers, problem = await post(hub, body, **headers)
+    assert answered == problem["status"] == status
+    assert answer_headers["Content-Type"] == "application/problem+json"
+    assert detail in problem["detail"]
+    assert await number_of_changes(hub) == 0
+
+
+async def test_an_endless_body_is_refused_while_it_arrives(hub: RunningHub) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+    writer.write(
+        f"POST {CHANGES} HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer {TOKEN}\r\n"
+        "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    )
+    chunk = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
+    for _ in range(BODY_BYTES // 0x100000 + 1):
+        writer.write(chunk)
+    assert b"413" in await reader.readline()
+    writer.close()
+
+
+async def test_a_set_that_is_none_is_404_before_the_body_is_judged(hub: RunningHub) -> None:
+    status, problem = await hub.ask("POST", "/api/sets/none/changes", data=b"{")
+    assert (status, problem["detail"]) == (404, "there is no set 'none'")
+
+
+@pytest.mark.parametrize(
+    ("token", "status", "detail"),
+    [(None, 401, "a token is needed"), ("wrong", 401, "not known"), ("tökén", 401, "not known")],
+)
+async def test_without_a_known_token_nothing_is_stored(
+    hub: RunningHub, token: str | None, status: int, detail: str
+) -> None:
+    answered, headers, problem = await post(hub, json.dumps(RES1).encode(), token)
+    assert answered == status
+    assert headers["WWW-Authenticate"].startswith("Bearer")
+    assert detail in problem["detail"]
+    assert await number_of_changes(hub) == 0
+
+
+async def made_token(hub: RunningHub, **asked: Any) -> dict[str, Any]:
+    status, token = await hub.ask("POST", "/api/tokens", json=asked)
+    assert status == 201, token
+    return token
+
+
+async def test_a_token_publishes_to_its_own_sets_only(tmp_path: Path) -> None:
+    async with RunningHub(tmp_path / "data", sets=("dataset1", "dataset2")) as hub:
+        for name, status in (("dataset1", 201), ("dataset2", 403)):
+            token = await made_token(hub, sets=[name])
+            answered, _, _ = await post(hub, json.dumps(RES1).encode(), token["token"])
+            assert answered == status
+
+
+async def test_a_token_that_may_only_read_does_not_publish(hub: RunningHub) -> None:
+    token = await made_token(hub, sets=["dataset1"], rights=["read"])
+    status, _, problem = await post(hub, json.dumps(RES1).encode(), token["token"])
+    assert (status, problem["detail"]) == (403, "the token has no right to publish 'dataset1'")
+
+
+async def test_a_revoked_token_is_refused(hub: RunningHub) -> None:
+    token = await made_token(hub, sets=["dataset1"])
+    assert (await hub.ask("DELETE", f"/api/tokens/{token['id']}"))[0] == 204
+    status, _, _ = await post(hub, json.dumps(RES1).encode(), token["token"])
+    assert status == 401
+
+
+async def test_a_token_is_kept_as_a_hash_only(hub: RunningHub) -> None:
+    token = await made_token(hub, sets=["dataset1"], note="for the archive")
+    _, listed = await hub.ask("GET", "/api/tokens")
+    assert [each["note"] for each in listed] == ["for the archive"]
+    kept = b"".join(path.read_bytes() for path in hub.data.rglob("*.aof*") if path.is_file())
+    assert token["token"].encode() not in kept
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PUT", "/api/sets/a"),
+        ("PATCH", "/api/sets/dataset1"),
+        ("DELETE", "/api/sets/dataset1"),
+        ("GET", "/api/tokens"),
+        ("POST", "/api/tokens"),
+        ("DELETE", "/api/tokens/x"),
+    ],
+)
+async def test_administration_is_the_admins_alone(hub: RunningHub, method: str, path: str) -> None:
+    token = await made_token(hub, sets=["dataset1"])
+    headers = {"Authorization": f"Bearer {token['token']}"}
+    assert (await hub.ask(method, path, headers=headers))[0] == 403
+
+
+@pytest.mark.parametrize("name", ["api", "hub", "Dataset", "-a", "a" * 65, "a%2Fb", "ä", "a b"])
+async def test_a_name_that_a_set_cannot_have_is_refused(hub: RunningHub, name: str) -> None:
+    assert (await hub.ask("PUT", f"/api/sets/{name}"))[0] in (400, 404)
+
+
+async def test_a_new_set_can_be_published_to_at_once(hub: RunningHub) -> None:
+    assert (await hub.ask("PUT", "/api/sets/dataset2"))[0] == 201
+    assert (await hub.ask("PUT", "/api/sets/dataset2"))[0] == 200
+    await hub.publish("http://example.com/a", set_name="dataset2")
+
+
+async def test_a_removed_set_is_gone(hub: RunningHub) -> None:
+    assert (await hub.ask("DELETE", "/api/sets/dataset1"))[0] == 204
+    assert (await hub.ask("POST", CHANGES, json=RES1))[0] == 404
+    assert (await hub.ask("DELETE", "/api/sets/dataset1"))[0] == 404
+
+
+async def test_a_private_set_is_shown_to_the_admin_only(hub: RunningHub) -> None:
+    await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
+    assert (await hub.ask("GET", "/api/sets", headers={"Authorization": ""}))[1] == []
+    assert [each["name"] for each in (await hub.ask("GET", "/api/sets"))[1]] == ["dataset1"]
+
+
+async def test_a_publish_while_redis_is_away_is_told_to_try_again_and_stored_once(
+    hub: RunningHub,
+) -> None:
+    pid = int((hub.data / "redis.lock").read_text())
+    os.kill(pid, signal.SIGSTOP)
+    key = {"Idempotency-Key": "once"}
+    began = asyncio.get_running_loop().time()
+    status, headers, _ = await post(hub, json.dumps(RES1).encode(), **key)
+    waited = asyncio.get_running_loop().time() - began
+    os.kill(pid, signal.SIGCONT)
+    assert (status, headers["Retry-After"]) == (503, "1")
+    assert waited < 3  # the promise that a Source relies on, not a measure of speed
+    one = await stored(hub, key)
+    assert one == await stored(hub, key)
+    assert (await hub.publish("http://example.com/next"))["from"] == one["until"]
+
+
+async def stored(hub: RunningHub, key: dict[str, str]) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        while True:
+            status, _, answer = await post(hub, json.dumps(RES1).encode(), **key)
+            if status == 201:
+                return answer
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/api", "/api/sets/dataset1/changes/1"])
+async def test_what_is_not_there_is_a_problem_document(hub: RunningHub, path: str) -> None:
+    status, problem = await hub.ask("GET", path)
+    assert (status, problem["status"]) == (404, 404)
+
+
+async def test_a_wrong_method_says_which_are_right(hub: RunningHub) -> None:
+    async with aiohttp.ClientSession() as session, session.get(hub.url + CHANGES) as answer:
+        assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+
+
+async def test_it_is_live_and_ready(hub: RunningHub) -> None:
+    assert (await hub.ask("GET", "/health/live"))[0] == 200
+    assert (await hub.ask("GET", "/health/ready"))[0] == 200

@@ -1,0 +1,239 @@
+"""The journal on a real Redis: positions, keys, windows, state."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from rsnotify.core.change import Change, Position
+from rsnotify.core.notification import ChannelName, Interval
+from rsnotify.core.submission import Submission, fragment_of
+from rsnotify.errors import Rejected, Trimmed, TryAgain
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client, connect
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import SetOptions, Sets
+
+CHANNEL = ChannelName("a", "change")
+FRAMEWORK = ChannelName("a", "framework")
+SECOND = 1_000_000
+
+
+@pytest.fixture
+async def journal(client: Client) -> Journal:
+    """A journal with one empty set."""
+    await Sets(client).add("a", SetOptions())
+    return Journal(client, window_changes=10_000)
+
+
+def submission(
+    *locs: str, key: str | None = None, change: str = "updated", at: Position | None = None
+) -> Submission:
+    datetime = None if at is None else str(at)
+    changes = [Change(f"http://example.com/{loc}", change, datetime=datetime) for loc in locs]
+    return Submission([fragment_of(each) for each in changes], key, "print" if key else "")
+
+
+async def positions(journal: Journal) -> list[Position]:
+    return [at for at, _ in await journal.read(CHANNEL, await first(journal), count=100_000)]
+
+
+async def first(journal: Journal) -> Position:
+    (standing,) = await journal.standings([CHANNEL])
+    assert standing is not None
+    return standing.first
+
+
+async def set_last(client: Client, position: int) -> None:
+    """As if the set had been made, and last been published to, at that position."""
+    then = dict.fromkeys(("first", "last", "head"), int(position))
+    await client.hset(keys.record(CHANNEL), mapping=then)
+
+
+async def redis_now(client: Client) -> Position:
+    seconds, microseconds = await client.time()
+    return Position(seconds * SECOND + microseconds)
+
+
+async def test_an_append_covers_the_interval_it_answers(journal: Journal) -> None:
+    began = await first(journal)
+    interval = await journal.append(CHANNEL, submission("1", "2"))
+    rows = await journal.read(CHANNEL, interval.from_, count=10)
+    assert interval.from_ == began
+    assert rows[-1][0] == interval.until
+    assert [b"example.com/1" in rows[0][1], b"example.com/2" in rows[1][1]] == [True, True]
+
+
+async def test_consecutive_intervals_join(journal: Journal) -> None:
+    one = await journal.append(CHANNEL, submission("1"))
+    other = await journal.append(CHANNEL, submission("2"))
+    assert other.from_ == one.until
+
+
+async def test_positions_strictly_increase_under_concurrent_appends(journal: Journal) -> None:
+    await asyncio.gather(*(journal.append(CHANNEL, submission(str(n), "b")) for n in range(200)))
+    found = await positions(journal)
+    assert len(found) == 400
+    assert all(one < other for one, other in pairwise(found))
+
+
+async def test_positions_strictly_increase_when_several_processes_append(
+    journal: Journal, redis_url: str
+) -> None:
+    others = [connect(redis_url) for _ in range(3)]
+    journals = [journal, *(Journal(other, window_changes=10) for other in others)]
+    await asyncio.gather(*(journals[n % 4].append(CHANNEL, submission(str(n))) for n in range(200)))
+    for other in others:
+        await other.aclose()
+    found = await positions(journal)
+    assert len(found) == len(set(found)) == 200
+
+
+async def test_positions_go_on_when_the_clock_has_gone_back(
+    journal: Journal, client: Client
+) -> None:
+    ahead = await redis_now(client) + 3600 * SECOND
+    await set_last(client, ahead)
+    interval = await journal.append(CHANNEL, submission("1", "2"))
+    assert interval == Interval(Position(ahead), Position(ahead + 2))
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (-500_000, "last + 1"),  # less than a second behind: kept in order
+        (-1_000_000, "last + 1"),
+        (-1_000_001, "now"),
+        (0, "last + 1"),
+        (60_000_000, "own"),
+        (7_200_000_000, "now"),  # in the future
+    ],
+)
+async def test_a_sources_own_datetime_counts_within_its_rule(
+    journal: Journal, client: Client, own: int, expected: str
+) -> None:
+    before = await redis_now(client)
+    last = Position(before - 3600 * SECOND)
+    await set_last(client, last)
+    interval = await journal.append(CHANNEL, submission("1", at=Position(last + own)))
+    if expected == "now":
+        assert before < interval.until <= await redis_now(client)
+    else:
+        assert interval.until == {"last + 1": last + 1, "own": last + own}[expected]
+
+
+async def test_a_history_of_whole_seconds_keeps_its_order(journal: Journal, client: Client) -> None:
+    noon = Position((await redis_now(client) // SECOND - 600) * SECOND)
+    await set_last(client, noon - SECOND)
+    interval = await journal.append(CHANNEL, submission("1", "2", "3", at=noon))
+    assert await positions_after(journal, interval.from_) == [noon, noon + 1, noon + 2]
+
+
+async def positions_after(journal: Journal, after: Position) -> list[int]:
+    return [int(at) for at, _ in await journal.read(CHANNEL, after, count=100)]
+
+
+async def test_the_same_key_gets_the_same_answer_and_stores_nothing(journal: Journal) -> None:
+    one = await journal.append(CHANNEL, submission("1", key="k"))
+    again = await journal.append(CHANNEL, submission("1", key="k"))
+    assert again == one
+    assert len(await positions(journal)) == 1
+
+
+async def test_the_same_key_at_the_same_moment_stores_once(journal: Journal) -> None:
+    answers = await asyncio.gather(
+        *(journal.append(CHANNEL, submission("1", key="k")) for _ in range(50))
+    )
+    assert len(set(answers)) == 1
+    assert len(await positions(journal)) == 1
+
+
+async def test_a_key_used_for_something_else_is_refused(journal: Journal) -> None:
+    await journal.append(CHANNEL, submission("1", key="k"))
+    other = submission("2", key="k")._replace(fingerprint="other")
+    with pytest.raises(Rejected) as refused:
+        await journal.append(CHANNEL, other)
+    assert refused.value.status == 409
+
+
+async def test_a_set_made_anew_remembers_no_key_of_the_old_one(
+    journal: Journal, client: Client
+) -> None:
+    await journal.append(CHANNEL, submission("1", key="k"))
+    await Sets(client).remove("a")
+    await Sets(client).add("a", SetOptions())
+    await journal.append(CHANNEL, submission("1", key="k"))
+    assert len(await positions(journal)) == 1
+
+
+async def test_a_set_that_is_none_refuses_and_harms_no_other(journal: Journal) -> None:
+    refused, accepted = await asyncio.gather(
+        journal.append(ChannelName("b", "change"), submission("1")),
+        journal.append(CHANNEL, submission("1")),
+        return_exceptions=True,
+    )
+    assert isinstance(refused, Rejected)
+    assert isinstance(accepted, Interval)
+
+
+async def test_a_removed_set_leaves_nothing_but_keys_that_expire(
+    journal: Journal, client: Client
+) -> None:
+    await journal.append(CHANNEL, submission(*map(str, range(300))))
+    await Sets(client).remove("a")
+    left = [key async for key in client.scan_iter("rsnotify:{a}:*")]
+    assert all([await client.ttl(key) > 0 for key in left])
+
+
+async def test_scripts_forgotten_by_a_restarted_redis_are_loaded_again(
+    journal: Journal, client: Client
+) -> None:
+    await journal.append(CHANNEL, submission("1"))
+    await client.script_flush()
+    await journal.append(CHANNEL, submission("2"))
+    assert len(await positions(journal)) == 2
+
+
+async def test_the_state_holds_the_last_fragment_of_every_resource_there_is(
+    journal: Journal, client: Client
+) -> None:
+    await journal.append(CHANNEL, submission("1", "2", "3", "2"))
+    last = await journal.append(CHANNEL, submission("3", change="deleted"))
+    await journal.append(FRAMEWORK, submission("list"))
+    state = await current_state(client)
+    assert sorted(state) == [b"http://example.com/1", b"http://example.com/2"]
+    assert state[b"http://example.com/2"].partition(b"</loc>")[0].decode() == str(int(last.from_))
+
+
+async def current_state(client: Client) -> dict[bytes, bytes]:
+    shards = [await client.hgetall(keys.state("a", n)) for n in range(keys.STATE_SHARDS)]
+    return {loc: value for shard in shards for loc, value in shard.items()}
+
+
+async def test_a_change_undone_in_the_same_request_leaves_no_state(
+    journal: Journal, client: Client
+) -> None:
+    made, gone = submission("1").fragments, submission("1", change="deleted").fragments
+    await journal.append(CHANNEL, Submission([*made, *gone]))
+    assert await current_state(client) == {}
+
+
+async def test_a_cursor_before_the_journals_beginning_is_told(journal: Journal) -> None:
+    with pytest.raises(Trimmed):
+        await journal.read(CHANNEL, Position(await first(journal) - 1), count=10)
+
+
+async def test_a_redis_that_is_away_means_try_again(tmp_path: object) -> None:
+    away = connect(f"unix://{tmp_path}/none.sock")
+    with pytest.raises(TryAgain):
+        await Journal(away, window_changes=10).append(CHANNEL, submission("1"))
+    await away.aclose()
+
+
+async def test_appends_travel_together_while_one_is_on_its_way(
+    journal: Journal, client: Client
+) -> None:
+    await client.config_resetstat()
+    await asyncio.gather(*(journal.append(CHANNEL, submission(str(n))) for n in range(1_000)))
+    calls = (await client.info("commandstats"))["cmdstat_evalsha"]["calls"]
+    assert calls < 100

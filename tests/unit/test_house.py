@@ -1,0 +1,103 @@
+"""The house keeps its order: imports go one way, and each foreign package has one room."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HUB = ROOT / "rsnotify"
+CLIENT = ROOT / "clients/python/rsnotify_client"
+
+FLOORS = (
+    ("errors", "settings", "metrics"),
+    ("core",),
+    ("storage",),
+    ("hub",),
+    ("access",),
+    ("intake", "administration", "delivery"),
+    ("app",),
+    ("workers", "serve"),
+    ("commands",),
+    ("cli",),
+    ("__main__",),
+)
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+ROOMS_OF = {
+    "redis": ("rsnotify/storage/",),
+    "lxml": ("rsnotify/core/urlset.py",),
+    "aiohttp": ("rsnotify/delivery/websub/", "rsnotify/commands/", "clients/python/"),
+    "uvicorn": ("rsnotify/serve.py", "rsnotify/delivery/websocket.py"),
+    "typer": ("rsnotify/cli.py", "rsnotify/commands/"),
+    "rich": ("rsnotify/cli.py", "rsnotify/commands/"),
+}
+
+
+def sources(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+            if node.module in ("rsnotify", "rsnotify.storage", "rsnotify.delivery"):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(HUB).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", sources(HUB), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_room_imports_only_from_the_floors_below_it_and_its_own(path: Path) -> None:
+    room = room_of(path)
+    if room == "__init__":
+        return
+    for name in imports(path):
+        other = name.split(".")[1] if name.startswith("rsnotify.") else None
+        if other in FLOOR and other != room:
+            below = FLOOR[other] < FLOOR[room] or {room, other} <= {"workers", "serve", "settings"}
+            near = FLOOR[other] == FLOOR[room] and room != "delivery"
+            assert below or near, f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("room", ["storage", "delivery"])
+def test_the_ways_out_do_not_know_each_other(room: str) -> None:
+    entrances = {path.stem for path in (HUB / room).iterdir() if path.stem != "__init__"}
+    shared = {"connection", "keys"}
+    for path in sources(HUB / room):
+        own = path.relative_to(HUB / room).parts[0].removesuffix(".py")
+        for name in imports(path):
+            parts = name.split(".")
+            if parts[:2] == ["rsnotify", room] and len(parts) > 2:
+                known = parts[2]
+                assert known == own or known in shared or known not in entrances, (
+                    f"{path.name} imports {name}"
+                )
+
+
+@pytest.mark.parametrize(("package", "rooms"), ROOMS_OF.items())
+def test_a_foreign_package_is_known_in_its_own_rooms_only(
+    package: str, rooms: tuple[str, ...]
+) -> None:
+    for path in sources(HUB) + sources(CLIENT):
+        where = str(path.relative_to(ROOT))
+        if any(name.split(".")[0] == package for name in imports(path)):
+            assert where.startswith(rooms), f"{where} imports {package}"
+
+
+def test_the_client_knows_the_hubs_documents_and_errors_only() -> None:
+    for path in sources(CLIENT):
+        for name in imports(path):
+            if name.startswith("rsnotify."):
+                assert name.startswith(("rsnotify.core", "rsnotify.errors")), f"{path}: {name}"
+
+
+@pytest.mark.parametrize("path", sources(HUB) + sources(CLIENT), ids=lambda path: path.name)
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    source = path.read_text()
+    assert not source.strip() or ast.get_docstring(ast.parse(source))

@@ -1,0 +1,48 @@
+"""Settings: where they come from, and what is said about those that are wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from rsnotify.errors import InvalidSettings
+from rsnotify.settings import Settings
+
+
+def problems(**environ: str) -> tuple[str, ...]:
+    with pytest.raises(InvalidSettings) as invalid:
+        Settings.from_env(environ)
+    return invalid.value.problems
+
+
+def test_a_command_line_option_wins_over_the_environment() -> None:
+    settings = Settings.from_env({"RSNOTIFY_PORT": "1", "RSNOTIFY_DATA": "/a"}, port=2, data=None)
+    assert (settings.port, settings.data) == (2, Path("/a"))
+
+
+def test_an_unknown_setting_is_refused_with_the_one_that_was_meant() -> None:
+    assert problems(RSNOTIFY_PROT="1") == (
+        "RSNOTIFY_PROT is no setting; did you mean RSNOTIFY_PORT?",
+    )
+
+
+def test_all_problems_are_told_at_once() -> None:
+    assert len(problems(RSNOTIFY_PORT="x", RSNOTIFY_WORKERS="0", RSNOTIFY_NONSENSE="1")) == 3
+
+
+@pytest.mark.parametrize("text", ["-1", "65536", "eighty", "", "8 0", "0x50"])
+def test_a_port_is_a_number_in_its_range(text: str) -> None:
+    assert "whole number from 0 to 65535" in problems(RSNOTIFY_PORT=text)[0]
+
+
+@pytest.mark.parametrize("text", ["hub.example.org", "ftp://hub", "http://hub/?a", "http://"])
+def test_a_public_url_is_a_web_address(text: str) -> None:
+    assert "https://hub.example.org" in problems(RSNOTIFY_PUBLIC_URL=text)[0]
+
+
+def test_a_public_url_loses_its_last_slash() -> None:
+    settings = Settings.from_env({"RSNOTIFY_PUBLIC_URL": "https://hub.example.org/"})
+    assert settings.public_url == "https://hub.example.org"
+
+
+def test_what_the_commands_read_is_no_problem_to_the_hub() -> None:
+    assert Settings.from_env({"RSNOTIFY_URL": "x", "RSNOTIFY_TOKEN": "y", "HOME": "/"})

@@ -1,0 +1,231 @@
+"""What Sources post: three formats, one meaning, every fault named with its place."""
+
+import json
+
+import pytest
+
+from rsnotify.core import submission
+from rsnotify.core.markup import HOLE
+from rsnotify.core.submission import Submission, read_submission
+from rsnotify.errors import Rejected
+
+JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
+RES1 = {"loc": "http://example.com/res1", "change": "updated"}
+MD5 = "md5:1584abdf8ebdc9802ac0c6a7402c03b6"
+
+
+def read(body: object, content_type: str = JSON, kind: str = "change") -> Submission:
+    encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return read_submission(encoded, content_type, kind, None)  # type: ignore[arg-type]
+
+
+def urlset(entries: str) -> bytes:
+    return (
+        '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
+        f'xmlns:rs="http://www.openarchives.org/rs/terms/">{entries}</urlset>'
+    ).encode()
+
+
+def refusal(body: object, content_type: str = JSON, kind: str = "change") -> Rejected:
+    with pytest.raises(Rejected) as refused:
+        read(body, content_type, kind)
+    return refused.value
+
+
+def test_one_object_is_one_change() -> None:
+    (fragment,) = read(RES1).fragments
+    assert fragment.xml == (
+        b"<url><loc>http://example.com/res1</loc><lastmod>\0</lastmod>"
+        b'<rs:md change="updated" datetime="\0"/></url>'
+    )
+
+
+def test_the_three_formats_mean_the_same() -> None:
+    one = {**RES1, "hash": MD5, "length": 8876, "type": "text/html"}
+    in_xml = urlset(
+        '<url><loc>http://example.com/res1</loc><rs:md change="updated" '
+        f'hash="{MD5}" length="8876" type="text/html"/></url>'
+    )
+    lines = json.dumps(one).encode() + b"\n\n" + json.dumps(one).encode() + b"\n"
+    assert read([one, one]).fragments == read(lines, NDJSON).fragments
+    assert read(one).fragments == read(in_xml, XML).fragments
+
+
+def test_attributes_of_other_namespaces_are_kept() -> None:
+    md = '<rs:md xmlns:x="urn:x" change="created" x:y="1"/>'
+    entry = f"<url><loc>http://example.com/a</loc>{md}</url>"
+    (fragment,) = read(urlset(entry), XML).fragments
+    assert b'xmlns:x0="urn:x" x0:y="1"' in fragment.xml
+
+
+def test_its_own_datetime_becomes_the_position_asked_for() -> None:
+    (fragment,) = read({**RES1, "datetime": "2026-11-20T21:34:00Z"}).fragments
+    assert fragment.position == 1_795_210_440_000_000
+
+
+def test_the_loc_can_be_found_in_the_fragment_even_if_escaped() -> None:
+    (fragment,) = read({**RES1, "loc": "http://example.com/?a=1&b=2"}).fragments
+    start = submission.LOC_START
+    loc = fragment.xml[start : start + fragment.loc_length]
+    assert loc == b"http://example.com/?a=1&amp;b=2"
+
+
+def test_a_lastmod_with_an_offset_is_kept_in_utc() -> None:
+    (fragment,) = read({**RES1, "lastmod": "2026-11-20T22:34:00+01:00"}).fragments
+    assert b"<lastmod>2026-11-20T21:34:00Z</lastmod>" in fragment.xml
+    assert fragment.xml.count(HOLE) == 1
+
+
+def test_a_framework_change_names_its_index() -> None:
+    change = {
+        "loc": "http://example.com/resourcelist1.xml",
+        "change": "created",
+        "capability": "resourcelist",
+        "index": "http://example.com/resourcelist-index.xml",
+    }
+    (fragment,) = read(change, kind="framework").fragments
+    assert b'<rs:ln rel="index" href="http://example.com/resourcelist-index.xml"/>' in fragment.xml
+
+
+LOC = "http://example.com/" + "a" * 2048
+
+FAULTY = [
+    ({**RES1, "change": "moved"}, "change", "must be one of created, updated, deleted"),
+    ({**RES1, "loc": "res1"}, "loc", "must be an absolute URI"),
+    ({**RES1, "loc": "http:///res1"}, "loc", "must be an absolute URI"),
+    ({**RES1, "loc": "http://example.com/a b"}, "loc", "must be an absolute URI"),
+    ({**RES1, "loc": "http://example.com/\x07"}, "loc", "must be an absolute URI"),
+    ({**RES1, "loc": "http://example.com/<a>"}, "loc", "must be an absolute URI"),
+    ({**RES1, "loc": LOC}, "loc", "at most 2048"),
+    ({**RES1, "loc": 7}, "loc", "Expected `str`"),
+    ({**RES1, "length": -1}, "length", "zero or more"),
+    ({**RES1, "length": "8"}, "length", "Expected `int"),
+    ({**RES1, "length": 2**63}, "length", "zero or more"),
+    ({**RES1, "hash": "crc32:12345678"}, "hash", "md5:HEX"),
+    ({**RES1, "hash": "md5:123"}, "hash", "md5:HEX"),
+    ({**RES1, "type": "text"}, "type", "media type"),
+    ({**RES1, "lastmod": "yesterday"}, "lastmod", "W3C Datetime"),
+    ({**RES1, "lastmod": "2026-02-30"}, "lastmod", "W3C Datetime"),
+    ({**RES1, "datetime": "2026-11-20"}, "datetime", "full W3C Datetime"),
+    ({**RES1, "changefreq": "often"}, "changefreq", "must be one of"),
+    ({**RES1, "capability": "resourcelist"}, "capability", "belongs to framework changes"),
+    ({**RES1, "index": "http://example.com/i"}, "index", "belongs to framework changes"),
+    ({**RES1, "links": [{"rel": "up", "href": "x"}]}, "links[0].href", "absolute URI"),
+    ({**RES1, "links": [{"rel": "Up!", "href": LOC[:60]}]}, "links[0].rel", "relation"),
+    ({**RES1, "links": [{"rel": "up", "href": LOC[:60], "pri": 0}]}, "links[0].pri", "1 to 999999"),
+    ({**RES1, "links": [{"rel": "up", "href": LOC[:60]}] * 101}, "links", "at most 100"),
+]
+
+
+@pytest.mark.parametrize(("change", "field", "message"), FAULTY)
+def test_a_fault_is_named_with_its_place_and_its_mend(
+    change: dict[str, object], field: str, message: str
+) -> None:
+    (fault,) = refusal([RES1, change]).faults
+    assert (fault["index"], fault["field"]) == (1, field)
+    assert message in fault["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({**RES1, "colour": "red"}, "unknown field `colour`"),
+        ({"loc": "http://example.com/a"}, "missing required field `change`"),
+        ("http://example.com/a", "Expected `object`"),
+        (None, "Expected `object`"),
+    ],
+)
+def test_a_change_of_the_wrong_shape_is_named(change: object, message: str) -> None:
+    (fault,) = refusal([RES1, change]).faults
+    assert fault["index"] == 1
+    assert message in fault["message"]
+
+
+def test_every_fault_is_named_not_only_the_first() -> None:
+    faults = refusal([{**RES1, "loc": "x", "length": -1}, RES1, {**RES1, "change": "x"}]).faults
+    assert [(fault["index"], fault["field"]) for fault in faults] == [
+        (0, "loc"),
+        (0, "length"),
+        (2, "change"),
+    ]
+
+
+def test_a_hundred_faults_are_named_at_most() -> None:
+    assert len(refusal([{**RES1, "loc": "x"}] * 1_000).faults) == 100
+
+
+FRAMEWORK = {
+    "loc": "http://example.com/dump.xml",
+    "change": "created",
+    "capability": "resourcedump",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "message"),
+    [
+        ({**FRAMEWORK, "change": "updated"}, "change", "row resourcedump"),
+        ({**FRAMEWORK, "capability": "dump"}, "capability", "must be one of"),
+        (RES1, "capability", "is missing"),
+        ({**FRAMEWORK, "index": FRAMEWORK["loc"]}, "loc", "is the index itself"),
+        ({**FRAMEWORK, "index": "x"}, "index", "absolute URI"),
+    ],
+)
+def test_a_framework_change_obeys_its_table(
+    change: dict[str, object], field: str, message: str
+) -> None:
+    (fault,) = refusal(change, kind="framework").faults
+    assert fault["field"] == field
+    assert message in fault["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status", "detail"),
+    [
+        (b"{", JSON, 400, "no JSON"),
+        (b"\xff\xfe", JSON, 400, "no JSON"),
+        (b"[]", JSON, 400, "no change"),
+        (b"\n\n", NDJSON, 400, "no change"),
+        (b"<urlset/>", XML, 400, "xmlns"),
+        (b"<a>", XML, 400, "not well-formed"),
+        (urlset(""), XML, 400, "no change"),
+        (b"<!DOCTYPE urlset>" + urlset(""), XML, 400, "DOCTYPE"),
+        (b"x", "text/plain", 415, "text/plain"),
+        (b"x", "", 415, "no Content-Type"),
+        (b" " * (submission.BODY_BYTES + 1), JSON, 413, "post the changes in parts"),
+        (b"[" + b"0," * 50_001 + b"0]", JSON, 400, "Expected `object`"),
+        (b"[" + json.dumps(RES1).encode() * 1 + b"]", JSON + "; charset=utf-8", 0, ""),
+    ],
+)
+def test_a_body_that_is_none_is_refused_with_its_status(
+    body: bytes, content_type: str, status: int, detail: str
+) -> None:
+    if not status:
+        assert len(read(body, content_type).fragments) == 1
+        return
+    refused = refusal(body, content_type)
+    assert refused.status == status
+    assert detail in refused.detail
+
+
+def test_more_changes_than_a_document_may_hold_are_refused() -> None:
+    body = b"[" + b",".join([json.dumps(RES1).encode()] * 50_001) + b"]"
+    assert refusal(body).status == 413
+
+
+def test_a_change_too_large_for_a_notification_is_refused() -> None:
+    links = [{"rel": "describedby", "href": "http://example.com/" + "x" * 2000}] * 20
+    assert "at most 32768 are allowed" in refusal({**RES1, "links": links}).detail
+
+
+def test_an_entity_bomb_is_refused_unexploded() -> None:
+    bomb = b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>' + urlset(
+        "<url><loc>&b;</loc></url>"
+    )
+    assert refusal(bomb, XML).status == 400
+
+
+@pytest.mark.parametrize("key", ["", "a b", "ä", "x" * 256])
+def test_an_idempotency_key_is_visible_ascii(key: str) -> None:
+    with pytest.raises(Rejected, match="Idempotency-Key"):
+        read_submission(b"{}", JSON, "change", key)

@@ -1,0 +1,55 @@
+"""The tail: joined notifications, bounded bytes, and where a reader can join it."""
+
+from itertools import pairwise
+
+import pytest
+
+from rsnotify.core.change import Position
+from rsnotify.core.notification import Notification
+from rsnotify.core.tail import Tail
+
+
+def notification(from_: int, until: int, size: int = 10) -> Notification:
+    return Notification(Position(from_), Position(until), 1, b"x" * size, slice(0, size))
+
+
+def tail_of(*edges: int, max_bytes: int = 1_000) -> Tail:
+    tail = Tail(Position(edges[0]), max_bytes)
+    for from_, until in pairwise(edges):
+        tail.push(notification(from_, until))
+    return tail
+
+
+@pytest.mark.parametrize(
+    ("cursor", "from_"), [(9, None), (10, 10), (15, None), (20, 20), (30, None), (31, None)]
+)
+def test_only_a_notification_that_begins_at_the_cursor_follows_it(
+    cursor: int, from_: int | None
+) -> None:
+    found = tail_of(10, 20, 30).next_after(Position(cursor))
+    assert (found and found.from_) == from_
+
+
+@pytest.mark.parametrize(
+    ("cursor", "boundary"), [(0, 10), (9, 10), (10, 10), (15, 20), (25, 30), (30, 30)]
+)
+def test_a_reader_joins_at_the_next_edge(cursor: int, boundary: int) -> None:
+    assert tail_of(10, 20, 30).boundary_after(Position(cursor)) == boundary
+
+
+def test_a_notification_that_does_not_join_is_a_bug() -> None:
+    with pytest.raises(ValueError, match="does not join"):
+        tail_of(10, 20).push(notification(21, 30))
+
+
+def test_the_oldest_are_forgotten_when_it_grows_too_large() -> None:
+    tail = tail_of(*range(0, 220, 10), max_bytes=100)
+    assert tail.start > 0
+    assert tail.head == 210
+    assert tail.next_after(tail.start) is not None
+
+
+def test_one_notification_larger_than_the_tail_is_kept() -> None:
+    tail = Tail(Position(0), 100)
+    tail.push(notification(0, 1, size=500))
+    assert tail.next_after(Position(0)) is not None
