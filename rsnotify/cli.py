@@ -28,6 +28,7 @@ from rsnotify.core.notification import Kind
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.serve import read_admin_token, run
 from rsnotify.settings import Settings
+from rsnotify.workers import end_with_parent
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -158,6 +159,8 @@ def serve(
         if not share_port:
             welcome.print_next_steps(stderr, address, settings, names)
 
+    if share_port:
+        end_with_parent()
     run(settings, names, ready, share_port=share_port)
 
 

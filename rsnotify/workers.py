@@ -8,9 +8,10 @@ import asyncio
 import logging
 import os
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
 from signal import SIGINT, SIGTERM
+from threading import Thread
 
 from rsnotify.settings import Settings
 
@@ -44,6 +45,16 @@ async def run_workers(
             worker.end()
 
 
+def end_with_parent() -> None:
+    """Ask this worker to end once its parent is dead, even if that was killed."""
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        os.kill(os.getpid(), SIGTERM)
+
+    Thread(target=watch, name="watch the parent", daemon=True).start()
+
+
 def _command(settings: Settings, sets: Sequence[str], redis_url: str, address: str) -> list[str]:
     """A worker is the same command for one process; the environment brings the other settings."""
     command = [sys.executable, "-m", "rsnotify", "serve", "--workers", "1", "--share-port"]
@@ -70,9 +81,8 @@ class Worker:
         while not self._ending.is_set():
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
-                stdin=DEVNULL,
+                stdin=PIPE,  # it ends when we do, however we end
                 stdout=PIPE,
-                env=os.environ,
                 start_new_session=True,  # Ctrl-C reaches the parent, which drains us
             )
             await self._watch(self._process)

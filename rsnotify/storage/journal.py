@@ -12,7 +12,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
-from itertools import chain
+from itertools import chain, count
 from typing import NamedTuple
 from zlib import crc32
 
@@ -59,6 +59,7 @@ class Journal:
         self._waiting: deque[_Append] = deque()
         self._waiting_bytes = 0
         self._writers: set[asyncio.Task[None]] = set()
+        self._own_keys = (f"{secrets.token_hex(8)}-{number}" for number in count(1))
 
     async def append(self, channel: ChannelName, submission: Submission) -> Interval:
         """Append all of it or nothing; the interval it now covers in the journal."""
@@ -126,7 +127,7 @@ class Journal:
         for append in group:
             submission = append.submission
             if submission.key is None:
-                yield from (secrets.token_hex(8), OUR_KEY_SECONDS, "")
+                yield from (next(self._own_keys), OUR_KEY_SECONDS, "")
             else:
                 yield from (submission.key, CALLERS_KEY_SECONDS, submission.fingerprint)
             yield len(submission.fragments)

@@ -1,0 +1,279 @@
+"""The command line against a real hub: what it prints, and how it ends."""
+
+import asyncio
+import json
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.running import TOKEN, RunningHub, clean_environment, until
+
+URLSET = (
+    '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
+    'xmlns:rs="http://www.openarchives.org/rs/terms/">{}</urlset>'
+)
+ENTRY = '<url><loc>http://example.com/{}</loc><rs:md change="created"/></url>'
+
+
+class Ended(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+async def rsnotify(
+    *words: str, hub: RunningHub | None = None, stdin: bytes = b"", **environ: str
+) -> Ended:
+    environment = clean_environment() | {"COLUMNS": "200"} | environ
+    if hub is not None:
+        environment |= {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rsnotify", *words),
+        stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment,
+    )  # fmt: skip
+    out, err = await process.communicate(stdin)
+    return Ended(process.returncode or 0, out.decode(), err.decode())
+
+
+async def follow(hub: RunningHub, *options: str) -> asyncio.subprocess.Process:
+    """A `subscribe` that begins at the set's beginning, so that it misses nothing."""
+    _, sets = await hub.ask("GET", "/api/sets")
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rsnotify", "subscribe", "dataset1"),
+        *("--from", sets[0]["created"], *options),
+        stdout=PIPE,
+        stderr=PIPE,
+        env=clean_environment() | {"RSNOTIFY_URL": hub.url},
+    )
+
+
+async def test_resources_named_on_the_command_line_are_published(hub: RunningHub) -> None:
+    ended = await rsnotify(
+        *("publish", "dataset1", "http://example.com/a", "http://example.com/b"),
+        *("--change", "created", "--json"), hub=hub,
+    )  # fmt: skip
+    assert ended.status == 0, ended.err
+    assert json.loads(ended.out)["accepted"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", json.dumps([{"loc": "http://example.com/a", "change": "created"}] * 2)),
+        ("a.ndjson", '{"loc":"http://example.com/a","change":"created"}\n' * 2),
+        ("a.xml", URLSET.format(ENTRY.format("a") + ENTRY.format("b"))),
+        ("a", '{"loc":"http://example.com/a","change":"created"}\n' * 2),
+        ("a", URLSET.format(ENTRY.format("a") + ENTRY.format("b"))),
+    ],
+)
+async def test_a_file_of_any_format_is_published(
+    hub: RunningHub, tmp_path: Path, name: str, content: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    ended = await rsnotify("publish", "dataset1", "--file", str(tmp_path / name), hub=hub)
+    assert ended.status == 0, ended.err
+    assert ended.out.startswith("accepted 2 changes until ")
+
+
+async def test_a_long_file_goes_in_several_requests_and_shows_its_sum(
+    hub: RunningHub, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.ndjson"
+    path.write_text('{"loc":"http://example.com/a","change":"updated"}\n' * 2_500)
+    ended = await rsnotify("publish", "dataset1", "-f", str(path), hub=hub)
+    assert ended.out.startswith("accepted 2500 changes")
+
+
+async def test_lines_on_stdin_are_published(hub: RunningHub) -> None:
+    line = b'{"loc":"http://example.com/a","change":"updated"}\n'
+    ended = await rsnotify(
+        "publish", "dataset1", "-f", "-", "--format", "ndjson", hub=hub, stdin=line * 3
+    )
+    assert ended.out.startswith("accepted 3 changes"), ended.err
+
+
+async def test_a_fault_in_what_is_published_is_told_and_ends_with_1(hub: RunningHub) -> None:
+    ended = await rsnotify("publish", "dataset1", "not-a-uri", hub=hub)
+    assert ended.status == 1
+    assert "must be an absolute URI" in ended.err
+
+
+async def test_a_subscription_prints_a_line_for_each_change(hub: RunningHub) -> None:
+    answer = await hub.publish("http://example.com/a")
+    process = await follow(hub, "--count", "1")
+    out, _ = await process.communicate()
+    assert out.decode() == f"{answer['until']}  updated  http://example.com/a\n"
+
+
+async def test_a_subscription_prints_payloads_or_json_when_asked(hub: RunningHub) -> None:
+    await hub.publish("http://example.com/a")
+    for option, start in (("--xml", "<?xml"), ("--json", '{"loc":"http://example.com/a"')):
+        out, _ = await (await follow(hub, "--count", "1", option)).communicate()
+        assert out.decode().startswith(start)
+
+
+async def test_a_subscription_goes_on_where_its_cursor_file_says(
+    hub: RunningHub, tmp_path: Path
+) -> None:
+    cursor = str(tmp_path / "cursor")
+    await hub.publish("http://example.com/a")
+    await (await follow(hub, "--count", "1", "--cursor", cursor)).communicate()
+    await hub.publish("http://example.com/b")
+    ended = await rsnotify("subscribe", "dataset1", "--cursor", cursor, "--count", "1", hub=hub)
+    assert ended.out.endswith("http://example.com/b\n")
+
+
+async def test_a_subscription_outlives_a_killed_hub(hub: RunningHub) -> None:
+    process = await follow(hub, "--count", "2")
+    await hub.publish("http://example.com/a")
+    first = await process.stdout.readline()
+    await hub.kill()
+    await hub.start()
+    await hub.publish("http://example.com/b")
+    out, _ = await process.communicate()
+    assert first.endswith(b"http://example.com/a\n")
+    assert out.endswith(b"http://example.com/b\n")
+
+
+async def test_a_subscription_to_a_set_that_is_none_says_so(hub: RunningHub) -> None:
+    ended = await rsnotify("subscribe", "none", hub=hub)
+    assert (ended.status, "there is no set 'none'" in ended.err) == (1, True)
+
+
+async def test_a_valid_document_exits_0(tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    up = '<rs:ln rel="up" href="http://example.com/capabilitylist.xml"/>'
+    md = '<rs:md capability="changelist" from="2026-11-20T00:00:00Z"/>'
+    path.write_text(URLSET.format(up + md))
+    ended = await rsnotify("validate", str(path))
+    assert (ended.status, ended.out) == (0, "")
+
+
+async def test_an_invalid_document_exits_1_and_names_clause_place_and_mend() -> None:
+    ended = await rsnotify("validate", "-", stdin=URLSET.format(ENTRY.format("a")).encode())
+    assert ended.status == 1
+    assert ended.out.startswith("/urlset/rs:ln[@rel='up']: up is missing [Notification 0.8")
+    assert "Add <rs:ln" in ended.out
+
+
+async def test_sets_are_added_listed_edited_and_removed(hub: RunningHub) -> None:
+    assert (await rsnotify("sets", "add", "dataset2", hub=hub)).out == "dataset2\n"
+    await rsnotify("sets", "edit", "dataset2", "--private", hub=hub)
+    listed = json.loads((await rsnotify("sets", "list", "--json", hub=hub)).out)
+    assert [(each["name"], each["private"]) for each in listed] == [
+        ("dataset1", False),
+        ("dataset2", True),
+    ]
+    assert (await rsnotify("sets", "remove", "dataset2", "--yes", hub=hub)).status == 0
+    assert "dataset2" not in (await rsnotify("sets", "list", hub=hub)).out
+
+
+async def test_a_token_is_made_shown_once_and_revoked(hub: RunningHub) -> None:
+    made = await rsnotify("tokens", "create", "--set", "dataset1", hub=hub)
+    secret = made.out.strip()
+    published = await rsnotify(
+        "publish", "dataset1", "http://example.com/a",
+        RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=secret,
+    )  # fmt: skip
+    assert published.status == 0, published.err
+    (listed,) = json.loads((await rsnotify("tokens", "list", "--json", hub=hub)).out)
+    assert secret not in str(listed)
+    assert (await rsnotify("tokens", "revoke", listed["id"], hub=hub)).status == 0
+    assert json.loads((await rsnotify("tokens", "list", "--json", hub=hub)).out) == []
+
+
+async def test_on_the_hubs_own_machine_the_data_directory_gives_the_token(
+    tmp_path: Path,
+) -> None:
+    async with RunningHub(tmp_path / "data", admin_token="") as hub:
+        options = ("--url", hub.url, "--data", str(hub.data))
+        assert (await rsnotify("sets", "add", "dataset2", *options)).status == 0
+        assert (hub.data / "admin-token").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_hub_that_is_not_there_is_told_soon() -> None:
+    ended = await rsnotify("sets", "list", "--url", "http://127.0.0.1:9")
+    assert ended.status == 1
+    assert "http://127.0.0.1:9 cannot be reached" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "message"),
+    [
+        (("serve",), {"RSNOTIFY_PROT": "1"}, "did you mean RSNOTIFY_PORT?"),
+        (("serve",), {"RSNOTIFY_PORT": "x"}, "whole number from 0 to 65535"),
+        (("serve", "--redis", "nonsense"), {}, "--redis"),
+        (("publish", "dataset1"), {}, "name resources, or give a --file"),
+        (("subscribe", "dataset1", "--from", "noon"), {}, "--from"),
+        (("validate", "/no/such/file"), {}, "cannot read"),
+    ],
+)
+async def test_a_wrong_command_or_setting_exits_2_and_says_how_to_mend_it(
+    words: tuple[str, ...], environ: dict[str, str], message: str
+) -> None:
+    ended = await rsnotify(*words, **environ)
+    assert ended.status == 2
+    assert message in " ".join(ended.err.split())
+
+
+async def test_a_second_hub_on_the_same_data_exits_2(hub: RunningHub) -> None:
+    ended = await rsnotify("serve", "--port", "0", "--data", str(hub.data))
+    assert ended.status == 2
+    assert "in use" in ended.err
+
+
+async def test_a_port_that_is_taken_exits_2(hub: RunningHub, tmp_path: Path) -> None:
+    ended = await rsnotify("serve", "--port", str(hub.port), "--data", str(tmp_path / "other"))
+    assert ended.status == 2
+    assert "choose another --host or --port" in ended.err
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+async def test_a_hub_asked_to_end_exits_0(hub: RunningHub, which: signal.Signals) -> None:
+    hub.process.send_signal(which)
+    assert await hub.process.wait() == 0
+
+
+async def test_a_redis_that_would_lose_changes_is_warned_of(redis_url: str, tmp_path: Path) -> None:
+    from rsnotify.storage.connection import connect
+
+    client = connect(redis_url)
+    await client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        async with RunningHub(tmp_path / "data", "--redis", redis_url) as hub:
+            assert "evicts keys" in " ".join(hub.log.read_text().split())
+    finally:
+        await client.config_set("maxmemory-policy", "noeviction")
+        await client.flushall()
+        await client.aclose()
+
+
+async def test_several_workers_share_the_port_and_the_sets(tmp_path: Path) -> None:
+    async with RunningHub(tmp_path / "data", "--workers", "2") as hub:
+        process = await follow(hub, "--count", "20")
+        for number in range(20):
+            await hub.publish(f"http://example.com/{number}")
+        out, _ = await process.communicate()
+        assert [line.rpartition("/")[2] for line in out.decode().split("\n")[:-1]] == [
+            str(number) for number in range(20)
+        ]
+        assert await hub.stop() == 0
+
+
+async def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    async with RunningHub(tmp_path / "data", "--workers", "2") as hub:
+        await hub.kill()
+
+        async def port_is_free() -> bool:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+            except ConnectionRefusedError:
+                return True
+            writer.close()
+            return False
+
+        assert await until(port_is_free)
