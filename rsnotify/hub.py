@@ -37,6 +37,7 @@ TICK_SECONDS = 1.0
 STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
 
 DEFAULT_OPTIONS = SetOptions()
+CATCHING_UP_AT_ONCE = 8  # a herd of readers must not take Redis from the publishers
 PAST_KEPT = 16  # stretches below the tail, kept for the next reader: 16 MiB a channel at most
 
 
@@ -95,6 +96,7 @@ class Hub:
         self._feeds: dict[ChannelName, Feed] = {}
         self._rung: dict[ChannelName, Position] = {}
         self._woken = asyncio.Event()
+        self._catching_up = asyncio.Semaphore(CATCHING_UP_AT_ONCE)
         self._next_tick = self._current_at = float("-inf")
 
     # --- the way in ----------------------------------------------------------------------------
@@ -146,9 +148,10 @@ class Hub:
     async def _from_journal(self, feed: Feed, cursor: Position) -> Notification:
         until = feed.tail.boundary_after(cursor)
         try:
-            rows = await self._journal.read(
-                feed.channel, cursor, until=until, count=NOTIFICATION_CHANGES
-            )
+            async with self._catching_up:
+                rows = await self._journal.read(
+                    feed.channel, cursor, until=until, count=NOTIFICATION_CHANGES
+                )
         except Trimmed as trimmed:
             raise self._gone(feed.channel, trimmed) from None
         if not rows:
