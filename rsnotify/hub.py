@@ -96,6 +96,7 @@ class Hub:
         self._feeds: dict[ChannelName, Feed] = {}
         self._rung: dict[ChannelName, Position] = {}
         self._woken = asyncio.Event()
+        self._looking = asyncio.Lock()
         self._catching_up = asyncio.Semaphore(CATCHING_UP_AT_ONCE)
         self._next_tick = self._current_at = float("-inf")
 
@@ -217,6 +218,10 @@ class Hub:
 
     async def _look_around(self) -> None:
         """The clock's round: which sets there are, and which journals have moved unheard."""
+        async with self._looking:  # an older look must not undo what a newer one found
+            await self._look()
+
+    async def _look(self) -> None:
         self._next_tick = monotonic() + TICK_SECONDS
         version = await self._registry.version()
         if version != self._registry_version:
