@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 import typer
 from rich.console import Console
-from rich.logging import RichHandler
 from rich.markup import escape
 
 from rsnotify import __version__
@@ -65,11 +64,7 @@ DATA = Path("data")
 
 def main() -> None:
     """Run the command line; every error on purpose becomes one message and an exit status."""
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(message)s",
-        handlers=[RichHandler(console=stderr, show_path=False, log_time_format="%H:%M:%S")],
-    )
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
         app()

@@ -123,12 +123,17 @@ _Changes = Iterable[tuple[Change, Foreign | None]]
 
 def _read_json(body: bytes) -> _Changes:
     try:
-        changes = _JSON.decode(body)
-    except msgspec.ValidationError:
-        return _read_each(_parts(body))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        changes = _decoded(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Rejected(f"the body is no JSON: {error}") from None
     return zip(changes if isinstance(changes, list) else [changes], repeat(None))
+
+
+def _decoded(body: bytes) -> list[Change] | Change:
+    try:
+        return _JSON.decode(body)
+    except msgspec.ValidationError:  # only says what is wrong first
+        return _each_decoded(_parts(body))
 
 
 def _parts(body: bytes) -> Sequence[bytes | msgspec.Raw]:
@@ -136,20 +141,21 @@ def _parts(body: bytes) -> Sequence[bytes | msgspec.Raw]:
 
 
 def _read_ndjson(body: bytes) -> _Changes:
-    return _read_each([line for line in body.splitlines() if line.strip()])
+    lines = [line for line in body.splitlines() if line.strip()]
+    return zip(_each_decoded(lines), repeat(None))
 
 
-def _read_each(parts: Sequence[bytes | msgspec.Raw]) -> _Changes:
-    """Read change by change, so that each fault is named with its place."""
+def _each_decoded(parts: Sequence[bytes | msgspec.Raw]) -> list[Change]:
+    """Decode change by change, so that each fault is named with its place."""
     changes, faults = [], list[Fault]()
     for index, part in enumerate(parts[: CHANGES + 1]):
         try:
             changes.append(_JSON_CHANGE.decode(part))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             faults.append(_misfit(index, str(error)))
     if faults:
         raise _refused(faults)
-    return zip(changes, repeat(None))
+    return changes
 
 
 def _misfit(index: int, text: str) -> Fault:
