@@ -113,7 +113,7 @@ def _refused(faults: list[Fault]) -> Rejected:
 
 # --- the three formats -------------------------------------------------------------------------
 
-_JSON = msgspec.json.Decoder(list[Change] | Change)
+_JSON: msgspec.json.Decoder[list[Change] | Change] = msgspec.json.Decoder(list[Change] | Change)
 _JSON_CHANGE = msgspec.json.Decoder(Change)
 _JSON_PARTS = msgspec.json.Decoder(list[msgspec.Raw])
 _PLACE = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<field>[^`]*)`)?$", re.DOTALL)
