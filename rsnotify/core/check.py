@@ -5,22 +5,41 @@ publisher must observe besides. `normalised` only writes the same differently, f
 readers. In which format the change came is not known here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
 from rsnotify.core.change import Change, Link
 from rsnotify.core.forms import FRAMEWORK_CHANGES
 from rsnotify.core.notification import Kind
-from rsnotify.core.values import CHANGES, problem
+from rsnotify.core.values import CHANGES, VALUES, problem
 
 URI_CHARACTERS = 2_048  # the Sitemap schema's limit for `loc`
 TEXT_CHARACTERS = 1_024  # of any other value
 LINKS = 100  # a fragment's size is capped too; this names the cause
 
-_CHANGE_TEXTS = ("loc", "change", "lastmod", "datetime", "hash", "type", "encoding", "changefreq")
-_LINK_TEXTS = ("rel", "href", "modified", "hash", "type", "path", "encoding", "profile")
+
+class _Text(NamedTuple):
+    """What a field's text must be."""
+
+    name: str
+    longest: int
+    fits: Callable[[str], object]
+
+
+def _text(name: str) -> _Text:
+    longest = URI_CHARACTERS if name in ("loc", "href") else TEXT_CHARACTERS
+    return _Text(name, longest, VALUES[name].fits if name in VALUES else bool)
+
+
+_CHANGE_TEXTS = tuple(
+    map(_text, ("loc", "change", "lastmod", "datetime", "hash", "type", "encoding", "changefreq"))
+)
+_LINK_TEXTS = tuple(
+    map(_text, ("rel", "href", "modified", "hash", "type", "path", "encoding", "profile"))
+)
 
 FieldFault = tuple[str, str]
 
@@ -39,14 +58,12 @@ def faults_of(change: Change, kind: Kind) -> list[FieldFault]:
 
 
 def _described(
-    described: Change | Link, texts: tuple[str, ...], prefix: str
+    described: Change | Link, texts: tuple[_Text, ...], prefix: str
 ) -> Iterator[FieldFault]:
-    for name in texts:
+    for name, longest, fits in texts:  # the hot path of publishing: a call a field, no more
         value = getattr(described, name)
-        if value is not None:
-            message = _too_long(name, value) or problem(name, value)
-            if message is not None:
-                yield prefix + name, message
+        if value is not None and (len(value) > longest or not fits(value)):
+            yield prefix + name, _unfit(name, value, longest)
     if described.length is not None and not 0 <= described.length < 2**63:
         yield (
             f"{prefix}length",
@@ -54,11 +71,10 @@ def _described(
         )
 
 
-def _too_long(name: str, value: str) -> str | None:
-    limit = URI_CHARACTERS if name in ("loc", "href") else TEXT_CHARACTERS
-    if len(value) <= limit:
-        return None
-    return f"{name} has {len(value)} characters; at most {limit} are allowed"
+def _unfit(name: str, value: str, longest: int) -> str:
+    if len(value) > longest:
+        return f"{name} has {len(value)} characters; at most {longest} are allowed"
+    return problem(name, value) or f"{name} is empty: leave it out"
 
 
 def _links(links: tuple[Link, ...]) -> Iterator[FieldFault]:

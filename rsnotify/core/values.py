@@ -39,6 +39,9 @@ _PATH = re.compile(r"/.*[^/]").fullmatch
 _FRACTION = re.compile(r"0(?:\.\d+)?|1(?:\.0+)?", re.ASCII).fullmatch
 _LENGTH = re.compile(r"\d{1,18}", re.ASCII).fullmatch
 _PRI = re.compile(r"[1-9]\d{0,5}", re.ASCII).fullmatch
+_HEX_DIGEST = re.compile(
+    "|".join(f"{algorithm}:[0-9A-Fa-f]{{{digits}}}" for algorithm, digits in HASH_DIGITS.items())
+).fullmatch
 _HEX = re.compile(r"[0-9A-Fa-f]+").fullmatch
 _BASE64URL = re.compile(r"[0-9A-Za-z_-]+").fullmatch
 
@@ -72,6 +75,8 @@ def is_w3c_datetime(text: str) -> bool:
 
 def is_hash(text: str) -> bool:
     """One or more digests; each in hexadecimal, or in base64url as in Example 27 of the core."""
+    if _HEX_DIGEST(text):  # nearly always there is but one
+        return True
     tokens = text.split()
     return bool(tokens) and all(map(_is_digest, tokens))
 
