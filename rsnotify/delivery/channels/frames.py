@@ -1,0 +1,84 @@
+"""What is written to a reader, made once and shared: frames of RFC 6455 and blocks of SSE.
+
+Rules that hold here: a frame for all has no mask and no compression context, so the same bytes
+serve every reader of its form. Nothing here writes anything.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from websockets.exceptions import NegotiationError
+from websockets.extensions import Extension
+from websockets.extensions.permessage_deflate import (
+    PerMessageDeflate,
+    ServerPerMessageDeflateFactory,
+)
+from websockets.frames import Frame, Opcode
+from websockets.typing import ExtensionParameter
+
+from rsnotify.core.notification import Notification
+
+REASON_BYTES = 123  # what a close frame can carry
+WINDOW_BITS = 15
+
+
+class Form(NamedTuple):
+    """How a notification is written for one kind of readers."""
+
+    name: str
+    make: Callable[[Notification], bytes]
+
+    def of(self, notification: Notification) -> bytes:
+        return notification.once(self.name, self.make)
+
+
+def _text_frame(notification: Notification) -> bytes:
+    return Frame(Opcode.TEXT, notification.payload).serialize(mask=False)
+
+
+def _deflated_frame(notification: Notification) -> bytes:
+    return Frame(Opcode.TEXT, notification.payload).serialize(mask=False, extensions=[deflate()])
+
+
+def _event(notification: Notification) -> bytes:
+    lines = notification.payload.replace(b"\n", b"\ndata: ")
+    return b"id: %s\ndata: %s\n\n" % (str(notification.until).encode(), lines)
+
+
+def _payload(notification: Notification) -> bytes:
+    return notification.payload
+
+
+TEXT = Form("text frame", _text_frame)
+DEFLATED = Form("deflated frame", _deflated_frame)
+EVENT = Form("event", _event)
+PAYLOAD = Form("payload", _payload)
+
+PING = Frame(Opcode.PING, b"").serialize(mask=False)
+COMMENT = b":\n\n"  # what keeps an event stream alive
+
+
+def close_reason(detail: str) -> str:
+    return detail.encode()[:REASON_BYTES].decode(errors="ignore")
+
+
+def deflate() -> PerMessageDeflate:
+    """The compression of every reader that has one: nothing is kept between two messages."""
+    return PerMessageDeflate(True, True, WINDOW_BITS, WINDOW_BITS, {"memLevel": 9})
+
+
+class SharedDeflate(ServerPerMessageDeflateFactory):
+    """Accepts only offers by which one compressed frame serves all who made them."""
+
+    def __init__(self) -> None:
+        super().__init__(server_no_context_takeover=True, client_no_context_takeover=True)
+
+    def process_request_params(
+        self, params: Sequence[ExtensionParameter], accepted_extensions: Sequence[Extension]
+    ) -> tuple[list[ExtensionParameter], PerMessageDeflate]:
+        offered = dict(params)
+        if "server_no_context_takeover" not in offered:
+            raise NegotiationError("a shared frame has no context to take over")
+        if offered.get("server_max_window_bits", "15") != "15":
+            raise NegotiationError("a shared frame has a window of 15 bits")
+        return super().process_request_params(params, accepted_extensions)
