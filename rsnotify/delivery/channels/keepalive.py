@@ -1,0 +1,88 @@
+"""Who is still there: pings spread over time, and patience with those that read slowly.
+
+Rules that hold here: one wheel for all readers, no timer for each; a reader is pinged only when it
+could read the ping, and judged by what it reads before it is judged by what it says. Nothing here
+knows what a reader reads.
+"""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+from rsnotify.delivery.channels.reader import Reader
+
+PING_SECONDS = 25.0  # proxies cut connections that are idle for 60
+PONG_SECONDS = 20.0
+TICK_SECONDS = 0.25
+SLOTS = int(PING_SECONDS / TICK_SECONDS)
+PONG_SLOTS = int(PONG_SECONDS / TICK_SECONDS)
+
+
+class Keepalive:
+    """A wheel of slots: at each tick one slot's readers are pinged, another's pongs looked for."""
+
+    def __init__(
+        self, *, send_timeout_seconds: float, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._send_timeout_seconds = send_timeout_seconds
+        self._clock = clock
+        self._slots: list[set[Reader]] = [set() for _ in range(SLOTS)]
+        self._at = 0
+        self._next_slot = 0
+        self._full: dict[Reader, tuple[float, int]] = {}  # since when, with how much unread
+
+    async def run(self) -> None:
+        """Turn the wheel for as long as the hub lives."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self.tick()
+
+    def add(self, reader: Reader) -> None:
+        """Each in the next slot, so that pings are spread however the readers came."""
+        reader.slot = self._next_slot
+        self._slots[reader.slot].add(reader)
+        self._next_slot = (self._next_slot + 1) % SLOTS
+
+    def remove(self, reader: Reader) -> None:
+        self._slots[reader.slot].discard(reader)
+        self.unwatch(reader)
+
+    def watch(self, reader: Reader) -> None:
+        """Its socket is full."""
+        self._full[reader] = (self._clock(), reader.backlog())
+
+    def unwatch(self, reader: Reader) -> None:
+        self._full.pop(reader, None)
+
+    def tick(self) -> None:
+        now = self._clock()
+        self._at = (self._at + 1) % SLOTS
+        for reader in tuple(self._slots[self._at]):
+            self._ping(reader, now)
+        for reader in tuple(self._slots[self._at - PONG_SLOTS]):
+            self._look_for_pong(reader, now)
+        for reader in tuple(self._full):
+            self._look_for_progress(reader, now)
+
+    def _ping(self, reader: Reader, now: float) -> None:
+        if reader.is_paused or reader.channel is None or not reader.ping():
+            return
+        if reader.deadline is None:
+            quiet = reader.pushed == reader.channel.pushed
+            patience = PONG_SECONDS if quiet else max(PONG_SECONDS, self._send_timeout_seconds)
+            reader.deadline = now + patience
+        reader.pushed = reader.channel.pushed
+
+    def _look_for_pong(self, reader: Reader, now: float) -> None:
+        """The ping of a busy reader stands behind all that was sent before: it has longer."""
+        if reader.deadline is not None and now >= reader.deadline and not reader.is_paused:
+            reader.close(1011, f"no pong came within {PONG_SECONDS:.0f} s")
+
+    def _look_for_progress(self, reader: Reader, now: float) -> None:
+        since, unread = self._full[reader]
+        backlog = reader.backlog()
+        if backlog < unread:
+            self._full[reader] = (now, backlog)
+        elif now - since >= self._send_timeout_seconds:
+            seconds = f"{self._send_timeout_seconds:.0f} s"
+            reader.close(1013, f"nothing was read for {seconds}; come back with your cursor")

@@ -1,0 +1,156 @@
+"""An open WebSocket of a Destination: the least that one idle reader needs.
+
+Rules that hold here: a reader costs no task and no timer; nothing is kept of the handshake, and a
+machine that judges what the reader says exists only once it says more than a ping or a pong.
+Nothing here knows what a notification is, nor when a reader has fallen behind.
+"""
+
+import asyncio
+import fcntl
+import struct
+import termios
+from contextlib import closing
+from typing import cast
+
+from websockets.frames import Frame, Opcode
+from websockets.protocol import OPEN
+
+from rsnotify.core.change import Position
+from rsnotify.delivery.channels.frames import DEFLATED, PING, TEXT, Form, close_reason
+from rsnotify.delivery.channels.machine import Machine, leaves_nothing
+from rsnotify.delivery.channels.reader import Home
+
+CLOSE_SECONDS = 5.0  # how long the other side may take to answer a close
+
+
+class SocketReader(asyncio.Protocol):
+    """Writes shared frames to its transport and tells its channel when that is full."""
+
+    __slots__ = (
+        "_closing",
+        "_is_deflated",
+        "_machine",
+        "_transport",
+        "channel",
+        "cursor",
+        "deadline",
+        "is_paused",
+        "pushed",
+        "slot",
+        "write",
+    )
+
+    def __init__(self, transport: asyncio.Transport, *, is_deflated: bool) -> None:
+        self._transport = transport
+        self._is_deflated = is_deflated
+        self._machine: Machine | None = None
+        self._closing: asyncio.TimerHandle | None = None
+        self.write = transport.write
+        self.channel: Home | None = None
+        self.cursor = Position(0)
+        self.is_paused = False
+        self.deadline: float | None = None
+        self.pushed = -1
+        self.slot = 0
+
+    def __repr__(self) -> str:
+        return f"<Reader {'paused' if self.is_paused else 'writable'} in {self.channel}>"
+
+    # --- what the channel asks -----------------------------------------------------------------
+
+    @property
+    def form(self) -> Form:
+        return DEFLATED if self._is_deflated else TEXT
+
+    @property
+    def is_open(self) -> bool:
+        return self._closing is None and not self._transport.is_closing()
+
+    def ping(self) -> bool:
+        self.write(PING)
+        return True
+
+    def backlog(self) -> int:
+        """What the peer has not acknowledged; it falls as long as the peer reads."""
+        return self._transport.get_write_buffer_size() + _unacknowledged(self._transport)
+
+    def close(self, code: int, reason: str) -> None:
+        """Say why, and wait a little for the other side to say so too."""
+        if self.is_open:
+            machine = self._machine = self._machine or Machine(is_deflated=self._is_deflated)
+            machine.send_close(code, close_reason(reason))
+            self._act_on(machine)
+
+    # --- what the transport tells --------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self._machine is None and leaves_nothing(data):
+            with closing(Machine(is_deflated=self._is_deflated)) as machine:
+                self._hear(machine, data)
+            return
+        if self._machine is None:
+            self._machine = Machine(is_deflated=self._is_deflated)
+        self._hear(self._machine, data)
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+        if self.channel is not None:
+            self.channel.pause(self)
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self.deadline = None  # it reads, so it lives
+        if self.channel is not None:
+            self.channel.resume(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._leave()
+        if self._closing is not None:
+            self._closing.cancel()
+        self._machine = None
+
+    # --- what follows from either --------------------------------------------------------------
+
+    def _hear(self, machine: Machine, data: bytes) -> None:
+        machine.receive_data(data)
+        self._act_on(machine)
+
+    def _act_on(self, machine: Machine) -> None:
+        for frame in machine.events_received():
+            if isinstance(frame, Frame) and frame.opcode is Opcode.PONG:
+                self.deadline = None
+        for data in machine.data_to_send():
+            self._answer(data, is_owed=machine.state is not OPEN or not self.is_paused)
+        if machine.state is not OPEN and self._closing is None:
+            self._leave()
+            loop = asyncio.get_running_loop()
+            self._closing = loop.call_later(CLOSE_SECONDS, self._transport.abort)
+
+    def _answer(self, data: bytes, *, is_owed: bool) -> None:
+        """Who reads nothing is not owed a pong: its buffer must not grow."""
+        if not data:
+            self._end()
+        elif is_owed:
+            self.write(data)
+
+    def _end(self) -> None:
+        """The peer may still be sending: closing both ways now could make it miss why."""
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
+    def _leave(self) -> None:
+        channel, self.channel = self.channel, None
+        if channel is not None:
+            channel.leave(self)
+
+
+def _unacknowledged(transport: asyncio.Transport) -> int:
+    """What of a socket's data the kernel still holds, where the kernel tells."""
+    socket = transport.get_extra_info("socket")
+    try:
+        held = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:
+        return 0
+    return cast(int, struct.unpack("i", held)[0])
