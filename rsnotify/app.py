@@ -15,13 +15,16 @@ from starlette.routing import Route, WebSocketRoute
 
 from rsnotify.access import Access
 from rsnotify.administration import Administration
-from rsnotify.delivery.channel import Channels
+from rsnotify.delivery.channels.endpoint import Channels
+from rsnotify.delivery.channels.sse import Sse, wants_stream
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake import Intake
 from rsnotify.storage.tokens import Tokens
 
 log = logging.getLogger(__name__)
+
+CHANNEL = "/channels/{set}/{kind}_notification_channel"
 
 
 def build_app(hub: Hub, access: Access, tokens: Tokens, channels: Channels) -> Starlette:
@@ -40,7 +43,8 @@ def build_app(hub: Hub, access: Access, tokens: Tokens, channels: Channels) -> S
             Route("/api/tokens", administration.list_tokens),
             Route("/api/tokens", administration.create_token, methods=["POST"]),
             Route("/api/tokens/{token}", administration.revoke_token, methods=["DELETE"]),
-            WebSocketRoute("/channels/{set}/{kind}_notification_channel", channels.websocket),
+            WebSocketRoute(CHANNEL, channels.websocket),
+            Route(CHANNEL, Page(Sse(channels)).channel, methods=["GET"]),
             Route("/health/live", health.live),
             Route("/health/ready", health.ready),
         ],
@@ -51,6 +55,18 @@ def build_app(hub: Hub, access: Access, tokens: Tokens, channels: Channels) -> S
             Exception: _bug,
         },
     )
+
+
+class Page:
+    """A channel's address over HTTP."""
+
+    def __init__(self, sse: Sse) -> None:
+        self._sse = sse
+
+    async def channel(self, request: Request) -> Response:
+        if wants_stream(request):
+            return await self._sse.stream(request)
+        raise Rejected("open a WebSocket, or ask for text/event-stream", status=406)
 
 
 class Health:

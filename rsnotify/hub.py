@@ -133,6 +133,13 @@ class Hub:
             raise no_such_set(channel.set_name)
         return feed
 
+    async def head(self, channel: ChannelName) -> Position:
+        """The newest change of all hub processes, whatever this one has seen of it."""
+        (standing,) = await self._journal.standings([channel])
+        if standing is None:
+            raise no_such_set(channel.set_name)
+        return standing.head
+
     async def after(self, feed: Feed, cursor: Position) -> Notification | None:
         """The notification that follows the cursor; None at the head."""
         if cursor >= feed.tail.head:
@@ -162,7 +169,8 @@ class Hub:
     def _gone(self, channel: ChannelName, trimmed: Trimmed) -> Rejected:
         index = f"{self.base_url}/{channel.set_name}/changelist-index.xml"
         begins = Position(trimmed.first)
-        return Rejected(f"the journal begins at {begins}, see {index}", status=410, close_code=4410)
+        detail = f"see {index}: the journal begins at {begins}"  # a close frame may cut its end
+        return Rejected(detail, status=410, close_code=4410)
 
     def _render(self, channel: ChannelName, from_: Position, rows: Sequence[Row]) -> Notification:
         return render_notification(channel, from_, rows, base_url=self.base_url)
@@ -267,6 +275,7 @@ class Hub:
         read = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
         for channel, rows in read.items():
             self._push(channel, rows)
+            await asyncio.sleep(0)  # thousands of readers: let the loop serve others in between
             if len(rows) == NOTIFICATION_CHANGES:
                 self._rung.setdefault(channel, rung[channel])
 

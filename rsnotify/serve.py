@@ -9,18 +9,22 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 from time import monotonic
+from typing import Any
 
 import uvicorn
 import uvloop
 
 from rsnotify.access import Access
 from rsnotify.app import build_app
-from rsnotify.delivery.channel import Channels
+from rsnotify.delivery.channels.endpoint import Channels
+from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.channels.websocket import Handshake
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.settings import Settings
@@ -37,6 +41,8 @@ log = logging.getLogger(__name__)
 BACKLOG = 4_096  # thousands of Destinations may come back at the same moment
 REDIS_SECONDS = 30.0  # how long a Redis of the operator's own may take to appear
 GRACE_SECONDS = 10
+
+Drain = Coroutine[Any, Any, None]
 
 
 def run(
@@ -149,13 +155,19 @@ async def _run_hub(
         if settings.redis_url:
             await _warn(client)
         tokens = Tokens(client)
-        app = build_app(hub, Access(tokens, token), tokens, Channels(hub))
+        access = Access(tokens, token)
+        keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
+        channels = Channels(hub, access, keepalive, allowed_origins=settings.allowed_origins)
+        app = build_app(hub, access, tokens, channels)
         async with asyncio.TaskGroup() as tasks:
             loops = [
                 tasks.create_task(hub.follow(), name="follow the journals"),
                 tasks.create_task(hub.listen(), name="listen to the bell"),
+                tasks.create_task(keepalive.run(), name="keep readers alive"),
             ]
-            await Server(_config(app), on_ready).serve(sockets=[bound])
+            drain = partial(channels.drain, settings.drain_seconds)
+            config = _config(app, settings.drain_seconds + GRACE_SECONDS)
+            await Server(config, on_ready, drain).serve(sockets=[bound])
             for loop in loops:
                 loop.cancel()
     finally:
@@ -182,32 +194,42 @@ async def _warn(client: Client) -> None:
         log.warning("%s", warning)
 
 
-def _config(app: object) -> uvicorn.Config:
+def _config(app: object, shutdown_seconds: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
         http="httptools",
-        ws="websockets-sansio",
-        ws_max_size=4096,
+        ws=Handshake,
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_graceful_shutdown=shutdown_seconds,
     )
 
 
 class Server(uvicorn.Server):
     """uvicorn, saying when it is ready, and ending by our signals with our exit status."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_ready: Callable[[], None], drain: Callable[[], Drain]
+    ) -> None:
         super().__init__(config)
         self._on_ready = on_ready
+        self._drain = drain
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nothing more, finish what was asked, and send the readers away meanwhile."""
+        draining = asyncio.create_task(self._drain())
+        await super().shutdown(sockets)
+        if self.force_exit:
+            draining.cancel()
+        await asyncio.wait([draining])
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -26,6 +26,10 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
+def _origins(text: str) -> tuple[str, ...]:
+    return tuple(origin.strip().rstrip("/") for origin in text.split(",") if origin.strip())
+
+
 def _web_address(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
@@ -56,6 +60,18 @@ class Settings:
         "the token that may do everything; else one is made and kept in the data directory",
     )
     workers: int = _setting(1, _whole(1, 64), "number of hub processes that share the port")
+    allowed_origins: tuple[str, ...] | None = _setting(
+        None,
+        _origins,
+        "origins whose pages may read channels, such as https://a.example, or *; "
+        "else all may read public sets, none private ones",
+    )
+    send_timeout_seconds: int = _setting(
+        60, _whole(1, 86_400), "after how long a Destination that reads nothing is let go"
+    )
+    drain_seconds: int = _setting(
+        5, _whole(0, 3_600), "over how long Destinations are sent away at the end"
+    )
     changelist_max: int = _setting(10_000, _whole(1, 50_000), "changes that one Change List holds")
 
     @classmethod

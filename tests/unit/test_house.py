@@ -28,7 +28,7 @@ ROOMS_OF = {
     "redis": ("rsnotify/storage/",),
     "lxml": ("rsnotify/core/urlset.py",),
     "aiohttp": ("rsnotify/delivery/websub/", "rsnotify/commands/", "clients/python/"),
-    "uvicorn": ("rsnotify/serve.py", "rsnotify/delivery/websocket.py"),
+    "uvicorn": ("rsnotify/serve.py", "rsnotify/delivery/channels/websocket.py"),
     "typer": ("rsnotify/cli.py", "rsnotify/commands/"),
     "rich": ("rsnotify/cli.py", "rsnotify/commands/"),
 }

@@ -1,0 +1,158 @@
+"""One channel's readers: those at the head, those behind, those whose socket is full.
+
+Rules that hold here: a reader is in exactly one of these places; at the head its cursor is the
+tail's head, elsewhere its own. Between looking at the head and joining it nothing is awaited, so
+there is no seam between history and live. Nothing here knows by which transport a reader came.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+
+from rsnotify.core.change import Position
+from rsnotify.core.notification import Notification
+from rsnotify.delivery.channels.frames import Form
+from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.channels.reader import Reader
+from rsnotify.errors import Rejected, TryAgain, no_such_set
+from rsnotify.hub import Feed, Hub
+
+log = logging.getLogger(__name__)
+
+TURN_BYTES = 64 * 1024  # what a reader that catches up gets before the next one does
+BREATH_BYTES = 1024 * 1024  # what is written to those behind before the loop serves others
+
+
+class Channel:
+    """Hands each notification of a feed to every reader, once and in order."""
+
+    def __init__(self, hub: Hub, feed: Feed, keepalive: Keepalive) -> None:
+        self.pushed = 0
+        self.has_ended = False
+        self._hub = hub
+        self._feed = feed
+        self._keepalive = keepalive
+        self._at_head: dict[Form, set[Reader]] = {}
+        self._behind: OrderedDict[Reader, None] = OrderedDict()
+        self._waiting: set[Reader] = set()  # for their sockets, or for what is being read
+        self._ahead: set[Reader] = set()  # of what this process has seen of the journal
+        self._catching_up: asyncio.Task[None] | None = None
+        feed.watchers.add(self)
+
+    def __repr__(self) -> str:
+        at_head = sum(map(len, self._at_head.values()))
+        behind = len(self.readers) - at_head
+        return f"<Channel {self._feed.channel} [{at_head} at the head, {behind} behind]>"
+
+    @property
+    def readers(self) -> list[Reader]:
+        at_head = [reader for group in self._at_head.values() for reader in group]
+        return [*at_head, *self._behind, *self._waiting, *self._ahead]
+
+    # --- coming and going ----------------------------------------------------------------------
+
+    def join(self, reader: Reader, cursor: Position) -> None:
+        reader.channel, reader.cursor = self, cursor
+        self._keepalive.add(reader)
+        self._place(reader)
+
+    def leave(self, reader: Reader) -> None:
+        self._keepalive.remove(reader)
+        self._displace(reader)
+
+    def pause(self, reader: Reader) -> None:
+        """Its socket is full: it keeps its place in the journal, and the others go on."""
+        if reader in self._at_head.get(reader.form, ()):
+            reader.cursor = self._feed.tail.head
+        self._displace(reader)
+        self._waiting.add(reader)
+        self._keepalive.watch(reader)
+
+    def resume(self, reader: Reader) -> None:
+        self._keepalive.unwatch(reader)
+        self._place(reader)
+
+    def _place(self, reader: Reader) -> None:
+        """Where the reader belongs, by its cursor."""
+        self._displace(reader)
+        head = self._feed.tail.head
+        if reader.is_paused:
+            self._waiting.add(reader)
+        elif reader.cursor > head:
+            self._ahead.add(reader)
+        elif reader.cursor == head:
+            reader.pushed = -1  # much may still be on its way to it
+            self._at_head.setdefault(reader.form, set()).add(reader)
+        else:
+            self._behind[reader] = None
+            self._start_catching_up()
+
+    def _displace(self, reader: Reader) -> None:
+        self._at_head.get(reader.form, set()).discard(reader)
+        self._behind.pop(reader, None)
+        self._waiting.discard(reader)
+        self._ahead.discard(reader)
+
+    # --- what the feed tells -------------------------------------------------------------------
+
+    def push(self, notification: Notification) -> None:
+        """The hot path: one frame for all, one write a reader."""
+        self.pushed += 1
+        for form, readers in self._at_head.items():
+            if readers:
+                frame = form.of(notification)
+                for reader in tuple(readers):  # a full socket takes its reader out of the set
+                    reader.write(frame)
+        for reader in tuple(self._ahead):
+            self._place(reader)
+
+    def end(self) -> None:
+        self.has_ended = True
+        gone = no_such_set(self._feed.channel.set_name)
+        for reader in self.readers:
+            reader.close(gone.close_code, gone.detail)
+
+    # --- catching up ---------------------------------------------------------------------------
+
+    def _start_catching_up(self) -> None:
+        if self._catching_up is None:
+            self._catching_up = asyncio.create_task(self._catch_up(), name=f"catch up {self!r}")
+
+    async def _catch_up(self) -> None:
+        """Serve those behind in turn, for as long as there are any."""
+        written = 0
+        try:
+            while self._behind:
+                reader, _ = self._behind.popitem(last=False)
+                self._waiting.add(reader)
+                written += await self._serve(reader)
+                if written > BREATH_BYTES:
+                    written = 0
+                    await asyncio.sleep(0)
+        finally:
+            self._catching_up = None
+
+    async def _serve(self, reader: Reader) -> int:
+        """Give the reader its turn; how many bytes that was."""
+        try:
+            found = await self._hub.after(self._feed, reader.cursor)
+        except (Rejected, TryAgain) as error:
+            reader.close(error.close_code, error.detail)
+            return 0
+        except Exception:
+            log.exception("a bug while %r catches up", reader)
+            reader.close(1011, "the hub made a mistake; it is in its log")
+            return 0
+        return self._write_turn(reader, found)
+
+    def _write_turn(self, reader: Reader, found: Notification | None) -> int:
+        written = 0
+        while found is not None and reader in self._waiting and not reader.is_paused:
+            reader.cursor = found.until
+            frame = reader.form.of(found)
+            reader.write(frame)
+            written += len(frame)
+            found = self._feed.tail.next_after(reader.cursor) if written < TURN_BYTES else None
+        if reader in self._waiting:
+            self._place(reader)
+        return written

@@ -1,0 +1,151 @@
+"""The way to the channels: who may read one, from where on, and how all of them end.
+
+Rules that hold here: whoever may not read is refused by an HTTP answer; whoever asks for a
+position that cannot be served is closed with a code that says why. Nothing here writes a
+notification.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+
+from starlette.requests import HTTPConnection
+from starlette.websockets import WebSocket
+
+from rsnotify.access import Access
+from rsnotify.core.change import Position
+from rsnotify.core.notification import KINDS, ChannelName
+from rsnotify.delivery.channels.asgi_reader import GONE, AsgiReader
+from rsnotify.delivery.channels.channel import Channel
+from rsnotify.delivery.channels.frames import PAYLOAD, close_reason
+from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.channels.reader import Reader
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.hub import Feed, Hub
+
+READER = "rsnotify.reader"  # the ASGI extension by which our server hands over a connection
+AHEAD_SECONDS = 5.0  # how far two clocks may differ before a position counts as in the future
+DRAIN_STEPS = 100
+
+
+class Channels:
+    """Every channel that has had a reader, and the WebSocket endpoint of all."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        access: Access,
+        keepalive: Keepalive,
+        *,
+        allowed_origins: tuple[str, ...] | None = None,
+    ) -> None:
+        self._hub = hub
+        self._access = access
+        self._keepalive = keepalive
+        self._allowed_origins = allowed_origins
+        self._channels: dict[Feed, Channel] = {}
+        self._is_draining = False
+
+    async def websocket(self, websocket: WebSocket) -> None:
+        """Refuse with an HTTP answer, or accept and let the reader follow."""
+        name = await self.admit(websocket)
+        after = websocket.query_params.get("from")
+        await websocket.accept()
+        take = websocket.scope.get("extensions", {}).get(READER)
+        if take is not None:
+            await self.join(take(), name, after)
+        else:
+            await self._follow(websocket, name, after)
+
+    async def admit(self, connection: HTTPConnection) -> ChannelName:
+        """The channel that was asked for, if whoever asks may read it."""
+        name = channel_name(connection)
+        self._hub.feed(name)
+        record = self._hub.sets[name.set_name]
+        self._check_origin(connection.headers.get("origin"), is_private=record.private)
+        await self._access.require_reader(connection, record)
+        return name
+
+    def _check_origin(self, origin: str | None, *, is_private: bool) -> None:
+        """Browsers name where a page came from; a page must not read with its visitor's rights."""
+        if origin is None:
+            return
+        allowed = self._allowed_origins
+        if is_private if allowed is None else not {origin, "*"} & set(allowed):
+            raise Rejected("pages of this origin may not read this channel", status=403)
+
+    async def join(self, reader: Reader, name: ChannelName, after: str | None) -> None:
+        """Let the reader follow the channel; or close it, and say why."""
+        try:
+            cursor = await self.cursor(name, after)
+            if self._is_draining:
+                reader.close(1001, "the hub is going away; come back with your cursor")
+            elif reader.is_open:
+                self._of(self._hub.feed(name)).join(reader, cursor)
+        except (Rejected, TryAgain) as error:
+            reader.close(error.close_code, error.detail)
+
+    async def cursor(self, name: ChannelName, after: str | None) -> Position:
+        """Where a reader begins: at the head, or after the position that it names."""
+        feed = self._hub.feed(name)
+        if after is None:
+            return feed.tail.head
+        cursor = parse_cursor(after)
+        if cursor <= feed.tail.head:
+            return cursor
+        if cursor > _now() + AHEAD_SECONDS * 1_000_000:
+            raise Rejected(f"`from` lies in the future: {cursor}", close_code=4400)
+        return min(cursor, await self._hub.head(name))
+
+    async def servable_cursor(self, name: ChannelName, after: str | None) -> Position:
+        """The same, for those who must know beforehand whether the journal has what follows."""
+        cursor = await self.cursor(name, after)
+        await self._hub.after(self._hub.feed(name), cursor)
+        return cursor
+
+    def _of(self, feed: Feed) -> Channel:
+        channel = self._channels.get(feed)
+        if channel is None:
+            self._forget_ended()
+            channel = self._channels[feed] = Channel(self._hub, feed, self._keepalive)
+        return channel
+
+    def _forget_ended(self) -> None:
+        for feed in [feed for feed, channel in self._channels.items() if channel.has_ended]:
+            del self._channels[feed]
+
+    async def _follow(self, websocket: WebSocket, name: ChannelName, after: str | None) -> None:
+        """The same without our server: a task a reader, and the server's own frames."""
+        reader = AsgiReader(PAYLOAD, part_bytes=1 << 30)
+        await self.join(reader, name, after)
+        await reader.run(lambda data: websocket.send_text(data.decode()), websocket.receive)
+        code, reason = reader.ended or (GONE, "")
+        if code != GONE:
+            await websocket.close(code, close_reason(reason))
+
+    async def drain(self, seconds: float) -> None:
+        """Send all readers away, evenly over this time, so that they do not return as one herd."""
+        self._is_draining = True
+        readers = [reader for channel in self._channels.values() for reader in channel.readers]
+        step = -(-len(readers) // DRAIN_STEPS)
+        for start in range(0, len(readers), step or 1):
+            for reader in readers[start : start + step]:
+                reader.close(1001, "the hub is going away; come back with your cursor")
+            await asyncio.sleep(seconds / DRAIN_STEPS)
+
+
+def channel_name(connection: HTTPConnection) -> ChannelName:
+    set_name, kind = connection.path_params["set"], connection.path_params["kind"]
+    if kind not in KINDS:
+        raise Rejected(f"there is no {kind} channel", status=404, close_code=4404)
+    return ChannelName(set_name, kind)
+
+
+def parse_cursor(text: str) -> Position:
+    try:
+        return Position.parse(text)
+    except (ValueError, OverflowError) as error:
+        raise Rejected(f"malformed `from`: {error}", close_code=4400) from None
+
+
+def _now() -> int:
+    return int(datetime.now(UTC).timestamp() * 1_000_000)

@@ -1,0 +1,76 @@
+"""Channels as server-sent events, for browsers and for whoever has only HTTP.
+
+Rules that hold here: the id of an event is the cursor, so a browser that comes back by itself
+resumes; what a WebSocket is told by a close code, a stream is told by its HTTP status.
+"""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from rsnotify.core.notification import ChannelName
+from rsnotify.delivery.channels.asgi_reader import AsgiReader
+from rsnotify.delivery.channels.endpoint import Channels
+from rsnotify.delivery.channels.frames import COMMENT, EVENT
+
+PART_BYTES = 16 * 1024
+
+
+def wants_stream(request: Request) -> bool:
+    accepted = request.headers.get("accept", "")
+    types = (part.partition(";")[0].strip().lower() for part in accepted.split(","))
+    return "text/event-stream" in types
+
+
+class Sse:
+    """The event stream of every channel."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+
+    async def stream(self, request: Request) -> Response:
+        name = await self._channels.admit(request)
+        after = request.headers.get("last-event-id") or request.query_params.get("from")
+        cursor = await self._channels.servable_cursor(name, after)
+        return EventStream(self._channels, name, str(cursor), request.headers.get("origin"))
+
+
+class EventStream(Response):
+    """An answer that goes on until either side ends it."""
+
+    def __init__(
+        self, channels: Channels, name: ChannelName, after: str, origin: str | None
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self._channels = channels
+        self._name = name
+        self._after = after
+        self.init_headers(_headers(origin))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        reader = AsgiReader(EVENT, part_bytes=PART_BYTES, alive=COMMENT)
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        await send(_body(COMMENT))  # the headers leave with the first byte of the body
+        await self._channels.join(reader, self._name, self._after)
+        await reader.run(lambda part: send(_body(part)), receive)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _body(part: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": part, "more_body": True}
+
+
+def _headers(origin: str | None) -> dict[str, str]:
+    """The origin was admitted before; a proxy must neither keep the stream nor wait for its end."""
+    headers = {
+        "content-type": "text/event-stream",
+        "cache-control": "no-store",
+        "x-accel-buffering": "no",
+    }
+    if origin is not None:
+        headers |= {"access-control-allow-origin": origin, "vary": "origin"}
+    return headers

@@ -1,0 +1,183 @@
+"""uvicorn's WebSocket protocol, taught to hand a connection over once it is open.
+
+Rules that hold here: the handshake is an ASGI conversation, so that routing, authorisation and
+refusal are the application's; accepting replaces this protocol by a reader, and nothing of the
+handshake stays. An address may hold a token: it is never logged.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any, cast
+from urllib.parse import unquote
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
+
+from rsnotify.delivery.channels.endpoint import READER
+from rsnotify.delivery.channels.frames import SharedDeflate
+from rsnotify.delivery.channels.machine import quiet
+from rsnotify.delivery.channels.socket_reader import SocketReader
+
+log = logging.getLogger(__name__)
+
+Message = Any  # ASGI's dictionaries
+
+
+class Handshake(asyncio.Protocol):
+    """A connection from its request until it is accepted or refused."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._app = config.loaded_app
+        self._server_state = server_state
+        self._app_state = app_state
+        self._machine = ServerProtocol(extensions=[SharedDeflate()], logger=quiet)
+        self._transport: asyncio.Transport
+        self._reader: SocketReader | None = None
+        self._refusal: Response | None = None
+        self._is_answered = False
+        self._is_connecting = True
+        self._gone = asyncio.Event()
+
+    # --- what the transport and the server tell ------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._server_state.connections.add(self)  # type: ignore[arg-type]
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._server_state.connections.discard(self)
+        self._gone.set()
+
+    def data_received(self, data: bytes) -> None:
+        self._machine.receive_data(data)
+        for event in self._machine.events_received():
+            if isinstance(event, Request):
+                self._begin(event)
+        self._flush()
+
+    def shutdown(self) -> None:
+        """The server is going away."""
+        self._answer_plainly(503, "the hub is going away")
+
+    def _flush(self) -> None:
+        for data in self._machine.data_to_send():
+            if data:
+                self._transport.write(data)
+            elif not self._transport.is_closing():
+                self._transport.close()
+
+    # --- the conversation with the application -------------------------------------------------
+
+    def _begin(self, request: Request) -> None:
+        self._response = self._machine.accept(request)
+        if self._response.status_code != 101:
+            self._answer(self._response)
+            return
+        task = asyncio.get_running_loop().create_task(self._converse(self._scope(request)))
+        self._server_state.tasks.add(task)
+        task.add_done_callback(self._server_state.tasks.discard)
+
+    async def _converse(self, scope: Message) -> None:
+        try:
+            await self._app(scope, self._receive, self._send)
+        except Exception:
+            log.exception("a bug in the handshake at %s", scope["path"])
+        if self._reader is not None and self._reader.channel is None:
+            self._reader.close(1011, "the hub made a mistake; it is in its log")
+        self._answer_plainly(500, "the hub made a mistake; it is in its log")
+
+    def _scope(self, request: Request) -> Message:
+        path, _, query = request.path.partition("?")
+        return {
+            "type": "websocket",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "scheme": "wss" if self._transport.get_extra_info("sslcontext") else "ws",
+            "server": self._transport.get_extra_info("sockname"),
+            "client": self._transport.get_extra_info("peername"),
+            "root_path": "",
+            "path": unquote(path),
+            "raw_path": path.encode("ascii"),
+            "query_string": query.encode("ascii"),
+            "headers": list(_encoded(request.headers)),
+            "subprotocols": [],
+            "state": self._app_state.copy(),
+            "extensions": {"websocket.http.response": {}, READER: self._take},
+        }
+
+    def _take(self) -> SocketReader:
+        assert self._reader is not None, "accept first"  # noqa: S101
+        return self._reader
+
+    async def _receive(self) -> Message:
+        if self._is_connecting:
+            self._is_connecting = False
+            return {"type": "websocket.connect"}
+        await self._gone.wait()
+        return {"type": "websocket.disconnect", "code": 1006}
+
+    async def _send(self, message: Message) -> None:
+        if self._is_answered:
+            raise RuntimeError(f"{message['type']} after the handshake: the reader has it now")
+        match message["type"]:
+            case "websocket.accept":
+                self._open()
+            case "websocket.close":
+                self._answer_plainly(403, "refused")
+            case "websocket.http.response.start":
+                self._refusal = _response(message)
+            case "websocket.http.response.body":
+                self._refuse(message)
+
+    # --- how it ends ---------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._answer(self._response)
+        is_deflated = bool(self._machine.extensions)
+        self._reader = SocketReader(self._transport, is_deflated=is_deflated)
+        self._transport.set_protocol(self._reader)
+        self._server_state.connections.discard(self)
+        self._machine.parser.close()  # the generator and its machine hold each other
+
+    def _refuse(self, message: Message) -> None:
+        assert self._refusal is not None  # noqa: S101
+        self._refusal.body = bytes(self._refusal.body or b"") + message.get("body", b"")
+        if not message.get("more_body", False):
+            self._refusal.headers["Connection"] = "close"
+            self._answer(self._refusal)
+
+    def _answer_plainly(self, status: int, text: str) -> None:
+        if not self._is_answered:
+            self._answer(self._machine.reject(status, text + "\n"))
+
+    def _answer(self, response: Response) -> None:
+        self._is_answered = True
+        if not self._gone.is_set():
+            self._machine.send_response(response)
+            self._flush()
+
+
+def _encoded(headers: Headers) -> Iterable[tuple[bytes, bytes]]:
+    for name, value in headers.raw_items():
+        yield name.lower().encode("ascii"), value.encode("latin-1")
+
+
+def _response(message: Message) -> Response:
+    headers = Headers(
+        [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
+    )
+    headers["Date"] = formatdate(usegmt=True)
+    status = message["status"]
+    return Response(status, HTTPStatus(status).phrase, headers, b"")
