@@ -51,6 +51,11 @@ class Submission(NamedTuple):
     def size(self) -> int:
         return sum(len(fragment.xml) for fragment in self.fragments)
 
+    def of_source_description(self) -> "Submission | None":
+        """Its framework changes that concern every set; None where there are none."""
+        chosen = [each for each in self.fragments if b' capability="description"' in each.xml]
+        return self._replace(fragments=chosen) if chosen else None
+
 
 def read_submission(body: bytes, content_type: str, kind: Kind, key: str | None) -> Submission:
     """The body as a submission to a channel of this kind; `Rejected` with every fault in it."""
