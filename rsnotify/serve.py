@@ -27,6 +27,7 @@ from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.websocket import Handshake
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.hub import Hub
+from rsnotify.patience import PatientHttp
 from rsnotify.settings import Settings
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client, connect, durability_warnings
@@ -197,7 +198,7 @@ async def _warn(client: Client) -> None:
 def _config(app: object, shutdown_seconds: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http="httptools",
+        http=PatientHttp,
         ws=Handshake,
         lifespan="off",
         log_config=None,

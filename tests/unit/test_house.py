@@ -18,6 +18,7 @@ FLOORS = (
     ("access",),
     ("intake", "administration", "delivery"),
     ("app",),
+    ("patience",),
     ("workers", "serve"),
     ("commands",),
     ("cli",),
@@ -28,7 +29,11 @@ ROOMS_OF = {
     "redis": ("rsnotify/storage/",),
     "lxml": ("rsnotify/core/urlset.py",),
     "aiohttp": ("rsnotify/delivery/websub/", "rsnotify/commands/", "clients/python/"),
-    "uvicorn": ("rsnotify/serve.py", "rsnotify/delivery/channels/websocket.py"),
+    "uvicorn": (
+        "rsnotify/serve.py",
+        "rsnotify/patience.py",
+        "rsnotify/delivery/channels/websocket.py",
+    ),
     "typer": ("rsnotify/cli.py", "rsnotify/commands/"),
     "rich": ("rsnotify/cli.py", "rsnotify/commands/"),
 }
