@@ -1,0 +1,165 @@
+"""The load of the channel benchmarks: readers and publishers in one cheap epoll loop.
+
+Readers count marks, one a change, and decode nothing, so that what is measured is the server.
+Started by `channels`; speaks JSON lines: a target first, then what to do; answers what it saw.
+"""
+
+import json
+import select
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from statistics import quantiles
+from time import perf_counter
+from typing import Any
+
+MARK = b"~"  # stands once in every change, and nowhere else
+BUFFER = bytearray(1 << 20)
+HANDSHAKE = (
+    "GET {path} HTTP/1.1\r\nHost: bench\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+SILENCE_SECONDS = 20.0
+
+
+class Load:
+    """One target's readers and publishers."""
+
+    def __init__(self, target: dict[str, Any]) -> None:
+        self.target = target
+        self.readers: dict[int, socket.socket] = {}
+        self.seen: dict[int, int] = {}
+        self.poll = select.epoll()
+        self.numbers = count()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection((self.target["host"], self.target["port"]), timeout=30)
+
+    def open(self, readers: int) -> int:
+        """Have this many readers; how many there are."""
+        while len(self.readers) < readers:
+            reader = self.connect()
+            reader.sendall(HANDSHAKE.format(path=self.target["channel"]).encode())
+            answer = reader.recv(4096)
+            assert answer.startswith(b"HTTP/1.1 101"), answer
+            reader.setblocking(False)
+            self.readers[reader.fileno()] = reader
+            self.seen[reader.fileno()] = 0
+            self.poll.register(reader, select.EPOLLIN)
+        return len(self.readers)
+
+    def request(self) -> bytes:
+        body = self.target["body"].replace("NUMBER", f"{next(self.numbers):08d}").encode()
+        head = f"POST {self.target['publish']} HTTP/1.1\r\nHost: bench\r\n{self.target['headers']}"
+        return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+    def arrivals(self, seconds: float = SILENCE_SECONDS) -> Iterator[tuple[int, int]]:
+        """What has arrived: how many changes, at whom; or another socket's number and -1."""
+        ready = self.poll.poll(seconds)
+        if not ready:
+            raise TimeoutError(f"nothing came for {seconds} s")
+        for number, _ in ready:
+            reader = self.readers.get(number)
+            if reader is None:
+                yield number, -1
+                continue
+            size = reader.recv_into(BUFFER)
+            if not size:
+                raise ConnectionError("the server has closed a channel")
+            marks = BUFFER.count(MARK, 0, size)
+            self.seen[number] += marks
+            yield number, marks
+
+    def one_by_one(self, changes: int) -> dict[str, Any]:
+        """Publish the next change when everybody has the last one."""
+        latencies: list[float] = []
+        with self.connect() as publisher:
+            self.one(publisher, [])
+            started, cpu = perf_counter(), self.cpu_seconds()
+            for _ in range(changes):
+                self.one(publisher, latencies)
+            seconds, cpu = perf_counter() - started, self.cpu_seconds() - cpu
+        cuts = quantiles(latencies, n=100)
+        return {
+            "deliveries": len(latencies),
+            "seconds": seconds,
+            "cpu_seconds": cpu,
+            "p50_ms": cuts[49] * 1e3,
+            "p99_ms": cuts[98] * 1e3,
+        }
+
+    def one(self, publisher: socket.socket, latencies: list[float]) -> None:
+        missing = len(self.readers)
+        began = perf_counter()
+        publisher.sendall(self.request())
+        while missing > 0:
+            for _, marks in self.arrivals():
+                missing -= marks
+                latencies.extend([perf_counter() - began] * marks)
+        read_answer(publisher)
+
+    def busy(self, seconds: float, publishers: int) -> dict[str, Any]:
+        """Publish as fast as the server answers; then wait until everybody has everything."""
+        sockets = {each.fileno(): each for each in (self.connect() for _ in range(publishers))}
+        before = sum(self.seen.values())
+        started, cpu, published = perf_counter(), self.cpu_seconds(), 0
+        for number, publisher in sockets.items():
+            self.poll.register(number, select.EPOLLIN)
+            publisher.sendall(self.request())
+        open_requests = len(sockets)
+        while open_requests or sum(self.seen.values()) - before < published * len(self.readers):
+            for number, marks in self.arrivals():
+                if marks >= 0:
+                    continue
+                read_answer(sockets[number])
+                published += 1
+                if perf_counter() - started < seconds:
+                    sockets[number].sendall(self.request())
+                else:
+                    open_requests -= 1
+        taken = perf_counter() - started
+        for publisher in sockets.values():
+            self.poll.unregister(publisher)
+            publisher.close()
+        return {
+            "published": published,
+            "delivered": published * len(self.readers),
+            "seconds": taken,
+            "cpu_seconds": self.cpu_seconds() - cpu,
+        }
+
+    def cpu_seconds(self) -> float:
+        """What the server's processes have used of their core."""
+        threads = (
+            stat for pid in self.target["pids"] for stat in Path(f"/proc/{pid}/task").iterdir()
+        )
+        return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
+
+
+def read_answer(publisher: socket.socket) -> None:
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += publisher.recv(4096)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 20"), answer
+    missing = int(head.lower().partition(b"content-length:")[2].split()[0]) - len(body)
+    while missing > 0:
+        missing -= len(publisher.recv(missing))
+
+
+def main() -> None:
+    load = Load(json.loads(sys.stdin.readline()))
+    acts: dict[str, Callable[..., Any]] = {
+        "open": load.open,
+        "one_by_one": load.one_by_one,
+        "busy": load.busy,
+    }
+    for line in sys.stdin:
+        act, *arguments = json.loads(line)
+        print(json.dumps(acts[act](*arguments)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
