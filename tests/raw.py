@@ -97,6 +97,12 @@ class Raw:
             return None, ""
         return struct.unpack("!H", found.data[:2])[0], found.data[2:].decode()
 
+    async def closed_with_code(self) -> int:
+        """The code of the close frame that comes; it stays unanswered."""
+        while (found := await self.frame()).opcode != CLOSE:
+            pass
+        return struct.unpack("!H", found.data[:2])[0]
+
     async def body(self) -> bytes:
         return await self._timed(self.reader.read())
 

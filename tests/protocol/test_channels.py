@@ -1,0 +1,327 @@
+"""Where a reader begins, who may read, and how a channel ends."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
+
+from rsnotify.core.notification import ChannelName
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client
+from rsnotify_client.subscriber import Received, read_notification
+from tests.raw import raw_channel
+from tests.running import TOKEN, RunningHub
+
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def in_seconds(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+
+async def received(channel: ClientConnection) -> Received:
+    async with asyncio.timeout(20):
+        return read_notification(await channel.recv())
+
+
+async def refusal(url: str, **options: object) -> tuple[int, str]:
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(url, **options)
+    answer = refused.value.response
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    return answer.status_code, (answer.body or b"").decode()
+
+
+async def close_of(url: str, **options: object) -> tuple[int, str]:
+    async with connect(url, **options) as channel:
+        with pytest.raises(ConnectionClosed) as closed:
+            await received(channel)
+        return closed.value.rcvd.code, closed.value.rcvd.reason
+
+
+# --- where a reader begins -----------------------------------------------------------------------
+
+
+async def test_an_unknown_set_is_refused(hub: RunningHub) -> None:
+    status, body = await refusal(hub.channel("nosuchset"))
+    assert status == 404
+    assert "nosuchset" in body
+
+
+async def test_an_unknown_kind_of_channel_is_refused(hub: RunningHub) -> None:
+    assert (await refusal(hub.channel(kind="weather")))[0] == 404
+
+
+async def test_a_handshake_without_a_key_is_a_bad_request(hub: RunningHub) -> None:
+    async with raw_channel(hub.channel(), {"Sec-WebSocket-Key": "short"}) as raw:
+        assert raw.status == 400
+
+
+async def test_another_version_of_the_protocol_is_a_bad_request(hub: RunningHub) -> None:
+    async with raw_channel(hub.channel(), {"Sec-WebSocket-Version": "12"}) as raw:
+        assert raw.status == 400
+
+
+@pytest.mark.parametrize(
+    "after",
+    ["yesterday", "2026-11-20", "2026-11-20T10:00:00", "", "9" * 400, "2026-99-99T00:00:00Z"],
+)
+async def test_a_malformed_position_is_closed_with_4400(hub: RunningHub, after: str) -> None:
+    assert (await close_of(f"{hub.channel()}?from={after}"))[0] == 4400
+
+
+async def test_a_position_in_the_future_is_closed_with_4400(hub: RunningHub) -> None:
+    code, reason = await close_of(f"{hub.channel()}?from={in_seconds(60)}")
+    assert code == 4400
+    assert "future" in reason
+
+
+async def test_a_position_between_the_head_and_now_means_the_head(hub: RunningHub) -> None:
+    first = await hub.publish("http://example.com/res1")
+    async with connect(f"{hub.channel()}?from={in_seconds(0)}") as channel:
+        await hub.publish("http://example.com/res2", datetime=first["until"])
+        assert str((await received(channel)).from_) == first["until"]
+
+
+async def test_a_position_before_the_journal_is_closed_with_4410_and_told_where_to_look(
+    tmp_path: Path, redis_url: str, client: Client
+) -> None:
+    async with RunningHub(tmp_path / "data", "--redis", redis_url) as hub:
+        until = await hub.publish("http://example.com/res1")
+        await hub.stop()
+        record = keys.record(ChannelName("dataset1", "change"))
+        await client.hset(record, "first", await client.hget(record, "head"))
+        await hub.start()
+        code, reason = await close_of(f"{hub.channel()}?from={until['from']}")
+        assert code == 4410
+        assert f"{hub.url}/dataset1/changelist-index.xml" in reason
+        status, problem = await hub.ask(
+            "GET",
+            f"/channels/dataset1/change_notification_channel?from={until['from']}",
+            headers={"Accept": "text/event-stream"},
+        )
+        assert status == 410
+        assert f"{hub.url}/dataset1/changelist-index.xml" in problem["detail"]
+
+
+async def test_a_position_within_a_notification_gives_the_rest_of_it(hub: RunningHub) -> None:
+    async with connect(hub.channel()) as witness:
+        await hub.publish(*(f"http://example.com/res{number}" for number in range(5)))
+        whole = await received(witness)
+    middle = whole.changes[1].datetime
+    async with connect(f"{hub.channel()}?from={middle}") as channel:
+        rest = await received(channel)
+    assert rest.changes == whole.changes[2:]
+    assert (str(rest.from_), rest.until) == (middle, whole.until)
+
+
+async def test_a_compressed_channel_says_the_same(hub: RunningHub) -> None:
+    offer = [ClientPerMessageDeflateFactory(server_no_context_takeover=True)]
+    async with (
+        connect(hub.channel(), compression=None) as plain,
+        connect(hub.channel(), compression=None, extensions=offer) as compressed,
+    ):
+        assert "permessage-deflate" in compressed.response.headers["Sec-WebSocket-Extensions"]
+        for number in range(3):
+            await hub.publish(f"http://example.com/res{number}")
+            assert await compressed.recv() == await plain.recv()
+
+
+# --- who may read --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def private(hub: RunningHub) -> RunningHub:
+    """The hub with a private set, secrets."""
+    status, _ = await hub.ask("PUT", "/api/sets/secrets", json={"private": True})
+    assert status == 201
+    return hub
+
+
+async def token_for(hub: RunningHub, *rights: str, set_name: str = "secrets") -> str:
+    asked = {"sets": [set_name], "rights": rights}
+    status, token = await hub.ask("POST", "/api/tokens", json=asked)
+    assert status == 201
+    return token["token"]
+
+
+async def test_a_private_channel_needs_a_token(private: RunningHub) -> None:
+    assert (await refusal(private.channel("secrets")))[0] == 401
+    wrong = {"Authorization": "Bearer rsn_wrong"}
+    assert (await refusal(private.channel("secrets"), additional_headers=wrong))[0] == 401
+
+
+async def test_a_right_to_publish_is_no_right_to_read(private: RunningHub) -> None:
+    bearer = {"Authorization": f"Bearer {await token_for(private, 'publish')}"}
+    assert (await refusal(private.channel("secrets"), additional_headers=bearer))[0] == 403
+
+
+async def test_a_right_to_read_another_set_is_not_enough(private: RunningHub) -> None:
+    bearer = {"Authorization": f"Bearer {await token_for(private, 'read', set_name='dataset1')}"}
+    assert (await refusal(private.channel("secrets"), additional_headers=bearer))[0] == 403
+
+
+async def test_a_reader_s_token_opens_it_by_header_or_by_query_and_is_never_logged(
+    private: RunningHub,
+) -> None:
+    secret = await token_for(private, "read")
+    bearer = {"Authorization": f"Bearer {secret}"}
+    async with (
+        connect(private.channel("secrets"), additional_headers=bearer) as by_header,
+        connect(f"{private.channel('secrets')}?access_token={secret}") as by_query,
+    ):
+        await private.publish("http://example.com/res1", set_name="secrets")
+        assert await received(by_header) == await received(by_query)
+    await close_of(f"{private.channel('secrets')}?access_token={secret}&from=broken")
+    await refusal(f"{private.channel('nosuchset')}?access_token={secret}")
+    await private.stop()
+    assert secret not in private.log.read_text()
+
+
+async def test_browsers_may_read_public_sets_from_any_page_and_private_ones_from_none(
+    private: RunningHub,
+) -> None:
+    async with connect(private.channel(), origin="https://anywhere.example"):
+        pass
+    status, _ = await refusal(
+        private.channel("secrets"), origin="https://anywhere.example", additional_headers=BEARER
+    )
+    assert status == 403
+
+
+async def test_allowed_origins_hold_for_every_set(tmp_path: Path) -> None:
+    origins = "https://a.example, https://b.example/"
+    async with RunningHub(tmp_path / "data", allowed_origins=origins) as hub:
+        await hub.ask("PUT", "/api/sets/secrets", json={"private": True})
+        assert (await refusal(hub.channel(), origin="https://c.example"))[0] == 403
+        async with (
+            connect(hub.channel(), origin="https://a.example"),
+            connect(hub.channel("secrets"), origin="https://b.example", additional_headers=BEARER),
+            connect(hub.channel()),
+        ):
+            pass
+
+
+# --- how a channel ends --------------------------------------------------------------------------
+
+
+async def test_the_readers_of_a_removed_set_are_closed_with_4404(hub: RunningHub) -> None:
+    async with connect(hub.channel()) as channel:
+        await hub.ask("DELETE", "/api/sets/dataset1")
+        with pytest.raises(ConnectionClosed) as closed:
+            await received(channel)
+    assert closed.value.rcvd.code == 4404
+
+
+async def test_a_set_made_anew_has_a_channel_of_its_own(hub: RunningHub) -> None:
+    async with connect(hub.channel()) as old:
+        await hub.ask("DELETE", "/api/sets/dataset1")
+        await hub.ask("PUT", "/api/sets/dataset1")
+        async with connect(hub.channel()) as new:
+            await hub.publish("http://example.com/res1")
+            assert len((await received(new)).changes) == 1
+        with pytest.raises(ConnectionClosed):
+            await received(old)
+
+
+async def test_sigterm_sends_readers_away_with_1001_and_finishes_what_was_asked(
+    tmp_path: Path,
+) -> None:
+    async with RunningHub(tmp_path / "data", drain_seconds="1") as hub:
+        readers = [await connect(hub.channel()) for _ in range(50)]
+        posting = asyncio.create_task(hub.publish("http://example.com/res1"))
+        await received(readers[0])
+        status = await hub.stop()
+        assert (await posting)["accepted"] == 1
+        for reader in readers:
+            await reader.wait_closed()
+            assert reader.close_code == 1001
+    assert status == 0
+
+
+async def test_a_reader_that_does_not_answer_the_close_does_not_hold_the_hub(
+    tmp_path: Path,
+) -> None:
+    async with (
+        RunningHub(tmp_path / "data", drain_seconds="0") as hub,
+        raw_channel(hub.channel()) as raw,
+    ):
+        ending = asyncio.create_task(hub.stop())
+        assert await raw.closed_with_code() == 1001
+        assert await ending == 0
+
+
+# --- the framework channel -----------------------------------------------------------------------
+
+
+async def test_framework_changes_travel_on_their_own_channel(hub: RunningHub) -> None:
+    index = "http://example.com/changelist-index.xml"
+    change = {"loc": "http://example.com/changelist2.xml", "change": "created"}
+    change |= {"capability": "changelist", "index": index}
+    async with (
+        connect(hub.channel()) as changes,
+        connect(hub.channel(kind="framework")) as framework,
+    ):
+        status, answer = await hub.ask("POST", "/api/sets/dataset1/framework", json=change)
+        assert status == 201, answer
+        found = await received(framework)
+        await hub.publish("http://example.com/res1")
+        assert [each.loc for each in (await received(changes)).changes] == [
+            "http://example.com/res1"
+        ]
+    assert found.changes[0].capability == "changelist"
+    assert found.changes[0].index == index
+    assert b'capability="framework-notification"' in found.payload
+
+
+DESCRIPTION = {
+    "loc": "http://example.com/.well-known/resourcesync",
+    "change": "updated",
+    "capability": "description",
+}
+
+
+async def test_a_change_of_the_source_description_goes_to_every_set(hub: RunningHub) -> None:
+    await hub.ask("PUT", "/api/sets/dataset2")
+    other = DESCRIPTION | {"capability": "capabilitylist", "loc": "http://example.com/caps.xml"}
+    async with (
+        connect(hub.channel("dataset1", "framework")) as own,
+        connect(hub.channel("dataset2", "framework")) as another,
+    ):
+        status, _ = await hub.ask("POST", "/api/sets/dataset1/framework", json=[other, DESCRIPTION])
+        assert status == 201
+        assert [each.capability for each in (await received(own)).changes] == [
+            "capabilitylist",
+            "description",
+        ]
+        assert [each.capability for each in (await received(another)).changes] == ["description"]
+
+
+async def test_it_is_told_once_however_often_it_is_posted_with_one_key(hub: RunningHub) -> None:
+    await hub.ask("PUT", "/api/sets/dataset2")
+    async with connect(hub.channel("dataset2", "framework")) as another:
+        for key in ("one", "one", "two"):
+            await hub.ask(
+                "POST",
+                "/api/sets/dataset1/framework",
+                json=DESCRIPTION,
+                headers={"Idempotency-Key": key},
+            )
+        first, second = await received(another), await received(another)
+    assert second.from_ == first.until
+    assert (len(first.changes), len(second.changes)) == (1, 1)
+
+
+async def test_who_may_not_publish_to_every_set_may_not_tell_every_set(hub: RunningHub) -> None:
+    secret = await token_for(hub, "publish", set_name="dataset1")
+    bearer = {"Authorization": f"Bearer {secret}"}
+    address = "/api/sets/dataset1/framework"
+    assert (await hub.ask("POST", address, json=DESCRIPTION, headers=bearer))[0] == 201
+    await hub.ask("PUT", "/api/sets/dataset2")
+    status, problem = await hub.ask("POST", address, json=DESCRIPTION, headers=bearer)
+    assert status == 403
+    assert "every set" in problem["detail"]

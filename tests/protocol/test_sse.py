@@ -1,0 +1,122 @@
+"""A channel as server-sent events."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from rsnotify_client.subscriber import read_notification
+from tests.running import RunningHub
+
+PATH = "/channels/{}/{}_notification_channel"
+
+
+class Stream:
+    """An open event stream."""
+
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        self.answer = answer
+
+    async def event(self) -> dict[str, str]:
+        """The next event by its fields, as a browser reads it; comments are skipped."""
+        fields: dict[str, str] = {}
+        async with asyncio.timeout(20):
+            while line := (await self.answer.content.readline()).decode():
+                name, _, value = line.rstrip("\n").partition(": ")
+                if line == "\n":
+                    if fields:
+                        return fields
+                elif not line.startswith(":"):
+                    fields[name] = f"{fields[name]}\n{value}" if name in fields else value
+        raise EOFError
+
+
+@asynccontextmanager
+async def stream(
+    hub: RunningHub, kind: str = "change", query: str = "", **headers: str
+) -> AsyncIterator[Stream]:
+    headers = {"Accept": "text/event-stream"} | {
+        name.replace("_", "-"): value for name, value in headers.items()
+    }
+    url = hub.url + PATH.format("dataset1", kind) + query
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
+        assert answer.status == 200, await answer.text()
+        assert answer.headers["Content-Type"] == "text/event-stream"
+        yield Stream(answer)
+
+
+async def test_each_notification_is_an_event_whose_id_is_its_until(hub: RunningHub) -> None:
+    async with stream(hub) as events:
+        for number in range(3):
+            answer = await hub.publish(f"http://example.com/res{number}")
+            event = await events.event()
+            found = read_notification(event["data"])
+            assert (event["id"], str(found.from_)) == (answer["until"], answer["from"])
+            assert found.changes[0].loc == f"http://example.com/res{number}"
+
+
+async def test_the_last_event_id_resumes(hub: RunningHub) -> None:
+    first = await hub.publish("http://example.com/res1")
+    second = await hub.publish("http://example.com/res2")
+    async with stream(hub, Last_Event_ID=first["until"]) as events:
+        assert (await events.event())["id"] == second["until"]
+    async with stream(hub, query=f"?from={first['until']}") as events:
+        assert (await events.event())["id"] == second["until"]
+
+
+async def test_the_last_event_id_wins_over_where_the_page_once_began(hub: RunningHub) -> None:
+    first = await hub.publish("http://example.com/res1")
+    second = await hub.publish("http://example.com/res2")
+    query = f"?from={first['from']}"
+    async with stream(hub, query=query, Last_Event_ID=first["until"]) as events:
+        assert (await events.event())["id"] == second["until"]
+
+
+async def test_a_large_notification_arrives_whole(hub: RunningHub) -> None:
+    async with stream(hub) as events:
+        await hub.publish(*(f"http://example.com/{number}/{'x' * 1000}" for number in range(400)))
+        assert len(read_notification((await events.event())["data"]).changes) == 400
+
+
+async def test_the_framework_channel_is_a_stream_too(hub: RunningHub) -> None:
+    change = {"loc": "http://example.com/rl.xml", "change": "created", "capability": "resourcelist"}
+    async with stream(hub, "framework") as events:
+        await hub.ask("POST", "/api/sets/dataset1/framework", json=change)
+        assert 'capability="resourcelist"' in (await events.event())["data"]
+
+
+async def test_what_cannot_be_served_is_an_http_answer(hub: RunningHub) -> None:
+    headers = {"Accept": "text/event-stream"}
+    for path, status in [
+        (PATH.format("nosuchset", "change"), 404),
+        (PATH.format("dataset1", "weather"), 404),
+        (PATH.format("dataset1", "change") + "?from=broken", 400),
+        (PATH.format("dataset1", "change") + "?from=2126-01-01T00:00:00Z", 400),
+    ]:
+        assert (await hub.ask("GET", path, headers=headers))[0] == status, path
+
+
+async def test_a_private_stream_needs_a_token(hub: RunningHub) -> None:
+    await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
+    headers = {"Accept": "text/event-stream", "Authorization": ""}
+    assert (await hub.ask("GET", PATH.format("dataset1", "change"), headers=headers))[0] == 401
+
+
+async def test_pages_of_an_allowed_origin_may_read_what_comes(hub: RunningHub) -> None:
+    async with stream(hub, Origin="https://a.example") as events:
+        assert events.answer.headers["Access-Control-Allow-Origin"] == "https://a.example"
+
+
+async def test_sigterm_ends_a_stream_as_a_whole(tmp_path: Path) -> None:
+    async with RunningHub(tmp_path / "data", drain_seconds="0") as hub, stream(hub) as events:
+        ending = asyncio.create_task(hub.stop())
+        assert (await events.answer.content.read()).startswith(b":")
+        assert await ending == 0
+
+
+async def test_a_removed_set_ends_its_streams(hub: RunningHub) -> None:
+    async with stream(hub) as events:
+        await hub.ask("DELETE", "/api/sets/dataset1")
+        await events.answer.content.read()
