@@ -10,8 +10,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-HEAD_SECONDS = 15.0
-BODY_SECONDS = 15.0  # between two parts of it
+HEAD_SECONDS = 10.0
+BODY_SECONDS = 10.0  # between two parts of it
 
 
 class PatientHttp(HttpToolsProtocol):

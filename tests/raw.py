@@ -1,6 +1,7 @@
 """A WebSocket by hand: any bytes may be sent, and what comes back is seen frame by frame."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -46,9 +47,16 @@ class Raw:
         self.headers: dict[str, str] = {}
 
     @classmethod
-    async def to(cls, url: str, headers: Mapping[str, str], limit: int) -> Self:
+    async def to(cls, url: str, headers: Mapping[str, str], buffer_bytes: int | None) -> Self:
         parts = urlsplit(url)
-        raw = cls(*await asyncio.open_connection(parts.hostname, parts.port, limit=limit))
+        connected = socket.socket()
+        if buffer_bytes is not None:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        connected.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(connected, (parts.hostname, parts.port))
+        limit = buffer_bytes or 2**16
+        raw = cls(*await asyncio.open_connection(sock=connected, limit=limit))
         path = parts.path + (f"?{parts.query}" if parts.query else "")
         lines = [
             f"GET {path} HTTP/1.1",
@@ -113,16 +121,19 @@ class Raw:
 
 @asynccontextmanager
 async def raw_channel(
-    url: str, headers: Mapping[str, str] | None = None, *, limit: int = 2**16
+    url: str, headers: Mapping[str, str] | None = None, *, buffer_bytes: int | None = None
 ) -> AsyncIterator[Raw]:
-    """A handshake by hand; whether it was accepted is for the caller to see."""
+    """A handshake by hand; whether it was accepted is for the caller to see.
+
+    With a small buffer the hub soon notices who does not read.
+    """
     upgrade = {
         "Upgrade": "websocket",
         "Connection": "Upgrade",
         "Sec-WebSocket-Key": KEY,
         "Sec-WebSocket-Version": "13",
     }
-    raw = await Raw.to(url.replace("ws://", "http://"), upgrade | dict(headers or {}), limit)
+    raw = await Raw.to(url.replace("ws://", "http://"), upgrade | dict(headers or {}), buffer_bytes)
     try:
         yield raw
     finally:

@@ -1,0 +1,224 @@
+"""A channel's readers, in every order of pushing, pausing, coming and going."""
+
+import asyncio
+import random
+
+import pytest
+
+from rsnotify.core.change import Position
+from rsnotify.core.notification import ChannelName, Notification
+from rsnotify.delivery.channels.channel import Channel
+from rsnotify.delivery.channels.frames import PAYLOAD, TEXT, Form
+from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.channels.reader import Home
+from rsnotify.errors import Rejected
+from rsnotify.hub import Feed
+
+CHANNEL = ChannelName("dataset1", "change")
+START = Position(1_000)
+
+
+class Peer:
+    """A reader that takes so many frames before its socket is full."""
+
+    def __init__(self, form: Form = TEXT, room: int = 1_000_000) -> None:
+        self.form = form
+        self.channel: Home | None = None
+        self.cursor = Position(0)
+        self.is_paused = False
+        self.is_open = True
+        self.deadline: float | None = None
+        self.pushed = -1
+        self.slot = 0
+        self.room = room
+        self.taken: list[bytes] = []
+        self.closed: int | None = None
+
+    def write(self, data: bytes) -> None:
+        assert not self.is_paused, "written to although its socket is full"
+        self.taken.append(data)
+        self.room -= 1
+        if self.room <= 0:
+            self.is_paused = True
+            assert self.channel is not None
+            self.channel.pause(self)
+
+    def drain(self, room: int) -> None:
+        self.room = room
+        if self.is_paused and self.channel is not None:
+            self.is_paused = False
+            self.channel.resume(self)
+
+    def ping(self) -> bool:
+        return True
+
+    def backlog(self) -> int:
+        return 0
+
+    def close(self, code: int, reason: str) -> None:  # noqa: ARG002
+        self.closed = code
+        channel, self.channel = self.channel, None
+        if channel is not None:
+            channel.leave(self)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [int(data) for data in self.taken]
+
+
+class OneChannelHub:
+    """A hub with one feed, whose journal is a list and whose tail is short."""
+
+    def __init__(self) -> None:
+        self.feed = Feed(CHANNEL, "now", START)
+        self.feed.tail._max_bytes = 20
+        self.journal: list[Notification] = []
+        self.reads = 0
+        self.trimmed_before = START
+
+    def push(self) -> None:
+        from_ = self.feed.tail.head
+        number = len(self.journal)
+        made = Notification(from_, Position(from_ + 1), 1, b"%d" % number, slice(0))
+        self.journal.append(made)
+        self.feed.push(made)
+
+    async def after(self, feed: Feed, cursor: Position) -> Notification | None:
+        if cursor >= feed.tail.head:
+            return None
+        found = feed.tail.next_after(cursor)
+        if found is None:
+            self.reads += 1
+            await asyncio.sleep(0)
+            if cursor < self.trimmed_before:
+                raise Rejected("gone", close_code=4410)
+            found = self.journal[cursor - START]
+        return found
+
+
+@pytest.fixture
+def hub() -> OneChannelHub:
+    return OneChannelHub()
+
+
+@pytest.fixture
+def channel(hub: OneChannelHub) -> Channel:
+    return Channel(hub, hub.feed, Keepalive(send_timeout_seconds=60))  # type: ignore[arg-type]
+
+
+async def settled(channel: Channel) -> None:
+    while channel._catching_up is not None:
+        await asyncio.sleep(0)
+
+
+PLAIN = Form("plain", lambda notification: notification.payload)
+
+
+async def test_readers_of_one_form_get_the_very_same_bytes(
+    hub: OneChannelHub, channel: Channel
+) -> None:
+    peers = [Peer() for _ in range(3)]
+    for peer in peers:
+        channel.join(peer, START)
+    hub.push()
+    assert len({id(peer.taken[0]) for peer in peers}) == 1
+
+
+async def test_each_form_is_made_once(hub: OneChannelHub, channel: Channel) -> None:
+    first, second = Peer(TEXT), Peer(PAYLOAD)
+    channel.join(first, START)
+    channel.join(second, START)
+    hub.push()
+    assert (first.taken, second.taken) == ([b"\x81\x010"], [b"0"])
+
+
+async def test_one_full_socket_holds_nobody_else(hub: OneChannelHub, channel: Channel) -> None:
+    slow, fast = Peer(PLAIN, room=1), Peer(PLAIN)
+    channel.join(slow, START)
+    channel.join(fast, START)
+    for _ in range(50):
+        hub.push()
+    await settled(channel)
+    assert (slow.numbers, fast.numbers) == ([0], list(range(50)))
+    slow.drain(1_000)
+    await settled(channel)
+    assert slow.numbers == fast.numbers
+
+
+async def test_a_reader_ahead_of_this_process_waits_until_the_journal_reaches_it(
+    hub: OneChannelHub, channel: Channel
+) -> None:
+    ahead = Peer(PLAIN)
+    channel.join(ahead, Position(START + 2))
+    for _ in range(4):
+        hub.push()
+    await settled(channel)
+    assert ahead.numbers == [2, 3]
+
+
+async def test_who_asks_for_what_is_gone_is_closed_and_the_others_go_on(
+    hub: OneChannelHub, channel: Channel
+) -> None:
+    for _ in range(50):
+        hub.push()
+    hub.trimmed_before = Position(START + 5)
+    early, late = Peer(PLAIN), Peer(PLAIN)
+    channel.join(early, START)
+    channel.join(late, Position(START + 5))
+    await settled(channel)
+    assert early.closed == 4410
+    assert late.numbers == list(range(5, 50))
+
+
+async def test_who_leaves_while_the_journal_is_read_gets_nothing_more(
+    hub: OneChannelHub, channel: Channel
+) -> None:
+    for _ in range(50):
+        hub.push()
+    peer = Peer(PLAIN)
+    channel.join(peer, START)
+    await asyncio.sleep(0)
+    peer.close(1000, "")
+    await settled(channel)
+    assert peer.taken == []
+    assert channel.readers == []
+
+
+async def test_the_end_of_a_channel_reaches_readers_wherever_they_are(
+    hub: OneChannelHub, channel: Channel
+) -> None:
+    for _ in range(50):
+        hub.push()
+    peers = [Peer(), Peer(room=1), Peer(), Peer()]
+    for peer, cursor in zip(peers, (1050, 1049, 1000, 2000), strict=True):
+        channel.join(peer, Position(cursor))
+    hub.feed.end()
+    assert [peer.closed for peer in peers] == [4404] * 4
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_every_reader_gets_every_change_once_and_in_order_whatever_happens(
+    hub: OneChannelHub, channel: Channel, seed: int
+) -> None:
+    chance = random.Random(seed)
+    peers: list[tuple[Peer, int]] = []
+    for _ in range(400):
+        act = chance.randrange(5)
+        if act == 0:
+            begin = chance.randrange(len(hub.journal) + 1)
+            peer = Peer(PLAIN, room=chance.choice([1, 3, 100]))
+            peers.append((peer, begin))
+            channel.join(peer, Position(START + begin))
+        elif act == 1 and peers:
+            chance.choice(peers)[0].drain(chance.choice([1, 5]))
+        elif act == 2:
+            await asyncio.sleep(0)
+        else:
+            hub.push()
+    for peer, _ in peers:
+        peer.drain(1_000_000)
+    await settled(channel)
+    hub.push()
+    for peer, begin in peers:
+        assert peer.numbers == list(range(begin, len(hub.journal)))
+    assert hub.reads > 0
