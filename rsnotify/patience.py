@@ -1,14 +1,16 @@
-"""HTTP connections of peers that send slowly, or not at all: they are not kept for ever.
+"""HTTP connections of peers that send or read nothing: they are not kept for ever.
 
 Rules that hold here: a request's head has a deadline as a whole; a body may take its time as long
-as some of it keeps coming, or as long as it is we who do not read. Nothing here knows what is
-sent.
+as some of it keeps coming, or as long as it is we who do not read; an answer may take its time as
+long as some of it is read. Nothing here knows what is sent.
 """
 
 import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from rsnotify.unread import unread_bytes
 
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 10.0  # between two parts of it
@@ -18,6 +20,13 @@ class PatientHttp(HttpToolsProtocol):
     """uvicorn's protocol, with an end to its patience."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
+
+    def __init__(self, *arguments: Any, send_timeout_seconds: float, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._send_timeout_seconds = send_timeout_seconds
+
+    # --- a peer that sends nothing -------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -25,6 +34,7 @@ class PatientHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_nothing()
+        self._expect_no_reading()
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
@@ -62,3 +72,30 @@ class PatientHttp(HttpToolsProtocol):
             self._expect_within(BODY_SECONDS)
         else:
             self.transport.close()
+
+    # --- a peer that reads nothing -------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._expect_no_reading()
+
+    def _expect_reading(self) -> None:
+        self._expect_no_reading()
+        self._reading = self.loop.call_later(
+            self._send_timeout_seconds, self._look_for_progress, unread_bytes(self.transport)
+        )
+
+    def _expect_no_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _look_for_progress(self, unread: int) -> None:
+        if unread_bytes(self.transport) < unread:
+            self._expect_reading()
+        else:
+            self.transport.abort()

@@ -9,7 +9,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 BACKLOG = 4_096  # thousands of Destinations may come back at the same moment
 REDIS_SECONDS = 30.0  # how long a Redis of the operator's own may take to appear
 GRACE_SECONDS = 10
+AGAIN_SECONDS = 0.1
 
 Drain = Coroutine[Any, Any, None]
 
@@ -167,12 +168,19 @@ async def _run_hub(
                 tasks.create_task(keepalive.run(), name="keep readers alive"),
             ]
             drain = partial(channels.drain, settings.drain_seconds)
-            config = _config(app, settings.drain_seconds + GRACE_SECONDS)
-            await Server(config, on_ready, drain).serve(sockets=[bound])
-            for loop in loops:
-                loop.cancel()
+            await Server(_config(app, settings), on_ready, drain).serve(sockets=[bound])
+            await _end(loops)
     finally:
         await client.aclose()
+
+
+async def _end(loops: Collection[asyncio.Task[None]]) -> None:
+    """Cancel them, and again: the Redis client may swallow a cancellation."""
+    waiting = set(loops)
+    while waiting:
+        for loop in waiting:
+            loop.cancel()
+        _, waiting = await asyncio.wait(waiting, timeout=AGAIN_SECONDS)
 
 
 async def _started(hub: Hub, redis_url: str) -> None:
@@ -195,10 +203,11 @@ async def _warn(client: Client) -> None:
         log.warning("%s", warning)
 
 
-def _config(app: object, shutdown_seconds: int) -> uvicorn.Config:
+def _config(app: object, settings: Settings) -> uvicorn.Config:
+    http = partial(PatientHttp, send_timeout_seconds=settings.send_timeout_seconds)
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=PatientHttp,
+        http=http,  # type: ignore[arg-type]
         ws=Handshake,
         lifespan="off",
         log_config=None,
@@ -206,7 +215,7 @@ def _config(app: object, shutdown_seconds: int) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        timeout_graceful_shutdown=shutdown_seconds,
+        timeout_graceful_shutdown=settings.drain_seconds + GRACE_SECONDS,
     )
 
 

@@ -11,7 +11,7 @@ HUB = ROOT / "rsnotify"
 CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
-    ("errors", "settings", "metrics"),
+    ("errors", "settings", "metrics", "unread"),
     ("core",),
     ("storage",),
     ("hub",),

@@ -6,11 +6,7 @@ Nothing here knows what a notification is, nor when a reader has fallen behind.
 """
 
 import asyncio
-import fcntl
-import struct
-import termios
 from contextlib import closing
-from typing import cast
 
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
@@ -19,6 +15,7 @@ from rsnotify.core.change import Position
 from rsnotify.delivery.channels.frames import DEFLATED, PING, TEXT, Form, close_reason
 from rsnotify.delivery.channels.machine import Machine, leaves_nothing
 from rsnotify.delivery.channels.reader import Home
+from rsnotify.unread import unread_bytes
 
 CLOSE_SECONDS = 5.0  # how long the other side may take to answer a close
 
@@ -71,8 +68,7 @@ class SocketReader(asyncio.Protocol):
         return True
 
     def backlog(self) -> int:
-        """What the peer has not acknowledged; it falls as long as the peer reads."""
-        return self._transport.get_write_buffer_size() + _unacknowledged(self._transport)
+        return unread_bytes(self._transport)
 
     def close(self, code: int, reason: str) -> None:
         """Say why, and wait a little for the other side to say so too."""
@@ -144,13 +140,3 @@ class SocketReader(asyncio.Protocol):
         channel, self.channel = self.channel, None
         if channel is not None:
             channel.leave(self)
-
-
-def _unacknowledged(transport: asyncio.Transport) -> int:
-    """What of a socket's data the kernel still holds, where the kernel tells."""
-    socket = transport.get_extra_info("socket")
-    try:
-        held = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
-    except OSError:
-        return 0
-    return cast(int, struct.unpack("i", held)[0])
