@@ -1,9 +1,10 @@
 """Readers under stress: slow, deaf, thousands at once, and hubs that die beneath them."""
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from tests.raw import Raw, raw_channel
 from tests.running import TOKEN, RunningHub, until
 
 SMALL_BUFFER = 4_096
+LISTEN = "0A"  # a state, in /proc/net/tcp
+STREAM = {"Accept": "text/event-stream", "Connection": "close", "Upgrade": ""}
 HUB_BYTES = 160 * 1024 * 1024  # what a hub may take at most, whatever its readers do
 INTERVAL = re.compile(rb' from="([^"]+)" until="([^"]+)"')
 
@@ -109,22 +112,30 @@ def _peak_bytes(hub: RunningHub) -> int:
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
 
 
+@pytest.mark.parametrize("transport", ["WebSocket", "event stream"])
 async def test_who_reads_nothing_for_the_send_timeout_is_let_go_and_can_resume(
-    tmp_path: Path,
+    tmp_path: Path, transport: str
 ) -> None:
     async with RunningHub(tmp_path / "data", send_timeout_seconds="1") as hub:
         cursor = (await hub.publish("http://example.com/before"))["until"]
-        sockets = _open_files(hub)
-        async with raw_channel(hub.channel(), buffer_bytes=SMALL_BUFFER):
-            assert await until(lambda: _is(_open_files(hub) == sockets + 1))
+        headers = {} if transport == "WebSocket" else STREAM
+        async with raw_channel(hub.channel(), headers, buffer_bytes=SMALL_BUFFER):
+            assert await until(lambda: _is(_connections(hub) == 1))
             for step in range(30):
                 last = (await hub.publish(*bulky(step * 500, 500)))["until"]
-            assert await until(lambda: _is(_open_files(hub) == sockets))
+            assert await until(lambda: _is(_connections(hub) == 0))
         assert await _resumed(hub, cursor, last) == 15_000
 
 
-def _open_files(hub: RunningHub) -> int:
-    return len(list(Path(f"/proc/{hub.process.pid}/fd").iterdir()))
+def _connections(hub: RunningHub) -> int:
+    """How many peers the hub has on its port."""
+    owned = set()
+    for descriptor in Path(f"/proc/{hub.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            owned.add(os.readlink(descriptor))
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    ours = [line for line in lines if line[1].endswith(f":{hub.port:04X}") and line[3] != LISTEN]
+    return sum(f"socket:[{line[9]}]" in owned for line in ours)
 
 
 async def _is(fact: bool) -> bool:

@@ -156,9 +156,10 @@ async def test_the_fault_of_a_fragment_is_told_at_once(raw: Raw) -> None:
         frame(TEXT, b"x" * 4097),
         frame(BINARY, b"x" * 4097),
         frame(TEXT, b"x" * 4096, fin=False) + frame(CONTINUATION, b"x"),
+        frame(TEXT, b"x" * 2**20),
         b"\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0",  # of 8 EiB, announced
     ],
-    ids=["text", "binary", "fragments", "announced"],
+    ids=["text", "binary", "fragments", "sent in full", "announced"],
 )
 async def test_a_message_above_4_kib_is_closed_with_1009(raw: Raw, sent: bytes) -> None:
     await raw.send(sent)

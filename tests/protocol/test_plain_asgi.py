@@ -3,7 +3,6 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import suppress
 
 import pytest
 import uvicorn
@@ -17,6 +16,7 @@ from rsnotify.core.submission import Submission, read_submission
 from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.hub import Hub
+from rsnotify.serve import _end
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
@@ -36,9 +36,7 @@ async def hub(client: Client, redis_url: str) -> AsyncIterator[Hub]:
     await followed.add_set("dataset1")
     following = asyncio.create_task(followed.follow())
     yield followed
-    following.cancel()
-    with suppress(asyncio.CancelledError):
-        await following
+    await _end([following])
 
 
 @pytest.fixture
@@ -98,3 +96,15 @@ async def test_readers_are_sent_away_when_the_hub_ends(channels: Channels, url: 
         with pytest.raises(ConnectionClosed) as closed:
             await channel.recv()
     assert closed.value.rcvd.code == 1001
+
+
+async def test_a_position_that_another_hub_process_gave_is_kept_by_one_that_lags_behind(
+    hub: Hub, client: Client, redis_url: str
+) -> None:
+    journal = Journal(client, window_changes=10_000)
+    lagging = Hub(journal, Sets(client), Bell(redis_url), base_url="http://hub.example")
+    await lagging.start()
+    interval = await hub.publish(CHANNEL, of("http://example.com/res1"))
+    channels = Channels(lagging, Access(Tokens(client), "admin"), Keepalive(send_timeout_seconds=1))
+    assert lagging.feed(CHANNEL).tail.head < interval.until
+    assert await channels.cursor(CHANNEL, str(interval.until)) == interval.until

@@ -150,6 +150,7 @@ async def test_a_reader_ahead_of_this_process_waits_until_the_journal_reaches_it
 ) -> None:
     ahead = Peer(PLAIN)
     channel.join(ahead, Position(START + 2))
+    assert channel._catching_up is None, "there is nothing to read yet"
     for _ in range(4):
         hub.push()
     await settled(channel)
