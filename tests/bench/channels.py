@@ -69,7 +69,7 @@ def hub() -> Iterator[Server]:
         runner.run(running.start())
         assert running.process is not None
         pids = [running.process.pid, *_children(running.process.pid)]
-        change = {"loc": f"http://example.com/~NUMBER{'x' * 77}", "change": "updated"}
+        change = {"loc": f"http://example.com/zzzNUMBER{'x' * 75}", "change": "updated"}
         headers = f"Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
         yield Server(
             _target(
@@ -113,7 +113,7 @@ def _target(
         "channel": channel,
         "publish": publish,
         "pids": pids,
-        "body": body or "~NUMBER".ljust(NOTIFICATION_BYTES - 1, "x"),
+        "body": body or "zzzNUMBER".ljust(NOTIFICATION_BYTES - 1, "x"),
         "headers": headers or "Content-Type: application/xml\r\n",
     }
 

@@ -15,7 +15,7 @@ from statistics import quantiles
 from time import perf_counter
 from typing import Any
 
-MARK = b"~"  # stands once in every change, and nowhere else
+MARK = b"zzz"  # stands once in every change, and cannot stand in a frame's header
 BUFFER = bytearray(1 << 20)
 HANDSHAKE = (
     "GET {path} HTTP/1.1\r\nHost: bench\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
