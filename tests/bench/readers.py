@@ -75,30 +75,33 @@ class Load:
     def one_by_one(self, changes: int) -> dict[str, Any]:
         """Publish the next change when everybody has the last one."""
         latencies: list[float] = []
+        sending = 0.0
         with self.connect() as publisher:
             self.one(publisher, [])
             started, cpu = perf_counter(), self.cpu_seconds()
             for _ in range(changes):
-                self.one(publisher, latencies)
+                sending += self.one(publisher, latencies)
             seconds, cpu = perf_counter() - started, self.cpu_seconds() - cpu
         cuts = quantiles(latencies, n=100)
         return {
             "deliveries": len(latencies),
             "seconds": seconds,
+            "sending_seconds": sending,
             "cpu_seconds": cpu,
             "p50_ms": cuts[49] * 1e3,
             "p99_ms": cuts[98] * 1e3,
         }
 
-    def one(self, publisher: socket.socket, latencies: list[float]) -> None:
-        missing = len(self.readers)
+    def one(self, publisher: socket.socket, latencies: list[float]) -> float:
+        """One change to everybody; how long that took from the first to the last."""
+        before, until = len(latencies), len(latencies) + len(self.readers)
         began = perf_counter()
         publisher.sendall(self.request())
-        while missing > 0:
+        while len(latencies) < until:
             for _, marks in self.arrivals():
-                missing -= marks
                 latencies.extend([perf_counter() - began] * marks)
         read_answer(publisher)
+        return latencies[-1] - latencies[before]
 
     def busy(self, seconds: float, publishers: int) -> dict[str, Any]:
         """Publish as fast as the server answers; then wait until everybody has everything."""
