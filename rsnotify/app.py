@@ -16,17 +16,39 @@ from starlette.routing import Route, WebSocketRoute
 from rsnotify.access import Access
 from rsnotify.administration import Administration
 from rsnotify.delivery.channel import Channels
+from rsnotify.delivery.topic import Topic
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake import Intake
+from rsnotify.settings import Settings
+from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
+from rsnotify.subscribers import Subscribers
+from rsnotify.websub import WebSubEndpoint
 
 log = logging.getLogger(__name__)
 
 
-def build_app(hub: Hub, access: Access, tokens: Tokens, channels: Channels) -> Starlette:
+def build_app(
+    hub: Hub,
+    access: Access,
+    tokens: Tokens,
+    channels: Channels,
+    subscriptions: Subscriptions,
+    settings: Settings,
+) -> Starlette:
     """The hub as an ASGI application."""
     intake = Intake(hub, access)
+    topic = Topic(hub, access)
+    subscribers = Subscribers(hub, access, subscriptions)
+    websub = WebSubEndpoint(
+        hub,
+        access,
+        intake,
+        subscriptions,
+        callback_private=settings.callback_private == "allow",
+        lease_seconds=settings.lease_seconds,
+    )
     administration = Administration(hub, access, tokens)
     health = Health(hub)
     return Starlette(
@@ -40,6 +62,12 @@ def build_app(hub: Hub, access: Access, tokens: Tokens, channels: Channels) -> S
             Route("/api/tokens", administration.list_tokens),
             Route("/api/tokens", administration.create_token, methods=["POST"]),
             Route("/api/tokens/{token}", administration.revoke_token, methods=["DELETE"]),
+            Route("/api/subscriptions", subscribers.list),
+            Route("/api/subscriptions/{subscription}", subscribers.show),
+            Route("/api/subscriptions/{subscription}", subscribers.remove, methods=["DELETE"]),
+            Route("/api/subscriptions/{subscription}/retry", subscribers.retry, methods=["POST"]),
+            Route("/hub", websub.post, methods=["POST"]),
+            Route("/channels/{set}/{kind}_notification_channel", topic.get),
             WebSocketRoute("/channels/{set}/{kind}_notification_channel", channels.websocket),
             Route("/health/live", health.live),
             Route("/health/ready", health.ready),

@@ -35,11 +35,15 @@ class Intake:
 
     async def _receive(self, request: Request, kind: Kind) -> Response:
         channel = ChannelName(request.path_params["set"], kind)
+        return json_response(await self.receive(request, channel), 201)
+
+    async def receive(self, request: Request, channel: ChannelName) -> dict[str, int | str]:
+        """Publish what the request carries; what to tell its sender."""
         await self._access.require(request, "publish", channel.set_name)
         self._hub.feed(channel)  # an unknown set is known before the body is read
-        submission = await _read_submission(request, kind)
+        submission = await _read_submission(request, channel.kind)
         interval = await self._hub.publish(channel, submission)
-        return json_response(accepted(submission, interval), 201)
+        return accepted(submission, interval)
 
 
 def accepted(submission: Submission, interval: Interval) -> dict[str, int | str]:

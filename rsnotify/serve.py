@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 from time import monotonic
@@ -21,14 +21,19 @@ import uvloop
 from rsnotify.access import Access
 from rsnotify.app import build_app
 from rsnotify.delivery.channel import Channels
+from rsnotify.delivery.websub import websub
+from rsnotify.delivery.websub.dialler import Dialler
+from rsnotify.delivery.websub.ownership import Ownership
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.settings import Settings
+from rsnotify.storage import keys
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client, connect, durability_warnings
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.server import EmbeddedRedis
 from rsnotify.storage.sets import Sets
+from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
 from rsnotify.workers import run_workers
 
@@ -149,17 +154,41 @@ async def _run_hub(
         if settings.redis_url:
             await _warn(client)
         tokens = Tokens(client)
-        app = build_app(hub, Access(tokens, token), tokens, Channels(hub))
-        async with asyncio.TaskGroup() as tasks:
+        subscriptions = Subscriptions(
+            client,
+            pending_per_host=settings.pending_per_host,
+            pending_per_asker=settings.pending_per_asker,
+        )
+        access = Access(tokens, token)
+        app = build_app(hub, access, tokens, Channels(hub), subscriptions, settings)
+        async with (
+            _websub(settings, hub, subscriptions, redis_url) as deliverer,
+            asyncio.TaskGroup() as tasks,
+        ):
             loops = [
                 tasks.create_task(hub.follow(), name="follow the journals"),
                 tasks.create_task(hub.listen(), name="listen to the bell"),
+                tasks.create_task(deliverer.run(), name="deliver to subscriptions"),
             ]
             await Server(_config(app), on_ready).serve(sockets=[bound])
             for loop in loops:
                 loop.cancel()
     finally:
         await client.aclose()
+
+
+def _websub(
+    settings: Settings, hub: Hub, subscriptions: Subscriptions, redis_url: str
+) -> AbstractAsyncContextManager[Ownership]:
+    return websub(
+        hub,
+        subscriptions,
+        Bell(redis_url, keys.SUBSCRIPTIONS_BELL),
+        Dialler(private=settings.callback_private == "allow"),
+        deliveries=settings.deliveries,
+        deliveries_per_host=settings.deliveries_per_host,
+        algorithm=settings.signature,
+    )
 
 
 async def _started(hub: Hub, redis_url: str) -> None:
