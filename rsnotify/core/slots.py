@@ -39,16 +39,20 @@ class _Lane(Generic[C]):
 class _Line(Generic[C]):
     """What waits of one host in one lane."""
 
+    __slots__ = ("has_turn", "running", "waiting")
+
     def __init__(self) -> None:
-        self.waiting: deque[C] = deque()
+        self.waiting: list[C] = []  # short; a deque would take ten times the memory
         self.running = 0
         self.has_turn = False
 
 
 class _Host(Generic[C]):
-    def __init__(self, name: str, lanes: int) -> None:
+    __slots__ = ("callbacks", "lines", "name")
+
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.lines = [_Line[C]() for _ in range(lanes)]
+        self.lines: tuple[_Line[C], _Line[C]] = (_Line(), _Line())  # by promptness
         self.callbacks: set[str] = set()  # under way: never two at once
 
     @property
@@ -84,7 +88,7 @@ class Slots(Generic[C]):
         """Stand in line; once at a time."""
         host = self._hosts.get(call.host)
         if host is None:
-            host = self._hosts[call.host] = _Host(call.host, len(self._lanes))
+            host = self._hosts[call.host] = _Host(call.host)
         host.lines[call.prompt].waiting.append(call)
         self._give_turn(host, call.prompt)
 

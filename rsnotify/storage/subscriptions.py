@@ -9,7 +9,7 @@ import hashlib
 import os
 import secrets
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -197,14 +197,15 @@ class Subscriptions:
             await self._dismiss(request.asker, id_)
         return bool(done)
 
-    async def record(self, share: int, progress: Mapping[str, Progress]) -> bool:
-        """Write down how far these have come; False if the share is not ours any more."""
-        pairs = [value for id_, each in progress.items() for value in (id_, _encoded(each))]
-        parts = [
-            (share, "", ("record", self.me, *pairs[at : at + 2 * RECORDED_AT_ONCE]))
-            for at in range(0, len(pairs), 2 * RECORDED_AT_ONCE)
+    async def record(self, progress: Mapping[int, Mapping[str, Progress]]) -> set[int]:
+        """Write down how far each share's subscriptions have come; the shares not ours any more."""
+        acts = [
+            (share, "", ("record", self.me, *pairs))
+            for share, each in progress.items()
+            for pairs in _in_parts(each)
         ]
-        return all(await self._act(parts))
+        done = await self._act(acts)
+        return {share for (share, _, _), is_ours in zip(acts, done, strict=True) if not is_ours}
 
     async def forget(self, share: int, ids: Sequence[str]) -> bool:
         (done,) = await self._act([(share, "", ("forget", self.me, *ids))])
@@ -250,8 +251,11 @@ def _digest(request: Request) -> str:
     return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
 
 
-def _encoded(progress: Progress) -> bytes:
-    return msgspec.json.encode(progress)
+def _in_parts(progress: Mapping[str, Progress]) -> Iterator[list[str | bytes]]:
+    ids = list(progress)
+    for at in range(0, len(ids), RECORDED_AT_ONCE):
+        part = ids[at : at + RECORDED_AT_ONCE]
+        yield [value for id_ in part for value in (id_, msgspec.json.encode(progress[id_]))]
 
 
 def _subscriptions(

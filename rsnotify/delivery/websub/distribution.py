@@ -19,6 +19,7 @@ from rsnotify.core.notification import ChannelName, Interval, Notification
 from rsnotify.core.slots import Slots
 from rsnotify.core.subscription import PROMPT_SECONDS, Answer, Progress, Record, after_answer
 from rsnotify.core.websub import CONTENT_TYPE, notification_id, render_links, signing_headers
+from rsnotify.delivery.websub.breath import Breath
 from rsnotify.delivery.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.delivery.websub.share import Call, Clock, Share, Subscriber
 from rsnotify.errors import Rejected, TryAgain
@@ -27,7 +28,7 @@ from rsnotify.storage.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 
-BEGUN_AT_ONCE = 8
+ROUSED_AT_ONCE = 100
 LONGEST_TIMER_SECONDS = 24 * 3600.0
 
 
@@ -37,6 +38,7 @@ class Following:
     def __init__(self, feed: Feed, distribution: "Distribution") -> None:
         self.feed = feed
         self.idle: set[Subscriber] = set()
+        self.owed: list[Subscriber] = []  # were idle before the newest notification came
         self.ended = False
         self._distribution = distribution
         feed.watchers.add(self)
@@ -71,6 +73,7 @@ class Distribution:
         self._followings: dict[ChannelName, Following] = {}
         self._woken: set[Following] = set()
         self._pumping = False
+        self._breath = Breath(self._pump_soon)
 
     # --- where a subscriber stands ---------------------------------------------------------------
 
@@ -146,6 +149,8 @@ class Distribution:
     # --- the line and the slots ------------------------------------------------------------------
 
     def wake(self, following: Following) -> None:
+        following.owed.extend(following.idle)
+        following.idle.clear()
         self._woken.add(following)
         self._pump_soon()
 
@@ -165,26 +170,25 @@ class Distribution:
 
     def _pump(self) -> None:
         self._pumping = False
-        while self._woken:
-            self._rouse(self._woken.pop())
-        for _ in range(BEGUN_AT_ONCE):
-            call = self._slots.take()
-            if call is None:
-                return
+        for following in tuple(self._woken):
+            self._rouse(following)
+        while self._breath.has_room and (call := self._slots.take()) is not None:
             self._begin(call)
-        self._pump_soon()
 
     def _rouse(self, following: Following) -> None:
         """Everybody at the head is owed something, or must look for a new head."""
-        idle, following.idle = following.idle, set()
-        for subscriber in idle:
-            self.place(subscriber)
+        for _ in range(min(ROUSED_AT_ONCE, len(following.owed))):
+            self.place(following.owed.pop())
+        if following.owed:
+            self._pump_soon()
+        else:
+            self._woken.discard(following)
 
     def _begin(self, call: Call) -> None:
         if call.share.may_call:
             task = asyncio.create_task(self._run(call))
             call.share.tasks.add(task)
-            task.add_done_callback(partial(self._finish, call))
+            task.add_done_callback(partial(self._finish, call, self._breath.begin()))
         else:
             call.share.parked.append(call)
             self._slots.done(call)
@@ -199,7 +203,8 @@ class Distribution:
             log.exception("a bug while calling %s", call.callback)
             call.share.parked.append(call)
 
-    def _finish(self, call: Call, task: asyncio.Task[None]) -> None:
+    def _finish(self, call: Call, beat: int, task: asyncio.Task[None]) -> None:
+        self._breath.end(beat)
         call.share.tasks.discard(task)
         self._slots.done(call)
         self._pump_soon()

@@ -133,11 +133,12 @@ class Ownership:
         for share in staying[part:]:
             share.leaving = True
         left = [share for share in self._shares.values() if share.leaving and not share.tasks]
-        for share in left:
-            await self._record_share(share)
-            del self._shares[share.number]
-            self._distribution.abandon(share)
-        await self._store.release([share.number for share in left])
+        if left:
+            await self._record_all()
+            for share in left:
+                self._shares.pop(share.number, None)
+                self._distribution.abandon(share)
+            await self._store.release([share.number for share in left])
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -200,16 +201,15 @@ class Ownership:
                 await self._record_all()
 
     async def _record_all(self) -> None:
-        for share in list(self._shares.values()):
-            await self._record_share(share)
-
-    async def _record_share(self, share: Share) -> None:
-        if not share.unrecorded:
-            return
-        progress, share.unrecorded = share.unrecorded, {}
+        """One journey for all shares: Redis syncs its file once for it."""
+        shares = [share for share in self._shares.values() if share.unrecorded]
+        progress = {share.number: share.unrecorded for share in shares}
+        for share in shares:
+            share.unrecorded = {}
         try:
-            if not await self._store.record(share.number, progress):
-                self._lose(share.number)
+            for number in await self._store.record(progress) if progress else ():
+                self._lose(number)
         except TryAgain:
-            share.unrecorded = progress | share.unrecorded
+            for share in shares:
+                share.unrecorded = progress[share.number] | share.unrecorded
             raise
