@@ -24,6 +24,7 @@ URL_CHARACTERS = 2048  # of a topic or a callback: longer ones are attacks on pr
 SECRET_BYTES = 200  # WEBSUB 2: fewer than this
 LEASE_MAX_SECONDS = 31 * 24 * 3600  # WEBSUB 18; RESOURCESYNC 1.4 recommends no more
 REASON_CHARACTERS = 200
+LINK_CHARACTERS = 8 * 1024
 
 Mode = Literal["subscribe", "unsubscribe"]
 Form = Mapping[str, Sequence[str]]
@@ -34,7 +35,7 @@ _CHANNEL = re.compile(
     r"/channels/(?P<set>[a-z0-9][a-z0-9._-]{0,63})/"
     r"(?P<kind>change|framework)_notification_channel"
 )
-_LINK = re.compile(r"<(?P<href>[^>]*)>(?P<parameters>(?:\s*;[^,;\"]*(?:\"[^\"]*\")?)*)")
+_LINK = re.compile(r"<(?P<href>[^<>]*)>(?P<parameters>(?:\s*;[^,;\"]*(?:\"[^\"]*\")?)*)")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^\s;,\"]+))", re.IGNORECASE)
 
 
@@ -194,7 +195,7 @@ def render_links(channel: ChannelName, base_url: str) -> str:
 def parse_links(header: str) -> dict[str, str]:
     """The first target of each relation in a `Link` header."""
     links: dict[str, str] = {}
-    for link in _LINK.finditer(header):
+    for link in _LINK.finditer(header[:LINK_CHARACTERS]):
         rel = _REL.search(link["parameters"])
         for name in (rel[1] or rel[2] or "").lower().split() if rel else ():
             links.setdefault(name, link["href"])

@@ -17,6 +17,13 @@ async def websub_hub(tmp_path_factory) -> AsyncIterator[RunningHub]:
         yield running
 
 
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def strict_hub(tmp_path_factory) -> AsyncIterator[RunningHub]:
+    """A hub as it is when nobody has allowed private callbacks."""
+    async with RunningHub(tmp_path_factory.mktemp("strict") / "data") as running:
+        yield running
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def new_set(websub_hub: RunningHub) -> str:
     """A set that nobody else publishes to."""
