@@ -208,8 +208,8 @@ class Subscriptions:
         return {share for (share, _, _), is_ours in zip(acts, done, strict=True) if not is_ours}
 
     async def forget(self, share: int, ids: Sequence[str]) -> bool:
-        (done,) = await self._act([(share, "", ("forget", self.me, *ids))])
-        return bool(done)
+        parts = [ids[at : at + RECORDED_AT_ONCE] for at in range(0, len(ids), RECORDED_AT_ONCE)]
+        return all(await self._act([(share, "", ("forget", self.me, *part)) for part in parts]))
 
     # --- the script ------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ receiver.on("subscribe", (data) => say("subscribe", data.topic));
 receiver.on("unsubscribe", (data) => say("unsubscribe", data.topic));
 receiver.on("error", (error) => say("error", error.message));
 receiver.on("feed", (data) => say("received", data.topic, data.feed.toString()));
-receiver.on("listen", () => receiver.subscribe(topic, hub, (error) => error && say("error", error)));
+receiver.on("listen", () => receiver.subscribe(topic, hub));
 receiver.listen(Number(port));
 process.stdin.on("data", () => receiver.unsubscribe(topic, hub));
 """

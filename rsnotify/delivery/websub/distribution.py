@@ -9,6 +9,7 @@ Nothing here knows why this process owns a share.
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from functools import partial
 from time import monotonic
 
@@ -215,29 +216,35 @@ class Distribution:
         if subscriber.gone:
             return
         if subscriber.record.lease_end <= self._clock.now():  # WEBSUB 18
-            await self.forget(subscriber, "its lease has ended")
+            await self.forget(subscriber.share, [subscriber], "its lease has ended")
             return
         owed = await self._owed(subscriber)
-        if owed is None:
-            self.place(subscriber)
+        if owed is not None and not await self._move(subscriber, owed):
+            await self.forget(subscriber.share, [subscriber], "its callback is gone")
             return
-        answer = await self._send(subscriber, owed)
-        now = self._clock.now()
-        progress = after_answer(subscriber.progress, answer, owed.until, now, random.random())  # noqa: S311
-        if progress is None:
-            await self.forget(subscriber, "its callback is gone")
-            return
-        subscriber.prompt = answer.succeeded and answer.seconds < PROMPT_SECONDS
-        subscriber.answered = monotonic()
-        subscriber.advance(progress)
-        if not answer.succeeded:
-            log.info("%r: %s", subscriber, answer.text)
         self.place(subscriber)
 
-    async def forget(self, subscriber: Subscriber, reason: str) -> None:
-        log.info("%r is forgotten: %s", subscriber, reason)
-        await self._store.forget(subscriber.share.number, [subscriber.id])
-        self.drop(subscriber.share, subscriber.id)
+    async def _move(self, subscriber: Subscriber, owed: Notification) -> bool:
+        """Deliver, and move on or wait as the answer says; False if it was the end."""
+        answer = await self._send(subscriber, owed)
+        now, chance = self._clock.now(), random.random()  # noqa: S311
+        progress = after_answer(subscriber.progress, answer, owed.until, now, chance)
+        subscriber.answered = monotonic()
+        subscriber.prompt = answer.succeeded and answer.seconds < PROMPT_SECONDS
+        if not answer.succeeded:
+            log.info("%r: %s", subscriber, answer.text)
+        if progress is None:
+            return False
+        subscriber.advance(progress)
+        return True
+
+    async def forget(self, share: Share, subscribers: Sequence[Subscriber], reason: str) -> None:
+        if not subscribers:
+            return
+        await self._store.forget(share.number, [subscriber.id for subscriber in subscribers])
+        for subscriber in subscribers:
+            log.info("%r is forgotten: %s", subscriber, reason)
+            self.drop(share, subscriber.id)
 
     async def _owed(self, subscriber: Subscriber) -> Notification | None:
         """What follows its cursor; a cursor below what the journal keeps moves up to it."""

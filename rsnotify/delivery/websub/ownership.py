@@ -116,9 +116,8 @@ class Ownership:
         while free and len(self._shares) < part:
             wanted = part - len(self._shares)
             asked, free = free[:wanted], free[wanted:]
-            claimed = await self._claimed(asked)
-            contents = await self._store.read([number for number, _ in claimed])
-            for (number, until), content in zip(claimed, contents, strict=True):
+            for number, until in await self._claimed(asked):
+                (content,) = await self._store.read([number])  # one at a time: it may be large
                 self._begin(Share(number, until), content)
 
     def _begin(self, share: Share, content: ShareContent) -> None:
@@ -178,11 +177,12 @@ class Ownership:
         """Forget those whose lease has ended (WEBSUB 18); deny those who may not stay (15)."""
         now = self._clock.now()
         for share in list(self._shares.values()):
-            for subscriber in list(share.subscribers.values()):
-                if subscriber.record.lease_end <= now:
-                    await self._distribution.forget(subscriber, "its lease has ended")
-                elif (reason := self._why_not(subscriber.record)) is not None:
-                    await self._store.expel(subscriber.record, reason)
+            records = [subscriber.record for subscriber in share.subscribers.values()]
+            await self._distribution.forget(share, share.ended(now), "its lease has ended")
+            for record in records:
+                if (reason := self._why_not(record)) is not None:
+                    await self._store.expel(record, reason)
+            await asyncio.sleep(0)  # a hundred thousand must not be looked at in one turn
 
     def _why_not(self, record: Record) -> str | None:
         kept = self._hub.sets.get(record.set_name)

@@ -50,6 +50,10 @@ class Share:
     def may_call(self) -> bool:
         return not self.leaving and monotonic() + SAFE_SECONDS < self.until
 
+    def ended(self, now: int) -> list["Subscriber"]:
+        """Those whose lease is over."""
+        return [each for each in self.subscribers.values() if each.record.lease_end <= now]
+
     def __repr__(self) -> str:
         return f"<Share {self.number}: {len(self.subscribers)} subscribers>"
 
