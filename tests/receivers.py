@@ -71,18 +71,20 @@ class Receiver:
         post: Behaviour | None = None,
         host: str = "127.0.0.1",
         path: str = "/callback",
+        port: int = 0,
     ) -> None:
         self.get = get
         self.post = post or answers()
         self.host = host
         self.path = path
+        self.port = port
         self.asked: list[Asked] = []
         self.most_at_once = 0
         self._under_way: dict[str, int] = {}
         self._peers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, self.host, 0, backlog=1024)
+        self._server = await asyncio.start_server(self._serve, self.host, self.port, backlog=1024)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

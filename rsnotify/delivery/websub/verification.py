@@ -121,6 +121,7 @@ class Verification:
         if answer.reached or answer.refused or errand.attempt >= len(VERIFICATION_WAITS):
             return False
         wait = VERIFICATION_WAITS[errand.attempt]
+        log.info("%s is asked again in %d s: %s", errand.callback, wait, answer.text)
         errand.attempt += 1
         asyncio.get_running_loop().call_later(wait, self._distribution.add, errand)
         return True
