@@ -53,9 +53,16 @@ async def test_a_name_that_turns_private_after_it_was_public_is_refused() -> Non
 
 async def test_one_address_that_may_not_be_called_condemns_the_name() -> None:
     names = Names(["93.184.216.34", "127.0.0.1"])
-    async with Receiver() as receiver, Dialler(private=False, resolve=names) as dialler:
+    sockets = []
+
+    class Watched(Dialler):
+        def _socket(self, address):
+            sockets.append(address)
+            return super()._socket(address)
+
+    async with Receiver() as receiver, Watched(private=False, resolve=names) as dialler:
         assert (await dialler.get(f"http://both.test:{receiver.port}/")).refused
-        assert receiver.asked == []
+        assert (receiver.asked, sockets) == ([], [])
 
 
 async def test_the_checked_address_is_dialled_and_the_name_is_kept_as_host() -> None:

@@ -1,5 +1,6 @@
 """What the hub does beyond the duties: who may subscribe, where it may call, how much may wait."""
 
+import asyncio
 import base64
 import hmac
 
@@ -10,6 +11,7 @@ from tests.receivers import (
     answers,
     ask,
     has,
+    response,
     subscribe,
     subscription,
     topic,
@@ -182,8 +184,13 @@ async def received(receiver: Receiver, count: int) -> bool:
     return len(receiver.locs) == count
 
 
+async def takes_a_moment(asked, writer) -> None:
+    await asyncio.sleep(0.005)
+    writer.write(response())
+
+
 async def test_one_callback_of_two_topics_gets_one_request_at_a_time(websub_hub, new_set) -> None:
-    async with Receiver() as receiver:
+    async with Receiver(post=takes_a_moment) as receiver:
         await subscribe(websub_hub, receiver, new_set)
         await ask(websub_hub, "subscribe", topic(websub_hub), receiver.callback)
         await has(receiver, 2, of="verifications")
