@@ -171,13 +171,20 @@ async def _run_hub(
             loops = [
                 tasks.create_task(hub.follow(), name="follow the journals"),
                 tasks.create_task(hub.listen(), name="listen to the bell"),
-                tasks.create_task(deliverer.run(), name="deliver to subscriptions"),
+                *(tasks.create_task(loop, name=name) for name, loop in deliverer.loops().items()),
             ]
             await Server(_config(app), on_ready).serve(sockets=[bound])
-            for loop in loops:
-                loop.cancel()
+            await _end(loops)
     finally:
         await client.aclose()
+
+
+async def _end(loops: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel until it is heard: `wait_for` of Python 3.11, in redis-py, may swallow it."""
+    while pending := [loop for loop in loops if not loop.done()]:
+        for loop in pending:
+            loop.cancel()
+        await asyncio.wait(pending, timeout=0.5)
 
 
 def _websub(

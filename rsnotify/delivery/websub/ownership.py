@@ -8,7 +8,7 @@ Nothing here calls a callback.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from time import monotonic
 
@@ -50,13 +50,14 @@ class Ownership:
         self._rung: set[int] = set()
         self._woken = asyncio.Event()
 
-    async def run(self) -> None:
-        """Look after a part of the subscriptions for as long as the hub lives."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep(), name="keep shares of the subscriptions")
-            tasks.create_task(self._listen(), name="listen for requests to subscribe")
-            tasks.create_task(self._take_in(), name="take in requests to subscribe")
-            tasks.create_task(self._record(), name="record the progress of subscriptions")
+    def loops(self) -> dict[str, Coroutine[None, None, None]]:
+        """What looks after a part of the subscriptions for as long as the hub lives, by name."""
+        return {
+            "keep shares of the subscriptions": self._keep(),
+            "listen for requests to subscribe": self._listen(),
+            "take in requests to subscribe": self._take_in(),
+            "record the progress of subscriptions": self._record(),
+        }
 
     async def drain(self) -> None:
         """Call nobody any more, write down how far all have come, and let others go on."""
