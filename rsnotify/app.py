@@ -17,19 +17,41 @@ from rsnotify.access import Access
 from rsnotify.administration import Administration
 from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.sse import Sse, wants_stream
+from rsnotify.delivery.topic import Topic
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake import Intake
+from rsnotify.settings import Settings
+from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
+from rsnotify.subscribers import Subscribers
+from rsnotify.websub import WebSubEndpoint
 
 log = logging.getLogger(__name__)
 
 CHANNEL = "/channels/{set}/{kind}_notification_channel"
 
 
-def build_app(hub: Hub, access: Access, tokens: Tokens, channels: Channels) -> Starlette:
+def build_app(
+    hub: Hub,
+    access: Access,
+    tokens: Tokens,
+    channels: Channels,
+    subscriptions: Subscriptions,
+    settings: Settings,
+) -> Starlette:
     """The hub as an ASGI application."""
     intake = Intake(hub, access)
+    topic = Topic(hub, access)
+    subscribers = Subscribers(hub, access, subscriptions)
+    websub = WebSubEndpoint(
+        hub,
+        access,
+        intake,
+        subscriptions,
+        callback_private=settings.callback_private == "allow",
+        lease_seconds=settings.lease_seconds,
+    )
     administration = Administration(hub, access, tokens)
     health = Health(hub)
     return Starlette(
@@ -43,8 +65,13 @@ def build_app(hub: Hub, access: Access, tokens: Tokens, channels: Channels) -> S
             Route("/api/tokens", administration.list_tokens),
             Route("/api/tokens", administration.create_token, methods=["POST"]),
             Route("/api/tokens/{token}", administration.revoke_token, methods=["DELETE"]),
+            Route("/api/subscriptions", subscribers.list),
+            Route("/api/subscriptions/{subscription}", subscribers.show),
+            Route("/api/subscriptions/{subscription}", subscribers.remove, methods=["DELETE"]),
+            Route("/api/subscriptions/{subscription}/retry", subscribers.retry, methods=["POST"]),
+            Route("/hub", websub.post, methods=["POST"]),
             WebSocketRoute(CHANNEL, channels.websocket),
-            Route(CHANNEL, Page(Sse(channels)).channel, methods=["GET"]),
+            Route(CHANNEL, Page(Sse(channels), topic).channel),
             Route("/health/live", health.live),
             Route("/health/ready", health.ready),
         ],
@@ -58,15 +85,16 @@ def build_app(hub: Hub, access: Access, tokens: Tokens, channels: Channels) -> S
 
 
 class Page:
-    """A channel's address over HTTP."""
+    """A channel's address over HTTP: a stream for those who ask for one, else the WebSub topic."""
 
-    def __init__(self, sse: Sse) -> None:
+    def __init__(self, sse: Sse, topic: Topic) -> None:
         self._sse = sse
+        self._topic = topic
 
     async def channel(self, request: Request) -> Response:
         if wants_stream(request):
             return await self._sse.stream(request)
-        raise Rejected("open a WebSocket, or ask for text/event-stream", status=406)
+        return await self._topic.get(request)
 
 
 class Health:

@@ -38,7 +38,9 @@ app = typer.Typer(
 )
 sets_app = typer.Typer(no_args_is_help=True, help="List, add, edit and remove sets of resources.")
 tokens_app = typer.Typer(no_args_is_help=True, help="Make, list and revoke tokens.")
+subscriptions_app = typer.Typer(no_args_is_help=True, help="Look after WebSub subscriptions.")
 app.add_typer(sets_app, name="sets")
+app.add_typer(subscriptions_app, name="subscriptions")
 app.add_typer(tokens_app, name="tokens")
 
 stderr = Console(stderr=True, highlight=False)
@@ -57,6 +59,9 @@ Data = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 SetName = Annotated[str, typer.Argument(metavar="SET", help="Name of the set of resources.")]
+Subscription = Annotated[
+    str, typer.Argument(metavar="ID", help="From `subscriptions list`.", show_default=False)
+]
 
 HERE = "http://127.0.0.1:8080"
 DATA = Path("data")
@@ -331,6 +336,38 @@ def revoke_token(
 ) -> None:
     """Revoke a token; it is refused two seconds later at the latest."""
     _ask(url, data, "DELETE", f"/api/tokens/{quote(token_id, safe='')}")
+
+
+@subscriptions_app.command("list")
+def list_subscriptions(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+    """List the subscriptions: how far each has come, and what its callback answered last."""
+    rows = _ask(url, data, "GET", "/api/subscriptions")
+    columns = ("id", "set", "kind", "callback", "behind_seconds", "last_answer", "next_attempt")
+    administer.print_table(rows, columns, json=json)
+
+
+@subscriptions_app.command("show")
+def show_subscription(
+    subscription: Subscription, json: Json = False, url: Url = HERE, data: Data = DATA
+) -> None:
+    """Show all there is to know of one subscription, its secret excepted."""
+    administer.print_fields(_ask(url, data, "GET", _subscription(subscription)), json=json)
+
+
+@subscriptions_app.command("remove")
+def remove_subscription(subscription: Subscription, url: Url = HERE, data: Data = DATA) -> None:
+    """End a subscription before its lease does; its callback is told."""
+    _ask(url, data, "DELETE", _subscription(subscription))
+
+
+@subscriptions_app.command("retry")
+def retry_subscription(subscription: Subscription, url: Url = HERE, data: Data = DATA) -> None:
+    """Make the next attempt now instead of when the schedule says."""
+    _ask(url, data, "POST", _subscription(subscription) + "/retry")
+
+
+def _subscription(id_: str) -> str:
+    return f"/api/subscriptions/{quote(id_, safe='')}"
 
 
 def _ask(url: str, data: Path, method: str, path: str, content: object | None = None) -> Any:

@@ -59,6 +59,12 @@ class TryAgain(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
+class TooMany(TryAgain):
+    """The peer has asked for too much at once."""
+
+    status = 429
+
+
 class InvalidSettings(Exception):
     """The configuration cannot work; lists every problem at once."""
 

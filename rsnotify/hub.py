@@ -16,12 +16,14 @@ from typing import Protocol
 from rsnotify.core.change import Position
 from rsnotify.core.notification import (
     KINDS,
+    NOTIFICATION_BYTES,
     NOTIFICATION_CHANGES,
     ChannelName,
     Interval,
     Notification,
     Row,
     cut,
+    join_notifications,
     render_notification,
 )
 from rsnotify.core.submission import Submission
@@ -59,6 +61,7 @@ class Feed:
         self.tail = Tail(head)
         self.watchers: set[Watcher] = set()
         self.past: dict[Position, asyncio.Task[Notification]] = {}
+        self.joined: dict[Position, Notification] = {}
 
     def push(self, notification: Notification) -> None:
         self.tail.push(notification)
@@ -74,6 +77,19 @@ class Feed:
         stretch.add_done_callback(partial(self._forget_failure, cursor))
         while len(self.past) > PAST_KEPT:
             del self.past[next(iter(self.past))]
+
+    def join_after(self, found: Notification, base_url: str) -> Notification:
+        """The notification and those after it as one; the same for all who ask at its cursor."""
+        joined = self.joined.get(found.from_)
+        if joined is None:
+            run = self.tail.run_after(
+                found.from_, changes=NOTIFICATION_CHANGES, size=NOTIFICATION_BYTES
+            )
+            joined = join_notifications(self.channel, run or [found], base_url=base_url)
+            self.joined[found.from_] = joined
+            while len(self.joined) > PAST_KEPT:
+                del self.joined[next(iter(self.joined))]
+        return joined
 
     def _forget_failure(self, cursor: Position, stretch: asyncio.Task[Notification]) -> None:
         if stretch.cancelled() or stretch.exception() is not None:
@@ -152,6 +168,34 @@ class Hub:
             stretch = asyncio.create_task(self._from_journal(feed, cursor))
             feed.remember(cursor, stretch)
         return await asyncio.shield(stretch)
+
+    async def stretch_after(self, feed: Feed, cursor: Position) -> Notification | None:
+        """As much of what follows the cursor as one notification may carry; None at the head."""
+        found = await self.after(feed, cursor)
+        if found is None or found.until >= feed.tail.head or found.from_ < feed.tail.start:
+            return found
+        return feed.join_after(found, self.base_url)
+
+    async def latest(self, feed: Feed) -> Notification | None:
+        """The newest notification, also of before this process began; None before the first."""
+        head = feed.tail.head
+        newest = feed.tail.newest
+        if newest is not None:
+            return newest
+        begin = await self._journal.latest(feed.channel)
+        if begin is None or begin >= head:
+            return None
+        cursor = begin
+        while (found := await self.after(feed, cursor)) is not None:
+            newest, cursor = found, found.until
+        return newest
+
+    async def standing(self, channel: ChannelName) -> Standing:
+        """Where the journal begins and ends at this moment, whatever the tail knows."""
+        (standing,) = await self._journal.standings([channel])
+        if standing is None:
+            raise no_such_set(channel.set_name)
+        return standing
 
     async def _from_journal(self, feed: Feed, cursor: Position) -> Notification:
         until = feed.tail.boundary_after(cursor)

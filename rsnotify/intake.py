@@ -35,13 +35,17 @@ class Intake:
 
     async def _receive(self, request: Request, kind: Kind) -> Response:
         channel = ChannelName(request.path_params["set"], kind)
+        return json_response(await self.receive(request, channel), 201)
+
+    async def receive(self, request: Request, channel: ChannelName) -> dict[str, int | str]:
+        """Publish what the request carries; what to tell its sender."""
         await self._access.require(request, "publish", channel.set_name)
         self._hub.feed(channel)  # an unknown set is known before the body is read
-        submission = await _read_submission(request, kind)
-        if kind == "framework" and (shared := submission.of_source_description()):
+        submission = await _read_submission(request, channel.kind)
+        if channel.kind == "framework" and (shared := submission.of_source_description()):
             await self._tell_other_sets(request, channel, shared)
         interval = await self._hub.publish(channel, submission)
-        return json_response(accepted(submission, interval), 201)
+        return accepted(submission, interval)
 
     async def _tell_other_sets(
         self, request: Request, own: ChannelName, submission: Submission

@@ -5,12 +5,13 @@ process with it instead of leaving a server that answers and does nothing.
 """
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from signal import SIGINT, SIGTERM
@@ -25,15 +26,20 @@ from rsnotify.app import build_app
 from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.websocket import Handshake
+from rsnotify.delivery.websub import websub
+from rsnotify.delivery.websub.dialler import Dialler
+from rsnotify.delivery.websub.ownership import Ownership
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.patience import PatientHttp
 from rsnotify.settings import Settings
+from rsnotify.storage import keys
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client, connect, durability_warnings
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.server import EmbeddedRedis
 from rsnotify.storage.sets import Sets
+from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
 from rsnotify.workers import run_workers
 
@@ -43,6 +49,7 @@ BACKLOG = 4_096  # thousands of Destinations may come back at the same moment
 REDIS_SECONDS = 30.0  # how long a Redis of the operator's own may take to appear
 GRACE_SECONDS = 10
 AGAIN_SECONDS = 0.1
+COLLECTED = (50_000, 20, 50)  # Python's own rhythm stops the loop for 50 ms during a large fan-out
 
 Drain = Coroutine[Any, Any, None]
 
@@ -55,6 +62,7 @@ def run(
     share_port: bool = False,
 ) -> None:
     """Serve until SIGTERM or SIGINT."""
+    gc.set_threshold(*COLLECTED)
     try:
         uvloop.run(_serve(settings, sets, on_ready, share_port=share_port))
     except BaseExceptionGroup as group:
@@ -160,12 +168,21 @@ async def _run_hub(
         access = Access(tokens, token)
         keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
         channels = Channels(hub, access, keepalive, allowed_origins=settings.allowed_origins)
-        app = build_app(hub, access, tokens, channels)
-        async with asyncio.TaskGroup() as tasks:
+        subscriptions = Subscriptions(
+            client,
+            pending_per_host=settings.pending_per_host,
+            pending_per_asker=settings.pending_per_asker,
+        )
+        app = build_app(hub, access, tokens, channels, subscriptions, settings)
+        async with (
+            _websub(settings, hub, subscriptions, redis_url) as deliverer,
+            asyncio.TaskGroup() as tasks,
+        ):
             loops = [
                 tasks.create_task(hub.follow(), name="follow the journals"),
                 tasks.create_task(hub.listen(), name="listen to the bell"),
                 tasks.create_task(keepalive.run(), name="keep readers alive"),
+                *(tasks.create_task(loop, name=name) for name, loop in deliverer.loops().items()),
             ]
             drain = partial(channels.drain, settings.drain_seconds)
             await Server(_config(app, settings), on_ready, drain).serve(sockets=[bound])
@@ -175,12 +192,25 @@ async def _run_hub(
 
 
 async def _end(loops: Collection[asyncio.Task[None]]) -> None:
-    """Cancel them, and again: the Redis client may swallow a cancellation."""
-    waiting = set(loops)
-    while waiting:
-        for loop in waiting:
+    """Cancel until it is heard: `wait_for` of Python 3.11, in redis-py, may swallow it."""
+    while pending := [loop for loop in loops if not loop.done()]:
+        for loop in pending:
             loop.cancel()
-        _, waiting = await asyncio.wait(waiting, timeout=AGAIN_SECONDS)
+        await asyncio.wait(pending, timeout=AGAIN_SECONDS)
+
+
+def _websub(
+    settings: Settings, hub: Hub, subscriptions: Subscriptions, redis_url: str
+) -> AbstractAsyncContextManager[Ownership]:
+    return websub(
+        hub,
+        subscriptions,
+        Bell(redis_url, keys.SUBSCRIPTIONS_BELL),
+        Dialler(private=settings.callback_private == "allow"),
+        deliveries=settings.deliveries,
+        deliveries_per_host=settings.deliveries_per_host,
+        algorithm=settings.signature,
+    )
 
 
 async def _started(hub: Hub, redis_url: str) -> None:

@@ -30,6 +30,15 @@ def _origins(text: str) -> tuple[str, ...]:
     return tuple(origin.strip().rstrip("/") for origin in text.split(",") if origin.strip())
 
 
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"must be {' or '.join(choices)}")
+        return text
+
+    return read
+
+
 def _web_address(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
@@ -73,6 +82,27 @@ class Settings:
         5, _whole(0, 3_600), "over how long Destinations are sent away at the end"
     )
     changelist_max: int = _setting(10_000, _whole(1, 50_000), "changes that one Change List holds")
+    callback_private: str = _setting(
+        "refuse",
+        _one_of("refuse", "allow"),
+        "whether WebSub callbacks on loopback and private networks may be called",
+    )
+    deliveries: int = _setting(100, _whole(1, 10_000), "WebSub requests under way at once")
+    deliveries_per_host: int = _setting(4, _whole(1, 1_000), "of these to one host and port")
+    pending_per_host: int = _setting(
+        250, _whole(1, 100_000), "verifications that may be pending for one callback host"
+    )
+    pending_per_asker: int = _setting(
+        500, _whole(1, 100_000), "verifications that may be pending for one address that asks"
+    )
+    signature: str = _setting(
+        "sha256",
+        _one_of("sha256", "sha1", "sha384", "sha512"),
+        "algorithm of X-Hub-Signature; sha1 only for receivers that know no other",
+    )
+    lease_seconds: int = _setting(
+        864_000, _whole(1, 31 * 24 * 3600), "lease of a subscription that asks for none"
+    )
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], **chosen: Any) -> Self:

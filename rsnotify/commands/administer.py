@@ -31,6 +31,16 @@ def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json:
     Console().print(table)
 
 
+def print_fields(fields: dict[str, Any], *, json: bool) -> None:
+    """One thing, a line for each of its fields."""
+    if json:
+        typer.echo(msgspec.json.encode(fields))
+        return
+    width = max(map(len, fields))
+    for name, value in fields.items():
+        typer.echo(f"{name.replace('_', ' '):{width}}  {_shown(value)}")
+
+
 def print_secret(token: dict[str, Any], *, json: bool) -> None:
     if json:
         typer.echo(msgspec.json.encode(token))
@@ -40,4 +50,6 @@ def print_secret(token: dict[str, Any], *, json: bool) -> None:
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -82,14 +82,30 @@ def render_notification(
     channel: ChannelName, from_: Position, rows: Sequence[Row], *, base_url: str
 ) -> Notification:
     """The rows, all of them, as one notification that follows `from_`."""
-    until = rows[-1][0]
-    md = Md(capability=channel.capability, from_=str(from_), until=str(until))
-    up = Link(rel="up", href=base_url + _up(channel, rows))
-    opening = open_root("urlset", (up,), md)
-    entries = render_rows(rows)
+    interval = Interval(from_, rows[-1][0])
+    up = base_url + _up(channel, [fragment for _, fragment in rows])
+    return _enclose(channel, interval, len(rows), render_rows(rows), up)
+
+
+def join_notifications(
+    channel: ChannelName, run: Sequence[Notification], *, base_url: str
+) -> Notification:
+    """Consecutive notifications as one, for whoever is behind."""
+    if len(run) == 1:
+        return run[0]
+    interval = Interval(run[0].from_, run[-1].until)
+    entries = b"".join([each.payload[each.entries] for each in run])
+    up = base_url + _up(channel, entries.split(b"</url>")[:-1])
+    return _enclose(channel, interval, sum(each.count for each in run), entries, up)
+
+
+def _enclose(
+    channel: ChannelName, interval: Interval, count: int, entries: bytes, up: str
+) -> Notification:
+    md = Md(capability=channel.capability, from_=str(interval.from_), until=str(interval.until))
+    opening = open_root("urlset", (Link(rel="up", href=up),), md)
     payload = b"".join((opening, entries, close_root("urlset")))
-    stretch = slice(len(opening), len(opening) + len(entries))
-    return Notification(from_, until, len(rows), payload, stretch)
+    return Notification(*interval, count, payload, slice(len(opening), len(opening) + len(entries)))
 
 
 def render_rows(rows: Sequence[Row]) -> bytes:
@@ -107,9 +123,9 @@ def cut(rows: Sequence[Row]) -> Sequence[Row]:
     return rows[:NOTIFICATION_CHANGES]
 
 
-def _up(channel: ChannelName, rows: Sequence[Row]) -> str:
+def _up(channel: ChannelName, fragments: Sequence[bytes]) -> str:
     """The document above: the Capability List, or what is above that if it is what changed."""
-    if channel.kind == "framework" and all(_is_above_sets(fragment) for _, fragment in rows):
+    if channel.kind == "framework" and all(map(_is_above_sets, fragments)):
         return SOURCE_DESCRIPTION
     return capability_list(channel.set_name)
 

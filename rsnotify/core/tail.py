@@ -49,6 +49,20 @@ class Tail:
         found = self._notifications[at] if at < len(self._notifications) else None
         return found if found is not None and found.from_ == cursor else None
 
+    @property
+    def newest(self) -> Notification | None:
+        return self._notifications[-1] if self._notifications else None
+
+    def run_after(self, cursor: Position, *, changes: int, size: int) -> list[Notification]:
+        """What follows the cursor, as many as stay within these limits together."""
+        run: list[Notification] = []
+        for each in self._notifications[bisect_left(self._notifications, cursor, key=_from) :]:
+            changes, size = changes - each.count, size - len(each.payload)
+            if run and (changes < 0 or size < 0):
+                break
+            run.append(each)
+        return run
+
     def boundary_after(self, cursor: Position) -> Position:
         """Where a reader at this cursor can join the tail: the next edge of a notification."""
         if cursor < self.start:

@@ -1,6 +1,6 @@
 -- Append submissions to one channel of one set: the only way into a journal, and one atom.
 --
--- KEYS  1 stream   2 record (hash: created, first, last, head, window_from, window_count)
+-- KEYS  1 stream   2 record (hash: created, first, last, head, latest, window_from, window_count)
 --       3 windows (hash: until of a closed window -> its from and count)
 --       4 prefix of the 256 hashes that hold the set's current state
 --       5 prefix of the idempotency keys
@@ -14,7 +14,8 @@
 -- or {} where the key was used for something else. A channel that does not exist answers nil.
 
 local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
-local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'created')
+local record =
+  redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'created', 'head')
 if not record[1] then return nil end
 
 local last, window_from, window_count = tonumber(record[1]), record[2], tonumber(record[3])
@@ -100,6 +101,7 @@ end
 if appended then
   write_state(shards)
   redis.call('HSET', channel, 'last', digits(last), 'head', digits(last),
+    'latest', record[5], -- where the newest notification begins
     'window_from', window_from, 'window_count', digits(window_count))
   redis.call('PUBLISH', ARGV[2], ARGV[1] .. ' ' .. digits(last))
 end

@@ -23,8 +23,9 @@ AGAIN_SECONDS = 1.0
 class Bell:
     """Hears the strokes of every hub process on this Redis."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, name: str = keys.BELL) -> None:
         self._url = url
+        self._name = name
 
     async def strokes(self) -> AsyncIterator[str]:
         """Each stroke's text, for ever; connects anew when the connection is lost."""
@@ -41,7 +42,7 @@ class Bell:
             self._url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=None, protocol=2
         )
         async with client, client.pubsub() as pubsub:
-            await pubsub.subscribe(keys.BELL)
+            await pubsub.subscribe(self._name)
             asked = False
             while True:
                 heard = await pubsub.get_message(timeout=SILENCE_SECONDS)

@@ -180,6 +180,12 @@ class Journal:
             for first, head in rows
         ]
 
+    async def latest(self, channel: ChannelName) -> Position | None:
+        """After which position the newest append begins; None before the first."""
+        with failures_translated():
+            latest, first = await self._client.hmget(keys.record(channel), "latest", "first")
+        return None if latest is None else max(Position(int(latest)), Position(int(first)))
+
 
 def _fragment_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]:
     end = LOC_START + fragment.loc_length

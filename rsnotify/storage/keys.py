@@ -34,3 +34,18 @@ def state(set_name: str, shard: int | None = None) -> str:
 def remembered(channel: ChannelName) -> str:
     """What the names of idempotency keys begin with."""
     return of_set(channel.set_name, channel.kind, "key", "")
+
+
+# --- subscriptions: all keys of a share are in one Cluster slot ----------------------------------
+
+SUBSCRIPTIONS_BELL = "rsnotify:subscriptions:bell"  # pub/sub: the share that was asked something
+DELIVERERS = "rsnotify:subscriptions:hubs"  # sorted set: hub process -> when it counts as gone
+
+
+def of_share(share: int, *parts: str) -> str:
+    return ":".join((f"rsnotify:{{subscriptions-{share}}}", *parts))
+
+
+def asker(address: str) -> str:
+    """Sorted set of the requests that this address has pending."""
+    return f"rsnotify:subscriptions:asker:{address}"

@@ -17,10 +17,12 @@ from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.hub import Hub
 from rsnotify.serve import _end
+from rsnotify.settings import Settings
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
+from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
 from rsnotify_client.subscriber import read_notification
 
@@ -48,7 +50,8 @@ async def channels(hub: Hub, client: Client) -> Channels:
 async def url(hub: Hub, channels: Channels, client: Client) -> AsyncIterator[str]:
     """The channel's address at a server as it comes."""
     tokens = Tokens(client)
-    app = build_app(hub, Access(tokens, "admin"), tokens, channels)
+    subscriptions = Subscriptions(client, pending_per_host=1, pending_per_asker=1)
+    app = build_app(hub, Access(tokens, "admin"), tokens, channels, subscriptions, Settings())
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(app, ws="websockets-sansio", lifespan="off", log_config=None)
         server = uvicorn.Server(config)

@@ -16,7 +16,7 @@ FLOORS = (
     ("storage",),
     ("hub",),
     ("access",),
-    ("intake", "administration", "delivery"),
+    ("intake", "administration", "websub", "subscribers", "delivery"),
     ("app",),
     ("patience",),
     ("workers", "serve"),

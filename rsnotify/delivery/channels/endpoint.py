@@ -26,6 +26,8 @@ READER = "rsnotify.reader"  # the ASGI extension by which our server hands over 
 AHEAD_SECONDS = 5.0  # how far two clocks may differ before a position counts as in the future
 DRAIN_STEPS = 100
 
+Beginning = Position | Rejected | TryAgain  # where a reader begins, or why it cannot
+
 
 class Channels:
     """Every channel that has had a reader, and the WebSocket endpoint of all."""
@@ -48,13 +50,13 @@ class Channels:
     async def websocket(self, websocket: WebSocket) -> None:
         """Refuse with an HTTP answer, or accept and let the reader follow."""
         name = await self.admit(websocket)
-        after = websocket.query_params.get("from")
-        await websocket.accept()
+        begin = await self._beginning(name, websocket.query_params.get("from"))
+        await websocket.accept()  # whatever is published from here on, the reader gets
         take = websocket.scope.get("extensions", {}).get(READER)
         if take is not None:
-            await self.join(take(), name, after)
+            self.join(take(), name, begin)
         else:
-            await self._follow(websocket, name, after)
+            await self._follow(websocket, name, begin)
 
     async def admit(self, connection: HTTPConnection) -> ChannelName:
         """The channel that was asked for, if whoever asks may read it."""
@@ -73,16 +75,24 @@ class Channels:
         if is_private if allowed is None else not {origin, "*"} & set(allowed):
             raise Rejected("pages of this origin may not read this channel", status=403)
 
-    async def join(self, reader: Reader, name: ChannelName, after: str | None) -> None:
+    def join(self, reader: Reader, name: ChannelName, begin: Beginning) -> None:
         """Let the reader follow the channel; or close it, and say why."""
         try:
-            cursor = await self.cursor(name, after)
+            if not isinstance(begin, Position):
+                raise begin
             if self._is_draining:
                 reader.close(1001, "the hub is going away; come back with your cursor")
             elif reader.is_open:
-                self._of(self._hub.feed(name)).join(reader, cursor)
+                self._of(self._hub.feed(name)).join(reader, begin)
         except (Rejected, TryAgain) as error:
             reader.close(error.close_code, error.detail)
+
+    async def _beginning(self, name: ChannelName, after: str | None) -> Beginning:
+        """A close frame can say what is wrong only once the connection is open."""
+        try:
+            return await self.cursor(name, after)
+        except (Rejected, TryAgain) as error:
+            return error
 
     async def cursor(self, name: ChannelName, after: str | None) -> Position:
         """Where a reader begins: at the head, or after the position that it names."""
@@ -113,10 +123,10 @@ class Channels:
         for feed in [feed for feed, channel in self._channels.items() if channel.has_ended]:
             del self._channels[feed]
 
-    async def _follow(self, websocket: WebSocket, name: ChannelName, after: str | None) -> None:
+    async def _follow(self, websocket: WebSocket, name: ChannelName, begin: Beginning) -> None:
         """The same without our server: a task a reader, and the server's own frames."""
         reader = AsgiReader(PAYLOAD, part_bytes=1 << 30)
-        await self.join(reader, name, after)
+        self.join(reader, name, begin)
         await reader.run(lambda data: websocket.send_text(data.decode()), websocket.receive)
         code, reason = reader.ended or (GONE, "")
         if code != GONE:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from rsnotify.core.change import Position
 from rsnotify.core.notification import ChannelName
 from rsnotify.delivery.channels.asgi_reader import AsgiReader
 from rsnotify.delivery.channels.endpoint import Channels
@@ -34,20 +35,20 @@ class Sse:
         name = await self._channels.admit(request)
         after = request.headers.get("last-event-id") or request.query_params.get("from")
         cursor = await self._channels.servable_cursor(name, after)
-        return EventStream(self._channels, name, str(cursor), request.headers.get("origin"))
+        return EventStream(self._channels, name, cursor, request.headers.get("origin"))
 
 
 class EventStream(Response):
     """An answer that goes on until either side ends it."""
 
     def __init__(
-        self, channels: Channels, name: ChannelName, after: str, origin: str | None
+        self, channels: Channels, name: ChannelName, cursor: Position, origin: str | None
     ) -> None:
         self.status_code = 200
         self.background = None
         self._channels = channels
         self._name = name
-        self._after = after
+        self._cursor = cursor
         self.init_headers(_headers(origin))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
@@ -55,7 +56,7 @@ class EventStream(Response):
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         await send(_body(COMMENT))  # the headers leave with the first byte of the body
-        await self._channels.join(reader, self._name, self._after)
+        self._channels.join(reader, self._name, self._cursor)
         await reader.run(lambda part: send(_body(part)), receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

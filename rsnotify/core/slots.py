@@ -1,0 +1,143 @@
+"""Who is called next: a limited number at once, few of one host, one of one callback.
+
+Rules that hold here: hosts take turns, so a busy one costs the others nothing; whoever did not
+answer promptly last time, or has never been called, competes for half of the slots only, so that
+any number of hanging receivers leaves the other half free.
+Nothing here waits, and nothing here knows what a call is about.
+"""
+
+from collections import deque
+from typing import Generic, Protocol, TypeVar
+
+
+class Call(Protocol):
+    """What stands in line."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def callback(self) -> str: ...
+
+    @property
+    def prompt(self) -> bool: ...
+
+
+C = TypeVar("C", bound=Call)
+
+
+class _Lane(Generic[C]):
+    """The hosts whose turn may come, and how many calls of this kind are under way."""
+
+    def __init__(self, limit: int, per_host: int) -> None:
+        self.limit = limit
+        self.per_host = per_host
+        self.running = 0
+        self.turns: deque[_Host[C]] = deque()
+
+
+class _Line(Generic[C]):
+    """What waits of one host in one lane."""
+
+    __slots__ = ("has_turn", "running", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: list[C] = []  # short; a deque would take ten times the memory
+        self.running = 0
+        self.has_turn = False
+
+
+class _Host(Generic[C]):
+    __slots__ = ("callbacks", "lines", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines: tuple[_Line[C], _Line[C]] = (_Line(), _Line())  # by promptness
+        self.callbacks: set[str] = set()  # under way: never two at once
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.callbacks and not any(line.waiting for line in self.lines)
+
+    def pop(self, line: _Line[C]) -> C | None:
+        """The longest waiting whose callback is free."""
+        for at, call in enumerate(line.waiting):
+            if call.callback not in self.callbacks:
+                del line.waiting[at]
+                return call
+        return None
+
+
+class Slots(Generic[C]):
+    """The line of waiting calls, and the slots."""
+
+    def __init__(self, total: int, per_host: int) -> None:
+        self._total = total
+        self._per_host = per_host
+        slow = _Lane[C](max(1, total // 2), max(1, per_host - 1))
+        self._lanes = (slow, _Lane[C](total, per_host))  # by promptness
+        self._hosts: dict[str, _Host[C]] = {}
+        self._running: dict[C, int] = {}
+        self._turn = 0
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    def add(self, call: C) -> None:
+        """Stand in line; once at a time."""
+        host = self._hosts.get(call.host)
+        if host is None:
+            host = self._hosts[call.host] = _Host(call.host)
+        host.lines[call.prompt].waiting.append(call)
+        self._give_turn(host, call.prompt)
+
+    def take(self) -> C | None:
+        """The next call to begin now, if any may; it holds its slot until `done`."""
+        if len(self._running) >= self._total:
+            return None
+        self._turn ^= 1  # neither lane starves the other
+        for number in (self._turn, self._turn ^ 1):
+            call = self._take_from(number)
+            if call is not None:
+                return call
+        return None
+
+    def done(self, call: C) -> None:
+        number = self._running.pop(call)
+        host = self._hosts[call.host]
+        self._lanes[number].running -= 1
+        host.lines[number].running -= 1
+        host.callbacks.discard(call.callback)
+        for each in range(len(self._lanes)):
+            self._give_turn(host, each)
+        if host.is_idle:
+            self._hosts.pop(host.name)
+
+    def _give_turn(self, host: _Host[C], number: int) -> None:
+        line = host.lines[number]
+        if line.waiting and not line.has_turn:
+            line.has_turn = True
+            self._lanes[number].turns.append(host)
+
+    def _take_from(self, number: int) -> C | None:
+        lane = self._lanes[number]
+        while lane.turns and lane.running < lane.limit:
+            host = lane.turns.popleft()
+            line = host.lines[number]
+            line.has_turn = False
+            call = host.pop(line) if self._has_room(host, line, lane) else None
+            if call is not None:
+                self._begin(call, number, host)
+                return call
+        return None
+
+    def _has_room(self, host: _Host[C], line: _Line[C], lane: _Lane[C]) -> bool:
+        return len(host.callbacks) < self._per_host and line.running < lane.per_host
+
+    def _begin(self, call: C, number: int, host: _Host[C]) -> None:
+        self._running[call] = number
+        self._lanes[number].running += 1
+        host.lines[number].running += 1
+        host.callbacks.add(call.callback)
+        self._give_turn(host, number)

@@ -1,0 +1,40 @@
+"""The topic URL: GET and HEAD on a channel's path, for whoever discovers the hub or checks it.
+
+Rules that hold here: the status is 200 always, the body the newest notification's very bytes, and
+empty before the first (RESOURCESYNC 1.4 a; WEBSUB 21). Nothing here knows who subscribed.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rsnotify.access import Access
+from rsnotify.core.notification import KINDS, ChannelName
+from rsnotify.core.websub import CONTENT_TYPE, render_links
+from rsnotify.errors import Rejected
+from rsnotify.hub import Hub
+
+
+class Topic:
+    """Every channel as a resource."""
+
+    def __init__(self, hub: Hub, access: Access) -> None:
+        self._hub = hub
+        self._access = access
+
+    async def get(self, request: Request) -> Response:
+        channel = _channel(request)
+        feed = self._hub.feed(channel)
+        await self._access.require_reader(request, self._hub.sets[channel.set_name])
+        newest = await self._hub.latest(feed)
+        return Response(
+            b"" if newest is None else newest.payload,
+            media_type=CONTENT_TYPE,
+            headers={"Link": render_links(channel, self._hub.base_url)},
+        )
+
+
+def _channel(request: Request) -> ChannelName:
+    kind = request.path_params["kind"]
+    if kind not in KINDS:
+        raise Rejected(f"there is no {kind} channel", status=404)
+    return ChannelName(request.path_params["set"], kind)

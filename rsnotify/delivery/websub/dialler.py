@@ -1,0 +1,209 @@
+"""Calls callbacks: the only place that connects to where a stranger said.
+
+Rules that hold here: every address is checked when it is resolved and again when its socket is
+made, so what was checked is what is dialled; no redirect is followed; an answer costs at most ten
+seconds and 16 KiB. Nothing here knows what is delivered, or what follows from an answer.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Self
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from rsnotify import __version__
+from rsnotify.core.addresses import literal_address, refusal
+from rsnotify.core.subscription import Answer
+
+CALL_SECONDS = 10.0
+ANSWER_BYTES = 16 * 1024
+KEEP_ALIVE_SECONDS = 15.0
+REST_SECONDS = 0.5  # for the body of an answer whose status has already told all
+RESOLVING = 64  # lookups at once: a name server that hangs holds a thread for long
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+class NotAllowed(OSError):
+    """The address may not be called."""
+
+
+class Dialler:
+    """An HTTP client that strangers may point at things."""
+
+    def __init__(self, *, private: bool, resolve: Resolve | None = None) -> None:
+        self._private = private
+        self._threads = ThreadPoolExecutor(RESOLVING, "resolve callbacks")
+        self._resolver = _Resolver(resolve or self._look_up, self._check)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(
+            limit=0,  # the slots are the limit
+            use_dns_cache=False,
+            resolver=self._resolver,
+            socket_factory=self._socket,
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            headers={"User-Agent": f"rsnotify/{__version__}"},
+            skip_auto_headers=("Accept", "Accept-Encoding"),
+            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS, ceil_threshold=2 * CALL_SECONDS),
+            read_bufsize=ANSWER_BYTES,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def refusal(self, url: str) -> str | None:
+        """Why this callback may not be called, as far as it can be told without resolving."""
+        address = literal_address(URL(url, encoded=True).host or "")
+        return None if address is None else refusal(address, private=self._private)
+
+    async def get(self, url: str) -> Answer:
+        """WEBSUB 17: the whole answer counts."""
+        return await self._call("GET", URL(url, encoded=True), None, {}, _whole)
+
+    async def post(
+        self, url: URL, body: bytes, headers: Mapping[str, str], *, maybe_stale: bool
+    ) -> Answer:
+        """WEBSUB 21 and 23: the status counts alone.
+
+        A connection kept alive may have been closed by the other side at this very moment: then the
+        request goes out again, once, on a new one.
+        """
+        answer = await self._call("POST", url, body, headers, _rest)
+        if maybe_stale and answer.status == 0 and answer.note == _BROKEN:
+            answer = await self._call("POST", url, body, headers, _rest)
+        return answer
+
+    async def _call(
+        self,
+        method: str,
+        url: URL,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        read: Callable[[aiohttp.ClientResponse], Awaitable[bytes]],
+    ) -> Answer:
+        assert self._session is not None, "use it in `async with`"  # noqa: S101
+        begun = monotonic()
+        try:
+            async with self._session.request(
+                method,
+                url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,  # WEBSUB 17, 23: and it could lead anywhere
+            ) as response:
+                seconds = monotonic() - begun
+                content = await read(response)
+                retry_after = response.headers.get("Retry-After")
+                note = (response.reason or "")[:80]
+                return Answer(response.status, note, retry_after, content, seconds)
+        except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
+            return _failure(error, monotonic() - begun)
+
+    def _check(self, address: str) -> None:
+        try:
+            reason = refusal(address, private=self._private)
+        except ValueError:
+            reason = f"{address[:80]} is no address"
+        if reason is not None:
+            raise NotAllowed(f"not allowed: {reason}")
+
+    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
+        """The last gate: whatever led here, a socket is made for allowed addresses only."""
+        family, type_, protocol, _, where = address
+        self._check(where[0])
+        return socket.socket(family, type_, protocol)
+
+    async def _look_up(self, host: str, port: int) -> Sequence[str]:
+        """The system's resolver, in threads of its own: one that hangs must not stop the others."""
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._threads, _getaddrinfo, host, port)
+        return [str(where[0]) for *_, where in found]
+
+
+def _getaddrinfo(host: str, port: int) -> Sequence[tuple[Any, ...]]:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+
+
+class _Resolver(AbstractResolver):
+    """Resolves once and lets nothing through if any of the addresses is not allowed."""
+
+    def __init__(self, resolve: Resolve, check: Callable[[str], None]) -> None:
+        self._resolve = resolve
+        self._check = check
+
+    async def resolve(
+        self,
+        host: str,
+        port: int = 0,
+        family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002
+    ) -> list[ResolveResult]:
+        addresses = await self._resolve(host, port)
+        for address in addresses:
+            self._check(address)
+        return [_result(host, port, address) for address in addresses]
+
+    async def close(self) -> None:
+        pass
+
+
+def _result(host: str, port: int, address: str) -> ResolveResult:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return ResolveResult(
+        hostname=host,
+        host=address,
+        port=port,
+        family=family,
+        proto=socket.IPPROTO_TCP,
+        flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+    )
+
+
+async def _whole(response: aiohttp.ClientResponse) -> bytes:
+    """The body, up to one byte more than we care for."""
+    parts, size = [], 0
+    while size <= ANSWER_BYTES and (part := await response.content.read(ANSWER_BYTES + 1 - size)):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+async def _rest(response: aiohttp.ClientResponse) -> bytes:
+    """Read a short body to its end, for the connection's sake; any other costs the connection."""
+    if not response.content.at_eof():
+        with suppress(TimeoutError, aiohttp.ClientError):
+            async with asyncio.timeout(REST_SECONDS):
+                await _whole(response)
+    return b""
+
+
+_BROKEN = "the connection was closed without an answer"
+
+
+def _failure(error: Exception, seconds: float) -> Answer:
+    """What went wrong, in words for the operator."""
+    cause = getattr(error, "os_error", error)
+    if isinstance(cause, NotAllowed):
+        return Answer(0, str(cause), seconds=seconds, reached=False, refused=True)
+    if isinstance(error, TimeoutError):
+        return Answer(0, f"no answer within {CALL_SECONDS:.0f} s", seconds=seconds)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return Answer(0, f"no connection: {cause}", seconds=seconds, reached=False)
+    if isinstance(error, (aiohttp.ServerDisconnectedError, ConnectionError)):
+        return Answer(0, _BROKEN, seconds=seconds)
+    return Answer(0, f"no HTTP answer: {str(error)[:80] or type(error).__name__}", seconds=seconds)

@@ -1,0 +1,216 @@
+"""Which callbacks this process looks after: shares, claimed in Redis for a few seconds at a time.
+
+Rules that hold here: every process claims its part and renews it; what a dead one leaves is claimed
+by the others when its claims end; what would be more than its part it gives back, once nobody of it
+is being called. So a callback has one caller at any time, and a host's limits hold for all hubs.
+Nothing here calls a callback.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import suppress
+from time import monotonic
+
+from rsnotify.core.subscription import SHARES, Record, Request, fair_part
+from rsnotify.delivery.websub.distribution import Distribution
+from rsnotify.delivery.websub.share import Clock, Errand, Share
+from rsnotify.delivery.websub.verification import Verification
+from rsnotify.errors import TryAgain
+from rsnotify.hub import Hub
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.subscriptions import CLAIM_SECONDS, ShareContent, Subscriptions
+
+log = logging.getLogger(__name__)
+
+RENEW_SECONDS = 2.0
+RECORD_SECONDS = 0.2  # a crash repeats the deliveries of this long
+DRAIN_SECONDS = 3.0
+
+
+class Ownership:
+    """The shares of this process."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        store: Subscriptions,
+        bell: Bell,
+        clock: Clock,
+        distribution: Distribution,
+        verification: Verification,
+    ) -> None:
+        self._hub = hub
+        self._store = store
+        self._bell = bell
+        self._clock = clock
+        self._distribution = distribution
+        self._verification = verification
+        self._shares: dict[int, Share] = {}
+        self._rung: set[int] = set()
+        self._woken = asyncio.Event()
+
+    def loops(self) -> dict[str, Coroutine[None, None, None]]:
+        """What looks after a part of the subscriptions for as long as the hub lives, by name."""
+        return {
+            "keep shares of the subscriptions": self._keep(),
+            "listen for requests to subscribe": self._listen(),
+            "take in requests to subscribe": self._take_in(),
+            "record the progress of subscriptions": self._record(),
+        }
+
+    async def drain(self) -> None:
+        """Call nobody any more, write down how far all have come, and let others go on."""
+        for share in self._shares.values():
+            share.leaving = True
+        tasks = [task for share in self._shares.values() for task in share.tasks]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
+            for task in late:
+                task.cancel()
+        with suppress(TryAgain):  # then the claims end by themselves
+            await self._record_all()
+            await self._store.leave(self._shares)
+
+    # --- claims ----------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                await self._round()
+            except TryAgain as error:
+                log.warning("subscriptions wait: %s", error.detail)
+            await asyncio.sleep(RENEW_SECONDS)
+
+    async def _round(self) -> None:
+        now, hubs = await self._store.attend()
+        self._clock.set(now)
+        await self._renew()
+        part = fair_part(hubs)
+        await self._claim_up_to(part)
+        await self._give_back(part)
+        await self._expel()
+        self._ring(self._shares)
+
+    async def _renew(self) -> None:
+        for share, until in await self._claimed(list(self._shares)):
+            self._shares[share].until = until
+            self._distribution.unpark(self._shares[share])
+
+    async def _claimed(self, numbers: Sequence[int]) -> list[tuple[int, float]]:
+        """Those of the shares that are ours now, and until when; the others are not any more."""
+        until = monotonic() + CLAIM_SECONDS  # Redis begins to count a little later
+        owned = await self._store.claim(numbers)
+        for number, is_ours in zip(numbers, owned, strict=True):
+            if not is_ours:
+                self._lose(number)
+        return [(number, until) for number, is_ours in zip(numbers, owned, strict=True) if is_ours]
+
+    def _lose(self, number: int) -> None:
+        share = self._shares.pop(number, None)
+        if share is not None:
+            log.warning("%r has gone to another hub process", share)
+            self._distribution.abandon(share)
+
+    async def _claim_up_to(self, part: int) -> None:
+        free = [number for number in range(SHARES) if number not in self._shares]
+        while free and len(self._shares) < part:
+            wanted = part - len(self._shares)
+            asked, free = free[:wanted], free[wanted:]
+            for number, until in await self._claimed(asked):
+                (content,) = await self._store.read([number])  # one at a time: it may be large
+                self._begin(Share(number, until), content)
+
+    def _begin(self, share: Share, content: ShareContent) -> None:
+        self._shares[share.number] = share
+        for id_, stored in content.subscriptions.items():
+            self._distribution.keep(share, id_, *stored)
+        self._add_errands(share, content.requests)
+
+    async def _give_back(self, part: int) -> None:
+        """Let go of what is more than our part, a share only when nobody of it is being called."""
+        staying = [share for share in self._shares.values() if not share.leaving]
+        for share in staying[part:]:
+            share.leaving = True
+        left = [share for share in self._shares.values() if share.leaving and not share.tasks]
+        if left:
+            await self._record_all()
+            for share in left:
+                self._shares.pop(share.number, None)
+                self._distribution.abandon(share)
+            await self._store.release([share.number for share in left])
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _ring(self, numbers: Iterable[int]) -> None:
+        self._rung.update(numbers)
+        self._woken.set()
+
+    async def _listen(self) -> None:
+        async for stroke in self._bell.strokes():
+            self._ring([int(stroke)])
+
+    async def _take_in(self) -> None:
+        """Read what is asked of our shares, whenever one rings."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            rung, self._rung = self._rung, set()
+            shares = [self._shares[number] for number in rung if number in self._shares]
+            settled = [share.settled.copy() for share in shares]
+            try:
+                pending = await self._store.requests([share.number for share in shares])
+            except TryAgain:
+                continue  # the next round rings again
+            for share, before, requests in zip(shares, settled, pending, strict=True):
+                self._add_errands(share, requests)
+                share.settled -= before  # no later reading can bring them again
+
+    def _add_errands(self, share: Share, requests: dict[str, Request]) -> None:
+        for id_, request in requests.items():
+            if id_ not in share.errands and id_ not in share.settled:
+                errand = share.errands[id_] = Errand(share, id_, request, self._verification.settle)
+                self._distribution.add(errand)
+
+    # --- what ends -------------------------------------------------------------------------------
+
+    async def _expel(self) -> None:
+        """Forget those whose lease has ended (WEBSUB 18); deny those who may not stay (15)."""
+        now = self._clock.now()
+        for share in list(self._shares.values()):
+            records = [subscriber.record for subscriber in share.subscribers.values()]
+            await self._distribution.forget(share, share.ended(now), "its lease has ended")
+            for record in records:
+                if (reason := self._why_not(record)) is not None:
+                    await self._store.expel(record, reason)
+            await asyncio.sleep(0)  # a hundred thousand must not be looked at in one turn
+
+    def _why_not(self, record: Record) -> str | None:
+        kept = self._hub.sets.get(record.set_name)
+        if kept is None:
+            return "this hub no longer serves the topic"
+        if kept.private and not record.by_token:
+            return "the topic has become private"
+        return None
+
+    # --- progress --------------------------------------------------------------------------------
+
+    async def _record(self) -> None:
+        while True:
+            await asyncio.sleep(RECORD_SECONDS)
+            with suppress(TryAgain):  # kept until Redis answers again
+                await self._record_all()
+
+    async def _record_all(self) -> None:
+        """One journey for all shares: Redis syncs its file once for it."""
+        shares = [share for share in self._shares.values() if share.unrecorded]
+        progress = {share.number: share.unrecorded for share in shares}
+        for share in shares:
+            share.unrecorded = {}
+        try:
+            for number in await self._store.record(progress) if progress else ():
+                self._lose(number)
+        except TryAgain:
+            for share in shares:
+                share.unrecorded = progress[share.number] | share.unrecorded
+            raise

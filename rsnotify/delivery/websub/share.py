@@ -1,0 +1,119 @@
+"""What this process knows of a share it owns: its subscribers, and what is asked of them.
+
+Rules that hold here: memory is a shortcut, Redis has all of it but the progress of the last moment
+(`unrecorded`); nobody may be called for a share whose claim could end during the call.
+Nothing here waits.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+from yarl import URL
+
+from rsnotify.core.change import MICROSECONDS
+from rsnotify.core.notification import ChannelName
+from rsnotify.core.subscription import Progress, Record, Request
+from rsnotify.core.websub import authority
+
+SAFE_SECONDS = 10.5  # a call and a little: so much of the claim must be left when one begins
+
+
+class Clock:
+    """Redis's clock, carried on by ours between two looks at it."""
+
+    def __init__(self) -> None:
+        self._offset = 0
+
+    def set(self, redis_time: int) -> None:
+        self._offset = redis_time - round(monotonic() * MICROSECONDS)
+
+    def now(self) -> int:
+        return round(monotonic() * MICROSECONDS) + self._offset
+
+
+class Share:
+    """One of the pieces in which the hub processes divide the callbacks."""
+
+    def __init__(self, number: int, until: float) -> None:
+        self.number = number
+        self.until = until  # on this process's monotonic clock
+        self.leaving = False
+        self.subscribers: dict[str, Subscriber] = {}
+        self.errands: dict[str, Errand] = {}
+        self.settled: set[str] = set()  # requests that a reading under way may still bring
+        self.unrecorded: dict[str, Progress] = {}
+        self.parked: list[Call] = []  # until the claim is renewed
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def may_call(self) -> bool:
+        return not self.leaving and monotonic() + SAFE_SECONDS < self.until
+
+    def ended(self, now: int) -> list["Subscriber"]:
+        """Those whose lease is over."""
+        return [each for each in self.subscribers.values() if each.record.lease_end <= now]
+
+    def __repr__(self) -> str:
+        return f"<Share {self.number}: {len(self.subscribers)} subscribers>"
+
+
+class Call:
+    """Something that calls a callback, and can stand in line for it."""
+
+    __slots__ = ("__weakref__", "callback", "host", "prompt", "share", "work")
+
+    def __init__(
+        self, share: Share, callback: str, host: str, work: Callable[..., Awaitable[None]]
+    ) -> None:
+        self.share = share
+        self.callback = callback
+        self.host = host
+        self.prompt = False
+        self.work = work
+
+
+class Subscriber(Call):
+    """A subscription whose callback this process calls."""
+
+    __slots__ = ("answered", "channel", "gone", "id", "progress", "record", "timer", "url")
+
+    def __init__(
+        self,
+        share: Share,
+        id_: str,
+        record: Record,
+        progress: Progress,
+        work: Callable[..., Awaitable[None]],
+    ) -> None:
+        super().__init__(share, record.callback, authority(record.callback), work)
+        self.id = id_
+        self.record = record
+        self.progress = progress
+        self.channel: ChannelName = record.channel
+        self.url = URL(record.callback, encoded=True)
+        self.gone = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.answered = float("-inf")
+
+    def advance(self, progress: Progress) -> None:
+        """Only in memory; it is written down with many others a moment later."""
+        self.progress = progress
+        self.share.unrecorded[self.id] = progress
+
+    def __repr__(self) -> str:
+        return f"<Subscriber {self.id} to {self.channel}>"
+
+
+class Errand(Call):
+    """A request that is to be settled with its callback: verified, or denied."""
+
+    __slots__ = ("attempt", "id", "request")
+
+    def __init__(
+        self, share: Share, id_: str, request: Request, work: Callable[..., Awaitable[None]]
+    ) -> None:
+        super().__init__(share, request.callback, authority(request.callback), work)
+        self.id = id_
+        self.request = request
+        self.attempt = 0

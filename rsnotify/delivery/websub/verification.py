@@ -1,0 +1,136 @@
+"""Asks a callback whether it wants what was asked in its name, or tells it that it cannot have it.
+
+Rules that hold here: nothing changes before the callback has confirmed (WEBSUB 6); it is asked
+once, and again only if nothing accepted the connection, for some receivers deny a second time what
+they confirmed the first. Nothing here delivers.
+"""
+
+import asyncio
+import hmac
+import logging
+import secrets
+
+from rsnotify.core.change import Position
+from rsnotify.core.schedule import VERIFICATION_WAITS
+from rsnotify.core.subscription import Answer, Progress, Request, confirmed
+from rsnotify.core.websub import denial_url, verification_url
+from rsnotify.delivery.websub.dialler import Dialler
+from rsnotify.delivery.websub.distribution import Distribution
+from rsnotify.delivery.websub.share import Clock, Errand
+from rsnotify.errors import Rejected
+from rsnotify.hub import Hub
+from rsnotify.storage.subscriptions import Stored, Subscriptions
+
+log = logging.getLogger(__name__)
+
+
+class Verification:
+    """Settles requests with their callbacks."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        dialler: Dialler,
+        store: Subscriptions,
+        clock: Clock,
+        distribution: Distribution,
+    ) -> None:
+        self._hub = hub
+        self._dialler = dialler
+        self._store = store
+        self._clock = clock
+        self._distribution = distribution
+
+    async def settle(self, errand: Errand) -> None:
+        """One call to the callback, and what follows from its answer."""
+        match errand.request.order:
+            case "subscribe":
+                await self._subscribe(errand)
+            case "unsubscribe":
+                await self._unsubscribe(errand)
+            case "retry":
+                await self._retry(errand)
+            case "remove" | "denied":
+                await self._deny(errand)
+
+    async def _subscribe(self, errand: Errand) -> None:
+        head = await self._head(errand.request)
+        verified_at = self._clock.now()  # WEBSUB 18: before the request goes out
+        confirms = await self._ask(errand)
+        if not confirms:
+            if confirms is not None:
+                await self._settled(errand)
+            return
+        request, share = errand.request, errand.share
+        known = share.subscribers.get(request.subscription_id)
+        record = confirmed(request, verified_at, None if known is None else known.record)
+        progress = known.progress if known else Progress(int(head), answered_at=verified_at)
+        if await self._settled(errand, keep=Stored(record, progress)):
+            self._distribution.keep(share, request.subscription_id, record, progress)
+
+    async def _unsubscribe(self, errand: Errand) -> None:
+        """WEBSUB 7."""
+        confirms = await self._ask(errand)
+        if confirms is None:
+            return
+        if await self._settled(errand, drop=confirms) and confirms:
+            self._distribution.drop(errand.share, errand.request.subscription_id)
+
+    async def _retry(self, errand: Errand) -> None:
+        subscriber = errand.share.subscribers.get(errand.request.subscription_id)
+        await self._settled(errand)
+        if subscriber is not None:
+            self._distribution.retry(subscriber)
+
+    async def _deny(self, errand: Errand) -> None:
+        """WEBSUB 15: the peer is told, whatever it answers."""
+        request = errand.request
+        if request.order == "remove":
+            self._distribution.drop(errand.share, request.subscription_id)
+        answer = await self._dialler.get(
+            denial_url(request.callback, request.topic, request.reason)
+        )
+        if not self._comes_again(errand, answer):
+            await self._settled(errand, drop=request.order == "remove")
+
+    async def _head(self, request: Request) -> Position:
+        """Where a new subscriber begins: no change published from now on may pass it by."""
+        try:
+            return (await self._hub.standing(request.channel)).head
+        except Rejected:  # the set has been removed: `Ownership` will deny what is confirmed
+            return Position(0)
+
+    async def _ask(self, errand: Errand) -> bool | None:
+        """WEBSUB 16 and 17: whether the callback confirms; None if it will be asked again."""
+        request = errand.request
+        challenge = secrets.token_urlsafe(32)  # single use: every request has its own
+        url = verification_url(
+            request.callback, request.order, request.topic, challenge, request.lease_seconds
+        )
+        answer = await self._dialler.get(url)
+        if self._comes_again(errand, answer):
+            return None
+        confirms = answer.succeeded and hmac.compare_digest(answer.body, challenge.encode())
+        if not confirms:
+            wrong = "another body than the challenge" if answer.succeeded else answer.text
+            log.info("%s does not confirm: %s", request.callback, wrong)
+        return confirms
+
+    def _comes_again(self, errand: Errand, answer: Answer) -> bool:
+        """Nothing accepted the connection: the receiver may be starting, and has heard nothing."""
+        if answer.reached or answer.refused or errand.attempt >= len(VERIFICATION_WAITS):
+            return False
+        wait = VERIFICATION_WAITS[errand.attempt]
+        log.info("%s is asked again in %d s: %s", errand.callback, wait, answer.text)
+        errand.attempt += 1
+        asyncio.get_running_loop().call_later(wait, self._distribution.add, errand)
+        return True
+
+    async def _settled(
+        self, errand: Errand, *, keep: Stored | None = None, drop: bool = False
+    ) -> bool:
+        """Write it down; False if the share is another's by now."""
+        done = await self._store.settle(errand.id, errand.request, keep=keep, drop=drop)
+        errand.share.errands.pop(errand.id, None)
+        errand.share.settled.add(errand.id)
+        return done

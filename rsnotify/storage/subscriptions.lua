@@ -1,0 +1,84 @@
+-- Everything that must be one atom about the subscriptions of one share.
+--
+-- KEYS  1 owner (string with a time limit: the process that may call this share's callbacks)
+--       2 records (hash: subscription -> what its callback confirmed)
+--       3 progress (hash: subscription -> how far it has come)
+--       4 requests (hash: request -> its time and what was asked)
+--       5 latest (hash: subscription -> digest and id of its newest pending request)
+--       6 host (sorted set of the requests pending for one callback host)
+-- ARGV  1 the act, then what it needs
+--
+-- What only the owner may write is refused to everyone else: `ask` and `remove` are for all.
+
+local owner, records, progress = KEYS[1], KEYS[2], KEYS[3]
+local requests, latest, host = KEYS[4], KEYS[5], KEYS[6]
+local acts = {}
+
+-- me, milliseconds: own the share, or go on owning it
+function acts.claim(me, milliseconds)
+  local holder = redis.call('GET', owner)
+  if holder and holder ~= me then return 0 end
+  redis.call('SET', owner, me, 'PX', milliseconds)
+  return 1
+end
+
+local function is_owner(me) return redis.call('GET', owner) == me end
+
+function acts.release(me)
+  if is_owner(me) then redis.call('DEL', owner) end
+  return 1
+end
+
+-- subscription, digest of what is asked, request's id, request, how many a host may have pending
+function acts.ask(subscription, digest, id, request, limit)
+  local before = redis.call('HGET', latest, subscription)
+  if before and string.sub(before, 1, #digest) == digest then return 0 end
+  if redis.call('ZCARD', host) >= tonumber(limit) then return -1 end
+  local time = redis.call('TIME')
+  local now = string.format('%.0f', time[1] * 1000000 + time[2])
+  redis.call('HSET', requests, id, now .. ' ' .. request)
+  redis.call('HSET', latest, subscription, digest .. ' ' .. id)
+  redis.call('ZADD', host, now, id)
+  return 1
+end
+
+-- me, request's id, subscription, then: record and first progress to keep, or nothing
+function acts.settle(me, id, subscription, what, record, first)
+  if not is_owner(me) then return 0 end
+  redis.call('HDEL', requests, id)
+  redis.call('ZREM', host, id)
+  local newest = redis.call('HGET', latest, subscription)
+  if newest and string.sub(newest, -#id) == id then redis.call('HDEL', latest, subscription) end
+  if what == 'keep' then
+    redis.call('HSET', records, subscription, record)
+    redis.call('HSETNX', progress, subscription, first)
+  elseif what == 'drop' then
+    acts.remove(subscription)
+  end
+  return 1
+end
+
+-- me, then subscription and progress again and again
+function acts.record(me, ...)
+  if not is_owner(me) then return 0 end
+  local pairs_ = {...}
+  for i = 1, #pairs_, 2 do
+    if redis.call('HEXISTS', records, pairs_[i]) == 1 then
+      redis.call('HSET', progress, pairs_[i], pairs_[i + 1])
+    end
+  end
+  return 1
+end
+
+function acts.remove(...)
+  redis.call('HDEL', progress, ...)
+  return redis.call('HDEL', records, ...)
+end
+
+function acts.forget(me, ...)
+  if not is_owner(me) then return 0 end
+  acts.remove(...)
+  return 1
+end
+
+return acts[ARGV[1]](unpack(ARGV, 2))

@@ -1,0 +1,277 @@
+"""The subscriptions in Redis, by share: claim a share, read it, write what became of it.
+
+Rules that hold here: what only a share's owner may write is refused to others by the script itself,
+so a process that froze and lost its share can spoil nothing; times are Redis's.
+Nothing here calls a callback or decides what follows from an answer.
+"""
+
+import hashlib
+import os
+import secrets
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import NamedTuple
+
+import msgspec
+from redis.exceptions import NoScriptError
+
+from rsnotify.core.change import MICROSECONDS
+from rsnotify.core.subscription import (
+    SHARES,
+    Order,
+    Progress,
+    Record,
+    Request,
+    share_of,
+    subscription_id,
+)
+from rsnotify.core.websub import authority
+from rsnotify.errors import TooMany
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client, failures_translated
+
+SCRIPT = files("rsnotify.storage").joinpath("subscriptions.lua").read_text()
+SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
+
+CLAIM_SECONDS = 15.0
+ASKER_SECONDS = 600  # a request that is still pending after this no longer counts for its asker
+UNLIMITED = 1_000_000_000
+RECORDED_AT_ONCE = 2_000  # Lua's unpack takes no more than some 8,000 values
+
+_progress_decoder = msgspec.json.Decoder(Progress)
+_record_decoder = msgspec.json.Decoder(Record)
+_request_decoder = msgspec.json.Decoder(Request)
+
+
+class Stored(NamedTuple):
+    """A subscription as Redis has it."""
+
+    record: Record
+    progress: Progress
+
+
+class ShareContent(NamedTuple):
+    """What is in one share."""
+
+    subscriptions: dict[str, Stored]
+    requests: dict[str, Request]  # by id, oldest first
+
+
+class Subscriptions:
+    """Every subscription of a hub, and who is looking after it."""
+
+    def __init__(self, client: Client, *, pending_per_host: int, pending_per_asker: int) -> None:
+        self.me = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._client = client
+        self._pending_per_host = pending_per_host
+        self._pending_per_asker = pending_per_asker
+
+    # --- for whoever asks ------------------------------------------------------------------------
+
+    async def ask(self, request: Request) -> None:
+        """Have the callback's owner do this; `TooMany` if too much is pending for host or asker."""
+        ours = request.order in ("remove", "retry")
+        id_ = secrets.token_hex(8)
+        if not ours:
+            await self._admit(request.asker, id_)
+        limit = UNLIMITED if ours else self._pending_per_host
+        content = msgspec.json.encode(request)
+        share, host = share_of(request.callback), authority(request.callback)
+        act = ("ask", request.subscription_id, _digest(request), id_, content, limit)
+        (done,) = await self._act([(share, host, act)])
+        if done != 1 and not ours:
+            await self._dismiss(request.asker, id_)
+        if done == -1:
+            raise TooMany(f"too many verifications are pending for {host}")
+        with failures_translated():
+            await self._client.publish(keys.SUBSCRIPTIONS_BELL, str(share))
+
+    async def _admit(self, asker: str, id_: str) -> None:
+        key = keys.asker(asker)
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.time()
+        pipeline.zcard(key)
+        with failures_translated():
+            (now, _), pending = await pipeline.execute()
+            if pending >= self._pending_per_asker:
+                await self._client.zremrangebyscore(key, "-inf", now - ASKER_SECONDS)
+                raise TooMany("too many of your requests are waiting for their verification")
+            pipeline.zadd(key, {id_: now})
+            pipeline.expire(key, ASKER_SECONDS)
+            await pipeline.execute()
+
+    async def _dismiss(self, asker: str, id_: str) -> None:
+        with failures_translated():
+            await self._client.zrem(keys.asker(asker), id_)
+
+    async def now(self) -> int:
+        """Redis's time in microseconds."""
+        with failures_translated():
+            seconds, microseconds = await self._client.time()
+        return int(seconds) * MICROSECONDS + int(microseconds)
+
+    async def all(self) -> dict[str, Stored]:
+        """Every subscription of every share."""
+        shares = await self.read(range(SHARES))
+        return {id_: each for share in shares for id_, each in share.subscriptions.items()}
+
+    async def expel(self, record: Record, reason: str) -> None:
+        """Forget it, and have its callback told why."""
+        await self.ask(_order("remove", record, reason))
+
+    async def retry(self, record: Record) -> None:
+        """Have the next attempt made now."""
+        await self.ask(_order("retry", record))
+
+    async def remove(self, record: Record, reason: str) -> None:
+        """As `expel`, and nobody sees it any more from this moment."""
+        share, id_ = share_of(record.callback), subscription_id(record.channel, record.callback)
+        await self._act([(share, "", ("remove", id_))])
+        await self.expel(record, reason)
+
+    # --- for the owner of a share ----------------------------------------------------------------
+
+    async def attend(self) -> tuple[int, int]:
+        """Say that this process lives: Redis's time in microseconds, and how many processes do."""
+        now = await self.now()
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.zadd(keys.DELIVERERS, {self.me: now / MICROSECONDS + CLAIM_SECONDS})
+        pipeline.zremrangebyscore(keys.DELIVERERS, "-inf", now / MICROSECONDS)
+        pipeline.zcard(keys.DELIVERERS)
+        with failures_translated():
+            _, _, count = await pipeline.execute()
+        return now, count
+
+    async def leave(self, shares: Iterable[int]) -> None:
+        """Let others have these shares at once, and count this process no more."""
+        await self.release(shares)
+        with failures_translated():
+            await self._client.zrem(keys.DELIVERERS, self.me)
+
+    async def claim(self, shares: Sequence[int]) -> list[bool]:
+        """Own these shares for the next seconds, as far as no other process owns them."""
+        milliseconds = round(CLAIM_SECONDS * 1000)
+        return [
+            bool(owned)
+            for owned in await self._act(
+                [(share, "", ("claim", self.me, milliseconds)) for share in shares]
+            )
+        ]
+
+    async def release(self, shares: Iterable[int]) -> None:
+        await self._act([(share, "", ("release", self.me)) for share in shares])
+
+    async def read(self, shares: Iterable[int]) -> list[ShareContent]:
+        pipeline = self._client.pipeline(transaction=False)
+        for share in shares:
+            pipeline.hgetall(keys.of_share(share, "records"))
+            pipeline.hgetall(keys.of_share(share, "progress"))
+            pipeline.hgetall(keys.of_share(share, "requests"))
+        with failures_translated():
+            replies = await pipeline.execute()
+        return [
+            ShareContent(_subscriptions(records, progress), _requests(requests))
+            for records, progress, requests in zip(*[iter(replies)] * 3, strict=True)
+        ]
+
+    async def requests(self, shares: Sequence[int]) -> list[dict[str, Request]]:
+        """What is pending in each of these shares, oldest first."""
+        pipeline = self._client.pipeline(transaction=False)
+        for share in shares:
+            pipeline.hgetall(keys.of_share(share, "requests"))
+        with failures_translated():
+            return [_requests(reply) for reply in await pipeline.execute()]
+
+    async def settle(
+        self, id_: str, request: Request, *, keep: Stored | None = None, drop: bool = False
+    ) -> bool:
+        """The request is done with: keep what it led to, or drop it; False if not ours any more."""
+        outcome: tuple[object, ...] = ("drop",) if drop else ("nothing",)
+        if keep is not None:
+            outcome = ("keep", *map(msgspec.json.encode, keep))
+        share, host = share_of(request.callback), authority(request.callback)
+        act = ("settle", self.me, id_, request.subscription_id, *outcome)
+        (done,) = await self._act([(share, host, act)])
+        if request.asker:
+            await self._dismiss(request.asker, id_)
+        return bool(done)
+
+    async def record(self, progress: Mapping[int, Mapping[str, Progress]]) -> set[int]:
+        """Write down how far each share's subscriptions have come; the shares not ours any more."""
+        acts = [
+            (share, "", ("record", self.me, *pairs))
+            for share, each in progress.items()
+            for pairs in _in_parts(each)
+        ]
+        done = await self._act(acts)
+        return {share for (share, _, _), is_ours in zip(acts, done, strict=True) if not is_ours}
+
+    async def forget(self, share: int, ids: Sequence[str]) -> bool:
+        parts = [ids[at : at + RECORDED_AT_ONCE] for at in range(0, len(ids), RECORDED_AT_ONCE)]
+        return all(await self._act([(share, "", ("forget", self.me, *part)) for part in parts]))
+
+    # --- the script ------------------------------------------------------------------------------
+
+    async def _act(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[int]:
+        with failures_translated():
+            try:
+                return await self._call(acts)
+            except NoScriptError:  # Redis was restarted; every act may be repeated
+                await self._client.script_load(SCRIPT)
+                return await self._call(acts)
+
+    async def _call(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[int]:
+        pipeline = self._client.pipeline(transaction=False)
+        for share, host, act in acts:
+            pipeline.execute_command("EVALSHA", SCRIPT_SHA, *_keys(share, host), *act)
+        replies: list[int] = await pipeline.execute()
+        return replies
+
+
+def _keys(share: int, host: str) -> tuple[object, ...]:
+    names = ("owner", "records", "progress", "requests", "latest")
+    return (6, *(keys.of_share(share, name) for name in names), keys.of_share(share, "host", host))
+
+
+def _order(order: Order, record: Record, reason: str = "") -> Request:
+    return Request(
+        order=order,
+        topic=record.topic,
+        callback=record.callback,
+        set_name=record.set_name,
+        kind=record.kind,
+        reason=reason,
+    )
+
+
+def _digest(request: Request) -> str:
+    """Whoever asks for the same thing again has asked for nothing new."""
+    same = msgspec.structs.replace(request, asker="")
+    return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
+
+
+def _in_parts(progress: Mapping[str, Progress]) -> Iterator[list[str | bytes]]:
+    ids = list(progress)
+    for at in range(0, len(ids), RECORDED_AT_ONCE):
+        part = ids[at : at + RECORDED_AT_ONCE]
+        yield [value for id_ in part for value in (id_, msgspec.json.encode(progress[id_]))]
+
+
+def _subscriptions(
+    records: Mapping[bytes, bytes], progress: Mapping[bytes, bytes]
+) -> dict[str, Stored]:
+    return {
+        id_.decode(): Stored(
+            _record_decoder.decode(record), _progress_decoder.decode(progress[id_])
+        )
+        for id_, record in records.items()
+        if id_ in progress
+    }
+
+
+def _requests(stored: Mapping[bytes, bytes]) -> dict[str, Request]:
+    in_order = sorted(stored.items(), key=lambda item: int(item[1].partition(b" ")[0]))
+    return {
+        id_.decode(): _request_decoder.decode(text.partition(b" ")[2]) for id_, text in in_order
+    }

@@ -1,0 +1,93 @@
+"""The WebSub subscriptions over HTTP, for whoever holds the admin token.
+
+Nothing here knows how they are kept or who looks after them.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rsnotify.access import Access
+from rsnotify.core.change import MICROSECONDS, Position
+from rsnotify.core.notification import NOTIFICATION_CHANGES
+from rsnotify.errors import Rejected
+from rsnotify.hub import Hub
+from rsnotify.intake import json_response
+from rsnotify.storage.subscriptions import Stored, Subscriptions
+
+REMOVED = "the operator of the hub has removed the subscription"
+
+
+class Subscribers:
+    """List, show, remove, retry."""
+
+    def __init__(self, hub: Hub, access: Access, store: Subscriptions) -> None:
+        self._hub = hub
+        self._access = access
+        self._store = store
+
+    async def list(self, request: Request) -> Response:
+        self._access.require_admin(request)
+        now = await self._store.now()
+        found = await self._store.all()
+        in_order = sorted(found.items(), key=lambda item: (item[1].record.created, item[0]))
+        return json_response([self._shown(id_, stored, now) for id_, stored in in_order])
+
+    async def show(self, request: Request) -> Response:
+        """As listed, and by how many changes it is behind, as far as one notification reaches."""
+        id_, stored = await self._find(request)
+        shown = self._shown(id_, stored, await self._store.now())
+        feed = self._hub.feed(stored.record.channel)
+        owed = await self._hub.stretch_after(feed, Position(stored.progress.cursor))
+        behind = 0 if owed is None else owed.count
+        return json_response(shown | {"behind_changes": min(behind, NOTIFICATION_CHANGES)})
+
+    async def remove(self, request: Request) -> Response:
+        _, stored = await self._find(request)
+        await self._store.remove(stored.record, REMOVED)
+        return Response(status_code=204)
+
+    async def retry(self, request: Request) -> Response:
+        _, stored = await self._find(request)
+        await self._store.retry(stored.record)
+        return Response(status_code=202)
+
+    async def _find(self, request: Request) -> tuple[str, Stored]:
+        self._access.require_admin(request)
+        id_ = request.path_params["subscription"]
+        stored = (await self._store.all()).get(id_)
+        if stored is None:
+            raise Rejected(f"there is no subscription {id_[:80]!r}", status=404)
+        return id_, stored
+
+    def _shown(self, id_: str, stored: Stored, now: int) -> dict[str, object]:
+        record, progress = stored
+        return {
+            "id": id_,
+            "set": record.set_name,
+            "kind": record.kind,
+            "topic": record.topic,
+            "callback": record.callback,
+            "signed": record.secret is not None,
+            "created": str(Position(record.created)),
+            "lease_seconds_left": max(0, record.lease_end - now) // MICROSECONDS,
+            "position": str(Position(progress.cursor)),
+            "behind_seconds": self._behind_seconds(stored),
+        } | _last_answer(stored)
+
+    def _behind_seconds(self, stored: Stored) -> float | None:
+        """From its position to the newest change."""
+        try:
+            head = self._hub.feed(stored.record.channel).tail.head
+        except Rejected:
+            return None
+        return max(0, head - stored.progress.cursor) / MICROSECONDS
+
+
+def _last_answer(stored: Stored) -> dict[str, object]:
+    progress = stored.progress
+    return {
+        "failures": progress.failures,
+        "last_answer": progress.answer or None,
+        "answered": str(Position(progress.answered_at)) if progress.answered_at else None,
+        "next_attempt": str(Position(progress.next_attempt)) if progress.next_attempt else None,
+    }

@@ -1,0 +1,144 @@
+"""`POST /hub`: where peers ask to subscribe and to unsubscribe, and where Sources publish.
+
+Rules that hold here: a malformed request is answered at once in one plain sentence (WEBSUB 12); a
+well-formed one with 202 whatever becomes of it (WEBSUB 11, 13): only its callback learns that.
+Nothing here calls a callback.
+"""
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import PlainTextResponse, Response
+
+from rsnotify.access import Access
+from rsnotify.core.addresses import literal_address, refusal
+from rsnotify.core.subscription import Request
+from rsnotify.core.websub import (
+    FORM,
+    FORM_BYTES,
+    Asked,
+    Form,
+    channel_of,
+    host_of,
+    parse_asked,
+    parse_form,
+    parse_links,
+    parse_mode,
+    parse_pinged,
+)
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.hub import Hub
+from rsnotify.intake import Intake, json_response, read_body
+from rsnotify.storage.subscriptions import Subscriptions
+
+UNKNOWN_TOPIC = "this hub does not serve the topic"
+
+
+class WebSubEndpoint:
+    """The hub URI."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        access: Access,
+        intake: Intake,
+        store: Subscriptions,
+        *,
+        callback_private: bool,
+        lease_seconds: int,
+    ) -> None:
+        self._hub = hub
+        self._access = access
+        self._intake = intake
+        self._store = store
+        self._callback_private = callback_private
+        self._lease_seconds = lease_seconds
+
+    async def post(self, request: HttpRequest) -> Response:
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        try:
+            if media_type != FORM:
+                return await self._publish(request)
+            form = parse_form(await read_body(request, FORM_BYTES))
+            mode = parse_mode(form)
+            if mode == "publish":
+                return self._ping(request, form)
+            return await self._ask(request, parse_asked(form, mode))
+        except (Rejected, TryAgain) as error:
+            return _refused(error)
+
+    # --- subscribing -----------------------------------------------------------------------------
+
+    async def _ask(self, request: HttpRequest, asked: Asked) -> Response:
+        self._check_address(asked.callback)
+        await self._store.ask(await self._accepted(request, asked))
+        return PlainTextResponse("The callback will be asked to confirm.\n", 202)
+
+    def _check_address(self, callback: str) -> None:
+        """An address that may not be called cannot be told so by a call: it is told here."""
+        address = literal_address(host_of(callback))
+        reason = address and refusal(address, private=self._callback_private)
+        if reason:
+            raise Rejected(f"hub.callback may not be called: {reason}", status=403)
+
+    async def _accepted(self, request: HttpRequest, asked: Asked) -> Request:
+        """What is asked, or its denial (WEBSUB 15): the answer is the same (WEBSUB 13)."""
+        channel = channel_of(asked.topic, self._bases(request))
+        asker = request.client.host if request.client else ""
+        record = None if channel is None else self._hub.sets.get(channel.set_name)
+        if channel is None or record is None:
+            return Request(
+                order="denied",
+                topic=asked.topic,
+                callback=asked.callback,
+                reason=UNKNOWN_TOPIC,
+                asker=asker,
+            )
+        if asked.mode == "subscribe":
+            await self._access.require_reader(request, record)
+        return Request(
+            order=asked.mode,
+            topic=asked.topic,
+            callback=asked.callback,
+            set_name=channel.set_name,
+            kind=channel.kind,
+            secret=asked.secret,
+            lease_seconds=asked.lease_seconds or self._lease_seconds,
+            by_token=record.private,
+            asker=asker,
+        )
+
+    def _bases(self, request: HttpRequest) -> tuple[str, str]:
+        """The hub as its operator calls it, and as the peer does."""
+        return self._hub.base_url, str(request.base_url).rstrip("/")
+
+    # --- publishing ------------------------------------------------------------------------------
+
+    async def _publish(self, request: HttpRequest) -> Response:
+        """RESOURCESYNC 1.4 (b): the payload itself, answered with literally 200."""
+        links = parse_links(", ".join(request.headers.getlist("link")))
+        for rel in ("self", "hub"):
+            if rel not in links:
+                raise Rejected(f'the Link header has no rel="{rel}": it names the {_NAMED[rel]}')
+        channel = channel_of(links["self"], self._bases(request))
+        if channel is None:
+            raise Rejected(f"{UNKNOWN_TOPIC} {links['self'][:200]!r}", status=404)
+        return json_response(await self._intake.receive(request, channel), 200)
+
+    def _ping(self, request: HttpRequest, form: Form) -> Response:
+        """WEBSUB 20: there is nothing to fetch, what a Source publishes here came with its POST."""
+        for topic in parse_pinged(form):
+            channel = channel_of(topic, self._bases(request))
+            if channel is None or channel.set_name not in self._hub.sets:
+                raise Rejected(f"{UNKNOWN_TOPIC} {topic[:200]!r}", status=404)
+        return Response(status_code=204)
+
+
+_NAMED = {"self": "topic", "hub": "hub"}
+
+
+def _refused(error: Rejected | TryAgain) -> Response:
+    answer = PlainTextResponse(f"{error.detail}\n", error.status)
+    if isinstance(error, TryAgain):
+        answer.headers["retry-after"] = str(error.retry_after_seconds)
+    elif error.status == 401:
+        answer.headers["www-authenticate"] = 'Bearer realm="rsnotify"'
+    return answer

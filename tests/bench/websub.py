@@ -1,0 +1,197 @@
+"""How fast WebSub deliveries go out, and whether a Source feels them.
+
+The hub, its Redis and the receivers share the machine. Each callback has a host of its own on
+loopback; the receivers are one process that does nothing but answer. Every notification carries one
+change: the next is published when all have received the last.
+"""
+
+import asyncio
+import contextlib
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import aiohttp
+import uvloop
+
+from rsnotify.core.change import Position
+from tests.running import TOKEN, RunningHub
+
+SUBSCRIBERS = (1, 100, 1_000)
+DELIVERIES = 20_000
+LATENCY_ROUNDS = 300
+BUSY_ROUNDS = 60
+
+POST = b"POST "
+UNTIL = re.compile(rb"webhook-id: dataset1-change-\d+-(\d+)")
+CHALLENGE = b"hub.challenge="
+NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
+
+
+class Receiver(asyncio.Protocol):
+    """Confirms what is to be verified, answers 204 to deliveries, counts and times them."""
+
+    reached: ClassVar = Counter[bytes]()  # how many have received the notification up to here
+    waiting: ClassVar[list[tuple[bytes, int, asyncio.Transport]]] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self.buffer = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        while (end := self.buffer.find(b"\r\n\r\n")) >= 0:
+            head = self.buffer[:end]
+            _, found, length = head.lower().partition(b"content-length:")
+            size = end + 4 + (int(length.partition(b"\r\n")[0]) if found else 0)
+            if len(self.buffer) < size:
+                return
+            self.buffer = self.buffer[size:]
+            self.answer(head)
+
+    def answer(self, head: bytes) -> None:
+        if head.startswith(POST):
+            self.transport.write(NO_CONTENT)
+            self.reached[UNTIL.search(head)[1]] += 1
+            self.tell()
+        elif CHALLENGE in head:
+            self.text(self.transport, head.partition(CHALLENGE)[2].split(b"&")[0].split(b" ")[0])
+        else:  # GET /<position>/<count>: answered when so many have received it
+            _, position, count = head.split(b" ")[1].split(b"/")
+            self.waiting.append((position, int(count), self.transport))
+            self.tell()
+
+    def tell(self) -> None:
+        for waits in [waits for waits in self.waiting if self.reached[waits[0]] >= waits[1]]:
+            self.waiting.remove(waits)
+            self.text(waits[2], repr(time.time()).encode())
+
+    def text(self, transport: asyncio.Transport, body: bytes) -> None:
+        transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+async def receive() -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Receiver, "0.0.0.0", 0, backlog=4096)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+@contextlib.asynccontextmanager
+async def receivers() -> AsyncIterator[int]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.bench.websub", "receive"), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    yield int(await process.stdout.readline())
+    process.kill()
+    await process.wait()
+
+
+class Load:
+    """A hub with so many subscribers, and a Source that publishes to it."""
+
+    def __init__(self, hub: RunningHub, session: aiohttp.ClientSession, port: int) -> None:
+        self.hub = hub
+        self.session = session
+        self.port = port
+        self.published = 0
+        self.subscribers = 0
+
+    async def subscribe(self, count: int) -> None:
+        topic = f"{self.hub.url}/channels/dataset1/change_notification_channel"
+        for number in range(self.subscribers, count):
+            host = f"127.1.{number // 250}.{number % 250 + 1}"
+            form = {"hub.mode": "subscribe", "hub.topic": topic}
+            form["hub.callback"] = f"http://{host}:{self.port}/callback/{number}"
+            async with self.session.post(f"{self.hub.url}/hub", data=form) as answer:
+                assert answer.status == 202, await answer.text()
+        self.subscribers = count
+        while len((await self.hub.ask("GET", "/api/subscriptions"))[1]) < count:
+            await asyncio.sleep(0.1)
+
+    async def publish(self) -> tuple[float, int]:
+        """One change; the seconds until it was acknowledged, and its position."""
+        self.published += 1
+        change = {"loc": f"http://example.com/resource/{self.published}", "change": "updated"}
+        begun = time.perf_counter()
+        async with self.session.post(
+            f"{self.hub.url}/api/sets/dataset1/changes",
+            json=change,
+            headers={"Authorization": f"Bearer {TOKEN}"},
+        ) as answer:
+            until = (await answer.json())["until"]
+        return time.perf_counter() - begun, int(Position.parse(until))
+
+    async def received(self, position: int) -> float:
+        """When the last subscriber had it."""
+        url = f"http://127.0.0.1:{self.port}/{position}/{self.subscribers}"
+        async with self.session.get(url) as answer:
+            return float(await answer.text())
+
+    async def round(self) -> tuple[float, float]:
+        """One change to everyone: seconds until acknowledged, seconds until all had it."""
+        begun = time.time()
+        took, position = await self.publish()
+        return took, await self.received(position) - begun
+
+    async def busy(self) -> float:
+        """How long a publish takes while the one before is being delivered."""
+        await self.publish()
+        await asyncio.sleep(0.005)
+        took, position = await self.publish()
+        await self.received(position)
+        return took
+
+
+async def measure() -> None:
+    print(
+        "| subscribers | deliveries/s | p50 publish to last receipt | p50 answer to the Source |"
+        " p50, longest answer while delivering |"
+    )
+    print("|---|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        async with (
+            RunningHub(Path(folder) / "data", callback_private="allow") as hub,
+            receivers() as port,
+            aiohttp.ClientSession() as session,
+        ):
+            load = Load(hub, session, port)
+            for count in SUBSCRIBERS:
+                await load.subscribe(count)
+                await report(load)
+
+
+async def report(load: Load) -> None:
+    await load.round()
+    begun = time.perf_counter()
+    rounds = [
+        await load.round()
+        for _ in range(min(LATENCY_ROUNDS, max(10, DELIVERIES // load.subscribers)))
+    ]
+    rate = len(rounds) * load.subscribers / (time.perf_counter() - begun)
+    alone, everyone = zip(*rounds, strict=True)
+    busy = [await load.busy() for _ in range(BUSY_ROUNDS)]
+    print(
+        f"| {load.subscribers} | {rate:,.0f} | {middle(everyone)} | {middle(alone)} "
+        f"| {middle(busy)}, {max(busy) * 1000:.1f} ms |",
+        flush=True,
+    )
+
+
+def middle(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds) * 1000:.1f} ms"
+
+
+def main() -> None:
+    uvloop.run(measure())
+
+
+if __name__ == "__main__":
+    uvloop.run(receive())

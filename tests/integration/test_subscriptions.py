@@ -1,0 +1,144 @@
+"""The subscriptions in a real Redis: who owns a share, and what only its owner may write."""
+
+import pytest
+
+from rsnotify.core.subscription import SHARES, Progress, Record, Request, share_of
+from rsnotify.errors import TooMany
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client
+from rsnotify.storage.subscriptions import Stored, Subscriptions
+
+CALLBACK = "http://callback.test/1"
+SHARE = share_of(CALLBACK)
+
+
+def subscriptions(client: Client, per_host: int = 10, per_asker: int = 10) -> Subscriptions:
+    return Subscriptions(client, pending_per_host=per_host, pending_per_asker=per_asker)
+
+
+def request(order: str = "subscribe", callback: str = CALLBACK, **fields: object) -> Request:
+    return Request(order, "http://t/", callback, "dataset1", lease_seconds=60, **fields)  # type: ignore[arg-type]
+
+
+STORED = Stored(
+    Record("dataset1", "change", "http://t/", CALLBACK, created=1, lease_end=2), Progress(7)
+)
+
+
+async def pending(store: Subscriptions) -> dict[str, Request]:
+    (found,) = await store.requests([SHARE])
+    return found
+
+
+async def test_a_share_has_one_owner(client: Client) -> None:
+    one, two = subscriptions(client), subscriptions(client)
+    assert await one.claim([1, 2]) == [True, True]
+    assert await two.claim([2, 3]) == [False, True]
+    assert await one.claim([1, 2, 3]) == [True, True, False]
+
+
+async def test_a_share_that_was_released_is_free(client: Client) -> None:
+    one, two = subscriptions(client), subscriptions(client)
+    await one.claim([1])
+    await two.release([1])
+    assert await two.claim([1]) == [False]
+    await one.release([1])
+    assert await two.claim([1]) == [True]
+
+
+async def test_a_claim_ends_by_itself(client: Client) -> None:
+    await subscriptions(client).claim([1])
+    left = await client.pttl(keys.of_share(1, "owner"))
+    assert 0 < left <= 15_000
+
+
+async def test_whoever_has_lost_a_share_can_write_nothing_of_it(client: Client) -> None:
+    one, two = subscriptions(client), subscriptions(client)
+    await one.claim([SHARE])
+    await one.ask(request())
+    (id_,) = await pending(one)
+    await one.settle(id_, request(), keep=STORED)
+    await client.delete(keys.of_share(SHARE, "owner"))
+    await two.claim([SHARE])
+    subscription = request().subscription_id
+    assert await one.record({SHARE: {subscription: Progress(99)}}) == {SHARE}
+    assert not await one.forget(SHARE, [subscription])
+    await one.ask(request("unsubscribe"))
+    (id_,) = await pending(one)
+    assert not await one.settle(id_, request("unsubscribe"), drop=True)
+    assert await two.all() == {subscription: STORED}
+
+
+async def test_progress_of_what_has_gone_is_not_written(client: Client) -> None:
+    store = subscriptions(client)
+    await store.claim([SHARE])
+    assert await store.record({SHARE: {"gone": Progress(1)}}) == set()
+    assert await client.hlen(keys.of_share(SHARE, "progress")) == 0
+
+
+async def test_a_renewal_leaves_the_progress_as_it_is(client: Client) -> None:
+    store = subscriptions(client)
+    await store.claim([SHARE])
+    for progress in (Progress(7), Progress(99)):
+        await store.ask(request())
+        (id_,) = await pending(store)
+        await store.settle(id_, request(), keep=Stored(STORED.record, progress))
+    assert [stored.progress for stored in (await store.all()).values()] == [Progress(7)]
+
+
+async def test_the_same_request_is_pending_once_until_it_is_settled(client: Client) -> None:
+    store = subscriptions(client)
+    await store.claim([SHARE])
+    for asker in ("1.1.1.1", "2.2.2.2"):
+        await store.ask(request(asker=asker))
+    (id_,) = await pending(store)
+    await store.settle(id_, request(asker="1.1.1.1"))
+    await store.ask(request())
+    assert len(await pending(store)) == 1
+
+
+async def test_subscribing_again_after_unsubscribing_is_another_request(client: Client) -> None:
+    store = subscriptions(client)
+    for order in ("subscribe", "unsubscribe", "subscribe"):
+        await store.ask(request(order))
+    assert [each.order for each in (await pending(store)).values()] == [
+        *("subscribe", "unsubscribe", "subscribe")
+    ]
+
+
+async def test_a_settled_request_no_longer_counts(client: Client) -> None:
+    store = subscriptions(client, per_host=1, per_asker=1)
+    await store.claim([SHARE])
+    await store.ask(request(asker="1.1.1.1"))
+    with pytest.raises(TooMany, match=r"callback\.test:80"):
+        await store.ask(request(callback=CALLBACK + "2", asker="2.2.2.2"))
+    with pytest.raises(TooMany, match="your requests"):
+        await store.ask(request(callback="http://other.test/", asker="1.1.1.1"))
+    (id_,) = await pending(store)
+    await store.settle(id_, request(asker="1.1.1.1"))
+    await store.ask(request(callback=CALLBACK + "2", asker="1.1.1.1"))
+
+
+async def test_what_the_operator_wants_is_never_too_much(client: Client) -> None:
+    store = subscriptions(client, per_host=1, per_asker=1)
+    await store.ask(request())
+    await store.retry(STORED.record)
+    await store.expel(STORED.record, "because")
+    assert len(await pending(store)) == 3
+
+
+async def test_hub_processes_are_counted_while_they_live(client: Client) -> None:
+    one, two = subscriptions(client), subscriptions(client)
+    assert (await one.attend())[1] == 1
+    assert (await two.attend())[1] == 2
+    await two.claim(range(SHARES))
+    await two.leave(range(SHARES))
+    assert (await one.attend())[1] == 1
+    assert all(await one.claim(range(SHARES)))
+
+
+async def test_a_redis_that_has_forgotten_the_script_is_told_again(client: Client) -> None:
+    store = subscriptions(client)
+    await store.claim([1])
+    await client.script_flush()
+    assert await store.claim([1]) == [True]

@@ -1,0 +1,116 @@
+"""The topic URL, and publishing to it through the hub URI (RESOURCESYNC 1.4 a and b)."""
+
+import aiohttp
+import pytest
+
+from tests.receivers import Receiver, has, subscribe, topic
+from tests.running import TOKEN, RunningHub, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+URLSET = b"""<?xml version="1.0" encoding="UTF-8"?>
+<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"
+        xmlns:rs="http://www.openarchives.org/rs/terms/">
+  <rs:md capability="change-notification"
+         from="2013-01-02T00:00:00Z" until="2013-01-03T00:00:00Z"/>
+  <url><loc>http://example.com/res1</loc><rs:md change="updated"/></url>
+</urlset>"""
+
+
+async def fetch(url: str, method: str = "GET") -> tuple[int, bytes, dict[str, str]]:
+    async with aiohttp.ClientSession() as session, session.request(method, url) as answer:
+        return answer.status, await answer.read(), dict(answer.headers)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_before_the_first_notification_the_topic_is_empty(
+    websub_hub, new_set, method
+) -> None:
+    status, body, headers = await fetch(topic(websub_hub, new_set), method)
+    assert (status, body) == (200, b"")
+    assert headers["Content-Length"] == "0"
+    assert headers["Content-Type"] == "application/xml"
+    assert f'<{topic(websub_hub, new_set)}>; rel="self"' in headers["Link"]
+    assert f'<{websub_hub.url}/hub>; rel="hub"' in headers["Link"]
+
+
+async def test_head_tells_the_length_of_what_get_would_bring(websub_hub, new_set) -> None:
+    await websub_hub.publish("http://example.com/1", set_name=new_set)
+
+    async def is_there() -> bytes:
+        return (await fetch(topic(websub_hub, new_set)))[1]
+
+    body = await until(is_there)
+    status, nothing, headers = await fetch(topic(websub_hub, new_set), "HEAD")
+    assert (status, nothing, headers["Content-Length"]) == (200, b"", str(len(body)))
+
+
+async def test_a_topic_that_does_not_exist_is_not_found(websub_hub) -> None:
+    assert (await fetch(topic(websub_hub, "nowhere")))[0] == 404
+    assert (await fetch(topic(websub_hub, "dataset1", "other")))[0] == 404
+
+
+async def test_a_private_topic_wants_a_token(websub_hub, new_set) -> None:
+    await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
+    path = topic(websub_hub, new_set).removeprefix(websub_hub.url)
+    assert (await fetch(topic(websub_hub, new_set)))[0] == 401
+    assert (await websub_hub.ask("GET", path))[0] == 200
+
+
+async def test_after_a_restart_the_topic_still_has_the_latest_notification(tmp_path) -> None:
+    async with (
+        RunningHub(tmp_path / "data", callback_private="allow") as hub,
+        Receiver() as receiver,
+    ):
+        await subscribe(hub, receiver)
+        await hub.publish("http://example.com/1")
+        await hub.publish("http://example.com/2", "http://example.com/3")
+        await until(lambda: _all(receiver, 3))
+        await hub.stop()
+        await hub.start()
+        assert (await fetch(topic(hub)))[1] == receiver.deliveries[-1].body
+
+
+async def _all(receiver: Receiver, count: int) -> bool:
+    return len(receiver.locs) == count
+
+
+async def publish(
+    hub: RunningHub, set_name: str, *, link: str | None = None, token: str = TOKEN
+) -> tuple[int, object]:
+    if link is None:
+        link = f'<{topic(hub, set_name)}>; rel="self", <{hub.url}/hub>; rel="hub"'
+    headers = {"Content-Type": "application/xml", "Link": link}
+    headers["Authorization"] = f"Bearer {token}" if token else ""
+    return await hub.ask("POST", "/hub", data=URLSET, headers=headers)
+
+
+async def test_a_source_publishes_its_payload_to_the_hub_and_is_answered_200(
+    websub_hub, new_set
+) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        status, answer = await publish(websub_hub, new_set)
+        assert (status, answer["accepted"]) == (200, 1)
+        assert (await has(receiver, 1))[0].locs == ["http://example.com/res1"]
+
+
+@pytest.mark.parametrize(
+    ("link", "says"),
+    [
+        ("", b'no rel="self"'),
+        ('<http://h/hub>; rel="hub"', b'no rel="self"'),
+        ("<{topic}>; rel=self", b'no rel="hub"'),
+        ('<http://example.com/other>; rel="self hub"', b"does not serve the topic"),
+    ],
+)
+async def test_a_payload_without_its_links_is_refused(websub_hub, new_set, link, says) -> None:
+    link = link.replace("{topic}", topic(websub_hub, new_set))
+    status, text = await publish(websub_hub, new_set, link=link)
+    assert 400 <= status < 500
+    assert says in text
+
+
+@pytest.mark.parametrize("token", ["", "wrong"])
+async def test_a_payload_without_a_publishers_token_is_refused(websub_hub, new_set, token) -> None:
+    assert (await publish(websub_hub, new_set, token=token))[0] == 401

@@ -1,0 +1,201 @@
+"""What the hub does beyond the duties: who may subscribe, where it may call, how much may wait."""
+
+import asyncio
+import base64
+import hmac
+
+import pytest
+
+from tests.receivers import (
+    Receiver,
+    answers,
+    ask,
+    has,
+    response,
+    subscribe,
+    subscription,
+    topic,
+)
+from tests.running import RunningHub, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+# --- private sets --------------------------------------------------------------------------------
+
+
+async def token_for(hub: RunningHub, set_name: str, *rights: str) -> str:
+    content = {"sets": [set_name], "rights": rights}
+    return (await hub.ask("POST", "/api/tokens", json=content))[1]["token"]
+
+
+async def ask_with(hub: RunningHub, token: str, set_name: str, callback: str) -> int:
+    form = {"hub.mode": "subscribe", "hub.topic": topic(hub, set_name), "hub.callback": callback}
+    headers = {"Authorization": f"Bearer {token}" if token else ""}
+    return (await hub.ask("POST", "/hub", data=form, headers=headers))[0]
+
+
+async def test_subscribing_to_a_private_set_needs_a_token_with_read_right(
+    websub_hub, new_set
+) -> None:
+    await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
+    publisher = await token_for(websub_hub, new_set, "publish")
+    reader = await token_for(websub_hub, new_set, "read")
+    async with Receiver() as receiver:
+        assert await ask_with(websub_hub, "", new_set, receiver.callback) == 401
+        assert await ask_with(websub_hub, publisher, new_set, receiver.callback) == 403
+        assert await ask_with(websub_hub, reader, new_set, receiver.callback) == 202
+        await has(receiver, 1, of="verifications")
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        await has(receiver, 1)
+
+
+# --- where the hub may call ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "http://[fe80::1]/",
+        "http://[::ffff:169.254.169.254]/",
+        "http://[64:ff9b::7f00:1]/",
+        "http://0.0.0.0/",
+        "http://224.0.0.1/",
+    ],
+)
+async def test_an_address_that_may_never_be_called_is_refused_at_once(
+    websub_hub, new_set, callback
+) -> None:
+    status, text = await ask(websub_hub, "subscribe", topic(websub_hub, new_set), callback)
+    assert status == 403
+    assert b"may not be called" in text
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        "http://127.0.0.1:{port}/",
+        "http://localhost:{port}/",
+        "http://[::1]:{port}/",
+        "http://10.0.0.1/",
+        "http://192.168.1.1/",
+        "http://[fd00::1]/",
+    ],
+)
+async def test_private_addresses_are_refused_unless_the_operator_allows_them(
+    strict_hub: RunningHub, callback
+) -> None:
+    async with Receiver() as receiver:
+        url = callback.format(port=receiver.port)
+        status, text = await ask(strict_hub, "subscribe", topic(strict_hub), url)
+        assert (status, receiver.asked) == (403, [])
+        assert b"may not be called" in text
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "127.1", "0177.0.0.1"])
+async def test_an_address_in_disguise_is_never_called(strict_hub: RunningHub, host) -> None:
+    async with Receiver() as receiver:
+        url = f"http://{host}:{receiver.port}/"
+        status, _ = await ask(strict_hub, "subscribe", topic(strict_hub), url)
+        assert status == 202  # a name like any other, as far as the endpoint can tell
+        await until(lambda: told_of(strict_hub, url))
+        assert receiver.asked == []
+
+
+async def told_of(hub: RunningHub, callback: str) -> bool:
+    return f"{callback} does not confirm" in hub.log.read_text()
+
+
+# --- how much may wait ---------------------------------------------------------------------------
+
+
+async def hangs(asked, writer) -> None:
+    await writer.wait_closed()
+
+
+async def test_pending_verifications_are_capped_per_callback_host_and_per_asker(tmp_path) -> None:
+    settings = {"pending_per_host": "3", "pending_per_asker": "5", "callback_private": "allow"}
+    async with (
+        RunningHub(tmp_path / "data", **settings) as hub,
+        Receiver(get=hangs) as one,
+        Receiver(get=hangs) as other,
+    ):
+        asked = [
+            (await ask(hub, "subscribe", topic(hub), f"{receiver.callback}{number}"))[0]
+            for receiver in (one, other)
+            for number in range(5)
+        ]
+        assert asked == [202, 202, 202, 429, 429, 202, 202, 429, 429, 429]
+
+
+async def test_the_same_request_again_is_not_asked_twice(tmp_path) -> None:
+    async with (
+        RunningHub(tmp_path / "data", callback_private="allow", pending_per_host="2") as hub,
+        Receiver(get=hangs) as receiver,
+    ):
+        for _ in range(5):
+            assert (await ask(hub, "subscribe", topic(hub), receiver.callback))[0] == 202
+        await has(receiver, 1, of="verifications")
+        assert len(receiver.verifications) == 1
+
+
+# --- what is delivered ---------------------------------------------------------------------------
+
+
+async def test_a_receiver_can_drop_repetitions_and_refuse_replays(websub_hub, new_set) -> None:
+    async with Receiver(post=answers("503 Busy", Retry_After="1")) as receiver:
+        await subscribe(websub_hub, receiver, new_set, hub_secret="secret")
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        first, second = (await has(receiver, 2))[:2]
+        assert first.headers["webhook-id"] == second.headers["webhook-id"]
+        signed = f"{first.headers['webhook-id']}.{first.headers['webhook-timestamp']}.".encode()
+        digest = hmac.digest(b"secret", signed + first.body, "sha256")
+        assert first.headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+
+
+@pytest.mark.parametrize("algorithm", ["sha1", "sha384", "sha512"])
+async def test_the_operator_may_choose_the_signatures_algorithm(tmp_path, algorithm) -> None:
+    settings = {"callback_private": "allow", "signature": algorithm}
+    async with RunningHub(tmp_path / "data", **settings) as hub, Receiver() as receiver:
+        await subscribe(hub, receiver, hub_secret="secret")
+        await hub.publish("http://example.com/1")
+        (delivery,) = await has(receiver, 1)
+        digest = hmac.digest(b"secret", delivery.body, algorithm).hex()
+        assert delivery.headers["x-hub-signature"] == f"{algorithm}={digest}"
+
+
+async def test_an_outage_costs_one_catch_up_request(websub_hub, new_set) -> None:
+    async with Receiver(post=answers("500 Oh")) as receiver, Receiver() as other:
+        await subscribe(websub_hub, receiver, new_set)
+        await subscribe(websub_hub, other, new_set)
+        for number in range(100):
+            await websub_hub.publish(f"http://example.com/{number}", set_name=new_set)
+        await until(lambda: received(other, 100))
+        receiver.post = answers()
+        found = await subscription(websub_hub, receiver, new_set)
+        before = len(receiver.deliveries)
+        await websub_hub.ask("POST", f"/api/subscriptions/{found['id']}/retry")
+        caught_up = (await has(receiver, before + 1))[before]
+        assert caught_up.locs == [f"http://example.com/{number}" for number in range(100)]
+
+
+async def received(receiver: Receiver, count: int) -> bool:
+    return len(receiver.locs) == count
+
+
+async def takes_a_moment(asked, writer) -> None:
+    await asyncio.sleep(0.005)
+    writer.write(response())
+
+
+async def test_one_callback_of_two_topics_gets_one_request_at_a_time(websub_hub, new_set) -> None:
+    async with Receiver(post=takes_a_moment) as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await ask(websub_hub, "subscribe", topic(websub_hub), receiver.callback)
+        await has(receiver, 2, of="verifications")
+        for number in range(50):
+            await websub_hub.publish(f"http://example.com/a{number}", set_name=new_set)
+            await websub_hub.publish(f"http://example.com/b{number}")
+        await until(lambda: received(receiver, 100))
+        assert receiver.most_at_once == 1

@@ -1,0 +1,463 @@
+"""The 26 duties of a WebSub hub, each held from outside, by the numbers of docs/websub.md."""
+
+import hashlib
+import hmac
+
+import pytest
+
+from tests.receivers import (
+    Asked,
+    Receiver,
+    answers,
+    ask,
+    confirms,
+    has,
+    response,
+    subscribe,
+    subscription,
+    topic,
+)
+from tests.running import RunningHub, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+FORM = "application/x-www-form-urlencoded"
+HUB = "hub.mode=subscribe&hub.topic={topic}&hub.callback={callback}"
+
+
+async def post(hub: RunningHub, body: bytes | str, content_type: str = FORM) -> tuple[int, bytes]:
+    headers = {"Content-Type": content_type, "Authorization": ""}
+    return await hub.ask("POST", "/hub", data=body, headers=headers)
+
+
+# --- the request ---------------------------------------------------------------------------------
+
+
+async def test_1_a_form_with_callback_mode_and_topic_is_accepted(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        body = HUB.format(topic=topic(websub_hub, new_set), callback=receiver.callback)
+        status, _ = await post(websub_hub, body, f"{FORM}; charset=utf-8")
+        assert status == 202
+        await has(receiver, 1, of="verifications")
+
+
+@pytest.mark.parametrize("missing", ["hub.mode", "hub.topic", "hub.callback"])
+async def test_1_a_form_without_one_of_the_three_is_refused(websub_hub, new_set, missing) -> None:
+    fields = {
+        "hub.mode": "subscribe",
+        "hub.topic": topic(websub_hub, new_set),
+        "hub.callback": "http://127.0.0.1:9/",
+    }
+    del fields[missing]
+    status, text = await websub_hub.ask("POST", "/hub", data=fields)
+    assert (status, text.decode()) == (400, f"{missing} is missing\n")
+
+
+async def test_2_a_secret_of_199_bytes_signs_and_one_of_200_is_refused(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        url = topic(websub_hub, new_set)
+        status, text = await ask(
+            websub_hub, "subscribe", url, receiver.callback, hub_secret="s" * 200
+        )
+        assert (status, text) == (400, b"hub.secret must be shorter than 200 bytes\n")
+        await subscribe(websub_hub, receiver, new_set, hub_secret="s" * 199)
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        (delivery,) = await has(receiver, 1)
+        digest = hmac.digest(b"s" * 199, delivery.body, "sha256").hex()
+        assert delivery.headers["x-hub-signature"] == f"sha256={digest}"
+
+
+async def test_3_another_mode_is_refused(websub_hub, new_set) -> None:
+    status, text = await ask(
+        websub_hub, "Subscribe", topic(websub_hub, new_set), "http://127.0.0.1:9/"
+    )
+    assert status == 400
+    assert b"hub.mode is subscribe, unsubscribe or publish" in text
+
+
+@pytest.mark.parametrize(("asked", "granted"), [("60", "60"), ("99999999", "2678400")])
+async def test_4_a_lease_is_granted_as_asked_but_not_for_ever(
+    websub_hub, new_set, asked, granted
+) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set, hub_lease_seconds=asked)
+        assert receiver.verifications[0].query["hub.lease_seconds"] == granted
+
+
+@pytest.mark.parametrize("lease", ["0", "-1", "1.5", "ten", ""])
+async def test_4_a_lease_that_is_no_positive_number_is_refused(websub_hub, new_set, lease) -> None:
+    status, _ = await ask(
+        *(websub_hub, "subscribe", topic(websub_hub, new_set), "http://127.0.0.1:9/"),
+        hub_lease_seconds=lease,
+    )
+    assert status == 400
+
+
+async def test_4_a_lease_is_ignored_when_unsubscribing(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        status, _ = await ask(
+            *(websub_hub, "unsubscribe", topic(websub_hub, new_set), receiver.callback),
+            hub_lease_seconds="nonsense",
+        )
+        assert status == 202
+
+
+async def test_5_unknown_parameters_are_ignored(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set, hub_verify="async", foo="1", hub_foo="2")
+
+
+async def test_6_a_renewal_replaces_the_secret_once_it_is_confirmed(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set, hub_secret="old")
+        await subscribe(websub_hub, receiver, new_set, hub_secret="new", hub_lease_seconds=99)
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        (delivery,) = await has(receiver, 1)
+        assert delivery.headers["x-hub-signature"] == signature("new", delivery)
+
+
+async def test_6_a_renewal_that_is_not_confirmed_changes_nothing(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set, hub_secret="old", hub_lease_seconds=9999)
+        receiver.get = answers("404 Not Found")
+        await ask(
+            *(websub_hub, "subscribe", topic(websub_hub, new_set), receiver.callback),
+            hub_secret="new",
+            hub_lease_seconds=1,
+        )
+        await has(receiver, 2, of="verifications")
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        (delivery,) = await has(receiver, 1)
+        assert delivery.headers["x-hub-signature"] == signature("old", delivery)
+        assert (await subscription(websub_hub, receiver, new_set))["lease_seconds_left"] > 1
+
+
+async def test_6_a_renewal_keeps_the_cursor(websub_hub, new_set) -> None:
+    async with Receiver(post=answers("500 No")) as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        await has(receiver, 1)
+        receiver.post = answers()
+        await subscribe(websub_hub, receiver, new_set, hub_lease_seconds=77)
+        assert (await has(receiver, 2))[1].locs == ["http://example.com/1"]
+
+
+async def test_7_unsubscribing_is_verified_and_ends_the_subscription(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        url = topic(websub_hub, new_set)
+        assert (await ask(websub_hub, "unsubscribe", url, receiver.callback))[0] == 202
+        await until(gone(websub_hub, receiver, new_set))
+        assert receiver.verifications[-1].mode == "unsubscribe"
+
+
+async def test_7_unsubscribing_that_is_not_confirmed_changes_nothing(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        receiver.get = answers("404 Not Found")
+        await ask(websub_hub, "unsubscribe", topic(websub_hub, new_set), receiver.callback)
+        await has(receiver, 2, of="verifications")
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        await has(receiver, 1)
+
+
+async def test_8_percent_escapes_in_the_topic_are_decoded(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        url = topic(websub_hub, new_set).replace("change_notification", "change%5Fnotification")
+        await ask(websub_hub, "subscribe", url, receiver.callback)
+        (verification,) = await has(receiver, 1, of="verifications")
+        assert verification.query["hub.topic"] == url  # as asked, so that it is recognised
+
+
+async def test_9_a_topic_that_is_not_ours_is_denied(websub_hub) -> None:
+    async with Receiver() as receiver:
+        url = "http://example.com/feed"
+        assert (await ask(websub_hub, "subscribe", url, receiver.callback))[0] == 202
+        (denial,) = await has(receiver, 1, of="denials")
+        assert denial.query["hub.topic"] == url
+        assert denial.query["hub.reason"] == "this hub does not serve the topic"
+        assert receiver.verifications == []
+
+
+async def test_10_the_callbacks_own_query_is_kept(websub_hub, new_set) -> None:
+    async with Receiver(path="/callback?a=%20b&hub.mode=mine&") as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        (delivery,) = await has(receiver, 1)
+        assert delivery.target == receiver.path
+        assert receiver.verifications[0].target.startswith(receiver.path + "hub.mode=subscribe&")
+
+
+# --- the response --------------------------------------------------------------------------------
+
+
+async def test_11_a_well_formed_request_is_answered_202(websub_hub, new_set) -> None:
+    url = topic(websub_hub, new_set)
+    async with Receiver() as receiver:
+        assert (await ask(websub_hub, "subscribe", url, receiver.callback))[0] == 202
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"hub.mode=subscribe&hub.topic=%ff", b"the form is not UTF-8"),
+        (b"", b"hub.mode is missing"),
+        (b"hub.mode=subscribe&hub.mode=subscribe", b"hub.mode is given more than once"),
+        (b"hub.mode=subscribe&hub.topic=nowhere", b"hub.topic is no http or https URL"),
+        (b"hub.mode=subscribe&hub.topic=http://a/&hub.callback=ftp://a/", b"hub.callback is no"),
+        (b"hub.mode=subscribe&hub.topic=http://a/&hub.callback=http://", b"hub.callback is no"),
+        (b"hub.mode=subscribe&hub.topic=http://a/&hub.callback=http://b/%23c", b"a fragment"),
+        (b"hub.mode=subscribe&hub.topic=http://a/&hub.callback=http://b/%0d%0ac", b"no http"),
+        (b"hub.mode=subscribe&hub.topic=http://" + b"a" * 3000, b"hub.topic is longer than"),
+        (b"&".join(b"a=b" for _ in range(200)), b"the form cannot be read"),
+    ],
+)
+async def test_12_a_malformed_request_is_told_in_one_sentence(websub_hub, body, says) -> None:
+    status, text = await post(websub_hub, body)
+    assert status == 400
+    assert says in text
+    assert text.count(b"\n") == 1
+
+
+async def test_12_a_body_that_is_too_long_is_refused(websub_hub) -> None:
+    assert (await post(websub_hub, b"a=" + b"b" * 70_000))[0] == 413
+
+
+@pytest.mark.parametrize(
+    "get", [confirms, answers("404 Not Found"), answers("200 OK", b"wrong")], ids=["yes", "no", "?"]
+)
+async def test_13_the_answer_does_not_depend_on_the_verification(websub_hub, new_set, get) -> None:
+    async with Receiver(get=get) as receiver:
+        answer = await ask(websub_hub, "subscribe", topic(websub_hub, new_set), receiver.callback)
+        assert answer == (202, b"The callback will be asked to confirm.\n")
+
+
+# 14: a redirect to another hub is for hubs that cannot serve; this one answers 503 instead.
+
+
+async def test_15_whoever_may_not_stay_is_told_so(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
+        (denial,) = await has(receiver, 1, of="denials")
+        assert denial.query["hub.reason"] == "the topic has become private"
+        await until(gone(websub_hub, receiver, new_set))
+
+
+async def test_15_when_a_set_is_removed_its_subscribers_are_told(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await websub_hub.ask("DELETE", f"/api/sets/{new_set}")
+        (denial,) = await has(receiver, 1, of="denials")
+        assert denial.query["hub.topic"] == topic(websub_hub, new_set)
+
+
+# --- verification --------------------------------------------------------------------------------
+
+
+async def test_16_a_verification_carries_mode_topic_challenge_and_lease(
+    websub_hub, new_set
+) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        query = receiver.verifications[0].query
+        assert query.keys() == {"hub.mode", "hub.topic", "hub.challenge", "hub.lease_seconds"}
+        assert (query["hub.mode"], query["hub.lease_seconds"]) == ("subscribe", "864000")
+
+
+async def test_16_every_challenge_is_a_new_one(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await subscribe(websub_hub, receiver, new_set)
+        challenges = {asked.query["hub.challenge"] for asked in receiver.verifications}
+        assert len(challenges) == 2
+        assert all(len(challenge) >= 32 for challenge in challenges)
+
+
+async def redirects(asked: Asked, writer) -> None:
+    challenge = asked.query["hub.challenge"].encode()
+    writer.write(response("302 Found", challenge, Location="/elsewhere"))
+
+
+async def fails_with_the_challenge(asked: Asked, writer) -> None:
+    writer.write(response("500 Oh", asked.query["hub.challenge"].encode()))
+
+
+async def adds_a_line(asked: Asked, writer) -> None:
+    writer.write(response("200 OK", asked.query["hub.challenge"].encode() + b"\n"))
+
+
+@pytest.mark.parametrize(
+    "get",
+    [redirects, fails_with_the_challenge, adds_a_line, answers("200 OK", b"x" * 100_000)],
+    ids=["3xx", "5xx", "another body", "an endless body"],
+)
+async def test_17_anything_but_2xx_with_the_challenge_is_no(websub_hub, new_set, get) -> None:
+    async with Receiver(get=get) as receiver, Receiver() as other:
+        await ask(websub_hub, "subscribe", topic(websub_hub, new_set), receiver.callback)
+        await has(receiver, 1, of="verifications")
+        await subscribe(websub_hub, other, new_set)
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        await has(other, 1)
+        assert await subscription(websub_hub, receiver, new_set) is None
+        assert len(receiver.asked) == 1
+
+
+async def test_18_a_lease_that_has_ended_ends_the_subscription(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set, hub_lease_seconds=1)
+        await until(gone(websub_hub, receiver, new_set))
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        async with Receiver() as other:
+            await subscribe(websub_hub, other, new_set)
+            await websub_hub.publish("http://example.com/2", set_name=new_set)
+            await has(other, 1)
+        assert receiver.deliveries == []
+
+
+async def test_19_a_subscription_is_verified_once_and_then_left_alone(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        for number in range(3):
+            await websub_hub.publish(f"http://example.com/{number}", set_name=new_set)
+        await has(receiver, 1)
+        assert len(receiver.verifications) == 1
+
+
+# --- publishing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["hub.url", "hub.topic"])
+async def test_20_a_ping_for_our_topics_does_no_harm(websub_hub, new_set, name) -> None:
+    topics = [topic(websub_hub, new_set), topic(websub_hub, new_set, "framework")]
+    body = "hub.mode=publish" + "".join(f"&{name}={url}" for url in topics)
+    assert await post(websub_hub, body) == (204, b"")
+
+
+async def test_20_a_ping_for_another_topic_is_refused(websub_hub) -> None:
+    status, text = await post(websub_hub, "hub.mode=publish&hub.url=http://example.com/feed")
+    assert status == 404
+    assert b"does not serve the topic" in text
+
+
+async def test_20_a_ping_for_nothing_is_refused(websub_hub) -> None:
+    assert (await post(websub_hub, "hub.mode=publish"))[0] == 400
+
+
+# --- distribution --------------------------------------------------------------------------------
+
+
+async def test_21_a_delivery_is_the_topics_content_and_type(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await websub_hub.publish("http://example.com/1", "http://example.com/2", set_name=new_set)
+        (delivery,) = await has(receiver, 1)
+        path = topic(websub_hub, new_set).removeprefix(websub_hub.url)
+        assert (await websub_hub.ask("GET", path))[1] == delivery.body
+        assert delivery.headers["content-type"] == "application/xml"
+
+
+async def test_22_a_delivery_links_hub_and_topic_in_one_header(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        (delivery,) = await has(receiver, 1)
+        link = delivery.headers["link"]
+        assert f'<{websub_hub.url}/hub>; rel="hub"' in link
+        assert f'<{topic(websub_hub, new_set)}>; rel="self"' in link
+
+
+@pytest.mark.parametrize("status", ["200 OK", "201 Made", "202 Later", "299 Odd"])
+async def test_23_any_2xx_is_success_whatever_the_body(websub_hub, new_set, status) -> None:
+    async with Receiver(post=answers(status, b"<failure/>")) as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        for number in (1, 2):
+            await websub_hub.publish(f"http://example.com/{number}", set_name=new_set)
+            await has(receiver, number)
+        assert receiver.locs == ["http://example.com/1", "http://example.com/2"]
+
+
+async def test_23_gone_ends_the_subscription(websub_hub, new_set) -> None:
+    async with Receiver(post=answers("410 Gone")) as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        await until(gone(websub_hub, receiver, new_set))
+
+
+@pytest.mark.parametrize("status", ["302 Found", "404 Not Found", "500 Oh"])
+async def test_23_anything_else_is_a_failure_that_waits(websub_hub, new_set, status) -> None:
+    post = answers(status, Location="http://169.254.169.254/latest/meta-data")
+    async with Receiver(post=post) as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        await until(failed(websub_hub, receiver, new_set))
+        found = await subscription(websub_hub, receiver, new_set)
+        assert found["last_answer"] == status
+        assert found["position"] < found["next_attempt"]
+
+
+async def test_24_a_failed_notification_comes_again_with_what_came_after(
+    websub_hub, new_set
+) -> None:
+    async with Receiver(post=answers("500 Oh")) as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        await until(failed(websub_hub, receiver, new_set))
+        receiver.post = answers()
+        for number in (2, 3):
+            await websub_hub.publish(f"http://example.com/{number}", set_name=new_set)
+        await retry(websub_hub, receiver, new_set)
+        assert (await has(receiver, 2))[1].locs == [f"http://example.com/{n}" for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("status", ["429 Too Many", "503 Unavailable"])
+async def test_24_a_retry_after_is_obeyed(websub_hub, new_set, status) -> None:
+    async with Receiver(post=answers(status, Retry_After="1")) as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        await has(receiver, 2)  # the schedule would have taken five seconds
+        assert (await subscription(websub_hub, receiver, new_set))["failures"] == 0
+
+
+async def test_25_without_a_secret_nothing_is_signed(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await websub_hub.publish("http://example.com/1", set_name=new_set)
+        (delivery,) = await has(receiver, 1)
+        assert "x-hub-signature" not in delivery.headers
+        assert "webhook-signature" not in delivery.headers
+
+
+async def test_25_the_signature_covers_the_exact_body(websub_hub, new_set) -> None:
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set, hub_secret="geheim €")
+        await websub_hub.publish("http://example.com/é", set_name=new_set)
+        (delivery,) = await has(receiver, 1)
+        assert delivery.headers["x-hub-signature"] == signature("geheim €", delivery)
+
+
+# 26 binds subscribers: they must not find the subscription by the Link headers.
+
+
+def signature(secret: str, delivery: Asked) -> str:
+    return f"sha256={hmac.new(secret.encode(), delivery.body, hashlib.sha256).hexdigest()}"
+
+
+def gone(hub: RunningHub, receiver: Receiver, set_name: str):
+    async def is_gone() -> bool:
+        return await subscription(hub, receiver, set_name) is None
+
+    return is_gone
+
+
+def failed(hub: RunningHub, receiver: Receiver, set_name: str):
+    async def has_failed() -> bool:
+        return (await subscription(hub, receiver, set_name))["next_attempt"] is not None
+
+    return has_failed
+
+
+async def retry(hub: RunningHub, receiver: Receiver, set_name: str) -> None:
+    found = await subscription(hub, receiver, set_name)
+    status, _ = await hub.ask("POST", f"/api/subscriptions/{found['id']}/retry")
+    assert status == 202

@@ -1,0 +1,84 @@
+"""What an answer does to a subscription, and which share a callback belongs to."""
+
+import pytest
+
+from rsnotify.core.change import Position
+from rsnotify.core.notification import ChannelName
+from rsnotify.core.subscription import (
+    SHARES,
+    Answer,
+    Progress,
+    Record,
+    Request,
+    after_answer,
+    confirmed,
+    fair_part,
+    share_of,
+    subscription_id,
+)
+
+NOW = 1_000_000_000
+SECOND = 1_000_000
+BEHIND = Progress(cursor=10, failures=1, next_attempt=NOW, answer="500 Oh", answered_at=1)
+UNTIL = Position(20)
+
+
+@pytest.mark.parametrize("status", [200, 202, 204, 299])
+def test_success_moves_the_cursor_and_forgets_the_failures(status: int) -> None:
+    after = after_answer(BEHIND, Answer(status, "Fine"), UNTIL, NOW, 0.5)
+    assert after == Progress(20, 0, 0, f"{status} Fine", NOW)
+
+
+def test_gone_ends_it() -> None:
+    assert after_answer(BEHIND, Answer(410), UNTIL, NOW, 0.5) is None
+
+
+@pytest.mark.parametrize("status", [0, 100, 301, 400, 404, 500])
+def test_all_else_waits_and_keeps_the_cursor(status: int) -> None:
+    after = after_answer(BEHIND, Answer(status, "Oh"), UNTIL, NOW, 0.0)
+    assert after is not None
+    assert (after.cursor, after.failures, after.next_attempt) == (10, 2, NOW + 30 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("status", "retry_after", "failures", "wait"),
+    [
+        (429, "7", 1, 7),
+        (503, "7", 1, 7),
+        (503, "0", 1, 1),
+        (500, "7", 2, 30),
+        (429, None, 2, 30),
+        (429, "soon", 2, 30),
+    ],
+)
+def test_a_retry_after_is_obeyed_where_it_means_something(
+    status: int, retry_after: str | None, failures: int, wait: int
+) -> None:
+    after = after_answer(BEHIND, Answer(status, "", retry_after), UNTIL, NOW, 0.0)
+    assert after is not None
+    assert (after.failures, after.next_attempt) == (failures, NOW + wait * SECOND)
+
+
+def test_all_callbacks_of_a_host_belong_to_one_share() -> None:
+    assert share_of("http://example.com/a?b") == share_of("http://EXAMPLE.com:80/c")
+    assert 0 <= share_of("https://example.com/a") < SHARES
+
+
+def test_the_key_is_the_topic_and_the_callback() -> None:
+    change, framework = ChannelName("a", "change"), ChannelName("a", "framework")
+    ids = {subscription_id(change, "http://b/"), subscription_id(framework, "http://b/")}
+    assert len(ids | {subscription_id(change, "http://c/")}) == 3
+
+
+def test_a_lease_counts_from_the_verification_and_a_renewal_keeps_the_birthday() -> None:
+    request = Request("subscribe", "http://t/", "http://c/", "a", lease_seconds=60)
+    first = confirmed(request, NOW, None)
+    again = confirmed(request, NOW + SECOND, first)
+    assert (first.created, first.lease_end) == (NOW, NOW + 60 * SECOND)
+    assert (again.created, again.lease_end) == (NOW, NOW + 61 * SECOND)
+    assert isinstance(again, Record)
+
+
+@pytest.mark.parametrize(("hubs", "part"), [(0, 64), (1, 64), (2, 32), (3, 22), (100, 1)])
+def test_every_share_finds_a_hub(hubs: int, part: int) -> None:
+    assert fair_part(hubs) == part
