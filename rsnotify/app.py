@@ -4,7 +4,7 @@ Nothing here decides anything: each route names the method that does.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from starlette.applications import Starlette
@@ -20,14 +20,22 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake import Intake
 from rsnotify.storage.tokens import Tokens
+from rsnotify.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
 
-def build_app(hub: Hub, access: Access, tokens: Tokens, channels: Channels) -> Starlette:
+def build_app(
+    hub: Hub,
+    access: Access,
+    tokens: Tokens,
+    channels: Channels,
+    upkeep: Upkeep,
+    pull: Sequence[Route],
+) -> Starlette:
     """The hub as an ASGI application."""
     intake = Intake(hub, access)
-    administration = Administration(hub, access, tokens)
+    administration = Administration(hub, access, tokens, upkeep)
     health = Health(hub)
     return Starlette(
         routes=[
@@ -37,12 +45,14 @@ def build_app(hub: Hub, access: Access, tokens: Tokens, channels: Channels) -> S
             Route("/api/sets/{set}", administration.add_set, methods=["PUT"]),
             Route("/api/sets/{set}", administration.edit_set, methods=["PATCH"]),
             Route("/api/sets/{set}", administration.remove_set, methods=["DELETE"]),
+            Route("/api/sets/{set}/snapshot", administration.take_snapshot, methods=["POST"]),
             Route("/api/tokens", administration.list_tokens),
             Route("/api/tokens", administration.create_token, methods=["POST"]),
             Route("/api/tokens/{token}", administration.revoke_token, methods=["DELETE"]),
             WebSocketRoute("/channels/{set}/{kind}_notification_channel", channels.websocket),
             Route("/health/live", health.live),
             Route("/health/ready", health.ready),
+            *pull,
         ],
         exception_handlers={
             Rejected: _rejected,
@@ -78,6 +88,7 @@ async def _rejected(request: Request, error: Exception) -> Response:  # noqa: AR
     assert isinstance(error, Rejected)  # noqa: S101
     members: Mapping[str, object] = {"errors": error.faults} if error.faults else {}
     answer = problem(error.status, error.detail, **members)
+    answer.headers.update(error.headers)
     if error.status == 401:
         answer.headers["www-authenticate"] = 'Bearer realm="rsnotify"'
     return answer

@@ -17,10 +17,16 @@ from time import monotonic
 
 import uvicorn
 import uvloop
+from starlette.routing import Route
 
 from rsnotify.access import Access
+from rsnotify.announcements import Announcements
 from rsnotify.app import build_app
+from rsnotify.core.window import HOUR, Schedule
 from rsnotify.delivery.channel import Channels
+from rsnotify.delivery.pull.origin import Origin
+from rsnotify.delivery.pull.routes import pull_routes
+from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.settings import Settings
@@ -29,7 +35,10 @@ from rsnotify.storage.connection import Client, connect, durability_warnings
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.server import EmbeddedRedis
 from rsnotify.storage.sets import Sets
+from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.windows import Windows
+from rsnotify.upkeep import Upkeep
 from rsnotify.workers import run_workers
 
 log = logging.getLogger(__name__)
@@ -137,29 +146,56 @@ async def _run_hub(
 ) -> None:
     client = connect(redis_url)
     try:
+        journal = Journal(
+            client,
+            window_changes=settings.changelist_max,
+            window_hours=settings.changelist_hours,
+        )
         hub = Hub(
-            Journal(client, window_changes=settings.changelist_max),
+            journal,
             Sets(client),
             Bell(redis_url),
             base_url=settings.public_url or _address(bound),
         )
         await _started(hub, redis_url)
+        access = Access(tokens := Tokens(client), token)
+        pull, upkeep = _documents(settings, client, hub, journal, access)
         for name in sets:
-            await hub.add_set(name)
+            record, made = await hub.add_set(name)
+            if made:
+                await upkeep.say.set_changed(record, "created")
         if settings.redis_url:
             await _warn(client)
-        tokens = Tokens(client)
-        app = build_app(hub, Access(tokens, token), tokens, Channels(hub))
+        app = build_app(hub, access, tokens, Channels(hub), upkeep, pull)
         async with asyncio.TaskGroup() as tasks:
             loops = [
                 tasks.create_task(hub.follow(), name="follow the journals"),
                 tasks.create_task(hub.listen(), name="listen to the bell"),
+                tasks.create_task(upkeep.run(), name="upkeep"),
             ]
             await Server(_config(app), on_ready).serve(sockets=[bound])
             for loop in loops:
                 loop.cancel()
     finally:
         await client.aclose()
+
+
+def _documents(
+    settings: Settings, client: Client, hub: Hub, journal: Journal, access: Access
+) -> tuple[list[Route], Upkeep]:
+    """What can be pulled, and the chores that keep it so."""
+    windows, snapshots = Windows(client), Snapshots(client)
+    stretches = Stretches(journal, windows)
+    schedule = Schedule(
+        period=settings.changelist_hours * HOUR,
+        index_days=settings.changelist_days,
+        retention_days=settings.retention_days,
+        resourcelist_minutes=settings.resourcelist_minutes,
+    )
+    upkeep = Upkeep(hub, windows, snapshots, Announcements(hub), stretches.packed, schedule)
+    origin = Origin(settings.public_url, settings.trusted_proxies)
+    parts = (hub, access, origin, windows, snapshots, stretches, schedule)
+    return pull_routes(*parts, describedby=settings.describedby), upkeep
 
 
 async def _started(hub: Hub, redis_url: str) -> None:
