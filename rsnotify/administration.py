@@ -3,6 +3,7 @@
 Nothing here knows how either is kept.
 """
 
+import asyncio
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -24,6 +25,7 @@ from rsnotify.upkeep import Upkeep
 BODY_BYTES = 64 * 1024
 SETS_OF_A_TOKEN = 1_000
 NOTE_CHARACTERS = 255
+SNAPSHOT_SECONDS = 20.0
 ADDRESSES = ("describedby", "resourcelist", "resourcedump", "changedump")
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
@@ -79,14 +81,19 @@ class Administration:
         return Response(status_code=204)
 
     async def take_snapshot(self, request: Request) -> Response:
-        """Take a snapshot now, for whoever may publish to the set."""
+        """Take a snapshot now, for whoever may publish to the set; 202 if it takes its time."""
         name = request.path_params["set"]
         await self._access.require(request, "publish", name)
         if name not in self._hub.sets:
             raise no_such_set(name)
-        snapshot = await self._upkeep.snapshot_for(name)
+        taking = self._upkeep.snapshot_for(name)
+        done, _ = await asyncio.wait({taking}, timeout=SNAPSHOT_SECONDS)
+        if not done:
+            return json_response({"set": name}, 202)
+        snapshot = taking.result()
         return json_response(
             {
+                "set": name,
                 "resources": snapshot.resources,
                 "at": str(snapshot.at),
                 "completed": str(snapshot.completed),

@@ -51,6 +51,7 @@ class Upkeep:
         self.say = announcements
         self._pack = pack
         self._schedule = schedule
+        self._asked_for: set[asyncio.Task[Snapshot]] = set()
 
     async def run(self) -> None:
         """Round after round, for as long as the hub lives."""
@@ -151,8 +152,14 @@ class Upkeep:
         if newest is None or self._schedule.wants_snapshot(record, newest.at, newest.begun, now):
             await self.snapshot(name)
 
-    async def snapshot_for(self, name: str) -> Snapshot:
-        """Take the snapshot that somebody waits for, after any that is being taken."""
+    def snapshot_for(self, name: str) -> asyncio.Task[Snapshot]:
+        """Take the snapshot that somebody asks for; whether they wait for it or not."""
+        taking = asyncio.create_task(self._snapshot_after_others(name), name=f"snapshot of {name}")
+        self._asked_for.add(taking)
+        taking.add_done_callback(self._asked_for.discard)
+        return taking
+
+    async def _snapshot_after_others(self, name: str) -> Snapshot:
         for _ in range(WAITS):
             snapshot = await self.snapshot(name)
             if snapshot is not None:
