@@ -173,9 +173,10 @@ async def _run_hub(
                 tasks.create_task(hub.listen(), name="listen to the bell"),
                 tasks.create_task(upkeep.run(), name="upkeep"),
             ]
-            await Server(_config(app), on_ready).serve(sockets=[bound])
-            for loop in loops:
-                loop.cancel()
+            try:
+                await Server(_config(app), on_ready).serve(sockets=[bound])
+            finally:
+                await end(loops)
     finally:
         await client.aclose()
 
@@ -196,6 +197,14 @@ def _documents(
     origin = Origin(settings.public_url, settings.trusted_proxies)
     parts = (hub, access, origin, windows, snapshots, stretches, schedule)
     return pull_routes(*parts, describedby=settings.describedby), upkeep
+
+
+async def end(loops: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel until it is heard: `wait_for` of Python 3.11, which redis-py sends by, may lose it."""
+    while waiting := [loop for loop in loops if not loop.done()]:
+        for loop in waiting:
+            loop.cancel()
+        await asyncio.wait(waiting, timeout=0.1)
 
 
 async def _started(hub: Hub, redis_url: str) -> None:
