@@ -47,7 +47,10 @@ class History:
     def __init__(self, pulling: Pulling) -> None:
         self.pulling = pulling
         self.state: State = {}
-        self.told: list[Told] = []
+        self.told: list[tuple[Position, Told]] = []
+
+    def after(self, at: Position) -> list[Told]:
+        return [told for position, told in self.told if position > at]
 
     async def take(self, step: Publish | str) -> None:
         if isinstance(step, Publish):
@@ -63,7 +66,11 @@ class History:
             await self.pulling.upkeep.keep_windows()
             await self.pulling.let_go_of_all()
         elif step == "snapshot":
-            await self.pulling.upkeep.snapshot(SET)
+            more = Publish((("a", "updated", False), ("b", "deleted", False)))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.pulling.upkeep.snapshot(SET))
+                for _ in range(3):
+                    await self._publish(more)
         elif step == "poll":
             await self.pulling.document(f"/{SET}/changelist.xml")
 
@@ -76,7 +83,7 @@ class History:
         rows = await self.pulling.journal.read(CHANGES, interval.from_, count=len(changes))
         for change, (at, _) in zip(changes, rows, strict=True):
             entry = (change.loc, change.change, change.lastmod or str(at))
-            self.told.append(entry)
+            self.told.append((at, entry))
             _apply(self.state, [entry])
 
 
@@ -137,7 +144,8 @@ async def by_channel(pulling: Pulling, at: Position) -> list[Told]:
 async def all_routes_agree(history: History) -> None:
     pulling = history.pulling
     lists = [document async for document in by_index(pulling)]
-    assert [told for document in lists for told in _told(document.entries)] == history.told
+    everything = [told for document in lists for told in _told(document.entries)]
+    assert everything == history.after(Position(0))
 
     answer = await pulling.get(f"/{SET}/resourcelist.xml")
     if answer.status == 404:
@@ -146,17 +154,18 @@ async def all_routes_agree(history: History) -> None:
     at = Position.parse(listed.md.at)  # type: ignore
     baseline = {entry.loc: entry.lastmod or "" for entry in listed.entries}
 
-    states = {name: dict(baseline) for name in ("lists", "stretches", "channel")}
-    for document in lists:
-        _apply(states["lists"], _told(_later(document, at)))
-    async for document in by_stretches(pulling, at):
-        _apply(states["stretches"], _told(document.entries))
+    stretches = [document async for document in by_stretches(pulling, at)]
+    routes = {
+        "lists": [told for document in lists for told in _told(_later(document, at))],
+        "stretches": [told for document in stretches for told in _told(document.entries)],
+    }
     if at >= (await pulling.windows.record(SET)).first:
-        _apply(states["channel"], await by_channel(pulling, at))  # type: ignore
-    else:
-        del states["channel"]
-    for state in states.values():
-        assert state == history.state
+        routes["channel"] = await by_channel(pulling, at)
+    for name, changes in routes.items():
+        assert changes == history.after(at), name
+        state = dict(baseline)
+        _apply(state, changes)
+        assert state == history.state, name
 
 
 async def live(redis_url: str, steps: Sequence[Publish | str], changes: int, hours: float) -> None:
