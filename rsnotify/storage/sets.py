@@ -36,11 +36,6 @@ class SetRecord(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     created: str
     edited: str = ""  # when its options were chosen, by the clock of Redis
 
-    @property
-    def position(self) -> Position:
-        """Where its journals begin, as the position that `created` names."""
-        return Position.parse(self.created)
-
 
 class Sets:
     """The registry of sets in Redis."""

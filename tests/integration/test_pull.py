@@ -224,7 +224,9 @@ async def test_a_window_keeps_to_the_size_of_a_document(
     monkeypatch.setattr("rsnotify.storage.journal.WINDOW_BYTES", 1_000)
     async with Pulling(client) as pulling:
         await pulling.update(*"abcdefghijkl")
-        for window in (await pulling.windows.span(SET)).windows:
+        windows = (await pulling.windows.span(SET)).windows
+        assert len(windows) > 1
+        for window in windows:
             answer = await pulling.get(f"/{SET}/changelist/{window.from_}.xml")
             entries = answer.body.partition(b"<url>")[2]
             assert len(entries) <= window.size <= 1_000
@@ -312,6 +314,23 @@ async def test_every_document_is_the_same_in_gzip(pulling: Pulling) -> None:
         assert "content-encoding" not in plain.headers
         assert packed.headers["content-encoding"] == "gzip"
         assert gzip.decompress(packed.body) == plain.body, path
+
+
+async def test_a_list_that_grows_is_the_same_in_gzip_each_time(client: Client) -> None:
+    async with Pulling(client) as pulling:
+        for name in "abcd":
+            await pulling.update(name)
+            packed = await pulling.get(OPEN, accept_encoding="gzip")
+            assert gzip.decompress(packed.body) == (await pulling.get(OPEN)).body
+
+
+async def test_only_what_never_changes_may_be_kept_for_ever(pulling: Pulling) -> None:
+    fixed = {
+        path
+        for path in await every_document(pulling)
+        if "immutable" in (await pulling.get(path)).headers["cache-control"]
+    }
+    assert fixed == {path for path in fixed if "/changelist/" in path} != set()
 
 
 async def test_head_has_the_headers_without_the_document(pulling: Pulling) -> None:

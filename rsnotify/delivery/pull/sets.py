@@ -27,9 +27,8 @@ class Asked(NamedTuple):
         return self.record.name
 
     def known(self, tag: str, modified: int, *, is_fixed: bool = False) -> Known:
-        """A document of this set; a set made anew has other documents."""
+        """A document of this set."""
         link = self.base + capability_list(self.name)
-        tag = f"{int(self.record.position):x}-{tag}"
         return Known(tag, modified, is_fixed, self.record.private, link)
 
 
