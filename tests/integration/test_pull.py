@@ -223,7 +223,7 @@ async def test_a_window_keeps_to_the_size_of_a_document(
 ) -> None:
     monkeypatch.setattr("rsnotify.storage.journal.WINDOW_BYTES", 1_000)
     async with Pulling(client) as pulling:
-        await pulling.update(*"abcdefghijkl")
+        await pulling.update(*"abcdefghijklmnopqrst")
         windows = (await pulling.windows.span(SET)).windows
         assert len(windows) > 1
         for window in windows:
