@@ -3,6 +3,7 @@
 Nothing here knows how either is kept.
 """
 
+import asyncio
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -12,15 +13,20 @@ from starlette.responses import Response
 
 from rsnotify.access import Access
 from rsnotify.core.change import Position
+from rsnotify.core.check import URI_CHARACTERS
+from rsnotify.core.values import problem
 from rsnotify.errors import Rejected, no_such_set
 from rsnotify.hub import Hub
 from rsnotify.intake import json_response, read_body
 from rsnotify.storage.sets import SetOptions
 from rsnotify.storage.tokens import Right, Token, Tokens, new_id
+from rsnotify.upkeep import Upkeep
 
 BODY_BYTES = 64 * 1024
 SETS_OF_A_TOKEN = 1_000
 NOTE_CHARACTERS = 255
+SNAPSHOT_SECONDS = 20.0
+ADDRESSES = ("describedby", "resourcelist", "resourcedump", "changedump")
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
@@ -36,10 +42,11 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Administration:
     """The sets and the tokens of a hub."""
 
-    def __init__(self, hub: Hub, access: Access, tokens: Tokens) -> None:
+    def __init__(self, hub: Hub, access: Access, tokens: Tokens, upkeep: Upkeep) -> None:
         self._hub = hub
         self._access = access
         self._tokens = tokens
+        self._upkeep = upkeep
 
     async def list_sets(self, request: Request) -> Response:
         everything = self._access.is_admin(request)
@@ -49,22 +56,50 @@ class Administration:
     async def add_set(self, request: Request) -> Response:
         self._access.require_admin(request)
         body = await read_body(request, BODY_BYTES) or b"{}"
-        options = _decoded(body, SetOptions)
+        options = _checked(_decoded(body, SetOptions))
         record, made = await self._hub.add_set(request.path_params["set"], options)
+        if made:
+            await self._upkeep.say.set_changed(record, "created")
         return json_response(record, 201 if made else 200)
 
     async def edit_set(self, request: Request) -> Response:
         self._access.require_admin(request)
         body = await read_body(request, BODY_BYTES)
-        options = _decoded(body, SetOptions)
+        options = _checked(_decoded(body, SetOptions))
         named = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         chosen = {name: getattr(options, name) for name in named}
-        return json_response(await self._hub.edit_set(request.path_params["set"], chosen))
+        record = await self._hub.edit_set(request.path_params["set"], chosen)
+        await self._upkeep.say.set_changed(record, "updated")
+        return json_response(record)
 
     async def remove_set(self, request: Request) -> Response:
         self._access.require_admin(request)
-        await self._hub.remove_set(request.path_params["set"])
+        name = request.path_params["set"]
+        if name in self._hub.sets:  # afterwards its channel would be gone
+            await self._upkeep.say.set_changed(self._hub.sets[name], "deleted")
+        await self._hub.remove_set(name)
         return Response(status_code=204)
+
+    async def take_snapshot(self, request: Request) -> Response:
+        """Take a snapshot now, for whoever may publish to the set; 202 if it takes its time."""
+        name = request.path_params["set"]
+        await self._access.require(request, "publish", name)
+        if name not in self._hub.sets:
+            raise no_such_set(name)
+        taking = self._upkeep.snapshot_for(name)
+        done, _ = await asyncio.wait({taking}, timeout=SNAPSHOT_SECONDS)
+        if not done:
+            return json_response({"set": name}, 202)
+        snapshot = taking.result()
+        return json_response(
+            {
+                "set": name,
+                "resources": snapshot.resources,
+                "at": str(snapshot.at),
+                "completed": str(snapshot.completed),
+            },
+            201,
+        )
 
     async def list_tokens(self, request: Request) -> Response:
         self._access.require_admin(request)
@@ -96,6 +131,16 @@ class Administration:
         for name in names:
             if name not in self._hub.sets:
                 raise no_such_set(name)
+
+
+def _checked(options: SetOptions) -> SetOptions:
+    """Options whose addresses can stand in a document."""
+    for name in ADDRESSES:
+        address = getattr(options, name)
+        wrong = None if address is None else problem("loc", address)
+        if wrong is not None or len(address or "") > URI_CHARACTERS:
+            raise Rejected(f"{name}: {wrong or 'the address is too long'}")
+    return options
 
 
 def _decoded(body: bytes, type_: type[Struct]) -> Struct:

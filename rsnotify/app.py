@@ -4,7 +4,7 @@ Nothing here decides anything: each route names the method that does.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from starlette.applications import Starlette
@@ -25,6 +25,7 @@ from rsnotify.settings import Settings
 from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
 from rsnotify.subscribers import Subscribers
+from rsnotify.upkeep import Upkeep
 from rsnotify.websub import WebSubEndpoint
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ def build_app(
     tokens: Tokens,
     channels: Channels,
     subscriptions: Subscriptions,
+    upkeep: Upkeep,
+    pull: Sequence[Route],
     settings: Settings,
 ) -> Starlette:
     """The hub as an ASGI application."""
@@ -52,7 +55,7 @@ def build_app(
         callback_private=settings.callback_private == "allow",
         lease_seconds=settings.lease_seconds,
     )
-    administration = Administration(hub, access, tokens)
+    administration = Administration(hub, access, tokens, upkeep)
     health = Health(hub)
     return Starlette(
         routes=[
@@ -62,6 +65,7 @@ def build_app(
             Route("/api/sets/{set}", administration.add_set, methods=["PUT"]),
             Route("/api/sets/{set}", administration.edit_set, methods=["PATCH"]),
             Route("/api/sets/{set}", administration.remove_set, methods=["DELETE"]),
+            Route("/api/sets/{set}/snapshot", administration.take_snapshot, methods=["POST"]),
             Route("/api/tokens", administration.list_tokens),
             Route("/api/tokens", administration.create_token, methods=["POST"]),
             Route("/api/tokens/{token}", administration.revoke_token, methods=["DELETE"]),
@@ -74,6 +78,7 @@ def build_app(
             Route(CHANNEL, Page(Sse(channels), topic).channel),
             Route("/health/live", health.live),
             Route("/health/ready", health.ready),
+            *pull,
         ],
         exception_handlers={
             Rejected: _rejected,
@@ -122,6 +127,7 @@ async def _rejected(request: Request, error: Exception) -> Response:  # noqa: AR
     assert isinstance(error, Rejected)  # noqa: S101
     members: Mapping[str, object] = {"errors": error.faults} if error.faults else {}
     answer = problem(error.status, error.detail, **members)
+    answer.headers.update(error.headers)
     if error.status == 401:
         answer.headers["www-authenticate"] = 'Bearer realm="rsnotify"'
     return answer

@@ -276,12 +276,36 @@ def edit_set(
     private: Annotated[
         bool | None, typer.Option("--private/--public", help="Whether reading needs a token.")
     ] = None,
+    describedby: Annotated[
+        str | None, typer.Option(metavar="URL", help="A document that describes the set.")
+    ] = None,
+    resource_list: Annotated[
+        str | None, typer.Option(metavar="URL", help="Your own Resource List, not the hub's.")
+    ] = None,
+    resource_dump: Annotated[
+        str | None, typer.Option(metavar="URL", help="Your own Resource Dump.")
+    ] = None,
+    change_dump: Annotated[
+        str | None, typer.Option(metavar="URL", help="Your own Change Dump.")
+    ] = None,
     url: Url = HERE,
     data: Data = DATA,
 ) -> None:
-    """Change a set's options; what is not named stays as it is."""
-    options = {"private": private}
-    chosen = {option: value for option, value in options.items() if value is not None}
+    """Change a set's options; what is not named stays as it is.
+
+    The Capability List names your own documents beside the hub's. An empty URL takes one out again.
+    """
+    addresses = {
+        "describedby": describedby,
+        "resourcelist": resource_list,
+        "resourcedump": resource_dump,
+        "changedump": change_dump,
+    }
+    chosen: dict[str, object] = {
+        option: address or None for option, address in addresses.items() if address is not None
+    }
+    if private is not None:
+        chosen["private"] = private
     _ask(url, data, "PATCH", f"/api/sets/{quote(name, safe='')}", chosen)
 
 
@@ -296,6 +320,16 @@ def remove_set(
     if not yes:
         typer.confirm(f"Remove {name} and all its changes for ever?", abort=True)
     _ask(url, data, "DELETE", f"/api/sets/{quote(name, safe='')}")
+
+
+@app.command()
+def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+    """Take a snapshot of a set now: its Resource List is up to date then.
+
+    Otherwise the hub takes one as often as `RSNOTIFY_RESOURCELIST_MINUTES` says.
+    """
+    taken = _ask(url, data, "POST", f"/api/sets/{quote(set_name, safe='')}/snapshot")
+    administer.print_snapshot(taken, json=json)
 
 
 @tokens_app.command("list")

@@ -5,7 +5,7 @@
 Each carries what an edge needs to answer: HTTP status, WebSocket close code, faults one by one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
 
@@ -27,12 +27,14 @@ class Rejected(Exception):
         status: int = 400,
         close_code: int = 1008,
         faults: Sequence[Fault] = (),
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
         self.detail = detail
         self.status = status
         self.close_code = close_code
         self.faults = tuple(faults)
+        self.headers = dict(headers or {})  # what else an HTTP answer shall say
 
 
 class Trimmed(Exception):

@@ -105,6 +105,7 @@ class Hub:
     def __init__(self, journal: Journal, sets: Sets, bell: Bell, *, base_url: str) -> None:
         self.base_url = base_url
         self.sets: dict[str, SetRecord] = {}
+        self.sets_changed = Position(0)
         self._journal = journal
         self._registry = sets
         self._registry_version = -1
@@ -277,6 +278,7 @@ class Hub:
         self._next_tick = monotonic() + TICK_SECONDS
         version = await self._registry.version()
         if version != self._registry_version:
+            self.sets_changed = await self._registry.changed()
             self.sets = await self._registry.all()
             self._registry_version = version
         channels = [ChannelName(name, kind) for name in self.sets for kind in KINDS]

@@ -20,12 +20,18 @@ from typing import Any
 
 import uvicorn
 import uvloop
+from starlette.routing import Route
 
 from rsnotify.access import Access
+from rsnotify.announcements import Announcements
 from rsnotify.app import build_app
+from rsnotify.core.window import HOUR, Schedule
 from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.websocket import Handshake
+from rsnotify.delivery.pull.origin import Origin
+from rsnotify.delivery.pull.routes import pull_routes
+from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.websub import websub
 from rsnotify.delivery.websub.dialler import Dialler
 from rsnotify.delivery.websub.ownership import Ownership
@@ -39,8 +45,11 @@ from rsnotify.storage.connection import Client, connect, durability_warnings
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.server import EmbeddedRedis
 from rsnotify.storage.sets import Sets
+from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.windows import Windows
+from rsnotify.upkeep import Upkeep
 from rsnotify.workers import run_workers
 
 log = logging.getLogger(__name__)
@@ -153,19 +162,26 @@ async def _run_hub(
 ) -> None:
     client = connect(redis_url)
     try:
+        journal = Journal(
+            client,
+            window_changes=settings.changelist_max,
+            window_hours=settings.changelist_hours,
+        )
         hub = Hub(
-            Journal(client, window_changes=settings.changelist_max),
+            journal,
             Sets(client),
             Bell(redis_url),
             base_url=settings.public_url or _address(bound),
         )
         await _started(hub, redis_url)
+        access = Access(tokens := Tokens(client), token)
+        pull, upkeep = _documents(settings, client, hub, journal, access)
         for name in sets:
-            await hub.add_set(name)
+            record, made = await hub.add_set(name)
+            if made:
+                await upkeep.say.set_changed(record, "created")
         if settings.redis_url:
             await _warn(client)
-        tokens = Tokens(client)
-        access = Access(tokens, token)
         keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
         channels = Channels(hub, access, keepalive, allowed_origins=settings.allowed_origins)
         subscriptions = Subscriptions(
@@ -173,7 +189,7 @@ async def _run_hub(
             pending_per_host=settings.pending_per_host,
             pending_per_asker=settings.pending_per_asker,
         )
-        app = build_app(hub, access, tokens, channels, subscriptions, settings)
+        app = build_app(hub, access, tokens, channels, subscriptions, upkeep, pull, settings)
         async with (
             _websub(settings, hub, subscriptions, redis_url) as deliverer,
             asyncio.TaskGroup() as tasks,
@@ -182,21 +198,16 @@ async def _run_hub(
                 tasks.create_task(hub.follow(), name="follow the journals"),
                 tasks.create_task(hub.listen(), name="listen to the bell"),
                 tasks.create_task(keepalive.run(), name="keep readers alive"),
+                tasks.create_task(upkeep.run(), name="upkeep"),
                 *(tasks.create_task(loop, name=name) for name, loop in deliverer.loops().items()),
             ]
             drain = partial(channels.drain, settings.drain_seconds)
-            await Server(_config(app, settings), on_ready, drain).serve(sockets=[bound])
-            await _end(loops)
+            try:
+                await Server(_config(app, settings), on_ready, drain).serve(sockets=[bound])
+            finally:
+                await end(loops)
     finally:
         await client.aclose()
-
-
-async def _end(loops: Collection[asyncio.Task[None]]) -> None:
-    """Cancel until it is heard: `wait_for` of Python 3.11, in redis-py, may swallow it."""
-    while pending := [loop for loop in loops if not loop.done()]:
-        for loop in pending:
-            loop.cancel()
-        await asyncio.wait(pending, timeout=AGAIN_SECONDS)
 
 
 def _websub(
@@ -211,6 +222,32 @@ def _websub(
         deliveries_per_host=settings.deliveries_per_host,
         algorithm=settings.signature,
     )
+
+
+def _documents(
+    settings: Settings, client: Client, hub: Hub, journal: Journal, access: Access
+) -> tuple[list[Route], Upkeep]:
+    """What can be pulled, and the chores that keep it so."""
+    windows, snapshots = Windows(client), Snapshots(client)
+    stretches = Stretches(journal, windows)
+    schedule = Schedule(
+        period=settings.changelist_hours * HOUR,
+        index_days=settings.changelist_days,
+        retention_days=settings.retention_days,
+        resourcelist_minutes=settings.resourcelist_minutes,
+    )
+    upkeep = Upkeep(hub, windows, snapshots, Announcements(hub), stretches.packed, schedule)
+    origin = Origin(settings.public_url, settings.trusted_proxies)
+    parts = (hub, access, origin, windows, snapshots, stretches, schedule)
+    return pull_routes(*parts, describedby=settings.describedby), upkeep
+
+
+async def end(loops: Collection[asyncio.Task[None]]) -> None:
+    """Cancel until it is heard: `wait_for` of Python 3.11, which redis-py sends by, may lose it."""
+    while waiting := [loop for loop in loops if not loop.done()]:
+        for loop in waiting:
+            loop.cancel()
+        await asyncio.wait(waiting, timeout=AGAIN_SECONDS)
 
 
 async def _started(hub: Hub, redis_url: str) -> None:

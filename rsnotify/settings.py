@@ -7,6 +7,7 @@ silently ignored; all problems are told at once.
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 from rsnotify.errors import InvalidSettings
 
 PREFIX = "RSNOTIFY_"
+Network = IPv4Network | IPv6Network
 OF_CLIENTS = frozenset({"RSNOTIFY_URL", "RSNOTIFY_TOKEN"})  # read by the commands, not by the hub
 
 
@@ -44,6 +46,13 @@ def _web_address(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
         raise ValueError("must be an address such as https://hub.example.org")
     return text.rstrip("/")
+
+
+def _networks(text: str) -> tuple[Network, ...]:
+    try:
+        return tuple(ip_network(each.strip()) for each in text.split(",") if each.strip())
+    except ValueError as error:
+        raise ValueError(f"must be addresses such as 10.0.0.0/8, ::1: {error}") from None
 
 
 def _setting(default: Any, read: Callable[[str], Any], about: str) -> Any:
@@ -102,6 +111,24 @@ class Settings:
     )
     lease_seconds: int = _setting(
         864_000, _whole(1, 31 * 24 * 3600), "lease of a subscription that asks for none"
+    )
+    changelist_hours: int = _setting(
+        24, _whole(1, 744), "hours between the edges of the UTC grid on which Change Lists close"
+    )
+    changelist_days: int = _setting(
+        30, _whole(1, 3650), "days a closed Change List stays in the index, before the archive"
+    )
+    retention_days: int = _setting(
+        365, _whole(1, 36_500), "days a closed Change List can be pulled; then it is gone"
+    )
+    resourcelist_minutes: int = _setting(
+        60, _whole(1, 525_600), "minutes between two Resource Lists of a set that changes"
+    )
+    describedby: str | None = _setting(
+        None, _web_address, "a document that describes this Source; in the Source Description"
+    )
+    trusted_proxies: tuple[Network, ...] = _setting(
+        (), _networks, "addresses or networks, with commas, whose X-Forwarded headers count"
     )
 
     @classmethod

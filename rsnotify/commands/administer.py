@@ -49,6 +49,15 @@ def print_secret(token: dict[str, Any], *, json: bool) -> None:
     typer.echo("Keep it: it is not shown again.", err=True)
 
 
+def print_snapshot(taken: dict[str, Any], *, json: bool) -> None:
+    if json:
+        typer.echo(msgspec.json.encode(taken))
+    elif "at" in taken:
+        typer.echo(f"{taken['resources']} resources at {taken['at']}")
+    else:
+        typer.echo("The snapshot is being taken; it takes its place when it is complete.", err=True)
+
+
 def _shown(value: Any) -> str:
     if value is None:
         return "-"

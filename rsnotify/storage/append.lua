@@ -1,12 +1,13 @@
 -- Append submissions to one channel of one set: the only way into a journal, and one atom.
 --
--- KEYS  1 stream   2 record (hash: created, first, last, head, latest, window_from, window_count)
---       3 windows (hash: until of a closed window -> its from and count)
+-- KEYS  1 stream   2 record (hash: see rsnotify.core.window.Record)
+--       3 windows (sorted set: until of a closed window -> "from until count bytes closed")
 --       4 prefix of the 256 hashes that hold the set's current state
 --       5 prefix of the idempotency keys
 -- ARGV  1 name of the channel as the bell calls it   2 the bell
---       3 changes a window holds, 0 for a channel without windows
---       4 .. for each submission: key, seconds to remember it, fingerprint, number of changes,
+--       3 changes a window holds, 0 for a channel without windows   4 bytes it holds
+--       5 microseconds between the edges of the grid on which windows close
+--       6 .. for each submission: key, seconds to remember it, fingerprint, number of changes,
 --            then for each change: its own datetime in microseconds or 0, state shard or -1,
 --            d (deleted) or u, length of the escaped loc, fragment
 --
@@ -14,16 +15,19 @@
 -- or {} where the key was used for something else. A channel that does not exist answers nil.
 
 local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
-local record =
-  redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'created', 'head')
+local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'window_bytes',
+  'changed', 'created', 'head')
 if not record[1] then return nil end
 
-local last, window_from, window_count = tonumber(record[1]), record[2], tonumber(record[3])
-local window_size = tonumber(ARGV[3])
+local last, window_from = tonumber(record[1]), tonumber(record[2])
+local window_count, window_bytes = tonumber(record[3]), tonumber(record[4])
+local most_changes, most_bytes, period = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local remembered = KEYS[5] .. record[4] .. ':' -- a set made anew remembers nothing of the old one
-local answers, at, appended = {}, 4, false
+local changed = math.max(now, tonumber(record[5]) + 1)
+local remembered = KEYS[5] .. record[6] .. ':' -- a set made anew remembers nothing of the old one
+local answers, at, appended = {}, 6, false
+local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
 
 -- Positions are below 2^53, so a Lua number holds them exactly; %.0f writes all their digits.
 local function digits(number) return string.format('%.0f', number) end
@@ -40,13 +44,28 @@ local function next_position(own)
   return own
 end
 
-local function count_in_window()
-  if window_size == 0 then return end
-  window_count = window_count + 1
-  if window_count >= window_size then
-    redis.call('HSET', windows, digits(last), window_from .. ' ' .. window_count)
-    window_from, window_count = digits(last), 0
+local function close_window(edge)
+  local window = {digits(window_from), digits(edge), window_count, digits(window_bytes), digits(changed)}
+  redis.call('ZADD', windows, digits(edge), table.concat(window, ' '))
+  window_from, window_count, window_bytes = edge, 0, 0
+end
+
+-- A window ends at the last edge of the grid before the change that comes, and before the change
+-- that would make it too large. An empty one stays open.
+local function make_room(position, size)
+  if most_changes == 0 or window_count == 0 then return end
+  local edge = position - 1 - (position - 1) % period
+  if edge > window_from then
+    close_window(math.max(last, edge))
+  elseif window_bytes + size > most_bytes then
+    close_window(last)
   end
+end
+
+local function count_in_window(size)
+  if most_changes == 0 then return end
+  window_count, window_bytes = window_count + 1, window_bytes + size
+  if window_count >= most_changes then close_window(last) end
 end
 
 local function fold(shards, shard, gone, escaped_length, fragment)
@@ -72,10 +91,12 @@ end
 local function append(first, count, shards)
   local from = last
   for i = first, first + (count - 1) * 5, 5 do
-    last = next_position(tonumber(ARGV[i]))
+    local position, size = next_position(tonumber(ARGV[i])), #ARGV[i + 4] + FILLED
+    make_room(position, size)
+    last = position
     redis.call('XADD', stream, stream_id(last), '', ARGV[i + 4])
     fold(shards, ARGV[i + 1], ARGV[i + 2] == 'd', tonumber(ARGV[i + 3]), ARGV[i + 4])
-    count_in_window()
+    count_in_window(size)
   end
   return from
 end
@@ -100,9 +121,10 @@ end
 
 if appended then
   write_state(shards)
-  redis.call('HSET', channel, 'last', digits(last), 'head', digits(last),
-    'latest', record[5], -- where the newest notification begins
-    'window_from', window_from, 'window_count', digits(window_count))
+  redis.call('HSET', channel, 'last', digits(last), 'head', digits(last), 'changed', digits(changed),
+    'latest', record[7], -- where the newest notification begins
+    'window_from', digits(window_from), 'window_count', window_count,
+    'window_bytes', digits(window_bytes))
   redis.call('PUBLISH', ARGV[2], ARGV[1] .. ' ' .. digits(last))
 end
 return answers

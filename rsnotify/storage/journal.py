@@ -21,6 +21,7 @@ from redis.exceptions import NoScriptError
 from rsnotify.core.change import Position
 from rsnotify.core.notification import ChannelName, Interval, Row
 from rsnotify.core.submission import LOC_START, Fragment, Submission
+from rsnotify.core.window import HOUR, WINDOW_BYTES
 from rsnotify.errors import Rejected, Trimmed, TryAgain, no_such_set
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, failures_translated, translated
@@ -32,6 +33,8 @@ APPEND_SECONDS = 2.5  # a Source hears 503 before three seconds have passed
 WRITERS = 2  # one packs the next round while Redis works on the other
 ROUND_CHANGES = 4_000  # how long Redis may be busy with one round: some 40 ms
 WAITING_BYTES = 64 * 1024 * 1024  # a Redis in trouble must not fill our memory
+
+NO_WINDOW = (0, 0, 1)  # a framework channel's journal is not cut into Change Lists
 
 CALLERS_KEY_SECONDS = 24 * 3600
 OUR_KEY_SECONDS = 600  # only for repetitions by the client library
@@ -53,9 +56,9 @@ class _Append(NamedTuple):
 class Journal:
     """Every channel's journal, in one Redis."""
 
-    def __init__(self, client: Client, *, window_changes: int) -> None:
+    def __init__(self, client: Client, *, window_changes: int, window_hours: float = 24) -> None:
         self._client = client
-        self._window_changes = window_changes
+        self._window = (window_changes, WINDOW_BYTES, int(window_hours * HOUR))
         self._waiting: deque[_Append] = deque()
         self._waiting_bytes = 0
         self._writers: set[asyncio.Task[None]] = set()
@@ -123,7 +126,7 @@ class Journal:
         of_changes = channel.kind == "change"
         yield from (5, keys.stream(channel), keys.record(channel), keys.windows(channel))
         yield from (keys.state(channel.set_name), keys.remembered(channel))
-        yield from (str(channel), keys.BELL, self._window_changes if of_changes else 0)
+        yield from (str(channel), keys.BELL, *(self._window if of_changes else NO_WINDOW))
         for append in group:
             submission = append.submission
             if submission.key is None:

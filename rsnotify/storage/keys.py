@@ -5,6 +5,7 @@ from rsnotify.core.notification import ChannelName
 BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <head>" after an append, "sets" or "tokens" else
 SETS = "rsnotify:sets"  # hash: name -> record of the set
 SETS_VERSION = "rsnotify:sets:version"
+SETS_CHANGED = "rsnotify:sets:changed"  # when that was, by the clock of Redis
 TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
 
 STATE_SHARDS = 256
@@ -24,6 +25,25 @@ def record(channel: ChannelName) -> str:
 
 def windows(channel: ChannelName) -> str:
     return of_set(channel.set_name, channel.kind, "windows")
+
+
+def packed(channel: ChannelName, from_: int) -> str:
+    """The compressed entries of the closed window that begins here."""
+    return of_set(channel.set_name, channel.kind, "packed", str(int(from_)))
+
+
+def snapshot(set_name: str, name: str = "") -> str:
+    """Hash: what is known of the set's newest snapshot, or of the one of that name."""
+    return of_set(set_name, "snapshot", name)
+
+
+def snapshot_part(set_name: str, name: str, number: int) -> str:
+    return of_set(set_name, "snapshot", name, str(number))
+
+
+def claim(set_name: str, act: str) -> str:
+    """Held by the one hub process that does this act for the set."""
+    return of_set(set_name, "claim", act)
 
 
 def state(set_name: str, shard: int | None = None) -> str:

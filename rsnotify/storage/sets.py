@@ -23,6 +23,10 @@ class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the operator may choose for a set."""
 
     private: bool = False  # whoever reads needs a token
+    describedby: str | None = None  # a document that describes the set
+    resourcelist: str | None = None  # the Source's own Resource List, instead of the hub's
+    resourcedump: str | None = None
+    changedump: str | None = None
 
 
 class SetRecord(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -30,6 +34,7 @@ class SetRecord(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Fal
 
     name: str
     created: str
+    edited: str = ""  # when its options were chosen, by the clock of Redis
 
 
 class Sets:
@@ -42,6 +47,11 @@ class Sets:
         """A number that moves whenever any record does."""
         with failures_translated():
             return int(await self._client.get(keys.SETS_VERSION) or 0)
+
+    async def changed(self) -> Position:
+        """When any record moved last."""
+        with failures_translated():
+            return Position(int(await self._client.get(keys.SETS_CHANGED) or 0))
 
     async def all(self) -> dict[str, SetRecord]:
         with failures_translated():
@@ -56,7 +66,9 @@ class Sets:
             now = await self._now()
             for kind in KINDS:
                 await self._begin_journal(ChannelName(name, kind), now)
-            record = SetRecord(**msgspec.structs.asdict(options), name=name, created=str(now))
+            record = SetRecord(
+                **msgspec.structs.asdict(options), name=name, created=str(now), edited=str(now)
+            )
             made = await self._client.hsetnx(keys.SETS, name, msgspec.json.encode(record))
             if made:
                 await self._announce()
@@ -71,7 +83,7 @@ class Sets:
             if stored is None:
                 raise no_such_set(name)
             before = msgspec.json.decode(stored, type=SetRecord)
-            record = msgspec.structs.replace(before, **chosen)
+            record = msgspec.structs.replace(before, **chosen, edited=str(await self._now()))
             await self._client.hset(keys.SETS, name, msgspec.json.encode(record))
             await self._announce()
         return record
@@ -81,15 +93,28 @@ class Sets:
         with failures_translated():
             records = [keys.record(ChannelName(name, kind)) for kind in KINDS]
             await self._client.unlink(*records)  # from here on nothing more is appended
-            await self._client.unlink(*_all_keys(name))
+            await self._client.unlink(*await self._documents(name), *_all_keys(name))
             removed = await self._client.hdel(keys.SETS, name)
             await self._announce()
         if not removed:
             raise no_such_set(name)
 
+    async def _documents(self, name: str) -> list[str]:
+        """The keys of what was made of its journal."""
+        channel = ChannelName(name, "change")
+        windows = await self._client.zrange(keys.windows(channel), 0, -1)
+        packed = [keys.packed(channel, int(window.split()[0])) for window in windows]
+        newest, parts = await self._client.hmget(keys.snapshot(name), "name", "parts")
+        if newest is None:
+            return packed
+        numbers = range(1, int(parts) + 1)
+        parts_of = [keys.snapshot_part(name, newest.decode(), number) for number in numbers]
+        return [*packed, *parts_of, keys.snapshot(name, newest.decode()), keys.snapshot(name)]
+
     async def _begin_journal(self, channel: ChannelName, now: Position) -> None:
         begin: dict[str, int] = {"created": now, "first": now, "last": now, "head": now}
-        begin |= {"window_from": now, "window_count": 0}
+        begin |= {"window_from": now, "window_count": 0, "window_bytes": 0}
+        begin |= {"changed": now, "settled": now, "told": now}
         pipeline = self._client.pipeline(transaction=True)
         for field, value in begin.items():
             pipeline.hsetnx(keys.record(channel), field, int(value))
@@ -100,6 +125,7 @@ class Sets:
         return Position(seconds * 1_000_000 + microseconds)
 
     async def _announce(self) -> None:
+        await self._client.set(keys.SETS_CHANGED, int(await self._now()))
         await self._client.incr(keys.SETS_VERSION)
         await self._client.publish(keys.BELL, "sets")
 

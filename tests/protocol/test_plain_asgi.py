@@ -16,7 +16,7 @@ from rsnotify.core.submission import Submission, read_submission
 from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.hub import Hub
-from rsnotify.serve import _end
+from rsnotify.serve import end
 from rsnotify.settings import Settings
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
@@ -38,7 +38,7 @@ async def hub(client: Client, redis_url: str) -> AsyncIterator[Hub]:
     await followed.add_set("dataset1")
     following = asyncio.create_task(followed.follow())
     yield followed
-    await _end([following])
+    await end([following])
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from rsnotify.serve import _end
+from rsnotify.serve import end
 
 
 async def test_a_loop_that_swallows_its_cancellation_ends_all_the_same() -> None:
@@ -14,5 +14,5 @@ async def test_a_loop_that_swallows_its_cancellation_ends_all_the_same() -> None
 
     loop = asyncio.create_task(stubborn())
     await asyncio.sleep(0)
-    await _end([loop])
+    await end([loop])
     assert loop.cancelled()

@@ -1,0 +1,260 @@
+"""The documents that a Destination can pull: what stands in each, and where each is.
+
+Rules that hold here: an address is a path here and gets its base when it is rendered; of documents
+with many entries only what stands around the entries is made here.
+Nothing here knows HTTP, nor where the entries come from.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from rsnotify.core.change import Link, Position
+from rsnotify.core.markup import (
+    Document,
+    Entry,
+    Md,
+    close_root,
+    open_root,
+)
+from rsnotify.core.notification import KINDS, SOURCE_DESCRIPTION, ChannelName, capability_list
+from rsnotify.core.window import Window
+
+XML = "application/xml"
+
+
+class Frame(NamedTuple):
+    """What stands around the entries of a document."""
+
+    head: bytes
+    foot: bytes
+
+
+class Offer(NamedTuple):
+    """What a set has to offer besides its channels and its Change Lists."""
+
+    set_name: str
+    describedby: str | None = None
+    resourcelist: str | None = None
+    resourcedump: str | None = None
+    changedump: str | None = None
+    has_archive: bool = False
+
+
+class Taken(NamedTuple):
+    """When a snapshot was taken: all changes up to `at` are in it."""
+
+    at: Position
+    completed: Position
+
+
+# Where each document is ------------------------------------------------------------------------
+
+
+def socket_capability_list(set_name: str) -> str:
+    """The Capability List as version 0.8 has it."""
+    return f"/{set_name}/capabilitylist-ws.xml"
+
+
+def resource_list(set_name: str) -> str:
+    return f"/{set_name}/resourcelist.xml"
+
+
+def resource_list_part(set_name: str, snapshot: str, number: int) -> str:
+    return f"/{set_name}/resourcelist/{snapshot}-{number}.xml"
+
+
+def open_list(set_name: str, after: Position | None = None) -> str:
+    return f"/{set_name}/changelist.xml{'' if after is None else f'?from={after}'}"
+
+
+def change_list(set_name: str, from_: Position) -> str:
+    """The list of the window that begins here, open or closed: this address stays for ever."""
+    return f"/{set_name}/changelist/{from_}.xml"
+
+
+def change_list_index(set_name: str) -> str:
+    return f"/{set_name}/changelist-index.xml"
+
+
+def change_list_archive(set_name: str) -> str:
+    return f"/{set_name}/changelist-archive.xml"
+
+
+# Discovery -------------------------------------------------------------------------------------
+
+
+def source_description(base: str, offers: Iterable[Offer], describedby: str | None) -> Document:
+    return Document(
+        root="urlset",
+        md=Md(capability="description"),
+        links=tuple(_described(describedby)),
+        entries=tuple(_of_set(base, offer) for offer in offers),
+    )
+
+
+def _of_set(base: str, offer: Offer) -> Entry:
+    loc = base + capability_list(offer.set_name)
+    links = tuple(_described(offer.describedby))
+    return Entry(loc=loc, md=Md(capability="capabilitylist"), links=links)
+
+
+def _described(href: str | None) -> Iterator[Link]:
+    if href is not None:
+        yield Link(rel="describedby", href=href)
+
+
+def capabilities(base: str, offer: Offer) -> Document:
+    """The set's Capability List: WebSub topics, their WebSocket addresses as alternates."""
+    twin = base + socket_capability_list(offer.set_name)
+    channels = (_topic(base, ChannelName(offer.set_name, kind)) for kind in KINDS)
+    return _capability_list(base, offer, twin, channels)
+
+
+def socket_capabilities(base: str, offer: Offer) -> Document:
+    """The same as version 0.8 has it: a channel's address is its WebSocket."""
+    twin = base + capability_list(offer.set_name)
+    channels = (_socket_channel(base, ChannelName(offer.set_name, kind)) for kind in KINDS)
+    return _capability_list(base, offer, twin, channels)
+
+
+def _capability_list(base: str, offer: Offer, twin: str, channels: Iterable[Entry]) -> Document:
+    up = Link(rel="up", href=base + SOURCE_DESCRIPTION)
+    alternate = Link(rel="alternate", href=twin, type=XML)
+    return Document(
+        root="urlset",
+        md=Md(capability="capabilitylist"),
+        links=(up, alternate, *_described(offer.describedby)),
+        entries=(*_documents(base, offer), *channels),
+    )
+
+
+def _documents(base: str, offer: Offer) -> Iterator[Entry]:
+    archive = base + change_list_archive(offer.set_name) if offer.has_archive else None
+    found = {
+        "resourcelist": offer.resourcelist,
+        "resourcedump": offer.resourcedump,
+        "changelist": base + change_list_index(offer.set_name),
+        "changedump": offer.changedump,
+        "changelist-archive": archive,
+    }
+    for capability, loc in found.items():
+        if loc is not None:
+            yield Entry(loc=loc, md=Md(capability=capability))
+
+
+def _topic(base: str, channel: ChannelName) -> Entry:
+    return Entry(
+        loc=base + channel.path,
+        md=Md(capability=channel.capability),
+        links=(
+            Link(rel="hub", href=f"{base}/hub"),
+            Link(rel="alternate", href=socket_address(base, channel)),
+        ),
+    )
+
+
+def _socket_channel(base: str, channel: ChannelName) -> Entry:
+    return Entry(loc=socket_address(base, channel), md=Md(capability=channel.capability))
+
+
+def socket_address(base: str, channel: ChannelName) -> str:
+    scheme, separator, rest = base.partition("://")
+    return f"{'wss' if scheme == 'https' else 'ws'}{separator}{rest}{channel.path}"
+
+
+def robots(base: str, resource_lists: Iterable[str]) -> str:
+    """For crawlers: everything may be read, and this is where the resources are listed."""
+    rules = ("User-agent: *", "Disallow:")
+    maps = (f"Sitemap: {loc if '://' in loc else base + loc}" for loc in resource_lists)
+    return "\n".join((*rules, *maps, ""))
+
+
+# Change Lists ----------------------------------------------------------------------------------
+
+
+def change_list_frame(
+    base: str,
+    set_name: str,
+    from_: Position,
+    until: Position | None,
+    *,
+    following: str | None = None,
+) -> Frame:
+    """Around the changes in `(from_, until]`; without `until` the list is open."""
+    md = Md(capability="changelist", from_=str(from_), until=None if until is None else str(until))
+    links = [_up(base, set_name), Link(rel="index", href=base + change_list_index(set_name))]
+    if following is not None:
+        links.append(Link(rel="next", href=base + following))
+    return _frame(links, md)
+
+
+def list_of_change_lists(
+    base: str,
+    set_name: str,
+    windows: Sequence[Window],
+    open_from: Position,
+    *,
+    has_archive: bool = False,
+) -> Document:
+    """The Change List Index: the closed lists, oldest first, and the open one."""
+    begin = windows[0].from_ if windows else open_from
+    archive = Link(rel="archives", href=base + change_list_archive(set_name))
+    opened = Entry(loc=base + change_list(set_name, open_from), md=Md(from_=str(open_from)))
+    return Document(
+        root="sitemapindex",
+        md=Md(capability="changelist", from_=str(begin)),
+        links=(_up(base, set_name), archive) if has_archive else (_up(base, set_name),),
+        entries=(*_of_windows(base, set_name, windows), opened),
+    )
+
+
+def archive_of_change_lists(base: str, set_name: str, windows: Sequence[Window]) -> Document:
+    """The Change List Archive: closed lists that have left the index."""
+    begin, end = windows[0].from_, windows[-1].until
+    return Document(
+        root="urlset",
+        md=Md(capability="changelist-archive", from_=str(begin), until=str(end)),
+        links=(_up(base, set_name),),
+        entries=tuple(_of_windows(base, set_name, windows)),
+    )
+
+
+def _of_windows(base: str, set_name: str, windows: Iterable[Window]) -> Iterator[Entry]:
+    for window in windows:
+        md = Md(from_=str(window.from_), until=str(window.until))
+        yield Entry(loc=base + change_list(set_name, window.from_), md=md)
+
+
+# Resource Lists --------------------------------------------------------------------------------
+
+
+def resource_list_frame(base: str, set_name: str, taken: Taken, *, is_part: bool) -> Frame:
+    links = [_up(base, set_name)]
+    if is_part:
+        links.append(Link(rel="index", href=base + resource_list(set_name)))
+    return _frame(links, _md(taken))
+
+
+def list_of_resource_lists(
+    base: str, set_name: str, taken: Taken, parts: Iterable[str]
+) -> Document:
+    """The Resource List Index of a snapshot too large for one list."""
+    md = Md(at=str(taken.at), completed=str(taken.completed))
+    return Document(
+        root="sitemapindex",
+        md=_md(taken),
+        links=(_up(base, set_name),),
+        entries=tuple(Entry(loc=base + part, md=md) for part in parts),
+    )
+
+
+def _md(taken: Taken) -> Md:
+    return Md(capability="resourcelist", at=str(taken.at), completed=str(taken.completed))
+
+
+def _up(base: str, set_name: str) -> Link:
+    return Link(rel="up", href=base + capability_list(set_name))
+
+
+def _frame(links: Iterable[Link], md: Md) -> Frame:
+    return Frame(open_root("urlset", links, md), close_root("urlset"))

@@ -1,0 +1,120 @@
+"""Entries kept compressed: packed once, sent compressed or plain, inside any document.
+
+Rules that hold here: what is packed is raw deflate that ends at a whole byte, so that gzip can be
+put together around it without unpacking. Nothing here knows what the entries say.
+"""
+
+import re
+import struct
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Self
+
+from rsnotify.core.change import Position, render_datetime
+
+PIECE_BYTES = 256 * 1024
+
+_HEAD = struct.Struct("<IQ")
+_GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+_STORED = struct.Struct("<BHH")
+_POLYNOMIAL = 0xEDB88320
+_DATETIME = re.compile(rb'<rs:md change="[^"]*" datetime="([^"]*)"')
+_ENTRY = b"<url>"
+
+
+class Packed(NamedTuple):
+    """Compressed entries, and what must be known of them without unpacking."""
+
+    length: int  # bytes once unpacked
+    checksum: int
+    deflated: bytes
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        checksum, length = _HEAD.unpack_from(data)
+        return cls(length, checksum, data[_HEAD.size :])
+
+    def to_bytes(self) -> bytes:
+        return _HEAD.pack(self.checksum, self.length) + self.deflated
+
+    def pieces(self) -> Iterator[bytes]:
+        """The entries, piece by piece, so that 50 MB never stand in memory at once."""
+        inflate = zlib.decompressobj(-15)
+        piece = inflate.decompress(self.deflated, PIECE_BYTES)
+        while piece:
+            yield piece
+            piece = inflate.decompress(inflate.unconsumed_tail, PIECE_BYTES)
+
+    def gzipped(self, head: bytes, foot: bytes) -> tuple[bytes, bytes, bytes]:
+        """A whole gzip file of the document that has these entries between `head` and `foot`."""
+        before = _joined_checksum(zlib.crc32(head), self.checksum, self.length)
+        size = (len(head) + self.length + len(foot)) & 0xFFFFFFFF
+        end = struct.pack("<II", zlib.crc32(foot, before), size)
+        return _GZIP_HEAD + _stored(head), self.deflated, _stored(foot, last=True) + end
+
+
+class Packer:
+    """Packs entries as they come."""
+
+    def __init__(self, level: int = 6) -> None:
+        self.length = self._checksum = 0
+        self._deflate = zlib.compressobj(level, zlib.DEFLATED, -15)
+        self._deflated: list[bytes] = []
+
+    def add(self, entries: bytes) -> None:
+        self.length += len(entries)
+        self._checksum = zlib.crc32(entries, self._checksum)
+        self._deflated.append(self._deflate.compress(entries))
+
+    def packed(self) -> Packed:
+        """All that was added; more may still be."""
+        self._deflated.append(self._deflate.flush(zlib.Z_FULL_FLUSH))
+        self._deflated = [b"".join(self._deflated)]
+        return Packed(self.length, self._checksum, self._deflated[0])
+
+
+def pack(pieces: Iterable[bytes], level: int = 6) -> Packed:
+    packer = Packer(level)
+    for entries in pieces:
+        packer.add(entries)
+    return packer.packed()
+
+
+def entries_after(entries: bytes, cursor: Position) -> bytes:
+    """Of a Change List's entries, oldest first, those that came after the cursor."""
+    datetimes = _DATETIME.findall(entries)
+    skipped = bisect_right(datetimes, render_datetime(cursor).encode())
+    place = -1
+    for _ in range(skipped + 1):
+        place = entries.find(_ENTRY, place + 1)
+        if place < 0:
+            return b""
+    return entries[place:]
+
+
+def _stored(data: bytes, *, last: bool = False) -> bytes:
+    """A block of deflate that is not compressed."""
+    return _STORED.pack(last, len(data), len(data) ^ 0xFFFF) + data
+
+
+def _joined_checksum(first: int, second: int, second_length: int) -> int:
+    """The CRC-32 of two byte strings one after the other, from those of each."""
+    power, square, length = 1 << 31, 1 << 23, second_length  # x^0 and x^8, reflected
+    while length:
+        if length & 1:
+            power = _times(power, square)
+        square = _times(square, square)
+        length >>= 1
+    return _times(power, first) ^ second
+
+
+def _times(a: int, b: int) -> int:
+    """The product of two polynomials modulo that of CRC-32, all reflected."""
+    product = 0
+    while a:
+        if a & 0x80000000:
+            product ^= b
+        a = (a << 1) & 0xFFFFFFFF
+        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
+    return product

@@ -1,0 +1,25 @@
+"""A set's current state as entries of its Resource List.
+
+Rules that hold here: the state of a resource is the fragment of its last change, kept by its loc
+as `append.lua` folds it: the position's digits, then the fragment from `</loc>` on.
+"""
+
+from collections.abc import Iterable
+
+from rsnotify.core.change import render_datetime
+from rsnotify.core.markup import HOLE, resource_fragment
+
+Resource = tuple[bytes, bytes]  # its escaped loc, and what is kept of its last change
+
+
+def render_resources(resources: Iterable[Resource]) -> bytes:
+    """The `<url>` elements of a Resource List."""
+    return b"".join([_render(loc, kept) for loc, kept in resources])
+
+
+def _render(loc: bytes, kept: bytes) -> bytes:
+    digits, end, rest = kept.partition(b"</loc>")
+    entry = resource_fragment(b"".join((b"<url><loc>", loc, end, rest)))
+    if HOLE in entry:  # no lastmod was given: it is the position
+        return entry.replace(HOLE, render_datetime(int(digits)).encode())
+    return entry

@@ -1,0 +1,121 @@
+"""How a journal is cut into Change Lists: closed windows, the open one, stretches across them.
+
+Rules that hold here: a window is half open, `(from_, until]`; windows join; a closed one never
+changes again, and the open one is the last. Nothing here reads a clock or knows Redis.
+"""
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import NamedTuple, Self
+
+from rsnotify.core.change import MICROSECONDS, Position
+
+WINDOW_BYTES = 50_000_000  # with room for the document around it below the 50 MiB of a sitemap
+STRETCH_CHANGES = 50_000
+INDEX_ENTRIES = 50_000
+
+MINUTE = 60 * MICROSECONDS
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+
+class Window(NamedTuple):
+    """A closed window: what one Change List covers for ever."""
+
+    from_: Position
+    until: Position
+    changes: int
+    size: int  # bytes of its entries, at most
+    closed: Position  # when, by the clock of Redis
+
+    @classmethod
+    def parse(cls, text: bytes) -> Self:
+        from_, until, changes, size, closed = map(int, text.split())
+        return cls(Position(from_), Position(until), changes, size, Position(closed))
+
+
+class Record(NamedTuple):
+    """A change journal's record, field by field as Redis keeps it."""
+
+    created: Position
+    first: Position  # where the stream begins
+    last: Position  # no change will ever stand at or before it
+    head: Position  # of the newest change
+    window_from: Position
+    window_count: int
+    window_bytes: int
+    changed: Position  # when the newest change came, by the clock of Redis
+    settled: Position  # closed windows up to here are packed, and Destinations have been told
+    told: Position  # up to here Destinations have been told that the open list grew
+
+
+class Schedule(NamedTuple):
+    """When what the operator wants of documents is due."""
+
+    period: int  # microseconds between the edges of the grid on which windows close
+    index_days: int  # how long a closed Change List stays in the index, and then in the archive
+    retention_days: int
+    resourcelist_minutes: int
+
+    def wants_snapshot(self, record: Record, at: Position, taken: Position, now: Position) -> bool:
+        """Whether the snapshot of `at`, taken at `taken`, is old, and something has changed."""
+        return record.head > at and now - taken >= self.resourcelist_minutes * MINUTE
+
+
+class Span(NamedTuple):
+    """One moment of a set's Change Lists: its record, and the closed windows asked for."""
+
+    record: Record
+    windows: Sequence[Window]
+    oldest: Window | None = None  # of all that are kept
+
+
+class Stretch(NamedTuple):
+    """What one answer to `?from=` covers; without `until` it reaches to the head."""
+
+    from_: Position
+    until: Position | None
+
+
+def last_edge(now: int, period: int) -> Position:
+    """The newest edge of the grid before `now`: an edge itself belongs to what lies before it."""
+    return Position(now - 1 - (now - 1) % period)
+
+
+def is_due(record: Record, now: int, period: int) -> bool:
+    """Whether time closes the open window: it holds something, and an edge has passed."""
+    edge = last_edge(now, period)
+    return record.window_count > 0 and record.window_from < edge and record.last <= edge
+
+
+def stretch_after(cursor: Position, span: Span) -> Stretch:
+    """As many whole windows after the cursor as one document may hold, at least one.
+
+    It ends where a window ends, so it is fixed for ever unless it reaches the head.
+    `span.windows` are those that end after the cursor.
+    """
+    room_changes, room_bytes, until = STRETCH_CHANGES, WINDOW_BYTES, None
+    for window in span.windows:
+        room_changes -= window.changes
+        room_bytes -= window.size
+        if until is not None and (room_changes < 0 or room_bytes < 0):
+            return Stretch(cursor, until)
+        until = window.until
+    open_fits = span.record.window_count <= room_changes and span.record.window_bytes <= room_bytes
+    reaches_head = until is None or open_fits
+    return Stretch(cursor, None if reaches_head else until)
+
+
+def kept_from(span: Span) -> Position:
+    """Where the history begins that is kept."""
+    return span.record.window_from if span.oldest is None else span.oldest.from_
+
+
+def split(windows: Sequence[Window], begin: int) -> tuple[Sequence[Window], Sequence[Window]]:
+    """The windows in the archive, and those in the index: what ends after `begin`.
+
+    The index has room for the open list too; both documents keep to the limit of a sitemap.
+    """
+    left = sum(1 for _ in takewhile(lambda window: window.until <= begin, windows))
+    left = max(left, len(windows) - (INDEX_ENTRIES - 1))
+    return windows[:left][-INDEX_ENTRIES:], windows[left:]

@@ -1,0 +1,169 @@
+"""A document as an HTTP answer: conditions, compression, caching, HEAD.
+
+Rules that hold here: a document is known by what it is made of before it is made, so an unchanged
+one costs nothing; gzip goes only to those who ask for it. A `Last-Modified` can only be trusted
+once its second has passed: until then one is given that matches nothing.
+Nothing here knows which document it is.
+"""
+
+import asyncio
+import re
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from email.utils import formatdate, parsedate_to_datetime
+from time import time
+from typing import NamedTuple
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from rsnotify.core.change import MICROSECONDS
+from rsnotify.core.documents import XML, Frame
+
+FOR_EVER = "max-age=31536000, immutable"
+REVALIDATE = "no-cache"
+SETTLED_SECONDS = 2  # by how much the clocks of the hub and of Redis may differ
+BESIDE_THE_LOOP_BYTES = 128 * 1024
+
+_CODING = re.compile(r"([a-z*-]+)\s*(?:;\s*q=([0-9.]+))?\s*(?:,|$)")
+_TAG = re.compile(r'(?:W/)?"([^"]*)"')
+
+
+class Known(NamedTuple):
+    """How a document is known without being made."""
+
+    tag: str
+    modified: int  # microseconds
+    is_fixed: bool = False  # it never changes again
+    is_private: bool = False
+    link: str = ""  # to the Capability List
+
+
+Parts = Sequence[bytes]
+Flow = AsyncIterator[bytes]
+Make = Callable[[bool], Awaitable[Parts | Flow]]
+"""Makes the document, in gzip or plain: whole, in parts, or as it comes."""
+
+
+async def answer(request: Request, known: Known, make: Make) -> Response:
+    """The document, or that it is unchanged."""
+    if is_unchanged(request.headers, known):
+        return Response(status_code=304, headers=_headers(known))
+    in_gzip = wants_gzip(request.headers)
+    headers = _headers(known, in_gzip=in_gzip)
+    if request.method == "HEAD":
+        return _Head(headers=headers, media_type=XML)
+    made = await make(in_gzip)
+    if isinstance(made, Sequence):
+        return _Whole(made, headers)
+    return StreamingResponse(made, headers=headers, media_type=XML)
+
+
+async def whole(request: Request, known: Known, document: bytes) -> Response:
+    """The same for a document that is there already."""
+
+    async def make(in_gzip: bool) -> Parts:
+        return [zlib.compress(document, 6, 31) if in_gzip else document]
+
+    return await answer(request, known, make)
+
+
+def is_unchanged(headers: Headers, known: Known) -> bool:
+    """Whether the asker has this document; a tag that is sent counts alone."""
+    tags = headers.get("if-none-match")
+    if tags is not None:
+        return tags.strip() == "*" or known.tag in _TAG.findall(tags)
+    since = headers.get("if-modified-since")
+    return since is not None and known.modified <= _microseconds(since)
+
+
+def wants_gzip(headers: Headers) -> bool:
+    asked = headers.get("accept-encoding")
+    if not asked:
+        return False
+    quality = dict(_CODING.findall(asked.lower()))
+    found = quality.get("gzip", quality.get("*"))
+    return found is not None and (found == "" or found.strip("0.") != "")
+
+
+def flow(frame: Frame, entries: Flow, *, in_gzip: bool) -> Flow:
+    """A document as its entries come."""
+    framed = _framed(frame, entries)
+    return _gzipped(framed) if in_gzip else framed
+
+
+async def _framed(frame: Frame, entries: Flow) -> Flow:
+    yield frame.head
+    async for piece in entries:
+        yield piece
+    yield frame.foot
+
+
+async def _gzipped(flow: Flow) -> Flow:
+    """Compress what comes, large pieces beside the event loop."""
+    deflate = zlib.compressobj(1, zlib.DEFLATED, 31)
+    async for piece in flow:
+        if len(piece) > BESIDE_THE_LOOP_BYTES:
+            yield await asyncio.to_thread(deflate.compress, piece)
+        else:
+            yield deflate.compress(piece)
+    yield deflate.flush()
+
+
+class _Whole(Response):
+    """Sends the parts of a document one after the other: joining them would copy it."""
+
+    media_type = XML
+
+    def __init__(self, parts: Parts, headers: dict[str, str]) -> None:
+        self._parts = parts
+        length = sum(map(len, parts))
+        super().__init__(headers=headers | {"content-length": str(length)})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": self.raw_headers},
+        )
+        for part in self._parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class _Head(Response):
+    """An answer to HEAD; how long the document would be is not worth making it."""
+
+    def init_headers(self, headers: dict[str, str] | None = None) -> None:  # type: ignore[override]
+        super().init_headers(headers)
+        del self.headers["content-length"]
+
+
+def _headers(known: Known, *, in_gzip: bool = False) -> dict[str, str]:
+    scope = "private" if known.is_private else "public"
+    headers = {
+        "etag": f'W/"{known.tag}"' if in_gzip else f'"{known.tag}"',
+        "last-modified": _last_modified(known.modified),
+        "cache-control": f"{scope}, {FOR_EVER if known.is_fixed else REVALIDATE}",
+        "vary": "accept-encoding, authorization" if known.is_private else "accept-encoding",
+    }
+    if known.link:
+        headers["link"] = f'<{known.link}>; rel="resourcesync"'
+    if in_gzip:
+        headers["content-encoding"] = "gzip"
+    return headers
+
+
+def _last_modified(modified: int) -> str:
+    """The second that follows, once it has passed; before that the one that went, which is earlier
+    than the change and so never says that nothing has changed."""
+    second = -(-modified // MICROSECONDS)
+    is_settled = second + SETTLED_SECONDS < time()
+    return formatdate(second if is_settled else second - 1, usegmt=True)
+
+
+def _microseconds(date: str) -> float:
+    try:
+        return parsedate_to_datetime(date).timestamp() * MICROSECONDS
+    except (TypeError, ValueError, OverflowError):
+        return float("-inf")

@@ -1,0 +1,212 @@
+"""Change Lists over HTTP: the open list, a closed one, any stretch; their index and archive.
+
+Rules that hold here: what a document covers is decided from one reading of the record, and its tag
+with it; a poll never shows less than what was acknowledged before it came.
+"""
+
+import asyncio
+from time import time
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rsnotify.core.change import MICROSECONDS, Position
+from rsnotify.core.documents import (
+    archive_of_change_lists,
+    change_list_frame,
+    change_list_index,
+    list_of_change_lists,
+    open_list,
+)
+from rsnotify.core.markup import render_document
+from rsnotify.core.notification import ChannelName
+from rsnotify.core.window import (
+    DAY,
+    Record,
+    Window,
+    kept_from,
+    last_edge,
+    split,
+    stretch_after,
+)
+from rsnotify.delivery.pull.answer import Flow, Parts, answer, flow, whole
+from rsnotify.delivery.pull.openlist import OpenList, OpenLists
+from rsnotify.delivery.pull.sets import Asked, Readers
+from rsnotify.delivery.pull.stretches import Stretches
+from rsnotify.errors import Rejected
+from rsnotify.hub import Hub
+from rsnotify.storage.windows import Windows
+
+COLD_CHANGES = 5_000  # so many behind, a list is sent as it is read
+
+
+class ChangeLists:
+    """The Change Lists of every set."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        readers: Readers,
+        windows: Windows,
+        stretches: Stretches,
+        *,
+        period: int,
+        index_days: int,
+    ) -> None:
+        self._hub = hub
+        self._readers = readers
+        self._windows = windows
+        self._stretches = stretches
+        self._period = period
+        self._index_days = index_days
+        self._lists = OpenLists()
+        self._warming: set[asyncio.Task[None]] = set()
+
+    # --- one list ------------------------------------------------------------------------------
+
+    async def current(self, request: Request) -> Response:
+        """The open list, or with `?from=` what came after a position."""
+        asked = await self._readers.admit(request)
+        after = request.query_params.get("from")
+        if after is not None:
+            return await self._stretch(request, asked, _position(after))
+        return await self._open(request, asked, await self._windows.record(asked.name))
+
+    async def by_beginning(self, request: Request) -> Response:
+        """The list of the window that begins at the position in the path, open or closed."""
+        asked = await self._readers.admit(request)
+        from_ = _position(request.path_params["from_"], status=404)
+        record = await self._windows.record(asked.name)
+        if from_ == record.window_from:
+            return await self._open(request, asked, record)
+        window = await self._windows.closed_after(asked.name, from_)
+        if window is None or window.from_ != from_:
+            raise await self._missing(asked, from_)
+        return await self._closed(request, asked, window)
+
+    async def _open(self, request: Request, asked: Asked, record: Record) -> Response:
+        tag = f"{int(record.window_from):x}-{int(max(record.head, record.window_from)):x}"
+
+        async def make(in_gzip: bool) -> Parts | Flow:
+            return await self._opened(asked, record, in_gzip=in_gzip)
+
+        return await answer(request, asked.known(tag, record.changed), make)
+
+    async def _opened(self, asked: Asked, record: Record, *, in_gzip: bool) -> Parts | Flow:
+        until = max(record.head, record.window_from)
+        frame = change_list_frame(asked.base, asked.name, record.window_from, None)
+        kept = self._lists.of(asked.name, record)
+        kept.take(self._hub.feed(ChannelName(asked.name, "change")).tail, until)
+        if _is_cold(kept, record):
+            self._warm(asked.name, kept, until)
+        else:
+            await self._reach(asked.name, kept, until)
+            if in_gzip:
+                packed, reached = await kept.packed()
+                if reached == until:
+                    return packed.gzipped(*frame)
+            elif kept.until == until:
+                return frame.head, kept.entries, frame.foot
+        entries = self._stretches.entries(asked.name, record.window_from, until)
+        return flow(frame, entries, in_gzip=in_gzip)
+
+    def _warm(self, set_name: str, kept: OpenList, until: Position) -> None:
+        """Read it into memory for those who poll next, while the first is being answered."""
+        task = asyncio.create_task(self._reach(set_name, kept, until), name="warm a Change List")
+        self._warming.add(task)
+        task.add_done_callback(self._warming.discard)
+
+    async def _reach(self, set_name: str, kept: OpenList, until: Position) -> None:
+        async def read(cursor: Position, until: Position) -> tuple[bytes, Position]:
+            return await self._stretches.read(set_name, cursor, until)
+
+        await kept.reach(until, read)
+
+    async def _closed(self, request: Request, asked: Asked, window: Window) -> Response:
+        tag = f"{int(window.from_):x}-{int(window.until):x}-closed"
+        frame = change_list_frame(asked.base, asked.name, window.from_, window.until)
+
+        async def make(in_gzip: bool) -> Parts | Flow:
+            if in_gzip:
+                return (await self._stretches.packed(asked.name, window)).gzipped(*frame)
+            entries = self._stretches.entries(asked.name, window.from_, window.until)
+            return flow(frame, entries, in_gzip=False)
+
+        return await answer(request, asked.known(tag, window.closed, is_fixed=True), make)
+
+    async def _stretch(self, request: Request, asked: Asked, cursor: Position) -> Response:
+        span = await self._windows.span(asked.name, after=cursor)
+        record = span.record
+        if cursor < kept_from(span) > record.created:
+            raise _gone(asked)
+        stretch = stretch_after(min(max(cursor, record.created), record.last), span)
+        end = record.head if stretch.until is None else stretch.until
+        following = None if stretch.until is None else open_list(asked.name, stretch.until)
+        frame = change_list_frame(asked.base, asked.name, *stretch, following=following)
+        tag = f"{int(stretch.from_):x}-{int(end):x}-{'open' if following is None else 'part'}"
+
+        async def make(in_gzip: bool) -> Flow:
+            entries = self._stretches.entries(asked.name, stretch.from_, end)
+            return flow(frame, entries, in_gzip=in_gzip)
+
+        return await answer(request, asked.known(tag, record.changed), make)
+
+    # --- lists of lists ------------------------------------------------------------------------
+
+    async def index(self, request: Request) -> Response:
+        asked = await self._readers.admit(request)
+        begin, begun = self._index_begin()
+        span = await self._windows.span(asked.name, after=begin)
+        archived = span.oldest is not None and span.oldest.until <= begin
+        _, windows = split(span.windows, begin)
+        open_from = span.record.window_from
+        document = list_of_change_lists(
+            *(asked.base, asked.name, windows, open_from), has_archive=archived
+        )
+        tag = f"{int(kept_from(span)):x}-{int(begin):x}-{int(open_from):x}-index"
+        known = asked.known(tag, max(begun, span.record.changed))
+        return await whole(request, known, render_document(document))
+
+    async def archive(self, request: Request) -> Response:
+        asked = await self._readers.admit(request)
+        begin, begun = self._index_begin()
+        windows, _ = split((await self._windows.span(asked.name)).windows, begin)
+        if not windows:
+            raise Rejected("no Change List has left the index yet", status=404)
+        document = archive_of_change_lists(asked.base, asked.name, windows)
+        tag = f"{int(windows[0].from_):x}-{int(windows[-1].until):x}-archive"
+        known = asked.known(tag, max(begun, windows[-1].closed))
+        return await whole(request, known, render_document(document))
+
+    def _index_begin(self) -> tuple[Position, Position]:
+        """What ends before this has left the index, and since when that is so."""
+        days = self._index_days * DAY
+        begin = last_edge(int(time() * MICROSECONDS) - days, self._period)
+        return begin, Position(begin + days)
+
+    async def _missing(self, asked: Asked, from_: Position) -> Rejected:
+        span = await self._windows.span(asked.name)
+        if span.record.created <= from_ < kept_from(span):
+            return _gone(asked)
+        return Rejected(f"no Change List begins at {from_}", status=404)
+
+
+def _is_cold(kept: OpenList, record: Record) -> bool:
+    """Whether so much is missing that the answer should not wait for it; one at a time warms it."""
+    return kept.size == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
+
+
+def _position(text: str, status: int = 400) -> Position:
+    try:
+        return Position.parse(text)
+    except (ValueError, OverflowError) as error:
+        raise Rejected(f"malformed `from`: {error}", status=status) from None
+
+
+def _gone(asked: Asked) -> Rejected:
+    index = asked.base + change_list_index(asked.name)
+    return Rejected(
+        f"this is older than what the hub keeps, see {index}",
+        status=410,
+        headers={"link": f'<{index}>; rel="index"'},
+    )

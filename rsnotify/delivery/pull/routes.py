@@ -1,0 +1,50 @@
+"""The addresses of everything that can be pulled, and what serves each."""
+
+from starlette.routing import Route
+
+from rsnotify.access import Access
+from rsnotify.core.window import Schedule
+from rsnotify.delivery.pull.changelists import ChangeLists
+from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.origin import Origin
+from rsnotify.delivery.pull.resourcelists import ResourceLists
+from rsnotify.delivery.pull.sets import Readers
+from rsnotify.delivery.pull.stretches import Stretches
+from rsnotify.hub import Hub
+from rsnotify.storage.snapshots import Snapshots
+from rsnotify.storage.windows import Windows
+
+
+def pull_routes(
+    hub: Hub,
+    access: Access,
+    origin: Origin,
+    windows: Windows,
+    snapshots: Snapshots,
+    stretches: Stretches,
+    schedule: Schedule,
+    *,
+    describedby: str | None = None,
+) -> list[Route]:
+    """To stand last in the table: the sets' names come first in these paths."""
+    readers = Readers(hub, access, origin)
+    days = schedule.index_days
+    discovery = Discovery(
+        *(hub, readers, origin, windows, snapshots), describedby=describedby, index_days=days
+    )
+    change_lists = ChangeLists(
+        *(hub, readers, windows, stretches), period=schedule.period, index_days=days
+    )
+    resource_lists = ResourceLists(readers, snapshots)
+    return [
+        Route("/.well-known/resourcesync", discovery.description),
+        Route("/robots.txt", discovery.robots),
+        Route("/{set}/capabilitylist.xml", discovery.capabilities),
+        Route("/{set}/capabilitylist-ws.xml", discovery.socket_capabilities),
+        Route("/{set}/changelist.xml", change_lists.current),
+        Route("/{set}/changelist/{from_}.xml", change_lists.by_beginning),
+        Route("/{set}/changelist-index.xml", change_lists.index),
+        Route("/{set}/changelist-archive.xml", change_lists.archive),
+        Route("/{set}/resourcelist.xml", resource_lists.newest),
+        Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
+    ]

@@ -1,0 +1,49 @@
+"""The set that a request is about: whether it exists, who may read it, what is linked to it.
+
+Nothing here knows which of its documents is asked for.
+"""
+
+from typing import NamedTuple
+
+from starlette.requests import Request
+
+from rsnotify.access import Access
+from rsnotify.core.notification import capability_list
+from rsnotify.delivery.pull.answer import Known
+from rsnotify.delivery.pull.origin import Origin
+from rsnotify.errors import no_such_set
+from rsnotify.hub import Hub
+from rsnotify.storage.sets import SetRecord
+
+
+class Asked(NamedTuple):
+    """A set that somebody may read, and the base of the links for them."""
+
+    record: SetRecord
+    base: str
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    def known(self, tag: str, modified: int, *, is_fixed: bool = False) -> Known:
+        """A document of this set."""
+        link = self.base + capability_list(self.name)
+        return Known(tag, modified, is_fixed, self.record.private, link)
+
+
+class Readers:
+    """Lets requests in to the sets."""
+
+    def __init__(self, hub: Hub, access: Access, origin: Origin) -> None:
+        self._hub = hub
+        self._access = access
+        self._origin = origin
+
+    async def admit(self, request: Request) -> Asked:
+        name = request.path_params["set"]
+        record = self._hub.sets.get(name)
+        if record is None:
+            raise no_such_set(name)
+        await self._access.require_reader(request, record)
+        return Asked(record, self._origin.base(request))

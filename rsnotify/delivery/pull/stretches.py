@@ -1,0 +1,78 @@
+"""Stretches of a change journal as the entries of a Change List, read as they are sent.
+
+Rules that hold here: what the stream no longer holds is unpacked; a stretch that is let go while it
+is being sent goes on from where it is kept instead. Memory holds one piece at a time.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from rsnotify.core.change import Position
+from rsnotify.core.notification import ChannelName, render_rows
+from rsnotify.core.packing import Packed, entries_after, pack
+from rsnotify.core.window import Window
+from rsnotify.errors import Trimmed, TryAgain
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.windows import Windows
+
+READ_CHANGES = 2_000
+
+
+class Stretches:
+    """Reads change journals, wherever their changes are kept."""
+
+    def __init__(self, journal: Journal, windows: Windows) -> None:
+        self._journal = journal
+        self._windows = windows
+
+    async def entries(
+        self, set_name: str, from_: Position, until: Position
+    ) -> AsyncIterator[bytes]:
+        """The entries in `(from_, until]`, piece by piece; `until` ends a window or is the head."""
+        cursor = from_
+        while cursor < until:
+            try:
+                piece, cursor = await self.read(set_name, cursor, until)
+                yield piece
+            except Trimmed:
+                window, packed = await self._packed_after(set_name, cursor)
+                async for piece in _unpacked(packed, window, cursor):
+                    yield piece
+                cursor = window.until
+
+    async def read(
+        self, set_name: str, cursor: Position, until: Position
+    ) -> tuple[bytes, Position]:
+        """The next entries from the stream, and the position up to which they tell."""
+        channel = ChannelName(set_name, "change")
+        rows = await self._journal.read(channel, cursor, until=until, count=READ_CHANGES)
+        return render_rows(rows), rows[-1][0] if len(rows) == READ_CHANGES else until
+
+    async def packed(self, set_name: str, window: Window) -> Packed:
+        """The entries of a closed window, packed; kept so if they were not."""
+        kept = await self._windows.packed(set_name, window)
+        if kept is not None:
+            return kept
+        pieces = [piece async for piece in self.entries(set_name, window.from_, window.until)]
+        packed = await asyncio.to_thread(pack, pieces)
+        await self._windows.keep(set_name, window, packed)
+        return packed
+
+    async def _packed_after(self, set_name: str, cursor: Position) -> tuple[Window, Packed]:
+        window = await self._windows.closed_after(set_name, cursor)
+        packed = window and await self._windows.packed(set_name, window)
+        if window is None or packed is None:
+            raise TryAgain("the journal has changed; ask again")
+        return window, packed
+
+
+async def _unpacked(packed: Packed, window: Window, cursor: Position) -> AsyncIterator[bytes]:
+    if cursor <= window.from_:
+        for piece in packed.pieces():
+            yield piece
+    else:
+        yield await asyncio.to_thread(_rest, packed, cursor)
+
+
+def _rest(packed: Packed, cursor: Position) -> bytes:
+    return entries_after(b"".join(packed.pieces()), cursor)

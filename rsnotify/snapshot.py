@@ -1,0 +1,98 @@
+"""Taking a snapshot: the set's state becomes a Resource List, while changes go on coming in.
+
+Rules that hold here: `at` is where the journal stood before the first shard was read, so every
+change up to it is in the snapshot, and following the channel from it misses none; memory holds one
+part, compressed; nobody waits for more than a slice of the work.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+from rsnotify.core.packing import Packed, Packer
+from rsnotify.core.state import Resource, render_resources
+from rsnotify.storage.snapshots import Claim, Snapshot, Snapshots
+from rsnotify.storage.windows import Windows
+
+PART_RESOURCES = 50_000
+PART_BYTES = 50_000_000  # leaves room for what stands around the entries
+SLICE_RESOURCES = 250  # some milliseconds of the event loop
+
+
+class Parts:
+    """Fills one part after the other and hands out those that are full."""
+
+    def __init__(self) -> None:
+        self.resources = 0
+        self._in_part = 0
+        self._packer = Packer(level=1)
+
+    def full_before(self, entries: bytes, count: int) -> Packed | None:
+        """The part as it is, if these entries do not fit into it."""
+        fits = self._in_part + count <= PART_RESOURCES
+        if fits and self._packer.length + len(entries) <= PART_BYTES:
+            return None
+        return self.finish()
+
+    def add(self, entries: bytes, count: int) -> None:
+        self.resources += count
+        self._in_part += count
+        self._packer.add(entries)
+
+    def finish(self) -> Packed:
+        packed = self._packer.packed()
+        self._in_part, self._packer = 0, Packer(level=1)
+        return packed
+
+
+class Taking:
+    """One snapshot while it is being taken."""
+
+    def __init__(self, snapshots: Snapshots, windows: Windows, set_name: str, claim: Claim) -> None:
+        self._snapshots = snapshots
+        self._windows = windows
+        self._set_name = set_name
+        self._claim = claim
+        self._name = ""
+        self._number = 0
+
+    async def run(self) -> Snapshot | None:
+        """The finished snapshot; None if the claim was lost on the way."""
+        record = await self._windows.record(self._set_name)
+        self._name = str(int(await self._windows.now()))
+        resources = await self._write_parts()
+        completed = max(record.last, await self._windows.now())
+        snapshot = Snapshot(self._name, record.last, completed, self._number, resources)
+        published = await self._snapshots.publish(
+            self._set_name, record.created, self._claim, snapshot
+        )
+        return snapshot if published else None
+
+    async def _write_parts(self) -> int:
+        parts = Parts()
+        async for shard in self._snapshots.shards(self._set_name, self._claim):
+            for resources in _slices(shard):
+                entries = render_resources(resources)
+                full = parts.full_before(entries, len(resources))
+                if full is not None:
+                    await self._write(full)
+                parts.add(entries, len(resources))
+                await asyncio.sleep(0)
+        await self._write(parts.finish())
+        return parts.resources
+
+    async def _write(self, packed: Packed) -> None:
+        self._number += 1
+        await self._snapshots.write_part(self._set_name, self._name, self._number, packed)
+
+
+async def take_snapshot(snapshots: Snapshots, windows: Windows, set_name: str) -> Snapshot | None:
+    """Take one now; None if another hub process is at it."""
+    async with snapshots.claim(set_name) as claim:
+        if claim is None:
+            return None
+        return await Taking(snapshots, windows, set_name, claim).run()
+
+
+def _slices(shard: list[Resource]) -> Iterator[list[Resource]]:
+    for start in range(0, len(shard), SLICE_RESOURCES):
+        yield shard[start : start + SLICE_RESOURCES]

@@ -1,0 +1,28 @@
+-- Let a finished snapshot take the place of the one before it, at once.
+--
+-- KEYS  1 claim   2 record of the change journal   3 hash of the newest snapshot
+--       4 prefix of the keys of snapshots: hash <name>, parts <name>:<number>
+-- ARGV  1 token that must hold the claim   2 `created` of the set   3 seconds the old one stays
+--       4 .. field, value, … of the new one, its name and parts among them
+--
+-- Answer: 1, or 0 if the claim was lost or the set is another one by now.
+
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if redis.call('HGET', KEYS[2], 'created') ~= ARGV[2] then return 0 end
+
+local function each_key(name, parts, act)
+  act(KEYS[4] .. name)
+  for number = 1, parts do act(KEYS[4] .. name .. ':' .. number) end
+end
+
+local old = redis.call('HMGET', KEYS[3], 'name', 'parts')
+redis.call('DEL', KEYS[3])
+redis.call('HSET', KEYS[3], unpack(ARGV, 4))
+local new = redis.call('HMGET', KEYS[3], 'name', 'parts')
+redis.call('HSET', KEYS[4] .. new[1], unpack(ARGV, 4))
+each_key(new[1], new[2], function(key) redis.call('PERSIST', key) end)
+if old[1] then
+  each_key(old[1], old[2], function(key) redis.call('EXPIRE', key, ARGV[3]) end)
+end
+redis.call('DEL', KEYS[1])
+return 1

@@ -1,0 +1,184 @@
+"""The windows of change journals: where each stands, what is closed, what is packed and let go.
+
+Rules that hold here: every act is one atom or may be repeated, so any number of hub processes may
+do it at once; a record is read after it was asked for, in one journey for all who ask meanwhile.
+Nothing here knows what a Change List looks like.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+
+from rsnotify.core.change import Position
+from rsnotify.core.notification import ChannelName
+from rsnotify.core.packing import Packed
+from rsnotify.core.window import Record, Span, Window
+from rsnotify.errors import no_such_set
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client, failures_translated, translated
+
+FIELDS = Record._fields
+
+
+class Windows:
+    """Every set's windows, in one Redis."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._close = client.register_script(_script("close.lua"))
+        self._trim = client.register_script(_script("trim.lua"))
+        self._asked: dict[str, asyncio.Future[Record | None]] = {}
+        self._reader: asyncio.Task[None] | None = None
+
+    # --- where they stand ----------------------------------------------------------------------
+
+    async def record(self, set_name: str) -> Record:
+        """The record as it is now or later, never as it was before the call."""
+        future = self._asked.get(set_name)
+        if future is None:
+            future = self._asked[set_name] = asyncio.get_running_loop().create_future()
+            if self._reader is None or self._reader.done():
+                self._reader = asyncio.create_task(self._read_asked(), name="reader of records")
+        found = await asyncio.shield(future)
+        if found is None:
+            raise no_such_set(set_name)
+        return found
+
+    async def _read_asked(self) -> None:
+        while self._asked:
+            asked, self._asked = self._asked, {}
+            try:
+                found = await self.records(list(asked))
+            except Exception as error:  # whoever asked gets it
+                _settle(asked.values(), error)
+            else:
+                for future, record in zip(asked.values(), found, strict=True):
+                    future.set_result(record)
+
+    async def records(self, set_names: Sequence[str]) -> list[Record | None]:
+        """Each set's record; None for a set that does not exist."""
+        pipeline = self._client.pipeline(transaction=False)
+        for name in set_names:
+            pipeline.hmget(keys.record(_changes(name)), *FIELDS)
+        with failures_translated():
+            return [_record(row) for row in await pipeline.execute()]
+
+    async def span(self, set_name: str, *, after: Position | None = None) -> Span:
+        """The record, and the closed windows that end after a position, at one moment."""
+        channel = _changes(set_name)
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.hmget(keys.record(channel), *FIELDS)
+        pipeline.zrangebyscore(keys.windows(channel), _behind(after), "+inf")
+        pipeline.zrange(keys.windows(channel), 0, 0)
+        with failures_translated():
+            row, windows, oldest = await pipeline.execute()
+        record = _record(row)
+        if record is None:
+            raise no_such_set(set_name)
+        first = Window.parse(oldest[0]) if oldest else None
+        return Span(record, [Window.parse(window) for window in windows], first)
+
+    async def closed_after(self, set_name: str, cursor: Position) -> Window | None:
+        """The closed window in which the change after the cursor stands, if it is in one."""
+        key = keys.windows(_changes(set_name))
+        with failures_translated():
+            found = await self._client.zrangebyscore(key, _behind(cursor), "+inf", 0, 1)
+        return Window.parse(found[0]) if found else None
+
+    async def oldest(self, set_name: str) -> Window | None:
+        with failures_translated():
+            found = await self._client.zrange(keys.windows(_changes(set_name)), 0, 0)
+        return Window.parse(found[0]) if found else None
+
+    async def now(self) -> Position:
+        """The clock that all hub processes share."""
+        with failures_translated():
+            seconds, microseconds = await self._client.time()
+        return Position(seconds * 1_000_000 + microseconds)
+
+    # --- what becomes of them ------------------------------------------------------------------
+
+    async def close(self, set_name: str, period: int) -> bool:
+        """Close the open window at the newest edge that has passed, if it is due."""
+        channel = _changes(set_name)
+        with failures_translated():
+            return bool(
+                await self._close(
+                    keys=[keys.record(channel), keys.windows(channel)], args=[int(period)]
+                )
+            )
+
+    async def keep(self, set_name: str, window: Window, packed: Packed) -> None:
+        """Keep the entries of a closed window outside the stream."""
+        with failures_translated():
+            key = keys.packed(_changes(set_name), window.from_)
+            await self._client.set(key, packed.to_bytes(), nx=True)
+
+    async def packed(self, set_name: str, window: Window) -> Packed | None:
+        with failures_translated():
+            data = await self._client.get(keys.packed(_changes(set_name), window.from_))
+        return None if data is None else Packed.from_bytes(data)
+
+    async def settle(self, set_name: str, **upto: Position) -> None:
+        """Write down how far the chores have come: `settled`, `told`."""
+        key = keys.record(_changes(set_name))
+        with failures_translated():
+            if await self._client.exists(key):
+                await self._client.hset(key, mapping={name: int(at) for name, at in upto.items()})
+
+    async def trim(self, set_name: str, window: Window) -> bool:
+        """Let the stream begin behind a window that is packed; only if it begins before it now."""
+        channel = _changes(set_name)
+        names = [keys.stream(channel), keys.record(channel), keys.packed(channel, window.from_)]
+        with failures_translated():
+            return bool(
+                await self._trim(keys=names, args=[int(window.from_), int(window.until), 1])
+            )
+
+    async def trim_framework(self, set_name: str, begin: Position) -> None:
+        """Forget framework changes up to a position; Destinations that old must look anew."""
+        channel = ChannelName(set_name, "framework")
+        names = [keys.stream(channel), keys.record(channel), keys.stream(channel)]
+        with failures_translated():
+            first, head = await self._client.hmget(keys.record(channel), "first", "head")
+            if first is not None and int(first) < (upto := min(int(begin), int(head))):
+                await self._trim(keys=names, args=[int(first), upto, 0])
+
+    async def forget(self, set_name: str, windows: Sequence[Window]) -> None:
+        """Remove closed windows for good."""
+        channel = _changes(set_name)
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.zremrangebyscore(keys.windows(channel), "-inf", int(windows[-1].until))
+        pipeline.unlink(*(keys.packed(channel, window.from_) for window in windows))
+        with failures_translated():
+            await pipeline.execute()
+
+    async def claim(self, set_name: str, act: str, seconds: float) -> bool:
+        """Whether this process is the one that does it; nobody else is for so long."""
+        with failures_translated():
+            key = keys.claim(set_name, act)
+            return bool(await self._client.set(key, "1", nx=True, px=int(seconds * 1000)))
+
+
+def _script(name: str) -> str:
+    return files("rsnotify.storage").joinpath(name).read_text()
+
+
+def _changes(set_name: str) -> ChannelName:
+    return ChannelName(set_name, "change")
+
+
+def _behind(position: Position | None) -> str:
+    return "-inf" if position is None else f"({int(position)}"
+
+
+def _record(row: Sequence[bytes | None]) -> Record | None:
+    if None in row:
+        return None
+    return Record(*(Position(int(value or 0)) for value in row))
+
+
+def _settle(futures: Iterable[asyncio.Future[Record | None]], error: Exception) -> None:
+    for future in futures:
+        future.set_exception(translated(error))
+        future.exception()  # nobody may be left to hear it

@@ -1,0 +1,175 @@
+"""What must be done without being asked: close windows by time, pack and trim what is closed,
+take snapshots, forget what is older than retention, and say so.
+
+Rules that hold here: any number of hub processes do this on one Redis at once, so every act is one
+atom, or claimed, or may be done twice; what a round could not do, the next one does.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from rsnotify.announcements import Announcements
+from rsnotify.core.change import Position
+from rsnotify.core.packing import Packed
+from rsnotify.core.window import DAY, Record, Schedule, Window, is_due
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.hub import Hub
+from rsnotify.snapshot import take_snapshot
+from rsnotify.storage.snapshots import Snapshot, Snapshots
+from rsnotify.storage.windows import Windows
+
+log = logging.getLogger(__name__)
+
+ROUND_SECONDS = 1.0
+LETTING_GO_SECONDS = 60.0
+WAIT_SECONDS, WAITS = 0.2, 100  # for a snapshot that is being taken already
+GROWTH_SECONDS = 60.0  # Destinations hear at most so often that the open list grew
+STREAM_DAYS = 1  # closed windows stay in the stream for so long, for those who follow the channel
+
+Pack = Callable[[str, Window], Awaitable[Packed]]
+"""Packs a closed window, and keeps it so."""
+
+Act = Callable[[str, Record, Position], Awaitable[None]]
+
+
+class Upkeep:
+    """The chores of a hub process."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        windows: Windows,
+        snapshots: Snapshots,
+        announcements: Announcements,
+        pack: Pack,
+        schedule: Schedule,
+    ) -> None:
+        self._hub = hub
+        self._windows = windows
+        self._snapshots = snapshots
+        self.say = announcements
+        self._pack = pack
+        self._schedule = schedule
+        self._asked_for: set[asyncio.Task[Snapshot]] = set()
+
+    async def run(self) -> None:
+        """Round after round, for as long as the hub lives."""
+        async with asyncio.TaskGroup() as tasks:
+            for chore, seconds in (
+                (self.keep_windows, ROUND_SECONDS),
+                (self.keep_snapshots, ROUND_SECONDS),
+                (self.let_go, LETTING_GO_SECONDS),
+            ):
+                tasks.create_task(self._repeat(chore, seconds), name=chore.__name__)
+
+    async def _repeat(self, chore: Callable[[], Awaitable[None]], seconds: float) -> None:
+        while True:
+            try:
+                await chore()
+            except TryAgain as error:
+                log.warning("a chore waits: %s", error.detail)
+            await asyncio.sleep(seconds)
+
+    async def _each_set(self, act: Act) -> None:
+        """Do it to each set as it stands; one that goes meanwhile is nobody's concern."""
+        names = list(self._hub.sets)
+        if not names:
+            return
+        now = await self._windows.now()
+        for name, record in zip(names, await self._windows.records(names), strict=True):
+            if record is None:
+                continue
+            try:
+                await act(name, record, now)
+            except Rejected as gone:
+                if gone.status != 404:
+                    raise
+
+    # --- windows -------------------------------------------------------------------------------
+
+    async def keep_windows(self) -> None:
+        """Close what is due, pack what is closed, say what has changed."""
+        await self._each_set(self._keep_windows)
+
+    async def _keep_windows(self, name: str, record: Record, now: Position) -> None:
+        period = self._schedule.period
+        closed = is_due(record, now, period) and await self._windows.close(name, period)
+        if closed or record.settled < record.window_from:
+            await self._settle(name, record.settled)
+        if record.head > max(record.told, record.window_from):
+            await self._tell_growth(name, record)
+
+    async def _settle(self, name: str, settled: Position) -> None:
+        """Say which windows have closed since, and pack them."""
+        span = await self._windows.span(name, after=settled)
+        for window in span.windows:
+            await self.say.window_closed(name, window)
+            await self._pack(name, window)
+            await self._windows.settle(name, settled=window.until)
+
+    async def _tell_growth(self, name: str, record: Record) -> None:
+        if await self._windows.claim(name, "growth", GROWTH_SECONDS):
+            await self.say.list_grew(name, record.window_from, record.head)
+            await self._windows.settle(name, told=record.head)
+
+    # --- what is old ---------------------------------------------------------------------------
+
+    async def let_go(self) -> None:
+        """Trim the streams behind what is packed; forget what nobody can ask for any more."""
+        await self._each_set(self._let_go)
+
+    async def _let_go(self, name: str, record: Record, now: Position) -> None:
+        schedule = self._schedule
+        await self._trim(name, record.first, Position(now - STREAM_DAYS * DAY))
+        await self._windows.trim_framework(name, Position(now - schedule.index_days * DAY))
+        await self._forget(name, Position(now - schedule.retention_days * DAY))
+
+    async def _trim(self, name: str, first: Position, begin: Position) -> None:
+        if first >= begin:
+            return
+        for window in (await self._windows.span(name, after=first)).windows:
+            if window.until > begin or not await self._windows.trim(name, window):
+                return
+
+    async def _forget(self, name: str, begin: Position) -> None:
+        oldest = await self._windows.oldest(name)
+        if oldest is not None and oldest.until <= begin:
+            windows = (await self._windows.span(name)).windows
+            await self._windows.forget(name, [each for each in windows if each.until <= begin])
+
+    # --- snapshots -----------------------------------------------------------------------------
+
+    async def keep_snapshots(self) -> None:
+        """Take those that are due."""
+        await self._each_set(self._keep_snapshot)
+
+    async def _keep_snapshot(self, name: str, record: Record, now: Position) -> None:
+        options = self._hub.sets.get(name)
+        if options is None or options.resourcelist is not None or record.head == record.created:
+            return  # the Source lists its resources itself, or there is none
+        newest = await self._snapshots.newest(name)
+        if newest is None or self._schedule.wants_snapshot(record, newest.at, newest.begun, now):
+            await self.snapshot(name)
+
+    def snapshot_for(self, name: str) -> asyncio.Task[Snapshot]:
+        """Take the snapshot that somebody asks for; whether they wait for it or not."""
+        taking = asyncio.create_task(self._snapshot_after_others(name), name=f"snapshot of {name}")
+        self._asked_for.add(taking)
+        taking.add_done_callback(self._asked_for.discard)
+        return taking
+
+    async def _snapshot_after_others(self, name: str) -> Snapshot:
+        for _ in range(WAITS):
+            snapshot = await self.snapshot(name)
+            if snapshot is not None:
+                return snapshot
+            await asyncio.sleep(WAIT_SECONDS)
+        raise TryAgain(f"another snapshot of {name!r} is being taken", retry_after_seconds=5)
+
+    async def snapshot(self, name: str) -> Snapshot | None:
+        """Take a snapshot now; None if another hub process is at it."""
+        snapshot = await take_snapshot(self._snapshots, self._windows, name)
+        if snapshot is not None:
+            await self.say.snapshot_taken(name, snapshot)
+        return snapshot

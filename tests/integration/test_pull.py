@@ -1,0 +1,569 @@
+"""What can be pulled, on a real Redis: every document, its conditions, its end."""
+
+import gzip
+from collections.abc import AsyncIterator
+from itertools import pairwise
+
+import pytest
+
+from rsnotify import snapshot
+from rsnotify.core.change import Position
+from rsnotify.core.window import DAY
+from rsnotify.delivery.pull import changelists, stretches
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client
+from rsnotify.storage.sets import SetOptions
+from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Pulling, names
+from tests.running import TOKEN
+
+OPEN = f"/{SET}/changelist.xml"
+INDEX = f"/{SET}/changelist-index.xml"
+RESOURCES = f"/{SET}/resourcelist.xml"
+ADMIN = {"authorization": f"Bearer {TOKEN}"}
+MILLISECOND = 1 / 3_600_000
+
+
+@pytest.fixture
+async def pulling(client: Client) -> AsyncIterator[Pulling]:
+    """A hub with one empty set, whose windows hold three changes."""
+    async with Pulling(client, changes=3) as found:
+        yield found
+
+
+def _said(fragment: bytes) -> tuple[str, str, str]:
+    def between(before: bytes, after: bytes) -> str:
+        return fragment.partition(before)[2].partition(after)[0].decode()
+
+    path = between(b"<loc>", b"<").removeprefix(BASE)
+    return between(b'capability="', b'"'), between(b'change="', b'"'), path
+
+
+# Discovery -------------------------------------------------------------------------------------
+
+
+async def test_the_source_description_names_public_sets_only(pulling: Pulling) -> None:
+    await pulling.hub.add_set("secret", SetOptions(private=True))
+    await pulling.hub.add_set("other", SetOptions(describedby="http://example.com/about"))
+    document = await pulling.document("/.well-known/resourcesync")
+    assert [entry.loc for entry in document.entries] == [
+        f"{BASE}/dataset1/capabilitylist.xml",
+        f"{BASE}/other/capabilitylist.xml",
+    ]
+    assert [link.href for link in document.entries[1].links] == ["http://example.com/about"]
+
+
+async def capabilities(pulling: Pulling, path: str = "capabilitylist.xml") -> dict[str, str]:
+    document = await pulling.document(f"/{SET}/{path}")
+    return {entry.md.capability: entry.loc for entry in document.entries}  # type: ignore
+
+
+async def test_a_capability_list_names_what_is_there(pulling: Pulling) -> None:
+    before = await capabilities(pulling)
+    assert before.keys() == {"changelist", "change-notification", "framework-notification"}
+    await pulling.update("a")
+    await pulling.upkeep.snapshot(SET)
+    assert (await capabilities(pulling))["resourcelist"] == BASE + RESOURCES
+
+
+async def test_its_twin_names_websocket_addresses(pulling: Pulling) -> None:
+    twin = await capabilities(pulling, "capabilitylist-ws.xml")
+    assert twin["change-notification"] == f"ws://hub.example.org{CHANGES.path}"
+    assert twin["changelist"] == BASE + INDEX
+
+
+async def test_documents_elsewhere_come_before_the_hubs(pulling: Pulling) -> None:
+    await pulling.update("a")
+    await pulling.upkeep.snapshot(SET)
+    elsewhere = {
+        "resourcelist": "http://example.com/list.xml",
+        "resourcedump": "http://example.com/dump.xml",
+        "changedump": "http://example.com/changes.xml",
+    }
+    await pulling.hub.edit_set(SET, elsewhere)
+    found = await capabilities(pulling)
+    assert {name: found[name] for name in elsewhere} == elsewhere
+
+
+async def test_robots_find_the_resource_lists_of_public_sets(pulling: Pulling) -> None:
+    await pulling.hub.add_set("secret", SetOptions(private=True))
+    await pulling.hub.add_set("b", SetOptions(resourcelist="http://example.com/list.xml"))
+    await pulling.update("a")
+    await pulling.upkeep.snapshot(SET)
+    answer = await pulling.get("/robots.txt")
+    assert [line for line in answer.body.decode().splitlines() if line.startswith("Sitemap")] == [
+        "Sitemap: http://example.com/list.xml",
+        f"Sitemap: {BASE}{RESOURCES}",
+    ]
+
+
+DOCUMENTS = (
+    "capabilitylist.xml",
+    "capabilitylist-ws.xml",
+    "changelist.xml",
+    "changelist-index.xml",
+)
+PRIVATE = (*DOCUMENTS, "changelist.xml?from=2026-01-01T00:00:00Z", "resourcelist.xml")
+
+
+@pytest.mark.parametrize("path", PRIVATE)
+async def test_a_private_set_is_pulled_with_a_token_only(pulling: Pulling, path: str) -> None:
+    await pulling.hub.edit_set(SET, {"private": True})
+    await pulling.update("a")
+    await pulling.upkeep.snapshot(SET)
+    assert (await pulling.get(f"/{SET}/{path}")).status == 401
+    answer = await pulling.get(f"/{SET}/{path}", **ADMIN)
+    assert answer.status == 200
+    assert answer.headers["cache-control"].startswith("private")
+    assert "authorization" in answer.headers["vary"]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+async def test_what_is_served_for_a_set_links_its_capability_list(
+    pulling: Pulling, path: str
+) -> None:
+    answer = await pulling.get(f"/{SET}/{path}")
+    assert answer.headers["link"] == f'<{BASE}/{SET}/capabilitylist.xml>; rel="resourcesync"'
+    assert answer.headers["content-type"] == "application/xml"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nowhere/changelist.xml",
+        f"/{SET}/nothing.xml",
+        f"/{SET}/changelist/2026-11-20T00:00:00Z.xml",
+        f"/{SET}/changelist/x.xml",
+        f"/{SET}/resourcelist.xml",
+        f"/{SET}/resourcelist/1-1.xml",
+        f"/{SET}/changelist-archive.xml",
+    ],
+)
+async def test_what_is_not_there_is_a_problem_document(pulling: Pulling, path: str) -> None:
+    answer = await pulling.get(path)
+    assert answer.status == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+# Change Lists ----------------------------------------------------------------------------------
+
+
+async def test_the_open_list_has_a_beginning_and_no_end(pulling: Pulling) -> None:
+    await pulling.update("a", "b", "c", "d")
+    document = await pulling.document(OPEN)
+    record = await pulling.windows.record(SET)
+    assert document.md.from_ == str(record.window_from)  # type: ignore
+    assert document.md.until is None  # type: ignore
+    assert names(document) == ["d"]
+
+
+async def test_a_list_keeps_its_address_when_it_closes(pulling: Pulling) -> None:
+    begin = (await pulling.windows.record(SET)).window_from
+    address = f"/{SET}/changelist/{begin}.xml"
+    await pulling.update("a")
+    opened = await pulling.document(address)
+    last = await pulling.update("b", "a")
+    closed = await pulling.document(address)
+    assert (names(opened), opened.md.until) == (["a"], None)  # type: ignore
+    assert (names(closed), closed.md.until) == (["a", "b", "a"], str(last.until))  # type: ignore
+
+
+async def test_the_index_names_all_lists_in_order(pulling: Pulling) -> None:
+    for name in "abcdefg":
+        await pulling.update(name)
+    index = await pulling.document(INDEX)
+    lists = [await pulling.document(entry.loc) for entry in index.entries]
+    assert [names(each) for each in lists] == [list("abc"), list("def"), ["g"]]
+    assert all(a.md.until == b.md.from_ for a, b in pairwise(lists))  # type: ignore
+
+
+async def test_a_closed_list_never_changes_a_byte(pulling: Pulling) -> None:
+    begin = (await pulling.windows.record(SET)).window_from
+    await pulling.update("a", "b", "c")
+    address = f"/{SET}/changelist/{begin}.xml"
+    from_stream = await pulling.get(address)
+    await pulling.upkeep.keep_windows()
+    await pulling.let_go_of_all()
+    await pulling.update("d", "e", "f")
+    packed = await pulling.get(address)
+    assert (packed.body, packed.headers["etag"]) == (from_stream.body, from_stream.headers["etag"])
+    assert "immutable" in packed.headers["cache-control"]
+
+
+async def test_time_closes_a_window_at_an_edge_of_the_grid(client: Client) -> None:
+    async with Pulling(client, hours=MILLISECOND) as pulling:
+        await pulling.update("a")
+        await pulling.upkeep.keep_windows()
+        (window,) = (await pulling.windows.span(SET)).windows
+        record = await pulling.windows.record(SET)
+        assert window.until % pulling.schedule.period == 0
+        assert record.last == record.window_from == window.until > record.head
+        assert (await pulling.update("b")).until > window.until
+
+
+async def test_a_change_after_an_edge_closes_the_window_before_it(client: Client) -> None:
+    async with Pulling(client, hours=MILLISECOND) as pulling:
+        await pulling.update("a")
+        await pulling.windows.close(SET, 10**9 * DAY)  # no edge of that grid has passed
+        second = await pulling.update("b")
+        (window,) = (await pulling.windows.span(SET)).windows
+        assert window.until % pulling.schedule.period == 0
+        assert window.changes == 1
+        assert window.until < second.until
+
+
+async def test_an_empty_window_stays_open(client: Client) -> None:
+    async with Pulling(client, hours=MILLISECOND) as pulling:
+        begin = (await pulling.windows.record(SET)).window_from
+        await pulling.upkeep.keep_windows()
+        assert (await pulling.windows.record(SET)).window_from == begin
+
+
+async def test_a_window_keeps_to_the_size_of_a_document(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rsnotify.storage.journal.WINDOW_BYTES", 1_000)
+    async with Pulling(client) as pulling:
+        await pulling.update(*"abcdefghijklmnopqrst")
+        windows = (await pulling.windows.span(SET)).windows
+        assert len(windows) > 1
+        for window in windows:
+            answer = await pulling.get(f"/{SET}/changelist/{window.from_}.xml")
+            entries = answer.body.partition(b"<url>")[2]
+            assert len(entries) <= window.size <= 1_000
+
+
+async def test_a_stretch_goes_across_windows_and_names_the_next(
+    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rsnotify.core.window.STRETCH_CHANGES", 7)
+    first = await pulling.update("a")
+    for name in "bcdefghi":
+        await pulling.update(name)
+    document = await pulling.document(f"{OPEN}?from={first.until}")
+    (following,) = (link.href for link in document.links if link.rel == "next")
+    rest = await pulling.document(following)
+    assert names(document) + names(rest) == list("bcdefghi")
+    assert document.md.until == rest.md.from_  # type: ignore
+    assert rest.md.until is None  # type: ignore
+
+
+async def test_a_position_after_the_last_change_gives_an_empty_list(pulling: Pulling) -> None:
+    await pulling.update("a")
+    document = await pulling.document(f"{OPEN}?from=2999-01-01T00:00:00Z")
+    assert document.entries == ()
+    assert document.md.from_ == str((await pulling.windows.record(SET)).last)  # type: ignore
+
+
+async def test_a_malformed_position_is_refused(pulling: Pulling) -> None:
+    assert (await pulling.get(f"{OPEN}?from=yesterday")).status == 400
+
+
+async def test_a_poll_shows_what_another_process_acknowledged(
+    client: Client, pulling: Pulling
+) -> None:
+    async with Pulling(client, changes=1_000) as other:
+        for number in range(20):
+            await other.update(str(number))
+            assert names(await pulling.document(OPEN))[-1:] == [str(number)]
+
+
+async def test_a_cold_list_is_sent_as_it_is_read_and_warm_afterwards(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changelists, "COLD_CHANGES", 5)
+    monkeypatch.setattr(stretches, "READ_CHANGES", 4)
+    async with Pulling(client) as before:
+        await before.update(*map(str, range(30)))
+    async with Pulling(client) as pulling:
+        cold, warm = await pulling.get(OPEN), await pulling.get(OPEN)
+        assert "content-length" not in cold.headers
+        assert warm.headers["content-length"] == str(len(warm.body))
+        assert cold.body == warm.body
+        assert names(warm.document) == [str(number) for number in range(30)]
+
+
+# Conditions ------------------------------------------------------------------------------------
+
+
+async def every_document(pulling: Pulling) -> list[str]:
+    begin = (await pulling.windows.record(SET)).window_from
+    await pulling.update("a", "b", "c", "d")
+    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.keep_windows()
+    found = ["/.well-known/resourcesync", *(f"/{SET}/{name}" for name in PRIVATE)]
+    return [*found, f"/{SET}/changelist/{begin}.xml"]
+
+
+async def test_every_document_says_304_to_who_has_it(pulling: Pulling) -> None:
+    for path in await every_document(pulling):
+        for coding in ("identity", "gzip"):
+            answer = await pulling.get(path, accept_encoding=coding)
+            again = await pulling.get(
+                path, if_none_match=answer.headers["etag"], accept_encoding=coding
+            )
+            assert (again.status, again.body) == (304, b""), path
+            since = {"if_modified_since": "Fri, 01 Jan 2100 00:00:00 GMT"}
+            assert (await pulling.get(path, **since)).status == 304, path
+            assert answer.headers["last-modified"]
+
+
+async def test_every_document_is_the_same_in_gzip(pulling: Pulling) -> None:
+    for path in await every_document(pulling):
+        plain = await pulling.get(path)
+        packed = await pulling.get(path, accept_encoding="gzip")
+        assert "content-encoding" not in plain.headers
+        assert packed.headers["content-encoding"] == "gzip"
+        assert gzip.decompress(packed.body) == plain.body, path
+
+
+async def test_a_list_that_grows_is_the_same_in_gzip_each_time(client: Client) -> None:
+    async with Pulling(client) as pulling:
+        for name in "abcd":
+            await pulling.update(name)
+            packed = await pulling.get(OPEN, accept_encoding="gzip")
+            assert gzip.decompress(packed.body) == (await pulling.get(OPEN)).body
+
+
+async def test_only_what_never_changes_may_be_kept_for_ever(pulling: Pulling) -> None:
+    fixed = {
+        path
+        for path in await every_document(pulling)
+        if "immutable" in (await pulling.get(path)).headers["cache-control"]
+    }
+    assert fixed == {path for path in fixed if "/changelist/" in path} != set()
+
+
+async def test_head_has_the_headers_without_the_document(pulling: Pulling) -> None:
+    for path in await every_document(pulling):
+        head, got = await pulling.get(path, method="HEAD"), await pulling.get(path)
+        assert (head.status, head.body) == (200, b"")
+        assert head.headers["etag"] == got.headers["etag"]
+
+
+async def test_a_tag_changes_with_the_document(pulling: Pulling) -> None:
+    tags = set()
+    for name in "abcd":
+        await pulling.update(name)
+        tags.add((await pulling.get(OPEN)).headers["etag"])
+    assert len(tags) == 4
+
+
+async def test_a_set_made_anew_has_other_tags(pulling: Pulling) -> None:
+    before = (await pulling.get(OPEN)).headers["etag"]
+    await pulling.hub.remove_set(SET)
+    await pulling.hub.add_set(SET)
+    assert (await pulling.get(OPEN, if_none_match=before)).status == 200
+
+
+# Resource Lists --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "PART_RESOURCES", 2)
+    monkeypatch.setattr(snapshot, "SLICE_RESOURCES", 1)
+
+
+@pytest.mark.usefixtures("small_parts")
+async def test_a_large_set_has_an_index_and_parts(pulling: Pulling) -> None:
+    await pulling.update(*"abcde")
+    taken = await pulling.upkeep.snapshot(SET)
+    index = await pulling.document(RESOURCES)
+    assert index.root == "sitemapindex"
+    assert index.md.at == str(taken.at)  # type: ignore
+    parts = [await pulling.document(entry.loc) for entry in index.entries]
+    assert sorted(name for part in parts for name in names(part)) == list("abcde")
+    assert [len(part.entries) for part in parts] == [2, 2, 1]
+
+
+@pytest.mark.usefixtures("small_parts")
+async def test_a_replaced_snapshot_stays_while_somebody_walks_it(pulling: Pulling) -> None:
+    await pulling.update(*"abcde")
+    await pulling.upkeep.snapshot(SET)
+    old = await pulling.document(RESOURCES)
+    await pulling.update("f")
+    await pulling.upkeep.snapshot(SET)
+    walked = [name for entry in old.entries for name in names(await pulling.document(entry.loc))]
+    assert sorted(walked) == list("abcde")
+
+
+@pytest.mark.usefixtures("small_parts")
+async def test_a_snapshot_that_nobody_walks_any_more_is_gone(pulling: Pulling) -> None:
+    await pulling.update(*"abc")
+    old = await pulling.upkeep.snapshot(SET)
+    address = (await pulling.document(RESOURCES)).entries[0].loc
+    await pulling.update("d")
+    await pulling.upkeep.snapshot(SET)
+    key = keys.snapshot(SET, old.name)  # type: ignore
+    assert 0 < await pulling.client.ttl(key) <= 3600
+    await pulling.client.delete(key)  # as it expires
+    answer = await pulling.get(address)
+    assert answer.status == 410
+    assert f"<{BASE}{RESOURCES}>" in answer.headers["link"]
+
+
+async def test_a_snapshot_is_taken_when_one_is_due_and_something_changed(
+    pulling: Pulling,
+) -> None:
+    await pulling.upkeep.keep_snapshots()
+    assert await pulling.snapshots.newest(SET) is None
+    await pulling.update("a")
+    await pulling.upkeep.keep_snapshots()
+    first = await pulling.snapshots.newest(SET)
+    await pulling.update("b")
+    await pulling.upkeep.keep_snapshots()  # not yet an hour old
+    assert await pulling.snapshots.newest(SET) == first
+
+
+async def test_a_source_that_lists_its_resources_itself_needs_no_snapshot(
+    pulling: Pulling,
+) -> None:
+    await pulling.hub.edit_set(SET, {"resourcelist": "http://example.com/list.xml"})
+    await pulling.update("a")
+    await pulling.upkeep.keep_snapshots()
+    assert await pulling.snapshots.newest(SET) is None
+
+
+async def test_two_processes_take_one_snapshot(client: Client, pulling: Pulling) -> None:
+    await pulling.update("a")
+    async with pulling.snapshots.claim(SET) as claim:
+        assert claim is not None
+        assert await pulling.upkeep.snapshot(SET) is None
+    assert await pulling.upkeep.snapshot(SET) is not None
+
+
+async def test_a_snapshot_of_a_set_made_anew_meanwhile_is_thrown_away(pulling: Pulling) -> None:
+    await pulling.update("a")
+    record = await pulling.windows.record(SET)
+    taken = await pulling.upkeep.snapshot(SET)
+    async with pulling.snapshots.claim(SET) as claim:
+        other = Position(record.created - 1)
+        assert not await pulling.snapshots.publish(SET, other, claim, taken)  # type: ignore
+
+
+# What is old -----------------------------------------------------------------------------------
+
+
+async def grow_old(pulling: Pulling, days: int) -> None:
+    """As if all windows of the set had closed so many days ago."""
+    windows = keys.windows(CHANGES)
+    for member in await pulling.client.zrange(windows, 0, -1):
+        from_, until, changes, size, closed = map(int, member.split())
+        past = days * DAY
+        aged = f"{from_ - past} {until - past} {changes} {size} {closed - past}"
+        await pulling.client.zrem(windows, member)
+        await pulling.client.zadd(windows, {aged: until - past})
+        data = await pulling.client.get(keys.packed(CHANGES, from_))
+        await pulling.client.set(keys.packed(CHANGES, from_ - past), data)
+
+
+async def test_a_list_leaves_the_index_for_the_archive(pulling: Pulling) -> None:
+    await pulling.update(*"abcdef")
+    await pulling.upkeep.keep_windows()
+    await grow_old(pulling, 40)
+    archive = await pulling.document(f"/{SET}/changelist-archive.xml")
+    index = await pulling.document(INDEX)
+    assert len(archive.entries) == 2
+    assert len(index.entries) == 1
+    assert [link.href for link in index.links if link.rel == "archives"] == [
+        f"{BASE}/{SET}/changelist-archive.xml"
+    ]
+    assert "changelist-archive" in await capabilities(pulling)
+
+
+async def test_retention_removes_lists_and_says_so(pulling: Pulling) -> None:
+    begin = (await pulling.windows.record(SET)).created
+    await pulling.update(*"abcdef")
+    await pulling.upkeep.keep_windows()
+    (first, _) = (await pulling.windows.span(SET)).windows
+    await pulling.windows.forget(SET, [first])
+    for path in (f"/{SET}/changelist/{begin}.xml", f"{OPEN}?from={begin}"):
+        answer = await pulling.get(path)
+        assert answer.status == 410
+        assert f'<{BASE}{INDEX}>; rel="index"' in answer.headers["link"]
+    assert names(await pulling.document(f"{OPEN}?from={first.until}")) == list("def")
+    assert await pulling.windows.packed(SET, first) is None
+
+
+async def test_old_windows_are_let_go_by_the_upkeep(pulling: Pulling) -> None:
+    await pulling.update(*"abcdef")
+    await pulling.upkeep.keep_windows()
+    await grow_old(pulling, 400)
+    await pulling.upkeep.let_go()
+    assert (await pulling.windows.span(SET)).windows == []
+
+
+async def test_the_stream_is_trimmed_only_behind_what_is_packed(pulling: Pulling) -> None:
+    await pulling.update(*"abcd")
+    (window,) = (await pulling.windows.span(SET)).windows
+    assert not await pulling.windows.trim(SET, window)
+    await pulling.upkeep.keep_windows()
+    assert await pulling.windows.trim(SET, window)
+    assert (await pulling.windows.record(SET)).first == window.until
+    assert await pulling.client.xlen(keys.stream(CHANGES)) == 1
+    assert not await pulling.windows.trim(SET, window)
+
+
+async def test_a_removed_set_leaves_nothing_behind(pulling: Pulling) -> None:
+    await pulling.update(*"abcdef")
+    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.keep_windows()
+    await pulling.hub.remove_set(SET)
+    left = [key async for key in pulling.client.scan_iter(match=f"rsnotify:{{{SET}}}:*")]
+    lasting = [key for key in left if await pulling.client.ttl(key) < 0]
+    assert lasting == []
+
+
+# What the hub says itself ----------------------------------------------------------------------
+
+
+async def said(pulling: Pulling) -> list[tuple[str, str, str]]:
+    first = (await pulling.journal.standings([FRAMEWORK]))[0].first  # type: ignore
+    return [_said(row) for _, row in await pulling.journal.read(FRAMEWORK, first, count=1_000)]
+
+
+async def test_two_processes_say_once_that_a_window_closed(
+    client: Client, pulling: Pulling
+) -> None:
+    begin = (await pulling.windows.record(SET)).window_from
+    last = await pulling.update("a", "b", "c")
+    async with Pulling(client, changes=3) as other:
+        await other.upkeep._settle(SET, begin)
+        await pulling.upkeep._settle(SET, begin)
+    assert await said(pulling) == [
+        ("changelist", "updated", f"/{SET}/changelist/{begin}.xml"),
+        ("changelist", "created", f"/{SET}/changelist/{last.until}.xml"),
+    ]
+
+
+async def test_growth_is_said_at_most_once_a_minute(pulling: Pulling) -> None:
+    begin = (await pulling.windows.record(SET)).window_from
+    for name in "ab":
+        await pulling.update(name)
+        await pulling.upkeep.keep_windows()
+    assert await said(pulling) == [("changelist", "updated", f"/{SET}/changelist/{begin}.xml")]
+
+
+async def test_a_new_resource_list_is_said(pulling: Pulling) -> None:
+    await pulling.update("a")
+    await pulling.upkeep.snapshot(SET)
+    assert await said(pulling) == [("resourcelist", "created", RESOURCES)]
+
+
+@pytest.mark.usefixtures("small_parts")
+async def test_of_many_resource_lists_one_is_said_and_never_the_index(pulling: Pulling) -> None:
+    await pulling.update(*"abcde")
+    taken = await pulling.upkeep.snapshot(SET)
+    path = f"/{SET}/resourcelist/{taken.name}-1.xml"  # type: ignore
+    assert await said(pulling) == [("resourcelist", "created", path)]
+
+
+@pytest.mark.parametrize("change", ["created", "updated", "deleted"])
+async def test_a_change_of_a_set_is_said_on_its_channel_and_of_the_source_on_all(
+    pulling: Pulling, change: str
+) -> None:
+    record, _ = await pulling.hub.add_set("other")
+    await pulling.upkeep.say.set_changed(record, change)
+    await pulling.upkeep.say.set_changed(record, change)
+    described = ("description", "updated", "/.well-known/resourcesync")
+    assert await said(pulling) == [described]

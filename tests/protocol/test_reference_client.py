@@ -1,0 +1,144 @@
+"""The reference client, `resync` 2.0.1, in an environment of its own, against a running hub.
+
+Its exit status is 0 even when it fails, so its `Status:` line is read.
+"""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import venv
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.running import RunningHub
+
+REQUIREMENTS = ("resync==2.0.1", "setuptools==80.9.0")  # it imports distutils
+INSTALL_SECONDS = 180
+
+
+@pytest.fixture(scope="session")
+def resync() -> Path:
+    """The client's command; its environment is made once a machine."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    home = Path(tempfile.gettempdir(), f"rsnotify-tests-{os.getuid()}-resync-2.0.1-{version}")
+    if not (home / "complete").exists():
+        venv.create(home, clear=True, with_pip=True)
+        install = [home / "bin/python", "-m", "pip", "install", "--quiet", *REQUIREMENTS]
+        subprocess.run(install, check=True, timeout=INSTALL_SECONDS)
+        (home / "complete").touch()
+    return home / "bin/resync-sync"
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Serves files and keeps quiet about it."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Source:
+    """Resources as files behind a real file server, and what is told of them."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.url = url
+
+    def write(self, name: str, content: str, change: str) -> dict[str, object]:
+        path = self.folder / name
+        path.write_text(content)
+        seconds = int(path.stat().st_mtime)
+        os.utime(path, (seconds, seconds))
+        lastmod = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        told = {"loc": f"{self.url}/{name}", "change": change, "lastmod": lastmod}
+        return told | {"length": len(content)}
+
+    def delete(self, name: str) -> dict[str, object]:
+        (self.folder / name).unlink()
+        return {"loc": f"{self.url}/{name}", "change": "deleted"}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[Source]:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    yield Source(folder, f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
+    serving.join()
+    server.server_close()
+
+
+class Destination:
+    """What the client keeps in step with the Source."""
+
+    def __init__(self, resync: Path, folder: Path, hub: RunningHub, source: Source) -> None:
+        self.folder = folder / "destination"
+        self.folder.mkdir()
+        self._command = [str(resync), f"{source.url}={self.folder}", "--noauth", "--delete"]
+        self._command += ["--capabilitylist", f"{hub.url}/dataset1/capabilitylist.xml"]
+        self._command += ["--changelist-uri", f"{hub.url}/dataset1/changelist.xml"]
+
+    async def run(self, *mode: str) -> str:
+        """What the client said."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            *mode,
+            cwd=self.folder.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        said, _ = await process.communicate()
+        return said.decode()
+
+    def files(self) -> dict[str, str]:
+        return {path.name: path.read_text() for path in self.folder.iterdir()}
+
+
+async def tell(hub: RunningHub, *changes: dict[str, object]) -> None:
+    status, answer = await hub.ask("POST", "/api/sets/dataset1/changes", json=changes)
+    assert status == 201, answer
+
+
+async def snapshot(hub: RunningHub) -> str:
+    """Take a snapshot; its `at`."""
+    status, answer = await hub.ask("POST", "/api/sets/dataset1/snapshot")
+    assert status == 201, answer
+    at: str = answer["at"]
+    return at
+
+
+@pytest.mark.timeout(INSTALL_SECONDS + 60)
+async def test_the_reference_client_ends_in_sync(
+    resync: Path, hub: RunningHub, source: Source, tmp_path: Path
+) -> None:
+    created = [source.write(name, f"first {name}", "created") for name in "abc"]
+    await tell(hub, *created)
+    at = await snapshot(hub)
+    destination = Destination(resync, tmp_path, hub, source)
+
+    said = await destination.run("--baseline")
+    assert destination.files() == {name: f"first {name}" for name in "abc"}, said
+
+    # Left to itself the client begins at the newest lastmod it saw, and forgets a resource that was
+    # created and deleted since; the snapshot's `at` is the right place.
+    changes = [source.write("b", "second, longer", "updated"), source.delete("a")]
+    changes.append(source.write("d", "the first of d", "created"))
+    await tell(hub, *changes)
+    said = await destination.run("--incremental", "--from", at)
+    expected = {"b": "second, longer", "c": "first c", "d": "the first of d"}
+    assert destination.files() == expected, said
+
+    await snapshot(hub)
+    said = await destination.run("--audit")
+    assert re.search(r"Status:\s+IN SYNC", said), said

@@ -1,0 +1,178 @@
+"""All that can be pulled, without a process around it: on a real Redis, asked as ASGI is asked."""
+
+import asyncio
+from typing import NamedTuple, Self
+from urllib.parse import urlsplit
+
+from lxml import etree
+from rsnotify.delivery.channel import Channels
+from starlette.datastructures import Headers
+
+from rsnotify.access import Access
+from rsnotify.announcements import Announcements
+from rsnotify.app import build_app
+from rsnotify.core.change import Change, Position
+from rsnotify.core.notification import ChannelName, Interval
+from rsnotify.core.rules import check
+from rsnotify.core.submission import Submission, fragment_of
+from rsnotify.core.urlset import Document, parse_document
+from rsnotify.core.window import HOUR, Schedule
+from rsnotify.delivery.pull.origin import Origin
+from rsnotify.delivery.pull.routes import pull_routes
+from rsnotify.delivery.pull.stretches import Stretches
+from rsnotify.hub import Hub
+from rsnotify.serve import end
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import Client
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import SetOptions, Sets
+from rsnotify.storage.snapshots import Snapshots
+from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.windows import Windows
+from rsnotify.upkeep import Upkeep
+from tests.running import TOKEN, until
+from tests.unit.test_examples import SPEC, schema
+
+BASE = "http://hub.example.org"
+SET = "dataset1"
+CHANGES = ChannelName(SET, "change")
+FRAMEWORK = ChannelName(SET, "framework")
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Headers
+    body: bytes
+
+    @property
+    def document(self) -> Document:
+        """What was answered, held against every rule and the schema."""
+        assert self.status == 200, self.body
+        assert [violation.message for violation in check(self.body)] == []
+        document = parse_document(self.body)
+        if document.entries and SPEC.exists():  # an empty one is legal, but not by the schema
+            schema(document.root).assertValid(etree.fromstring(self.body))
+        return document
+
+
+class Pulling:
+    """One hub process's worth of objects; several may stand on one Redis."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        changes: int = 10_000,
+        hours: float = 24,
+        index_days: int = 30,
+        retention_days: int = 365,
+        public_url: str | None = BASE,
+    ) -> None:
+        self.client = client
+        self.journal = Journal(client, window_changes=changes, window_hours=hours)
+        self.hub = Hub(self.journal, Sets(client), Bell("redis://nowhere"), base_url=BASE)
+        self.windows, self.snapshots = Windows(client), Snapshots(client)
+        self.schedule = Schedule(int(hours * HOUR), index_days, retention_days, 60)
+        stretches = Stretches(self.journal, self.windows)
+        announcements = Announcements(self.hub)
+        self.upkeep = Upkeep(
+            *(self.hub, self.windows, self.snapshots, announcements),
+            *(stretches.packed, self.schedule),
+        )
+        tokens = Tokens(client)
+        access = Access(tokens, TOKEN)
+        routes = pull_routes(
+            *(self.hub, access, Origin(public_url), self.windows, self.snapshots),
+            *(stretches, self.schedule),
+        )
+        channels = Channels(self.hub)
+        self.app = build_app(self.hub, access, tokens, channels, self.upkeep, routes)
+
+    async def __aenter__(self) -> Self:
+        await self.hub.add_set(SET, SetOptions())
+        self._following = asyncio.create_task(self.hub.follow())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await end([self._following])
+
+    async def publish(self, *changes: Change) -> Interval:
+        fragments = [fragment_of(change) for change in changes]
+        return await self.hub.publish(CHANGES, Submission(fragments))
+
+    async def update(self, *names: str) -> Interval:
+        return await self.publish(*(Change(loc(name), "updated") for name in names))
+
+    async def get(self, path: str, *, method: str = "GET", **headers: str) -> Answer:
+        """One request; its address may be whole, as documents have it."""
+        parts = urlsplit(path)
+        sent = {"host": "hub.example.org"} | headers
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": parts.path,
+            "raw_path": parts.path.encode(),
+            "query_string": parts.query.encode(),
+            "root_path": "",
+            "headers": [
+                (name.replace("_", "-").encode(), value.encode()) for name, value in sent.items()
+            ],
+            "client": ("192.0.2.1", 1234),
+            "server": ("hub.example.org", 80),
+        }
+        messages: list[dict[str, object]] = []
+        asked = asyncio.Event()
+
+        async def receive() -> dict[str, object]:
+            if not asked.is_set():
+                asked.set()
+                return {"type": "http.request", "body": b"", "more_body": False}
+            await asyncio.Event().wait()  # we stay connected
+            raise AssertionError
+
+        async def send(message: dict[str, object]) -> None:
+            messages.append(message)
+
+        await self.app(scope, receive, send)  # type: ignore[arg-type]
+        body = b"".join(message.get("body", b"") for message in messages[1:])  # type: ignore[misc]
+        return Answer(messages[0]["status"], Headers(raw=messages[0]["headers"]), body)  # type: ignore[arg-type]
+
+    async def document(self, path: str) -> Document:
+        return (await self.get(path)).document
+
+    async def is_level(self) -> None:
+        """Wait until the follow loop has seen all that was published."""
+
+        async def reached() -> bool:
+            head = (await self.windows.record(SET)).head
+            return self.hub.feed(CHANGES).tail.head >= head
+
+        await until(reached)
+
+    async def let_go_of_all(self) -> None:
+        """Trim the stream behind every closed window, however young, once it is packed."""
+        record = await self.windows.record(SET)
+        for window in (await self.windows.span(SET, after=record.first)).windows:
+            assert await self.windows.trim(SET, window)
+
+    async def set_last(self, position: int) -> None:
+        """As if a clock had been ahead and has gone back since."""
+        record = await self.windows.record(SET)
+        last = max(record.last, position)
+        await self.client.hset(f"rsnotify:{{{SET}}}:change:record", "last", int(last))
+
+
+def loc(name: str) -> str:
+    return f"http://example.com/{name}"
+
+
+def times(document: Document) -> list[Position]:
+    """The positions of a Change List's entries."""
+    found = (entry.md and entry.md.datetime for entry in document.entries)
+    return [Position.parse(datetime or "") for datetime in found]
+
+
+def names(document: Document) -> list[str]:
+    return [entry.loc.rpartition("/")[2] for entry in document.entries]

@@ -1,0 +1,90 @@
+"""Conditions and compression of what can be pulled, header by header."""
+
+from time import time
+
+import pytest
+from starlette.datastructures import Headers
+
+from rsnotify.delivery.pull.answer import Known, _last_modified, is_unchanged, wants_gzip
+
+SECOND = 1_000_000
+NOON = 1_795_176_000  # Fri, 20 Nov 2026 12:00:00 GMT
+KNOWN = Known("tag", NOON * SECOND)
+
+
+def unchanged(known: Known = KNOWN, **headers: str) -> bool:
+    return is_unchanged(
+        Headers({name.replace("_", "-"): value for name, value in headers.items()}), known
+    )
+
+
+@pytest.mark.parametrize("tags", ['"tag"', 'W/"tag"', '"other", "tag"', '"a",W/"tag"', "*", " * "])
+def test_a_tag_that_is_known_means_unchanged(tags: str) -> None:
+    assert unchanged(if_none_match=tags)
+
+
+@pytest.mark.parametrize("tags", ['"other"', "tag", "", '"ta"', 'W/"tag2"'])
+def test_any_other_tag_does_not(tags: str) -> None:
+    assert not unchanged(if_none_match=tags)
+
+
+@pytest.mark.parametrize(
+    ("date", "expected"),
+    [
+        ("Fri, 20 Nov 2026 12:00:00 GMT", True),
+        ("Fri, 20 Nov 2026 12:00:01 GMT", True),
+        ("Fri, 20 Nov 2026 11:59:59 GMT", False),
+        ("yesterday", False),
+        ("", False),
+    ],
+)
+def test_a_date_counts_from_the_second_of_the_last_change(date: str, expected: bool) -> None:
+    assert unchanged(if_modified_since=date) is expected
+
+
+def test_a_tag_counts_alone() -> None:
+    date = "Fri, 20 Nov 2026 12:00:01 GMT"
+    assert not unchanged(if_none_match='"other"', if_modified_since=date)
+
+
+def test_no_condition_means_changed() -> None:
+    assert not unchanged()
+
+
+def test_a_last_modified_of_this_very_second_matches_nothing() -> None:
+    """Another change may still come in it."""
+    now = int(time() * SECOND)
+    for modified in (now, now // SECOND * SECOND):
+        assert not unchanged(Known("tag", modified), if_modified_since=_last_modified(modified))
+
+
+@pytest.mark.parametrize("modified", [NOON * SECOND, NOON * SECOND + 1, NOON * SECOND + 999_999])
+def test_an_older_one_matches_until_the_next_second(modified: int) -> None:
+    """A clock far in the future has no such: this one lies in the past."""
+    past = modified - 10 * 365 * 86_400 * SECOND
+    date = _last_modified(past)
+    assert unchanged(Known("tag", past), if_modified_since=date)
+    assert not unchanged(Known("tag", past + SECOND), if_modified_since=date)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("gzip", True),
+        ("GZIP", True),
+        ("deflate, gzip;q=0.5", True),
+        ("*", True),
+        ("br, *;q=0.1", True),
+        ("identity", False),
+        ("gzip;q=0", False),
+        ("gzip;q=0.000, *", False),
+        ("*;q=0, gzip", True),
+        ("", False),
+    ],
+)
+def test_gzip_is_for_those_who_ask_for_it(asked: str, expected: bool) -> None:
+    assert wants_gzip(Headers({"accept-encoding": asked})) is expected
+
+
+def test_who_asks_for_nothing_gets_no_gzip() -> None:
+    assert not wants_gzip(Headers({}))

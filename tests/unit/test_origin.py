@@ -1,0 +1,46 @@
+"""The base of all links: what the operator chose, what the request says, whom it comes from."""
+
+from ipaddress import ip_network
+
+import pytest
+from starlette.requests import Request
+
+from rsnotify.delivery.pull.origin import Origin
+from rsnotify.errors import Rejected
+
+PROXY = (ip_network("10.0.0.0/8"),)
+
+
+def request(client: str = "192.0.2.1", **headers: str) -> Request:
+    raw = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
+    scope = {"type": "http", "scheme": "http", "path": "/", "headers": raw, "client": (client, 1)}
+    return Request(scope | {"server": ("a", 80), "query_string": b""})
+
+
+def test_the_public_address_wins() -> None:
+    assert Origin("https://a.example.org").base(request(host="b")) == "https://a.example.org"
+
+
+@pytest.mark.parametrize("host", ["hub.example.org", "127.0.0.1:8080", "[::1]:8080", "localhost"])
+def test_without_one_the_request_says_how_it_came(host: str) -> None:
+    assert Origin(None).base(request(host=host)) == f"http://{host}"
+
+
+@pytest.mark.parametrize("host", ["", "a b", 'a"><x', "a/b", "a" * 300, "a:b", "a@b"])
+def test_a_host_that_cannot_stand_in_a_link_is_refused(host: str) -> None:
+    with pytest.raises(Rejected):
+        Origin(None).base(request(host=host))
+
+
+FORWARDED = {"x_forwarded_host": "evil, hub.example.org", "x_forwarded_proto": "https"}
+
+
+def test_a_trusted_proxy_says_how_it_was_asked() -> None:
+    asked = request("10.1.2.3", host="inner", **FORWARDED)
+    assert Origin(None, PROXY).base(asked) == "https://hub.example.org"
+
+
+def test_what_anybody_else_says_was_forwarded_does_not_count() -> None:
+    asked = request("192.0.2.1", host="inner", **FORWARDED)
+    assert Origin(None, PROXY).base(asked) == "http://inner"
+    assert Origin(None).base(request("10.1.2.3", host="inner", **FORWARDED)) == "http://inner"

@@ -1,0 +1,51 @@
+"""Packed entries: they come back, gzip is right around them, and a cursor finds its place."""
+
+import gzip
+from itertools import accumulate
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rsnotify.core.change import Change, Position
+from rsnotify.core.notification import render_rows
+from rsnotify.core.packing import PIECE_BYTES, Packed, Packer, entries_after, pack
+from rsnotify.core.submission import fragment_of
+
+
+def rows(*positions: int) -> bytes:
+    loc = 'http://example.com/datetime="a"&b'
+    fragment = fragment_of(Change(loc, "updated")).xml
+    return render_rows([(Position(at), fragment) for at in positions])
+
+
+@given(st.lists(st.binary(max_size=300)), st.binary(max_size=300), st.binary(max_size=300))
+def test_gzip_around_packed_entries_reads_as_the_whole_document(
+    pieces: list[bytes], head: bytes, foot: bytes
+) -> None:
+    packed = pack(pieces)
+    assert gzip.decompress(b"".join(packed.gzipped(head, foot))) == head + b"".join(pieces) + foot
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1))
+def test_what_is_added_later_is_packed_with_what_was_there(pieces: list[bytes]) -> None:
+    packer = Packer()
+    for piece, so_far in zip(pieces, accumulate(pieces), strict=True):
+        packer.add(piece)
+        assert b"".join(packer.packed().pieces()) == so_far
+        assert gzip.decompress(b"".join(packer.packed().gzipped(b"<", b">"))) == b"<%b>" % so_far
+
+
+def test_packed_entries_are_kept_as_bytes() -> None:
+    packed = pack([b"a", b"b"])
+    assert Packed.from_bytes(packed.to_bytes()) == packed
+
+
+def test_large_entries_are_unpacked_in_pieces() -> None:
+    entries = b"x" * (3 * PIECE_BYTES + 1)
+    assert list(map(len, pack([entries]).pieces())) == [PIECE_BYTES] * 3 + [1]
+
+
+def test_a_cursor_finds_the_entries_after_it() -> None:
+    entries = rows(10, 20, 30)
+    for cursor, left in ((0, (10, 20, 30)), (10, (20, 30)), (19, (20, 30)), (20, (30,)), (30, ())):
+        assert entries_after(entries, Position(cursor)) == rows(*left)

@@ -1,0 +1,125 @@
+"""How a journal is cut: edges, due windows, stretches, index and archive."""
+
+import pytest
+
+from rsnotify.core.change import Position
+from rsnotify.core.window import (
+    HOUR,
+    INDEX_ENTRIES,
+    MINUTE,
+    STRETCH_CHANGES,
+    WINDOW_BYTES,
+    Record,
+    Schedule,
+    Span,
+    Stretch,
+    Window,
+    is_due,
+    kept_from,
+    last_edge,
+    split,
+    stretch_after,
+)
+
+
+def record(**fields: int) -> Record:
+    values = dict.fromkeys(Record._fields, 0) | fields
+    return Record(*(Position(value) for value in values.values()))
+
+
+def window(from_: int, until: int, changes: int = 1, size: int = 100) -> Window:
+    return Window(Position(from_), Position(until), changes, size, Position(until))
+
+
+def span(*windows: Window, count: int = 0, size: int = 0) -> Span:
+    begin = windows[-1].until if windows else 0
+    opened = record(window_from=begin, window_count=count, window_bytes=size)
+    return Span(opened, windows, windows[0] if windows else None)
+
+
+def test_a_window_is_read_as_it_is_written() -> None:
+    assert Window.parse(b"1 5 3 200 7") == (1, 5, 3, 200, 7)
+
+
+@pytest.mark.parametrize(
+    ("now", "edge"), [(HOUR + 1, HOUR), (HOUR, 0), (2 * HOUR - 1, HOUR), (2 * HOUR, HOUR)]
+)
+def test_an_edge_belongs_to_what_lies_before_it(now: int, edge: int) -> None:
+    assert last_edge(now, HOUR) == edge
+
+
+@pytest.mark.parametrize(
+    ("fields", "due"),
+    [
+        ({"window_from": 5, "window_count": 1, "last": 9}, True),
+        ({"window_from": 5, "window_count": 0, "last": 9}, False),  # empty
+        ({"window_from": HOUR, "window_count": 1, "last": HOUR + 9}, False),  # since the edge
+        ({"window_from": 5, "window_count": 1, "last": HOUR + 9}, False),  # a clock was ahead
+    ],
+)
+def test_time_closes_a_window_that_holds_something_when_an_edge_has_passed(
+    fields: dict[str, int], due: bool
+) -> None:
+    assert is_due(record(**fields), HOUR + 10, HOUR) is due
+
+
+def after(cursor: int, *windows: Window, count: int = 0, size: int = 0) -> Stretch:
+    return stretch_after(Position(cursor), span(*windows, count=count, size=size))
+
+
+FULL = STRETCH_CHANGES
+
+
+@pytest.mark.parametrize(
+    ("windows", "count", "until"),
+    [
+        ((), 7, None),
+        ((window(0, 10, 3), window(10, 20, 3)), 7, None),
+        ((window(0, 10, FULL - 7),), 7, None),
+        ((window(0, 10, FULL - 7),), 8, 10),
+        ((window(0, 10, FULL), window(10, 20, 1)), 0, 10),
+        ((window(0, 10, 1), window(10, 20, FULL)), 0, 10),
+        ((window(0, 10, 1), window(10, 20, FULL - 1)), 0, None),
+        ((window(0, 10, FULL),), 0, None),
+    ],
+)
+def test_a_stretch_holds_as_many_whole_windows_as_one_document_may(
+    windows: tuple[Window, ...], count: int, until: int | None
+) -> None:
+    assert after(5, *windows, count=count) == (5, until)
+
+
+def test_a_stretch_keeps_to_the_size_of_one_document_too() -> None:
+    large = window(0, 10, 1, WINDOW_BYTES), window(10, 20, 1, 1)
+    assert after(0, *large).until == 10
+    assert after(0, large[0], count=1, size=1).until == 10
+
+
+def test_what_is_kept_begins_with_the_oldest_window_or_the_open_one() -> None:
+    assert kept_from(span(window(3, 5), window(5, 9))) == 3
+    assert kept_from(Span(record(window_from=4), ())) == 4
+
+
+def test_a_window_leaves_the_index_for_the_archive_when_its_end_is_old() -> None:
+    windows = [window(0, 10), window(10, 20), window(20, 30)]
+    assert split(windows, 20) == (windows[:2], windows[2:])
+    assert split(windows, 19) == (windows[:1], windows[1:])
+    assert split(windows, 0) == ([], windows)
+
+
+def test_neither_document_has_more_entries_than_a_sitemap_may() -> None:
+    windows = [window(at, at + 1) for at in range(2 * INDEX_ENTRIES + 5)]
+    archive, index = split(windows, 0)
+    assert (len(archive), len(index)) == (INDEX_ENTRIES, INDEX_ENTRIES - 1)
+    assert archive[-1].until == index[0].from_
+
+
+@pytest.mark.parametrize(
+    ("head", "minutes", "wanted"), [(11, 60, True), (10, 60, False), (11, 59, False)]
+)
+def test_a_snapshot_is_wanted_when_it_is_old_and_something_has_changed(
+    head: int, minutes: int, wanted: bool
+) -> None:
+    schedule = Schedule(HOUR, 30, 365, resourcelist_minutes=60)
+    taken, now = Position(10), Position(10 + minutes * MINUTE)
+    assert schedule.wants_snapshot(record(head=head), Position(10), taken, now) is wanted
