@@ -50,13 +50,13 @@ local function close_window(edge)
   window_from, window_count, window_bytes = edge, 0, 0
 end
 
--- A window ends at the last edge of the grid before the change that comes, and before the change
--- that would make it too large. An empty one stays open.
+-- A window ends at the last edge of the grid between its last change and the one that comes, and
+-- before a change that would make it too large. An empty one stays open.
 local function make_room(position, size)
   if most_changes == 0 or window_count == 0 then return end
   local edge = position - 1 - (position - 1) % period
-  if edge > window_from then
-    close_window(math.max(last, edge))
+  if edge >= last then
+    close_window(edge)
   elseif window_bytes + size > most_bytes then
     close_window(last)
   end

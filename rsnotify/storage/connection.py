@@ -25,6 +25,7 @@ from rsnotify.errors import InvalidSettings, TryAgain
 
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
+PIECE_BYTES = 64 * 1024
 
 # What an answer of Redis begins with when it would say otherwise a little later.
 _PASSING = ("MISCONF", "LOADING", "READONLY", "OOM", "BUSY", "CLUSTERDOWN", "NOREPLICAS")
@@ -56,6 +57,18 @@ def connect(url: str) -> Client:
         raise InvalidSettings([f"--redis {url!r}: {error}"]) from None
     client.response_callbacks.pop("XRANGE", None)  # raw pairs: the journal reads them by itself
     return client
+
+
+async def write_in_pieces(client: Client, key: str, data: bytes, *, seconds: int) -> None:
+    """Write what is large so that nobody waits for all of it to reach the disk; it expires.
+
+    A piece that is written twice, by a repetition of the client library, changes nothing.
+    """
+    for start in range(0, len(data), PIECE_BYTES):
+        pipeline = client.pipeline(transaction=False)
+        pipeline.setrange(key, start, data[start : start + PIECE_BYTES])
+        pipeline.expire(key, seconds)
+        await pipeline.execute()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from rsnotify.core.packing import Packed
 from rsnotify.core.state import Resource
 from rsnotify.errors import TryAgain
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, failures_translated
+from rsnotify.storage.connection import Client, failures_translated, write_in_pieces
 
 CLAIM_SECONDS = 30
 JOURNEY_RESOURCES = 4_000  # to be read from Redis at once, about
@@ -147,7 +147,7 @@ class Snapshots:
 
     async def write_part(self, set_name: str, name: str, number: int, packed: Packed) -> None:
         key = keys.snapshot_part(set_name, name, number)
-        await self._client.set(key, packed.to_bytes(), ex=WALK_SECONDS)
+        await write_in_pieces(self._client, key, packed.to_bytes(), seconds=WALK_SECONDS)
 
     async def publish(
         self, set_name: str, created: Position, claim: Claim, snapshot: Snapshot

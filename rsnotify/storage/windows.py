@@ -6,6 +6,7 @@ Nothing here knows what a Change List looks like.
 """
 
 import asyncio
+import secrets
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
@@ -15,9 +16,10 @@ from rsnotify.core.packing import Packed
 from rsnotify.core.window import Record, Span, Window
 from rsnotify.errors import no_such_set
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, failures_translated, translated
+from rsnotify.storage.connection import Client, failures_translated, translated, write_in_pieces
 
 FIELDS = Record._fields
+KEEP_SECONDS = 600  # what was being written when its hub died is gone after that
 
 
 class Windows:
@@ -110,9 +112,15 @@ class Windows:
 
     async def keep(self, set_name: str, window: Window, packed: Packed) -> None:
         """Keep the entries of a closed window outside the stream."""
+        key = keys.packed(_changes(set_name), window.from_)
+        written = f"{key}:{secrets.token_hex(8)}"
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.persist(written)
+        pipeline.renamenx(written, key)
+        pipeline.unlink(written)
         with failures_translated():
-            key = keys.packed(_changes(set_name), window.from_)
-            await self._client.set(key, packed.to_bytes(), nx=True)
+            await write_in_pieces(self._client, written, packed.to_bytes(), seconds=KEEP_SECONDS)
+            await pipeline.execute()
 
     async def packed(self, set_name: str, window: Window) -> Packed | None:
         with failures_translated():

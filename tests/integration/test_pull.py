@@ -8,13 +8,14 @@ import pytest
 
 from rsnotify import snapshot
 from rsnotify.core.change import Position
-from rsnotify.core.window import DAY
+from rsnotify.core.notification import Interval
+from rsnotify.core.window import DAY, last_edge
 from rsnotify.delivery.pull import changelists, stretches
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify.storage.sets import SetOptions
 from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Pulling, names
-from tests.running import TOKEN
+from tests.running import TOKEN, until
 
 OPEN = f"/{SET}/changelist.xml"
 INDEX = f"/{SET}/changelist-index.xml"
@@ -189,9 +190,17 @@ async def test_a_closed_list_never_changes_a_byte(pulling: Pulling) -> None:
     assert "immutable" in packed.headers["cache-control"]
 
 
+async def past_an_edge(pulling: Pulling, interval: Interval) -> None:
+    async def passed() -> bool:
+        edge = last_edge(await pulling.windows.now(), pulling.schedule.period)
+        return edge >= interval.until
+
+    await until(passed)
+
+
 async def test_time_closes_a_window_at_an_edge_of_the_grid(client: Client) -> None:
     async with Pulling(client, hours=MILLISECOND) as pulling:
-        await pulling.update("a")
+        await past_an_edge(pulling, await pulling.update("a"))
         await pulling.upkeep.keep_windows()
         (window,) = (await pulling.windows.span(SET)).windows
         record = await pulling.windows.record(SET)
@@ -202,13 +211,24 @@ async def test_time_closes_a_window_at_an_edge_of_the_grid(client: Client) -> No
 
 async def test_a_change_after_an_edge_closes_the_window_before_it(client: Client) -> None:
     async with Pulling(client, hours=MILLISECOND) as pulling:
-        await pulling.update("a")
-        await pulling.windows.close(SET, 10**9 * DAY)  # no edge of that grid has passed
+        await past_an_edge(pulling, await pulling.update("a"))
         second = await pulling.update("b")
         (window,) = (await pulling.windows.span(SET)).windows
         assert window.until % pulling.schedule.period == 0
         assert window.changes == 1
         assert window.until < second.until
+
+
+async def test_an_edge_that_passed_before_the_first_change_closes_nothing(client: Client) -> None:
+    async with Pulling(client, hours=1) as pulling:
+        begin = (await pulling.windows.now()) - 7 * DAY
+        long_ago = dict.fromkeys(("created", "first", "last", "head", "window_from"), begin)
+        await client.hset(keys.record(CHANGES), mapping=long_ago)
+        now = await pulling.windows.now()
+        await pulling.update("a", "b")
+        await pulling.update("c")
+        windows = (await pulling.windows.span(SET)).windows
+        assert all(window.until > now for window in windows)  # an hour may have just ended
 
 
 async def test_an_empty_window_stays_open(client: Client) -> None:
