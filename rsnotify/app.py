@@ -4,82 +4,36 @@ Nothing here decides anything: each route names the method that does.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from rsnotify.access import Access
-from rsnotify.administration import Administration
 from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.sse import Sse, wants_stream
 from rsnotify.delivery.topic import Topic
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
-from rsnotify.intake import Intake
-from rsnotify.settings import Settings
-from rsnotify.storage.subscriptions import Subscriptions
-from rsnotify.storage.tokens import Tokens
-from rsnotify.subscribers import Subscribers
-from rsnotify.upkeep import Upkeep
-from rsnotify.websub import WebSubEndpoint
+from rsnotify.intake.administration import Administration
+from rsnotify.intake.publishing import Intake
+from rsnotify.intake.subscribers import Subscribers
+from rsnotify.intake.websub import WebSubEndpoint
 
 log = logging.getLogger(__name__)
 
 CHANNEL = "/channels/{set}/{kind}_notification_channel"
 
+Routes = list[BaseRoute]
 
-def build_app(
-    hub: Hub,
-    access: Access,
-    tokens: Tokens,
-    channels: Channels,
-    subscriptions: Subscriptions,
-    upkeep: Upkeep,
-    pull: Sequence[Route],
-    settings: Settings,
-) -> Starlette:
-    """The hub as an ASGI application."""
-    intake = Intake(hub, access)
-    topic = Topic(hub, access)
-    subscribers = Subscribers(hub, access, subscriptions)
-    websub = WebSubEndpoint(
-        hub,
-        access,
-        intake,
-        subscriptions,
-        callback_private=settings.callback_private == "allow",
-        lease_seconds=settings.lease_seconds,
-    )
-    administration = Administration(hub, access, tokens, upkeep)
-    health = Health(hub)
+
+def build_app(routes: Iterable[BaseRoute]) -> Starlette:
+    """The hub, or a part of it, as an ASGI application."""
     return Starlette(
-        routes=[
-            Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
-            Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
-            Route("/api/sets", administration.list_sets),
-            Route("/api/sets/{set}", administration.add_set, methods=["PUT"]),
-            Route("/api/sets/{set}", administration.edit_set, methods=["PATCH"]),
-            Route("/api/sets/{set}", administration.remove_set, methods=["DELETE"]),
-            Route("/api/sets/{set}/snapshot", administration.take_snapshot, methods=["POST"]),
-            Route("/api/tokens", administration.list_tokens),
-            Route("/api/tokens", administration.create_token, methods=["POST"]),
-            Route("/api/tokens/{token}", administration.revoke_token, methods=["DELETE"]),
-            Route("/api/subscriptions", subscribers.list),
-            Route("/api/subscriptions/{subscription}", subscribers.show),
-            Route("/api/subscriptions/{subscription}", subscribers.remove, methods=["DELETE"]),
-            Route("/api/subscriptions/{subscription}/retry", subscribers.retry, methods=["POST"]),
-            Route("/hub", websub.post, methods=["POST"]),
-            WebSocketRoute(CHANNEL, channels.websocket),
-            Route(CHANNEL, Page(Sse(channels), topic).channel),
-            Route("/health/live", health.live),
-            Route("/health/ready", health.ready),
-            *pull,
-        ],
+        routes=list(routes),
         exception_handlers={
             Rejected: _rejected,
             TryAgain: _try_again,
@@ -87,6 +41,50 @@ def build_app(
             Exception: _bug,
         },
     )
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+
+def publishing(intake: Intake) -> Routes:
+    return [
+        Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
+        Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
+    ]
+
+
+def administering(administration: Administration, subscribers: Subscribers) -> Routes:
+    subscription = "/api/subscriptions/{subscription}"
+    return [
+        Route("/api/sets", administration.list_sets),
+        Route("/api/sets/{set}", administration.add_set, methods=["PUT"]),
+        Route("/api/sets/{set}", administration.edit_set, methods=["PATCH"]),
+        Route("/api/sets/{set}", administration.remove_set, methods=["DELETE"]),
+        Route("/api/sets/{set}/snapshot", administration.take_snapshot, methods=["POST"]),
+        Route("/api/tokens", administration.list_tokens),
+        Route("/api/tokens", administration.create_token, methods=["POST"]),
+        Route("/api/tokens/{token}", administration.revoke_token, methods=["DELETE"]),
+        Route("/api/subscriptions", subscribers.list),
+        Route(subscription, subscribers.show),
+        Route(subscription, subscribers.remove, methods=["DELETE"]),
+        Route(f"{subscription}/retry", subscribers.retry, methods=["POST"]),
+    ]
+
+
+def following(channels: Channels, topic: Topic) -> Routes:
+    return [
+        WebSocketRoute(CHANNEL, channels.websocket),
+        Route(CHANNEL, Page(Sse(channels), topic).channel),
+    ]
+
+
+def websub(endpoint: WebSubEndpoint) -> Routes:
+    return [Route("/hub", endpoint.post, methods=["POST"])]
+
+
+def health(hub: Hub) -> Routes:
+    health = Health(hub)
+    return [Route("/health/live", health.live), Route("/health/ready", health.ready)]
 
 
 class Page:

@@ -25,9 +25,9 @@ from rsnotify.commands.subscribe import subscribe as follow
 from rsnotify.commands.validate import print_violations, violations_of
 from rsnotify.core.notification import Kind
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify.serve import read_admin_token, run
+from rsnotify.serving.serve import read_admin_token, run
+from rsnotify.serving.workers import end_with_parent
 from rsnotify.settings import Settings
-from rsnotify.workers import end_with_parent
 
 app = typer.Typer(
     no_args_is_help=True,

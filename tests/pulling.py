@@ -5,11 +5,9 @@ from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from lxml import etree
-from rsnotify.delivery.channel import Channels
 from starlette.datastructures import Headers
 
 from rsnotify.access import Access
-from rsnotify.announcements import Announcements
 from rsnotify.app import build_app
 from rsnotify.core.change import Change, Position
 from rsnotify.core.notification import ChannelName, Interval
@@ -21,7 +19,7 @@ from rsnotify.delivery.pull.origin import Origin
 from rsnotify.delivery.pull.routes import pull_routes
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.hub import Hub
-from rsnotify.serve import end
+from rsnotify.serving.house import end
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
@@ -29,7 +27,8 @@ from rsnotify.storage.sets import SetOptions, Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.tokens import Tokens
 from rsnotify.storage.windows import Windows
-from rsnotify.upkeep import Upkeep
+from rsnotify.upkeep.announcements import Announcements
+from rsnotify.upkeep.chores import Upkeep
 from tests.running import TOKEN, until
 from tests.unit.test_examples import SPEC, schema
 
@@ -85,8 +84,7 @@ class Pulling:
             *(self.hub, access, Origin(public_url), self.windows, self.snapshots),
             *(stretches, self.schedule),
         )
-        channels = Channels(self.hub)
-        self.app = build_app(self.hub, access, tokens, channels, self.upkeep, routes)
+        self.app = build_app(routes)
 
     async def __aenter__(self) -> Self:
         await self.hub.add_set(SET, SetOptions())

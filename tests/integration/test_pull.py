@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import pytest
 
-from rsnotify import snapshot
 from rsnotify.core.change import Position
 from rsnotify.core.notification import Interval
 from rsnotify.core.window import DAY, last_edge
@@ -14,6 +13,7 @@ from rsnotify.delivery.pull import changelists, stretches
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify.storage.sets import SetOptions
+from rsnotify.upkeep import snapshot
 from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Pulling, names
 from tests.running import TOKEN, until
 

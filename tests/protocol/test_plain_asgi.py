@@ -10,19 +10,18 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from rsnotify.access import Access
-from rsnotify.app import build_app
+from rsnotify.app import build_app, following
 from rsnotify.core.notification import ChannelName
 from rsnotify.core.submission import Submission, read_submission
 from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.topic import Topic
 from rsnotify.hub import Hub
-from rsnotify.serve import end
-from rsnotify.settings import Settings
+from rsnotify.serving.house import end
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
-from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
 from rsnotify_client.subscriber import read_notification
 
@@ -49,9 +48,8 @@ async def channels(hub: Hub, client: Client) -> Channels:
 @pytest.fixture
 async def url(hub: Hub, channels: Channels, client: Client) -> AsyncIterator[str]:
     """The channel's address at a server as it comes."""
-    tokens = Tokens(client)
-    subscriptions = Subscriptions(client, pending_per_host=1, pending_per_asker=1)
-    app = build_app(hub, Access(tokens, "admin"), tokens, channels, subscriptions, Settings())
+    topic = Topic(hub, Access(Tokens(client), "admin"))
+    app = build_app(following(channels, topic))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(app, ws="websockets-sansio", lifespan="off", log_config=None)
         server = uvicorn.Server(config)

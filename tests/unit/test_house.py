@@ -11,16 +11,15 @@ HUB = ROOT / "rsnotify"
 CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
-    ("errors", "settings", "metrics", "unread"),
+    ("errors", "metrics", "unread"),
+    ("settings",),
     ("core",),
     ("storage",),
     ("hub",),
-    ("access", "announcements", "snapshot"),
-    ("upkeep",),
-    ("intake", "administration", "websub", "subscribers", "delivery"),
+    ("access", "upkeep"),
+    ("intake", "delivery"),
     ("app",),
-    ("patience",),
-    ("workers", "serve"),
+    ("serving",),
     ("commands",),
     ("cli",),
     ("__main__",),
@@ -31,8 +30,7 @@ ROOMS_OF = {
     "lxml": ("rsnotify/core/urlset.py",),
     "aiohttp": ("rsnotify/delivery/websub/", "rsnotify/commands/", "clients/python/"),
     "uvicorn": (
-        "rsnotify/serve.py",
-        "rsnotify/patience.py",
+        "rsnotify/serving/",
         "rsnotify/delivery/channels/websocket.py",
     ),
     "typer": ("rsnotify/cli.py", "rsnotify/commands/"),
@@ -66,9 +64,7 @@ def test_a_room_imports_only_from_the_floors_below_it_and_its_own(path: Path) ->
     for name in imports(path):
         other = name.split(".")[1] if name.startswith("rsnotify.") else None
         if other in FLOOR and other != room:
-            below = FLOOR[other] < FLOOR[room] or {room, other} <= {"workers", "serve", "settings"}
-            near = FLOOR[other] == FLOOR[room] and room != "delivery"
-            assert below or near, f"{path.name} imports {name}"
+            assert FLOOR[other] < FLOOR[room], f"{path.name} imports {name}"
 
 
 @pytest.mark.parametrize("room", ["storage", "delivery"])

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from rsnotify.serve import end
+from rsnotify.serving.house import end
 
 
 async def test_a_loop_that_swallows_its_cancellation_ends_all_the_same() -> None:

@@ -1,6 +1,6 @@
 """The addresses of everything that can be pulled, and what serves each."""
 
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from rsnotify.access import Access
 from rsnotify.core.window import Schedule
@@ -25,7 +25,7 @@ def pull_routes(
     schedule: Schedule,
     *,
     describedby: str | None = None,
-) -> list[Route]:
+) -> list[BaseRoute]:
     """To stand last in the table: the sets' names come first in these paths."""
     readers = Readers(hub, access, origin)
     days = schedule.index_days

@@ -11,7 +11,7 @@ from rsnotify.core.change import MICROSECONDS, Position
 from rsnotify.core.notification import NOTIFICATION_CHANGES
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
-from rsnotify.intake import json_response
+from rsnotify.intake.publishing import json_response
 from rsnotify.storage.subscriptions import Stored, Subscriptions
 
 REMOVED = "the operator of the hub has removed the subscription"

@@ -17,10 +17,10 @@ from rsnotify.core.check import URI_CHARACTERS
 from rsnotify.core.values import problem
 from rsnotify.errors import Rejected, no_such_set
 from rsnotify.hub import Hub
-from rsnotify.intake import json_response, read_body
+from rsnotify.intake.publishing import json_response, read_body
 from rsnotify.storage.sets import SetOptions
 from rsnotify.storage.tokens import Right, Token, Tokens, new_id
-from rsnotify.upkeep import Upkeep
+from rsnotify.upkeep.chores import Upkeep
 
 BODY_BYTES = 64 * 1024
 SETS_OF_A_TOKEN = 1_000

@@ -9,15 +9,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from rsnotify.announcements import Announcements
 from rsnotify.core.change import Position
 from rsnotify.core.packing import Packed
 from rsnotify.core.window import DAY, Record, Schedule, Window, is_due
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
-from rsnotify.snapshot import take_snapshot
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows
+from rsnotify.upkeep.announcements import Announcements
+from rsnotify.upkeep.snapshot import take_snapshot
 
 log = logging.getLogger(__name__)
 

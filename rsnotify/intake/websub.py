@@ -26,7 +26,7 @@ from rsnotify.core.websub import (
 )
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
-from rsnotify.intake import Intake, json_response, read_body
+from rsnotify.intake.publishing import Intake, json_response, read_body
 from rsnotify.storage.subscriptions import Subscriptions
 
 UNKNOWN_TOPIC = "this hub does not serve the topic"

@@ -1,0 +1,233 @@
+"""One hub put together from its rooms: what is served, and the loops that must run beside it.
+
+Rules that hold here: each room is made once, when it is first asked for, from the settings and from
+other rooms. Nothing here listens, and nothing here knows how the process was started.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from functools import cached_property
+from time import monotonic
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from rsnotify import app as table
+from rsnotify.access import Access
+from rsnotify.core.window import HOUR, Schedule
+from rsnotify.delivery.channels.endpoint import Channels
+from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.pull.origin import Origin
+from rsnotify.delivery.pull.routes import pull_routes
+from rsnotify.delivery.pull.stretches import Stretches
+from rsnotify.delivery.topic import Topic
+from rsnotify.delivery.websub import websub
+from rsnotify.delivery.websub.dialler import Dialler
+from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify.hub import Hub
+from rsnotify.intake.administration import Administration
+from rsnotify.intake.publishing import Intake
+from rsnotify.intake.subscribers import Subscribers
+from rsnotify.intake.websub import WebSubEndpoint
+from rsnotify.settings import Settings
+from rsnotify.storage import keys
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import connect, durability_warnings
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import Sets
+from rsnotify.storage.snapshots import Snapshots
+from rsnotify.storage.subscriptions import Subscriptions
+from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.windows import Windows
+from rsnotify.upkeep.announcements import Announcements
+from rsnotify.upkeep.chores import Upkeep
+
+log = logging.getLogger(__name__)
+
+REDIS_SECONDS = 30.0  # how long a Redis of the operator's own may take to appear
+AGAIN_SECONDS = 0.1
+
+Loop = Coroutine[Any, Any, None]
+
+
+class House:
+    """Every room of one hub process."""
+
+    def __init__(self, settings: Settings, redis_url: str, token: str, base_url: str) -> None:
+        self._settings = settings
+        self._redis_url = redis_url
+        self._base_url = base_url
+        self._client = connect(redis_url)
+        self._tokens = Tokens(self._client)
+        self._windows = Windows(self._client)
+        self._snapshots = Snapshots(self._client)
+        self._access = Access(self._tokens, token)
+        self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
+
+    async def opened(self, sets: Iterable[str]) -> None:
+        """Have seen every journal, and serve these sets."""
+        await self._see_journals()
+        if self._settings.redis_url:
+            for warning in await durability_warnings(self._client):
+                log.warning("%s", warning)
+        for name in sets:
+            record, made = await self.hub.add_set(name)
+            if made:
+                await self._upkeep.say.set_changed(record, "created")
+
+    async def _see_journals(self) -> None:
+        """A Redis that never comes is a matter of settings."""
+        until = monotonic() + REDIS_SECONDS
+        while True:
+            try:
+                return await self.hub.start()
+            except TryAgain as error:
+                silence = f"no Redis answers at {self._redis_url}: {error.detail}"
+                if monotonic() > until:
+                    raise InvalidSettings([silence]) from None
+                log.warning("%s; waiting", silence)
+            await asyncio.sleep(1)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    # --- what is served ------------------------------------------------------------------------
+
+    @cached_property
+    def app(self) -> ASGIApp:
+        hub, access = self.hub, self._access
+        intake = Intake(hub, access)
+        administration = Administration(hub, access, self._tokens, self._upkeep)
+        return table.build_app(
+            [
+                *table.publishing(intake),
+                *table.administering(administration, Subscribers(hub, access, self._subscriptions)),
+                *table.following(self.channels, Topic(hub, access)),
+                *table.websub(self._websub_endpoint(intake)),
+                *table.health(hub),
+                *self._pulling(),
+            ]
+        )
+
+    @cached_property
+    def channels(self) -> Channels:
+        origins = self._settings.allowed_origins
+        return Channels(self.hub, self._access, self._keepalive, allowed_origins=origins)
+
+    def _websub_endpoint(self, intake: Intake) -> WebSubEndpoint:
+        return WebSubEndpoint(
+            self.hub,
+            self._access,
+            intake,
+            self._subscriptions,
+            callback_private=self._settings.callback_private == "allow",
+            lease_seconds=self._settings.lease_seconds,
+        )
+
+    def _pulling(self) -> table.Routes:
+        """To stand last: the sets' names come first in these paths."""
+        settings = self._settings
+        origin = Origin(settings.public_url, settings.trusted_proxies)
+        return pull_routes(
+            self.hub,
+            self._access,
+            origin,
+            self._windows,
+            self._snapshots,
+            self._stretches,
+            self._schedule,
+            describedby=settings.describedby,
+        )
+
+    # --- what it stands on ---------------------------------------------------------------------
+
+    @cached_property
+    def hub(self) -> Hub:
+        bell = Bell(self._redis_url)
+        return Hub(self._journal, Sets(self._client), bell, base_url=self._base_url)
+
+    @cached_property
+    def _journal(self) -> Journal:
+        settings = self._settings
+        return Journal(
+            self._client,
+            window_changes=settings.changelist_max,
+            window_hours=settings.changelist_hours,
+        )
+
+    @cached_property
+    def _stretches(self) -> Stretches:
+        return Stretches(self._journal, self._windows)
+
+    @cached_property
+    def _subscriptions(self) -> Subscriptions:
+        return Subscriptions(
+            self._client,
+            pending_per_host=self._settings.pending_per_host,
+            pending_per_asker=self._settings.pending_per_asker,
+        )
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        settings = self._settings
+        return Schedule(
+            period=settings.changelist_hours * HOUR,
+            index_days=settings.changelist_days,
+            retention_days=settings.retention_days,
+            resourcelist_minutes=settings.resourcelist_minutes,
+        )
+
+    # --- what runs beside the server -----------------------------------------------------------
+
+    @cached_property
+    def _upkeep(self) -> Upkeep:
+        announcements = Announcements(self.hub)
+        return Upkeep(
+            self.hub,
+            self._windows,
+            self._snapshots,
+            announcements,
+            self._stretches.packed,
+            self._schedule,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The loops, for as long as this block; one that dies ends the block."""
+        async with self._deliveries() as deliveries, asyncio.TaskGroup() as tasks:
+            loops = {
+                "follow the journals": self.hub.follow(),
+                "listen to the bell": self.hub.listen(),
+                "keep readers alive": self._keepalive.run(),
+                "upkeep": self._upkeep.run(),
+                **deliveries,
+            }
+            running = [tasks.create_task(loop, name=name) for name, loop in loops.items()]
+            try:
+                yield
+            finally:
+                await end(running)
+
+    @asynccontextmanager
+    async def _deliveries(self) -> AsyncIterator[dict[str, Loop]]:
+        settings = self._settings
+        async with websub(
+            self.hub,
+            self._subscriptions,
+            Bell(self._redis_url, keys.SUBSCRIPTIONS_BELL),
+            Dialler(private=settings.callback_private == "allow"),
+            deliveries=settings.deliveries,
+            deliveries_per_host=settings.deliveries_per_host,
+            algorithm=settings.signature,
+        ) as ownership:
+            yield ownership.loops()
+
+
+async def end(loops: Collection[asyncio.Task[None]]) -> None:
+    """Cancel until it is heard: `wait_for` of Python 3.11, which redis-py sends by, may lose it."""
+    while waiting := [loop for loop in loops if not loop.done()]:
+        for loop in waiting:
+            loop.cancel()
+        await asyncio.wait(waiting, timeout=AGAIN_SECONDS)

@@ -1,0 +1,142 @@
+"""One hub process, from its address and its Redis to its end; or several that share both.
+
+Rules that hold here: the server and every loop live in one block, so a loop that dies takes the
+process with it instead of leaving a server that answers and does nothing.
+"""
+
+import asyncio
+import gc
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import uvloop
+
+from rsnotify.errors import InvalidSettings
+from rsnotify.serving.house import House
+from rsnotify.serving.webserver import WebServer, web_config
+from rsnotify.serving.workers import run_workers
+from rsnotify.settings import Settings
+from rsnotify.storage.server import EmbeddedRedis
+
+COLLECTED = (50_000, 20, 50)  # Python's own rhythm stops the loop for 50 ms during a large fan-out
+
+
+def run(
+    settings: Settings,
+    sets: Sequence[str],
+    on_ready: Callable[[str], None],
+    *,
+    share_port: bool = False,
+) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    gc.set_threshold(*COLLECTED)
+    try:
+        uvloop.run(_serve(settings, sets, on_ready, share_port=share_port))
+    except BaseExceptionGroup as group:
+        raise _sole(group) from None
+
+
+def admin_token(settings: Settings) -> str:
+    """The token that may do everything: the setting, else the one kept in the data directory."""
+    if settings.admin_token:
+        return settings.admin_token
+    path = settings.data / "admin-token"
+    try:
+        settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"rsn_{secrets.token_urlsafe(32)}\n")
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise InvalidSettings([f"cannot keep an admin token: {error}"]) from None
+    return read_admin_token(settings.data)
+
+
+def read_admin_token(data: Path) -> str:
+    path = data / "admin-token"
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise InvalidSettings([f"cannot read the admin token: {error}"]) from None
+
+
+async def _serve(
+    settings: Settings, sets: Sequence[str], on_ready: Callable[[str], None], *, share_port: bool
+) -> None:
+    several = settings.workers > 1
+    token = admin_token(settings)
+    with _bound(settings, share=share_port or several) as bound:
+        address = _address(bound)
+        async with _redis(settings) as redis_url:
+            if several:
+                await run_workers(settings, sets, redis_url, address, on_ready)
+            else:
+                await _run_hub(settings, sets, redis_url, token, bound, lambda: on_ready(address))
+
+
+@contextmanager
+def _bound(settings: Settings, *, share: bool) -> Iterator[socket.socket]:
+    """A socket with the address taken, not yet listening."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if share:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            bound.bind((settings.host, settings.port))
+        except OSError as error:
+            where = f"{settings.host}:{settings.port}"
+            raise InvalidSettings(
+                [f"cannot listen on {where}: {error.strerror}; choose another --host or --port"]
+            ) from None
+        yield bound
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@asynccontextmanager
+async def _redis(settings: Settings) -> AsyncIterator[str]:
+    """The address of the Redis to use; an embedded one lives as long as this block."""
+    if settings.redis_url:
+        yield settings.redis_url
+        return
+    async with EmbeddedRedis(settings.data) as server, asyncio.TaskGroup() as tasks:
+        supervisor = tasks.create_task(server.supervise(), name="redis-server supervisor")
+        yield server.url
+        supervisor.cancel()
+
+
+async def _run_hub(
+    settings: Settings,
+    sets: Sequence[str],
+    redis_url: str,
+    token: str,
+    bound: socket.socket,
+    on_ready: Callable[[], None],
+) -> None:
+    house = House(settings, redis_url, token, settings.public_url or _address(bound))
+    try:
+        await house.opened(sets)
+        drain = partial(house.channels.drain, settings.drain_seconds)
+        server = WebServer(web_config(house.app, settings), on_ready, drain)
+        async with house.running():
+            await server.serve(sockets=[bound])
+    finally:
+        await house.close()
+
+
+def _sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error in nested groups of one, as the operator should see it."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

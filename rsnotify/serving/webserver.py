@@ -1,0 +1,76 @@
+"""uvicorn as this hub runs it: its protocols, its limits, its signals, and how it ends.
+
+Nothing here knows what is served.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
+from signal import SIGINT, SIGTERM
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from rsnotify.delivery.channels.websocket import Handshake
+from rsnotify.serving.patience import PatientHttp
+from rsnotify.settings import Settings
+
+BACKLOG = 4_096  # thousands of Destinations may come back at the same moment
+GRACE_SECONDS = 10  # for requests under way, once the readers have been sent away
+
+Drain = Callable[[], Coroutine[Any, Any, None]]
+
+
+def web_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    http = partial(PatientHttp, send_timeout_seconds=settings.send_timeout_seconds)
+    return uvicorn.Config(
+        app,
+        http=http,  # type: ignore[arg-type]
+        ws=Handshake,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=settings.drain_seconds + GRACE_SECONDS,
+    )
+
+
+class WebServer(uvicorn.Server):
+    """uvicorn, saying when it is ready, and ending by our signals with our exit status."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None], drain: Drain) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+        self._drain = drain
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nothing more, finish what was asked, and send the readers away meanwhile."""
+        draining = asyncio.create_task(self._drain())
+        await super().shutdown(sockets)
+        if self.force_exit:
+            draining.cancel()
+        await asyncio.wait([draining])
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for signal in (SIGINT, SIGTERM):
+            loop.add_signal_handler(signal, self._end)
+        try:
+            yield
+        finally:
+            for signal in (SIGINT, SIGTERM):
+                loop.remove_signal_handler(signal)
+
+    def _end(self) -> None:
+        self.force_exit = self.should_exit  # the second signal does not wait
+        self.should_exit = True

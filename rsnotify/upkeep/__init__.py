@@ -1,0 +1,1 @@
+"""What a hub does without being asked, so that what can be pulled stays in step."""
