@@ -1,6 +1,6 @@
 -- Append submissions to one channel of one set: the only way into a journal, and one atom.
 --
--- KEYS  1 stream   2 record (hash: see rsnotify.core.window.Record)
+-- KEYS  1 stream   2 record (hash: see rsnotify.core.window.Record, and `latest`)
 --       3 windows (sorted set: until of a closed window -> "from until count bytes closed")
 --       4 prefix of the 256 hashes that hold the set's current state
 --       5 prefix of the idempotency keys
