@@ -10,15 +10,17 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from rsnotify.serving.cork import Corked
 from rsnotify.unread import unread_bytes
 
 HEAD_SECONDS = 10.0
-BODY_SECONDS = 10.0  # between two parts of it
+BODY_SECONDS = 15.0  # between two parts of it
 
 
 class PatientHttp(HttpToolsProtocol):
     """uvicorn's protocol, with an end to its patience."""
 
+    _expected: float | None = None  # seconds until the rest of what has begun must come
     _deadline: asyncio.TimerHandle | None = None
     _reading: asyncio.TimerHandle | None = None
 
@@ -29,47 +31,51 @@ class PatientHttp(HttpToolsProtocol):
     # --- a peer that sends nothing -------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._expect_within(HEAD_SECONDS)
+        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
+        self._expected = HEAD_SECONDS
+        self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._expect_nothing()
+        self._expected = None
+        self._expect()
         self._expect_no_reading()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """A request that comes whole, as most do, costs no timer."""
+        before = self._expected
+        super().data_received(data)
+        if self._expected != before or self._expected == BODY_SECONDS:
+            self._expect()
+
     def handle_websocket_upgrade(self) -> None:
-        self._expect_nothing()
+        self._expected = None
+        self.transport = self.transport.bare  # type: ignore[attr-defined]
         super().handle_websocket_upgrade()
         self.parser = None  # type: ignore[assignment]  # it and we hold each other
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._expect_within(HEAD_SECONDS)
+        self._expected = HEAD_SECONDS
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
-        self._expect_within(BODY_SECONDS)
-
-    def on_body(self, body: bytes) -> None:
-        super().on_body(body)
-        self._expect_within(BODY_SECONDS)
+        self._expected = BODY_SECONDS
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._expect_nothing()
+        self._expected = None
 
-    def _expect_within(self, seconds: float) -> None:
-        self._expect_nothing()
-        self._deadline = self.loop.call_later(seconds, self._lose_patience)
-
-    def _expect_nothing(self) -> None:
+    def _expect(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+        if self._expected is not None:
+            self._deadline = self.loop.call_later(self._expected, self._lose_patience)
 
     def _lose_patience(self) -> None:
         if self.flow.read_paused:
-            self._expect_within(BODY_SECONDS)
+            self._expect()
         else:
             self.transport.close()
 
