@@ -93,7 +93,7 @@ async def durability_warnings(client: Client) -> list[str]:
     """What this Redis would do to acknowledged changes, in plain words; empty when all is well."""
     with failures_translated():
         try:
-            config = {}
+            config: dict[str, str] = {}
             for name in ("appendonly", "appendfsync", "maxmemory-policy"):  # one a call before 7.0
                 config |= await client.config_get(name)
         except ResponseError:
