@@ -37,7 +37,7 @@ class AsgiReader:
         self._alive = alive
         self._unsent = memoryview(b"")
         self._given = asyncio.Event()
-        self._running = asyncio.timeout(None)
+        self._running: asyncio.Timeout | None = None
 
     def __repr__(self) -> str:
         return f"<AsgiReader of {self.form.name}s in {self.channel}>"
@@ -71,7 +71,7 @@ class AsgiReader:
 
     def _interrupt(self) -> None:
         """A peer that reads nothing is not waited for."""
-        with suppress(RuntimeError):  # not running yet
+        if self._running is not None:
             self._running.reschedule(asyncio.get_running_loop().time())
 
     async def run(self, send: Send, receive: Receive) -> None:
@@ -91,7 +91,7 @@ class AsgiReader:
 
     async def _send_all(self, send: Send) -> None:
         with suppress(TimeoutError):
-            async with self._running:
+            async with asyncio.timeout(None) as self._running:
                 while self.is_open:
                     await self._given.wait()
                     await self._send(send)
