@@ -230,6 +230,7 @@ class Hub:
     async def start(self) -> None:
         """See where every journal stands, before the first reader comes."""
         await self._look_around()
+        await self._advance()
 
     async def follow(self) -> None:
         """Follow every journal for as long as the hub lives."""

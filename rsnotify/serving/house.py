@@ -76,6 +76,7 @@ class House:
             record, made = await self.hub.add_set(name)
             if made:
                 await self._upkeep.say.set_changed(record, "created")
+        await self.hub.start()  # who follows from now on does not hear of what was before
 
     async def _see_journals(self) -> None:
         """A Redis that never comes is a matter of settings."""

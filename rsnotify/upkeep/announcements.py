@@ -5,6 +5,7 @@ however many hub processes say it, Destinations hear it once. Our keys have a sp
 no publisher's can have.
 """
 
+import asyncio
 from collections.abc import Iterable
 
 from rsnotify.core.change import Change, Position
@@ -62,9 +63,10 @@ class Announcements:
 
     async def _description_changed(self, key: str) -> None:
         loc = self._hub.base_url + SOURCE_DESCRIPTION
-        for name in list(self._hub.sets):
-            change = Change(loc, "updated", capability="description")
-            await self._say(name, f"description-{key}", [change])
+        changes = [Change(loc, "updated", capability="description")]
+        await asyncio.gather(
+            *(self._say(name, f"description-{key}", changes) for name in self._hub.sets)
+        )
 
     def _of_list(self, set_name: str, from_: Position, change: str) -> Change:
         base = self._hub.base_url
