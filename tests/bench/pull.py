@@ -19,6 +19,7 @@ from tests.running import TOKEN, RunningHub
 
 ENTRIES = 50_000
 RESOURCES = 1_000_000
+RESOURCE_LIST = "/dataset1/resourcelist.xml"
 SECONDS = 4.0
 POLLERS = 16
 CHANGES_A_SECOND = 1_000
@@ -124,7 +125,7 @@ async def polled(port: int, request: bytes) -> tuple[float, float]:
 async def warm(hub: RunningHub) -> list[str]:
     peer = await Peer.connect(hub.port)
     head, _, _ = await peer.ask(get("/dataset1/changelist.xml"))
-    tag = head.lower().partition(b"etag: ")[2].partition(b"\r")[0].decode()
+    tag = tag_of(head)
     unchanged, _ = await polled(hub.port, get("/dataset1/changelist.xml", If_None_Match=tag))
     _, rate = await polled(hub.port, get("/dataset1/changelist.xml"))
     return [
@@ -173,23 +174,41 @@ async def settled(hub: RunningHub) -> None:
         status, _ = await hub.ask("POST", "/api/sets/dataset1/snapshot")
 
 
+async def take(hub: RunningHub) -> None:
+    """Take a snapshot and wait until it has taken its place."""
+    before = await tag_of_resources(hub)
+    await hub.ask("POST", "/api/sets/dataset1/snapshot")
+    while await tag_of_resources(hub) == before:
+        await asyncio.sleep(0.1)
+
+
+async def tag_of_resources(hub: RunningHub) -> str:
+    peer = await Peer.connect(hub.port)
+    head, _, _ = await peer.ask(get(RESOURCE_LIST))
+    peer.writer.close()
+    return tag_of(head)
+
+
+def tag_of(head: bytes) -> str:
+    return head.lower().partition(b"etag: ")[2].partition(b"\r")[0].decode()
+
+
 async def snapshot(hub: RunningHub) -> list[str]:
     await settled(hub)
     before, ended = resident(hub), asyncio.Event()
     load = asyncio.create_task(publishing(hub, ended))
     began, highest = time.perf_counter(), before
-    taking = asyncio.create_task(hub.ask("POST", "/api/sets/dataset1/snapshot"))
+    taking = asyncio.create_task(take(hub))
     while not taking.done():
         highest = max(highest, resident(hub))
         await asyncio.wait({taking}, timeout=0.05)
     took = time.perf_counter() - began
     ended.set()
     latencies = sorted(await load)
-    status, answer = taking.result()
-    assert status == 201, answer
+    await taking
     median, worst = statistics.median(latencies), latencies[int(len(latencies) * 0.99)]
     return [
-        f"| snapshot of {answer['resources']:,} resources at {CHANGES_A_SECOND:,} changes/s "
+        f"| snapshot of {RESOURCES:,} resources at {CHANGES_A_SECOND:,} changes/s "
         f"| {took:.1f} s | |",
         f"| … memory of the hub process grows by | {highest - before:.0f} MB | < 200 MB |",
         f"| … publishing one change, median and p99 | {median:.1f} ms, {worst:.1f} ms | < 50 ms |",
