@@ -49,7 +49,8 @@ def end_with_parent() -> None:
     """Ask this worker to end once its parent is dead, even if that was killed."""
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        while os.read(sys.stdin.fileno(), 1024):  # no lock of ours is held meanwhile
+            pass
         os.kill(os.getpid(), SIGTERM)
 
     Thread(target=watch, name="watch the parent", daemon=True).start()
@@ -85,6 +86,8 @@ class Worker:
                 stdout=PIPE,
                 start_new_session=True,  # Ctrl-C reaches the parent, which drains us
             )
+            if self._ending.is_set():  # while it was being started
+                self.end()
             await self._watch(self._process)
             if not self._ending.is_set():
                 log.error("%r ended with status %s", self, self._process.returncode)
