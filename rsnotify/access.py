@@ -26,7 +26,9 @@ class Access:
         self._known: dict[str, tuple[float, Token | None]] = {}
 
     def is_admin(self, connection: HTTPConnection) -> bool:
-        secret = _secret(connection) or ""
+        secret = _secret(connection)
+        if not secret:
+            return False
         return hmac.compare_digest(secret.encode(), self._admin_token)
 
     def require_admin(self, connection: HTTPConnection) -> None:

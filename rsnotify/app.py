@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
@@ -38,6 +38,7 @@ def build_app(routes: Iterable[BaseRoute]) -> Starlette:
             Rejected: _rejected,
             TryAgain: _try_again,
             HTTPException: _http_exception,
+            ClientDisconnect: _gone,
             Exception: _bug,
         },
     )
@@ -95,7 +96,7 @@ class Page:
         self._topic = topic
 
     async def channel(self, request: Request) -> Response:
-        if wants_stream(request):
+        if request.method == "GET" and wants_stream(request):
             return await self._sse.stream(request)
         return await self._topic.get(request)
 
@@ -146,6 +147,10 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     answer = problem(error.status_code, detail)
     answer.headers.update(error.headers or {})
     return answer
+
+
+async def _gone(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return Response(status_code=400)  # nobody hears it
 
 
 async def _bug(request: Request, error: Exception) -> Response:

@@ -113,7 +113,7 @@ class Hub:
         self._feeds: dict[ChannelName, Feed] = {}
         self._rung: dict[ChannelName, Position] = {}
         self._woken = asyncio.Event()
-        self._looking = asyncio.Lock()
+        self._turn = asyncio.Lock()
         self._catching_up = asyncio.Semaphore(CATCHING_UP_AT_ONCE)
         self._next_tick = self._current_at = float("-inf")
 
@@ -272,7 +272,7 @@ class Hub:
 
     async def _look_around(self) -> None:
         """The clock's round: which sets there are, and which journals have moved unheard."""
-        async with self._looking:  # an older look must not undo what a newer one found
+        async with self._turn:  # what was seen before somebody's turn must not be judged after it
             await self._look()
 
     async def _look(self) -> None:
@@ -311,6 +311,10 @@ class Hub:
 
     async def _advance(self) -> None:
         """Read on in every channel that rang; render once; push."""
+        async with self._turn:
+            await self._read_on()
+
+    async def _read_on(self) -> None:
         rung, self._rung = self._rung, {}
         cursors = {
             channel: self._feeds[channel].tail.head

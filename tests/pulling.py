@@ -15,10 +15,10 @@ from rsnotify.core.rules import check
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.core.urlset import Document, parse_document
 from rsnotify.core.window import HOUR, Schedule
-from rsnotify.delivery.pull.origin import Origin
 from rsnotify.delivery.pull.routes import pull_routes
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.hub import Hub
+from rsnotify.origin import Origin
 from rsnotify.serving.house import end
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client

@@ -14,6 +14,10 @@ import msgspec
 
 MICROSECONDS = 1_000_000
 
+# A zone can push the first and the last hours of the calendar out of it.
+EARLIEST_SECOND = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
+LATEST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
+
 _FULL_DATETIME = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d)(:\d\d)?(?:\.(\d+))?(Z|[+-]\d\d:\d\d)", re.ASCII
 )
@@ -37,6 +41,8 @@ class Position(int):
         minute, second, fraction, zone = found.groups()
         moment = datetime.fromisoformat(minute + (second or ":00") + zone.replace("Z", "+00:00"))
         seconds = int(moment.timestamp())
+        if not EARLIEST_SECOND <= seconds <= LATEST_SECOND:
+            raise ValueError(f"{text!r} lies outside the calendar")
         return cls(seconds * MICROSECONDS + int(((fraction or "") + "000000")[:6]))
 
     @classmethod
@@ -46,7 +52,8 @@ class Position(int):
 
     @property
     def stream_id(self) -> str:
-        return f"{self // 1000}-{self % 1000}"
+        at = max(0, self)  # Redis knows nothing before 1970, nor does a journal
+        return f"{at // 1000}-{at % 1000}"
 
     def __str__(self) -> str:
         return render_datetime(self)

@@ -12,14 +12,16 @@ from rsnotify.core.notification import KINDS, ChannelName
 from rsnotify.core.websub import CONTENT_TYPE, render_links
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
+from rsnotify.origin import Origin
 
 
 class Topic:
     """Every channel as a resource."""
 
-    def __init__(self, hub: Hub, access: Access) -> None:
+    def __init__(self, hub: Hub, access: Access, origin: Origin) -> None:
         self._hub = hub
         self._access = access
+        self._origin = origin
 
     async def get(self, request: Request) -> Response:
         channel = _channel(request)
@@ -29,7 +31,7 @@ class Topic:
         return Response(
             b"" if newest is None else newest.payload,
             media_type=CONTENT_TYPE,
-            headers={"Link": render_links(channel, self._hub.base_url)},
+            headers={"Link": render_links(channel, self._origin.base(request))},
         )
 
 

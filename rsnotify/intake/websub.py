@@ -27,6 +27,7 @@ from rsnotify.core.websub import (
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import Intake, json_response, read_body
+from rsnotify.origin import Origin
 from rsnotify.storage.subscriptions import Subscriptions
 
 UNKNOWN_TOPIC = "this hub does not serve the topic"
@@ -41,6 +42,7 @@ class WebSubEndpoint:
         access: Access,
         intake: Intake,
         store: Subscriptions,
+        origin: Origin,
         *,
         callback_private: bool,
         lease_seconds: int,
@@ -49,6 +51,7 @@ class WebSubEndpoint:
         self._access = access
         self._intake = intake
         self._store = store
+        self._origin = origin
         self._callback_private = callback_private
         self._lease_seconds = lease_seconds
 
@@ -108,7 +111,7 @@ class WebSubEndpoint:
 
     def _bases(self, request: HttpRequest) -> tuple[str, str]:
         """The hub as its operator calls it, and as the peer does."""
-        return self._hub.base_url, str(request.base_url).rstrip("/")
+        return self._hub.base_url, self._origin.base(request)
 
     # --- publishing ------------------------------------------------------------------------------
 

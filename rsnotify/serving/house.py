@@ -19,7 +19,6 @@ from rsnotify.access import Access
 from rsnotify.core.window import HOUR, Schedule
 from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
-from rsnotify.delivery.pull.origin import Origin
 from rsnotify.delivery.pull.routes import pull_routes
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
@@ -31,10 +30,11 @@ from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.subscribers import Subscribers
 from rsnotify.intake.websub import WebSubEndpoint
+from rsnotify.origin import Origin
 from rsnotify.settings import Settings
 from rsnotify.storage import keys
 from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import connect, durability_warnings
+from rsnotify.storage.connection import connect, durability_warnings, without_password
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
@@ -60,7 +60,8 @@ class House:
         self._redis_url = redis_url
         self._base_url = base_url
         self._client = connect(redis_url)
-        self._tokens = Tokens(self._client)
+        self._journal_client = connect(redis_url)  # so that no herd stands in front of a Source
+        self._tokens = Tokens(self._journal_client)
         self._windows = Windows(self._client)
         self._snapshots = Snapshots(self._client)
         self._access = Access(self._tokens, token)
@@ -85,7 +86,7 @@ class House:
             try:
                 return await self.hub.start()
             except TryAgain as error:
-                silence = f"no Redis answers at {self._redis_url}: {error.detail}"
+                silence = f"no Redis answers at {without_password(self._redis_url)}: {error.detail}"
                 if monotonic() > until:
                     raise InvalidSettings([silence]) from None
                 log.warning("%s; waiting", silence)
@@ -93,6 +94,7 @@ class House:
 
     async def close(self) -> None:
         await self._client.aclose()
+        await self._journal_client.aclose()
 
     # --- what is served ------------------------------------------------------------------------
 
@@ -105,7 +107,7 @@ class House:
             [
                 *table.publishing(intake),
                 *table.administering(administration, Subscribers(hub, access, self._subscriptions)),
-                *table.following(self.channels, Topic(hub, access)),
+                *table.following(self.channels, Topic(hub, access, self._origin)),
                 *table.websub(self._websub_endpoint(intake)),
                 *table.health(hub),
                 *self._pulling(),
@@ -123,6 +125,7 @@ class House:
             self._access,
             intake,
             self._subscriptions,
+            self._origin,
             callback_private=self._settings.callback_private == "allow",
             lease_seconds=self._settings.lease_seconds,
         )
@@ -130,17 +133,20 @@ class House:
     def _pulling(self) -> table.Routes:
         """To stand last: the sets' names come first in these paths."""
         settings = self._settings
-        origin = Origin(settings.public_url, settings.trusted_proxies)
         return pull_routes(
             self.hub,
             self._access,
-            origin,
+            self._origin,
             self._windows,
             self._snapshots,
             self._stretches,
             self._schedule,
             describedby=settings.describedby,
         )
+
+    @cached_property
+    def _origin(self) -> Origin:
+        return Origin(self._settings.public_url, self._settings.trusted_proxies)
 
     # --- what it stands on ---------------------------------------------------------------------
 
@@ -153,7 +159,7 @@ class House:
     def _journal(self) -> Journal:
         settings = self._settings
         return Journal(
-            self._client,
+            self._journal_client,
             window_changes=settings.changelist_max,
             window_hours=settings.changelist_hours,
         )

@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -48,21 +48,34 @@ def admin_token(settings: Settings) -> str:
     path = settings.data / "admin-token"
     try:
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"rsn_{secrets.token_urlsafe(32)}\n")
-    except FileExistsError:
-        pass
+        if not path.exists():
+            _keep_whole(path, f"rsn_{secrets.token_urlsafe(32)}\n")
     except OSError as error:
-        raise InvalidSettings([f"cannot keep an admin token: {error}"]) from None
+        raise InvalidSettings([f"cannot keep an admin token in {path}: {error}"]) from None
     return read_admin_token(settings.data)
+
+
+def _keep_whole(path: Path, text: str) -> None:
+    """Killed at any moment, it leaves the whole file or none; of two at once, the first wins."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    with suppress(FileExistsError):
+        os.link(part, path)
+    part.unlink()
 
 
 def read_admin_token(data: Path) -> str:
     path = data / "admin-token"
     try:
-        return path.read_text().strip()
+        token = path.read_text().strip()
     except OSError as error:
         raise InvalidSettings([f"cannot read the admin token: {error}"]) from None
+    if not token:
+        raise InvalidSettings([f"{path} is empty: remove it, and the next start makes a new token"])
+    return token
 
 
 async def _serve(

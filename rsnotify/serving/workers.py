@@ -9,10 +9,11 @@ import logging
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from signal import SIGINT, SIGTERM
 from threading import Thread
 
+from rsnotify.errors import InvalidSettings
 from rsnotify.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -31,18 +32,23 @@ async def run_workers(
     ending = asyncio.Event()
     for signal in (SIGINT, SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signal, ending.set)
-    command = _command(settings, sets, redis_url, address)
-    workers = [Worker(command, ending) for _ in range(settings.workers)]
+    command = _command(settings, sets, address)
+    environment = os.environ | {"RSNOTIFY_REDIS_URL": redis_url}  # not for all to see, as arguments
+    workers = [Worker(command, environment, ending) for _ in range(settings.workers)]
     async with asyncio.TaskGroup() as tasks:
         for worker in workers:
-            tasks.create_task(worker.keep(), name=repr(worker))
-        for worker in workers:
-            await worker.ready.wait()
-        if not ending.is_set():
-            on_ready(address)
+            tasks.create_task(worker.keep(), name="keep a worker")
+        announcing = tasks.create_task(_announce(workers, lambda: on_ready(address)))
         await ending.wait()
+        announcing.cancel()
         for worker in workers:
             worker.end()
+
+
+async def _announce(workers: Sequence["Worker"], on_ready: Callable[[], None]) -> None:
+    for worker in workers:
+        await worker.ready.wait()
+    on_ready()
 
 
 def end_with_parent() -> None:
@@ -56,11 +62,11 @@ def end_with_parent() -> None:
     Thread(target=watch, name="watch the parent", daemon=True).start()
 
 
-def _command(settings: Settings, sets: Sequence[str], redis_url: str, address: str) -> list[str]:
+def _command(settings: Settings, sets: Sequence[str], address: str) -> list[str]:
     """A worker is the same command for one process; the environment brings the other settings."""
     command = [sys.executable, "-m", "rsnotify", "serve", "--workers", "1", "--share-port"]
     command += ["--host", settings.host, "--port", address.rpartition(":")[2]]
-    command += ["--redis", redis_url, "--data", str(settings.data)]
+    command += ["--data", str(settings.data)]
     if settings.public_url:
         command += ["--public-url", settings.public_url]
     return command + [word for name in sets for word in ("--set", name)]
@@ -69,9 +75,12 @@ def _command(settings: Settings, sets: Sequence[str], redis_url: str, address: s
 class Worker:
     """One process, started anew when it dies unasked."""
 
-    def __init__(self, command: Sequence[str], ending: asyncio.Event) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], ending: asyncio.Event
+    ) -> None:
         self.ready = asyncio.Event()
         self._command = command
+        self._environment = environment
         self._ending = ending
         self._process: Process | None = None
 
@@ -84,14 +93,22 @@ class Worker:
                 *self._command,
                 stdin=PIPE,  # it ends when we do, however we end
                 stdout=PIPE,
+                env=self._environment,
                 start_new_session=True,  # Ctrl-C reaches the parent, which drains us
             )
             if self._ending.is_set():  # while it was being started
                 self.end()
             await self._watch(self._process)
             if not self._ending.is_set():
-                log.error("%r ended with status %s", self, self._process.returncode)
-                await asyncio.sleep(AGAIN_SECONDS)
+                await self._mourn(self._process)
+
+    async def _mourn(self, process: Process) -> None:
+        """One that ran is started anew; one that could not start would not the next time either."""
+        told = f"worker {process.pid} ended with status {process.returncode}"
+        if not self.ready.is_set():
+            raise InvalidSettings([f"{told} before it was ready; its message stands above"])
+        log.error("%s; another is started", told)
+        await asyncio.sleep(AGAIN_SECONDS)
 
     async def _watch(self, process: Process) -> None:
         assert process.stdout is not None  # noqa: S101
@@ -99,7 +116,6 @@ class Worker:
             if line.startswith(b"rsnotify ready"):
                 self.ready.set()
         await process.wait()
-        self.ready.set()  # nobody waits for the dead
 
     def end(self) -> None:
         if self._process is not None and self._process.returncode is None:

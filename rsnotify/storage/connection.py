@@ -4,6 +4,7 @@ Rules that hold here: a failing Redis is `TryAgain` to whoever asked, in less th
 no exception of the client library travels further inwards. Nothing here knows a key.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +26,7 @@ from rsnotify.errors import InvalidSettings, TryAgain
 
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
+CONNECTIONS = 64
 PIECE_BYTES = 64 * 1024
 
 # What an answer of Redis begins with when it would say otherwise a little later.
@@ -43,10 +45,15 @@ Client = Any  # redis-py's stubs give every command a type that is both sync and
 
 
 def connect(url: str) -> Client:
-    """A pool of connections to the Redis at `url`; nothing is dialled before the first command."""
+    """A pool of connections to the Redis at `url`; nothing is dialled before the first command.
+
+    Whoever finds all of them taken waits for one, no longer than for an answer.
+    """
     try:
-        client = redis.Redis.from_url(
+        pool = redis.BlockingConnectionPool.from_url(
             url,
+            max_connections=CONNECTIONS,
+            timeout=ANSWER_SECONDS,
             socket_connect_timeout=CONNECT_SECONDS,
             socket_timeout=ANSWER_SECONDS,
             # One repetition mends a connection that died idle; every append carries its key.
@@ -54,9 +61,15 @@ def connect(url: str) -> Client:
             protocol=2,
         )
     except ValueError as error:
-        raise InvalidSettings([f"--redis {url!r}: {error}"]) from None
+        raise InvalidSettings([f"--redis {without_password(url)!r}: {error}"]) from None
+    client = redis.Redis.from_pool(pool)
     client.response_callbacks.pop("XRANGE", None)  # raw pairs: the journal reads them by itself
     return client
+
+
+def without_password(url: str) -> str:
+    """The address as it may be shown."""
+    return re.sub(r"//[^/@]*@", "//…@", url)
 
 
 async def write_in_pieces(client: Client, key: str, data: bytes, *, seconds: int) -> None:

@@ -79,7 +79,7 @@ class Journal:
             raise TryAgain("the journal does not answer; repeat with the same key") from None
 
     def _start_writer(self) -> None:
-        if len(self._writers) < WRITERS:
+        if sum(not writer.done() for writer in self._writers) < WRITERS:
             writer = asyncio.create_task(self._write(), name="journal writer")
             self._writers.add(writer)
             writer.add_done_callback(self._writers.discard)

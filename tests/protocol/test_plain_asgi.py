@@ -17,6 +17,7 @@ from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.topic import Topic
 from rsnotify.hub import Hub
+from rsnotify.origin import Origin
 from rsnotify.serving.house import end
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
@@ -48,7 +49,7 @@ async def channels(hub: Hub, client: Client) -> Channels:
 @pytest.fixture
 async def url(hub: Hub, channels: Channels, client: Client) -> AsyncIterator[str]:
     """The channel's address at a server as it comes."""
-    topic = Topic(hub, Access(Tokens(client), "admin"))
+    topic = Topic(hub, Access(Tokens(client), "admin"), Origin(None))
     app = build_app(following(channels, topic))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(app, ws="websockets-sansio", lifespan="off", log_config=None)

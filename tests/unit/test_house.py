@@ -11,12 +11,12 @@ HUB = ROOT / "rsnotify"
 CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
-    ("errors", "metrics", "unread"),
+    ("errors", "unread"),
     ("settings",),
     ("core",),
     ("storage",),
     ("hub",),
-    ("access", "upkeep"),
+    ("access", "origin", "upkeep"),
     ("intake", "delivery"),
     ("app",),
     ("serving",),

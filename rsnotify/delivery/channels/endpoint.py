@@ -153,7 +153,7 @@ def channel_name(connection: HTTPConnection) -> ChannelName:
 def parse_cursor(text: str) -> Position:
     try:
         return Position.parse(text)
-    except (ValueError, OverflowError) as error:
+    except ValueError as error:
         raise Rejected(f"malformed `from`: {error}", close_code=4400) from None
 
 

@@ -23,9 +23,9 @@ from rsnotify.core.documents import (
 from rsnotify.core.markup import Document, render_document
 from rsnotify.core.window import DAY
 from rsnotify.delivery.pull.answer import Known, whole
-from rsnotify.delivery.pull.origin import Origin
 from rsnotify.delivery.pull.sets import Asked, Readers
 from rsnotify.hub import Hub
+from rsnotify.origin import Origin
 from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows

@@ -6,11 +6,11 @@ from rsnotify.access import Access
 from rsnotify.core.window import Schedule
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
-from rsnotify.delivery.pull.origin import Origin
 from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.pull.sets import Readers
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.hub import Hub
+from rsnotify.origin import Origin
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.windows import Windows
 

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from rsnotify.access import Access
 from rsnotify.core.notification import capability_list
 from rsnotify.delivery.pull.answer import Known
-from rsnotify.delivery.pull.origin import Origin
 from rsnotify.errors import no_such_set
 from rsnotify.hub import Hub
+from rsnotify.origin import Origin
 from rsnotify.storage.sets import SetRecord
 
 

@@ -1,0 +1,110 @@
+"""What strangers may try: it neither harms the hub nor stops others."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from tests.running import TOKEN, RunningHub, clean_environment
+
+CHANNEL = "/channels/dataset1/change_notification_channel"
+
+
+async def test_an_empty_admin_token_makes_nobody_the_admin(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "admin-token").touch()
+    hub = RunningHub(data, admin_token="")
+    with pytest.raises(AssertionError, match="admin-token is empty: remove it"):
+        await hub.start()
+
+
+async def test_an_empty_bearer_is_nobody(hub: RunningHub) -> None:
+    for headers in ({"Authorization": ""}, {"Authorization": "Bearer "}):
+        assert (await hub.ask("PUT", "/api/sets/evil", headers=headers))[0] == 401
+
+
+async def test_a_herd_of_pollers_does_not_stop_a_source(hub: RunningHub) -> None:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def poll() -> int:
+            async with session.get(f"{hub.url}/dataset1/capabilitylist.xml") as answer:
+                return answer.status
+
+        polls = [asyncio.create_task(poll()) for _ in range(400)]
+        for number in range(20):
+            await hub.publish(f"http://example.com/{number}")
+        assert set(await asyncio.gather(*polls)) == {200}
+
+
+POSITIONS = ["1969-12-31T00:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59"]
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+async def test_a_position_outside_all_journals_is_no_bug(hub: RunningHub, position: str) -> None:
+    await hub.publish("http://example.com/a")
+    for path in (CHANNEL, "/dataset1/changelist.xml"):
+        status, _ = await hub.ask(
+            "HEAD" if "change_n" in path else "GET",
+            path,
+            params={"from": position},
+            headers={"Accept": "application/xml"},
+        )
+        assert status < 500
+    async with connect(f"{hub.channel()}?from={position}") as channel:
+        with pytest.raises(ConnectionClosed) as closed:
+            await channel.recv()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code in (4400, 4410)
+    assert "Traceback" not in hub.log.read_text()
+
+
+async def test_a_sender_that_goes_away_is_no_bug(hub: RunningHub) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+    writer.write(
+        f"POST /api/sets/dataset1/changes HTTP/1.1\r\nHost: hub\r\nContent-Length: 100\r\n"
+        f"Authorization: Bearer {TOKEN}\r\n\r\nhalf".encode()
+    )
+    await writer.drain()
+    await hub.ask("GET", "/health/live")
+    writer.close()
+    await hub.publish("http://example.com/a")
+    assert await hub.stop() == 0
+    assert "Traceback" not in hub.log.read_text()
+
+
+async def test_head_asks_for_no_stream(hub: RunningHub) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.head(hub.url + CHANNEL, headers={"Accept": "text/event-stream"}) as answer,
+    ):
+        assert answer.headers["Content-Type"] == "application/xml"
+
+
+async def test_what_discovery_says_behind_a_proxy_the_topic_says_too(tmp_path: Path) -> None:
+    forwarded = {"X-Forwarded-Host": "hub.example.org", "X-Forwarded-Proto": "https"}
+    async with RunningHub(tmp_path / "data", trusted_proxies="127.0.0.1") as hub:
+        _, capabilities = await hub.ask("GET", "/dataset1/capabilitylist.xml", headers=forwarded)
+        assert f"https://hub.example.org{CHANNEL}".encode() in capabilities
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(hub.url + CHANNEL, headers=forwarded) as answer,
+        ):
+            assert f'<https://hub.example.org{CHANNEL}>; rel="self"' in answer.headers["Link"]
+
+
+async def test_workers_that_cannot_start_end_the_hub_with_2(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rsnotify", "serve", "--port", "0", "--workers", "2"),
+        *("--data", str(tmp_path), "--set", "Not A Name"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=clean_environment(),
+    )
+    out, err = await process.communicate()
+    assert (process.returncode, out) == (2, b"")
+    assert b"before it was ready" in err
