@@ -144,6 +144,12 @@ class Hub:
 
     # --- the ways out --------------------------------------------------------------------------
 
+    def record(self, set_name: str) -> SetRecord:
+        record = self.sets.get(set_name)
+        if record is None:
+            raise no_such_set(set_name)
+        return record
+
     def feed(self, channel: ChannelName) -> Feed:
         feed = self._feeds.get(channel)
         if feed is None:
@@ -278,12 +284,13 @@ class Hub:
     async def _look(self) -> None:
         self._next_tick = monotonic() + TICK_SECONDS
         version = await self._registry.version()
+        sets, changed = self.sets, self.sets_changed
         if version != self._registry_version:
-            self.sets_changed = await self._registry.changed()
-            self.sets = await self._registry.all()
-            self._registry_version = version
-        channels = [ChannelName(name, kind) for name in self.sets for kind in KINDS]
+            changed, sets = await self._registry.changed(), await self._registry.all()
+        channels = [ChannelName(name, kind) for name in sets for kind in KINDS]
         standings = await self._journal.standings(channels) if channels else []
+        # From here on nothing is awaited: the sets and their feeds change together.
+        self.sets, self.sets_changed, self._registry_version = sets, changed, version
         self._compare(zip(channels, standings, strict=True))
         self._current_at = monotonic()
 

@@ -31,7 +31,7 @@ def retry_after_seconds(text: str | None, now: float) -> int | None:
         return min(int(text.strip()[:9]), LONGEST_RETRY_AFTER)
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError, TypeError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

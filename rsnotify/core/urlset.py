@@ -64,6 +64,12 @@ _ROOTS: Mapping[str, Root] = {f"{{{SITEMAP}}}{root}": root for root in ENTRY}
 _TEXTS = {f"{{{SITEMAP}}}{name}": name for name in ("loc", "lastmod", "changefreq", "priority")}
 _MD = f"{{{RS}}}md"
 _LN = f"{{{RS}}}ln"
+
+TAG_BYTES = 8 * 1024
+TAGS = 2_000_000
+_ENDLESS_TAG = re.compile(rb"<[^<]{%d}" % TAG_BYTES)
+"""The parser takes the square of a tag's attributes in time: ten thousand of them are a minute."""
+
 _NUMBERS = ("length", "pri")
 _NUMBER = re.compile(r"\s*\d{1,18}\s*", re.ASCII)
 _PREFIXES = {SITEMAP: "", RS: "rs:"}
@@ -81,6 +87,10 @@ def parse_document(data: bytes) -> Document:
 
 
 def _read(data: bytes) -> etree._Element:
+    if _ENDLESS_TAG.search(data):
+        raise Rejected(f"a tag or a text exceeds {TAG_BYTES} bytes: no value of ours is so long")
+    if data.count(b"<") > TAGS:
+        raise Rejected(f"the document has more than {TAGS} tags: send it in parts", status=413)
     parser = etree.XMLParser(
         resolve_entities=False,
         no_network=True,

@@ -26,7 +26,7 @@ class Topic:
     async def get(self, request: Request) -> Response:
         channel = _channel(request)
         feed = self._hub.feed(channel)
-        await self._access.require_reader(request, self._hub.sets[channel.set_name])
+        await self._access.require_reader(request, self._hub.record(channel.set_name))
         newest = await self._hub.latest(feed)
         return Response(
             b"" if newest is None else newest.payload,

@@ -18,6 +18,7 @@ from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
 
 BESIDE_THE_LOOP_BYTES = 256 * 1024
+BESIDE_THE_LOOP = asyncio.Semaphore(2)  # a body of 16 MiB takes some 500 MiB while it is read
 
 
 class Intake:
@@ -85,7 +86,8 @@ async def _read_submission(request: Request, kind: Kind) -> Submission:
     content_type = request.headers.get("content-type", "")
     key = request.headers.get("idempotency-key")
     if len(body) > BESIDE_THE_LOOP_BYTES:
-        return await asyncio.to_thread(read_submission, body, content_type, kind, key)
+        async with BESIDE_THE_LOOP:
+            return await asyncio.to_thread(read_submission, body, content_type, kind, key)
     return read_submission(body, content_type, kind, key)
 
 

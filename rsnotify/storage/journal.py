@@ -50,6 +50,7 @@ class Standing(NamedTuple):
 class _Append(NamedTuple):
     channel: ChannelName
     submission: Submission
+    key: str  # the same at every repetition, whoever drew it
     answer: asyncio.Future[Interval]
 
 
@@ -69,7 +70,8 @@ class Journal:
         if self._waiting_bytes > WAITING_BYTES:
             raise TryAgain("too many changes are waiting for the journal")
         answer: asyncio.Future[Interval] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Append(channel, submission, answer))
+        key = submission.key or next(self._own_keys)
+        self._waiting.append(_Append(channel, submission, key, answer))
         self._waiting_bytes += submission.size
         self._start_writer()
         try:
@@ -129,10 +131,9 @@ class Journal:
         yield from (str(channel), keys.BELL, *(self._window if of_changes else NO_WINDOW))
         for append in group:
             submission = append.submission
-            if submission.key is None:
-                yield from (next(self._own_keys), OUR_KEY_SECONDS, "")
-            else:
-                yield from (submission.key, CALLERS_KEY_SECONDS, submission.fingerprint)
+            is_ours = submission.key is None
+            yield from (append.key, OUR_KEY_SECONDS if is_ours else CALLERS_KEY_SECONDS)
+            yield submission.fingerprint
             yield len(submission.fragments)
             for fragment in submission.fragments:
                 yield from _fragment_arguments(fragment, of_changes)

@@ -62,7 +62,7 @@ class Channels:
         """The channel that was asked for, if whoever asks may read it."""
         name = channel_name(connection)
         self._hub.feed(name)
-        record = self._hub.sets[name.set_name]
+        record = self._hub.record(name.set_name)
         self._check_origin(connection.headers.get("origin"), is_private=record.private)
         await self._access.require_reader(connection, record)
         return name
@@ -102,9 +102,10 @@ class Channels:
         cursor = parse_cursor(after)
         if cursor <= feed.tail.head:
             return cursor
-        if cursor > _now() + AHEAD_SECONDS * 1_000_000:
+        head = await self._hub.head(name)  # another hub process may have gone ahead of this one
+        if cursor > max(head, _now() + AHEAD_SECONDS * 1_000_000):
             raise Rejected(f"`from` lies in the future: {cursor}", close_code=4400)
-        return min(cursor, await self._hub.head(name))
+        return min(cursor, head)
 
     async def servable_cursor(self, name: ChannelName, after: str | None) -> Position:
         """The same, for those who must know beforehand whether the journal has what follows."""
