@@ -14,6 +14,7 @@ from rsnotify.serving.cork import Corked
 from rsnotify.unread import unread_bytes
 
 HEAD_SECONDS = 10.0
+HEAD_BYTES = 64 * 1024
 BODY_SECONDS = 15.0  # between two parts of it
 
 
@@ -21,6 +22,7 @@ class PatientHttp(HttpToolsProtocol):
     """uvicorn's protocol, with an end to its patience."""
 
     _expected: float | None = None  # seconds until the rest of what has begun must come
+    _head_bytes = 0  # of a head that has not come whole
     _deadline: asyncio.TimerHandle | None = None
     _reading: asyncio.TimerHandle | None = None
 
@@ -45,8 +47,16 @@ class PatientHttp(HttpToolsProtocol):
         """A request that comes whole, as most do, costs no timer."""
         before = self._expected
         super().data_received(data)
+        if self._expected == HEAD_SECONDS:
+            self._measure_head(len(data))
         if self._expected != before or self._expected == BODY_SECONDS:
             self._expect()
+
+    def _measure_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > HEAD_BYTES:
+            self._expected = None
+            self.send_400_response("The head of the request is too long.")
 
     def handle_websocket_upgrade(self) -> None:
         self._expected = None
@@ -61,6 +71,7 @@ class PatientHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
         self._expected = BODY_SECONDS
+        self._head_bytes = 0
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

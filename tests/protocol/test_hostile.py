@@ -77,6 +77,17 @@ async def test_a_sender_that_goes_away_is_no_bug(hub: RunningHub) -> None:
     assert "Traceback" not in hub.log.read_text()
 
 
+async def test_a_head_without_end_is_refused(hub: RunningHub) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: hub\r\n")
+    for number in range(40):
+        writer.write(b"X-%d: " % number + b"a" * 4096 + b"\r\n")
+        await writer.drain()
+        await asyncio.sleep(0)
+    assert b"400" in await reader.readline()
+    writer.close()
+
+
 async def test_head_asks_for_no_stream(hub: RunningHub) -> None:
     async with (
         aiohttp.ClientSession() as session,

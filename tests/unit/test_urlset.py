@@ -158,6 +158,10 @@ HOSTILE = {
         f'<!DOCTYPE u [<!ENTITY e0 "lol">{BOMB}]>'.encode() + urlset('<rs:md hash="&e11;"/>'),
         "amplification",
     ),
+    "a tag of many attributes": (
+        urlset("<url><md " + " ".join(f'a{n}=""' for n in range(2_000)) + "/></url>"),
+        "exceeds 8192 bytes",
+    ),
     "no namespace": (b"<urlset><url><loc>u:a</loc></url></urlset>", f'xmlns="{SITEMAP}"'),
     "another namespace": (b'<urlset xmlns="urn:x"/>', "namespace urn:x"),
     "another root": (f'<url xmlns="{SITEMAP}"/>'.encode(), "it must be <urlset> or <sitemapindex>"),
