@@ -93,9 +93,11 @@ class Ownership:
         self._ring(self._shares)
 
     async def _renew(self) -> None:
-        for share, until in await self._claimed(list(self._shares)):
-            self._shares[share].until = until
-            self._distribution.unpark(self._shares[share])
+        for number, until in await self._claimed(list(self._shares)):
+            share = self._shares.get(number)
+            if share is not None:  # lost while it was claimed: it is read anew, as any free one
+                share.until = until
+                self._distribution.unpark(share)
 
     async def _claimed(self, numbers: Sequence[int]) -> list[tuple[int, float]]:
         """Those of the shares that are ours now, and until when; the others are not any more."""
