@@ -3,6 +3,8 @@
 Nothing listens and no clock runs: each test takes the one step that it speaks of.
 """
 
+import asyncio
+from contextlib import suppress
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any
@@ -185,3 +187,28 @@ async def test_a_share_that_is_lost_while_it_is_claimed_again_stays_lost(
     deliverer.store.before = lose
     await deliverer.ownership._renew()
     assert deliverer.ownership._shares == {}
+
+
+# --- progress ------------------------------------------------------------------------------------
+
+
+async def test_progress_whose_recording_is_cancelled_is_recorded_by_the_drain(
+    deliverer: Deliverer,
+) -> None:
+    await deliverer.begin(cursor=HEAD)
+    deliverer.subscriber.advance(Progress(99))
+    begun = asyncio.Event()
+
+    async def hang(_: str) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    deliverer.store.before, before = hang, deliverer.store.before
+    task = asyncio.create_task(deliverer.ownership._record_all())
+    await begun.wait()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    deliverer.store.before = before
+    await deliverer.ownership.drain()
+    assert (await deliverer.store.all())[ID].progress == Progress(99)

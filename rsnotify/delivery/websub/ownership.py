@@ -212,7 +212,7 @@ class Ownership:
         try:
             for number in await self._store.record(progress) if progress else ():
                 self._lose(number)
-        except TryAgain:
+        except BaseException:  # also when the loop is stopped: `drain` writes it down then
             for share in shares:
                 share.unrecorded = progress[share.number] | share.unrecorded
             raise
