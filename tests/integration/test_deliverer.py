@@ -212,3 +212,35 @@ async def test_progress_whose_recording_is_cancelled_is_recorded_by_the_drain(
     deliverer.store.before = before
     await deliverer.ownership.drain()
     assert (await deliverer.store.all())[ID].progress == Progress(99)
+
+
+# --- verification --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["subscribe", "unsubscribe", "denied", "remove"])
+async def test_a_callback_is_asked_once_though_redis_hiccups(
+    deliverer: Deliverer, order: Any
+) -> None:
+    await deliverer.begin(cursor=None if order == "subscribe" else HEAD)
+    request = Request(order, "http://t/", CALLBACK, "dataset1", lease_seconds=60)
+    deliverer.store.failing = ["settle"]
+    await deliverer.store.ask(request)
+    await deliverer.take_in()
+    deliverer.distribution.unpark(deliverer.share)
+    await deliverer.rest()
+    assert len(deliverer.callbacks.gets) == 1
+    assert deliverer.share.errands == {}
+    assert (ID in await deliverer.store.all()) == (order in ("subscribe", "denied"))
+
+
+async def test_what_was_confirmed_later_is_settled_later(deliverer: Deliverer) -> None:
+    await deliverer.begin(cursor=HEAD)
+    deliverer.store.failing = ["settle"]
+    for order in ("unsubscribe", "subscribe"):
+        request = Request(order, "http://t/", CALLBACK, "dataset1", lease_seconds=60)
+        await deliverer.store.ask(request)
+        await deliverer.take_in()
+    deliverer.distribution.unpark(deliverer.share)
+    await deliverer.rest()
+    assert deliverer.share.errands == {}
+    assert ID in await deliverer.store.all()
