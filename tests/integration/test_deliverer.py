@@ -189,6 +189,33 @@ async def test_a_share_that_is_lost_while_it_is_claimed_again_stays_lost(
     assert deliverer.ownership._shares == {}
 
 
+async def test_a_round_does_not_wait_until_all_subscribers_of_a_removed_set_are_told(
+    deliverer: Deliverer,
+) -> None:
+    await deliverer.begin(cursor=HEAD)
+    deliverer.hub.remove()
+    asked = asyncio.Event()
+
+    async def hang(act: str) -> None:
+        if act == "expel":
+            asked.set()
+            await asyncio.Event().wait()
+
+    deliverer.store.before = hang
+    async with asyncio.timeout(5):
+        await deliverer.ownership._round()
+    loops = deliverer.ownership.loops()
+    (ending,) = [loops[name] for name in loops if name == "end subscriptions"]
+    for name, other in loops.items():
+        if name != "end subscriptions":
+            other.close()
+    task = asyncio.create_task(ending)
+    async with asyncio.timeout(5):
+        await asked.wait()
+    task.cancel()
+    deliverer.distribution.abandon(deliverer.share)
+
+
 # --- progress ------------------------------------------------------------------------------------
 
 
