@@ -54,7 +54,7 @@ class Subscribers:
     async def _find(self, request: Request) -> tuple[str, Stored]:
         self._access.require_admin(request)
         id_ = request.path_params["subscription"]
-        stored = (await self._store.all()).get(id_)
+        stored = await self._store.find(id_)
         if stored is None:
             raise Rejected(f"there is no subscription {id_[:80]!r}", status=404)
         return id_, stored
