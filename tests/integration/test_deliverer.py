@@ -271,3 +271,20 @@ async def test_what_was_confirmed_later_is_settled_later(deliverer: Deliverer) -
     await deliverer.rest()
     assert deliverer.share.errands == {}
     assert ID in await deliverer.store.all()
+
+
+# --- deliveries ----------------------------------------------------------------------------------
+
+
+async def test_a_bug_in_a_delivery_counts_as_a_failure_of_the_callback(
+    deliverer: Deliverer,
+) -> None:
+    deliverer.callbacks.answer = ZeroDivisionError("a bug")
+    await deliverer.begin(cursor=0)
+    await deliverer.rest()
+    deliverer.distribution.unpark(deliverer.share)
+    await deliverer.rest()
+    assert deliverer.callbacks.posts == 1
+    assert deliverer.subscriber.progress.failures == 1
+    assert deliverer.subscriber.progress.next_attempt > deliverer.clock.now()
+    deliverer.distribution.abandon(deliverer.share)
