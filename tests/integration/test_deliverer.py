@@ -288,3 +288,10 @@ async def test_a_bug_in_a_delivery_counts_as_a_failure_of_the_callback(
     assert deliverer.subscriber.progress.failures == 1
     assert deliverer.subscriber.progress.next_attempt > deliverer.clock.now()
     deliverer.distribution.abandon(deliverer.share)
+
+
+async def test_a_removed_set_is_followed_no_more(deliverer: Deliverer) -> None:
+    await deliverer.begin(cursor=HEAD)
+    deliverer.hub.remove()
+    await deliverer.rest()
+    assert deliverer.distribution._followings == {}

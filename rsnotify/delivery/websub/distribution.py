@@ -183,8 +183,11 @@ class Distribution:
             self.place(following.owed.pop())
         if following.owed:
             self._pump_soon()
-        else:
-            self._woken.discard(following)
+            return
+        self._woken.discard(following)
+        channel = following.feed.channel
+        if following.ended and self._followings.get(channel) is following:
+            del self._followings[channel]
 
     def _begin(self, call: Call) -> None:
         if call.share.may_call:
