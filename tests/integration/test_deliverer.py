@@ -4,6 +4,7 @@ Nothing listens and no clock runs: each test takes the one step that it speaks o
 """
 
 import asyncio
+import logging
 from contextlib import suppress
 from time import monotonic
 from types import SimpleNamespace
@@ -295,3 +296,23 @@ async def test_a_removed_set_is_followed_no_more(deliverer: Deliverer) -> None:
     deliverer.hub.remove()
     await deliverer.rest()
     assert deliverer.distribution._followings == {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Answer(500, "Oh"), "answered 500 Oh"),
+        (Answer(0, "no answer within 10 s"), "failed: no answer within 10 s"),
+    ],
+)
+async def test_the_log_says_which_callback_failed_and_when_it_is_called_again(
+    deliverer: Deliverer, caplog: pytest.LogCaptureFixture, answer: Answer, said: str
+) -> None:
+    deliverer.callbacks.answer = answer
+    await deliverer.begin(cursor=0)
+    await deliverer.rest()
+    (record,) = [each for each in caplog.records if each.levelno == logging.WARNING]
+    message, _, rest = record.getMessage().partition("; next attempt in ")
+    assert message == f"callback {CALLBACK} {said}"
+    assert rest in (f"5 s (subscription {ID})", f"6 s (subscription {ID})")
+    deliverer.distribution.abandon(deliverer.share)

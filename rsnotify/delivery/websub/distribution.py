@@ -246,10 +246,10 @@ class Distribution:
     def _heed(self, subscriber: Subscriber, answer: Answer, until: Position) -> bool:
         now, chance = self._clock.now(), random.random()  # noqa: S311
         progress = after_answer(subscriber.progress, answer, until, now, chance)
-        if not answer.succeeded:
-            log.info("%r: %s", subscriber, answer.text)
         if progress is None:
             return False
+        if not answer.succeeded:
+            _log_failure(subscriber, answer, (progress.next_attempt - now) / MICROSECONDS)
         subscriber.advance(progress)
         return True
 
@@ -305,6 +305,14 @@ class Distribution:
             }
 
         return owed.once("websub", make)
+
+
+def _log_failure(subscriber: Subscriber, answer: Answer, wait_seconds: float) -> None:
+    said = f"answered {answer.text}" if answer.status else f"failed: {answer.text}"
+    log.warning(
+        "callback %s %s; next attempt in %.0f s (subscription %s)",
+        *(subscriber.callback, said, wait_seconds, subscriber.id),
+    )
 
 
 def _attempted_now(progress: Progress) -> Progress:
