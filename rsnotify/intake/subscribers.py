@@ -36,10 +36,7 @@ class Subscribers:
         """As listed, and by how many changes it is behind, as far as one notification reaches."""
         id_, stored = await self._find(request)
         shown = self._shown(id_, stored, await self._store.now())
-        feed = self._hub.feed(stored.record.channel)
-        owed = await self._hub.stretch_after(feed, Position(stored.progress.cursor))
-        behind = 0 if owed is None else owed.count
-        return json_response(shown | {"behind_changes": min(behind, NOTIFICATION_CHANGES)})
+        return json_response(shown | {"behind_changes": await self._behind_changes(stored)})
 
     async def remove(self, request: Request) -> Response:
         _, stored = await self._find(request)
@@ -54,7 +51,7 @@ class Subscribers:
     async def _find(self, request: Request) -> tuple[str, Stored]:
         self._access.require_admin(request)
         id_ = request.path_params["subscription"]
-        stored = (await self._store.all()).get(id_)
+        stored = await self._store.find(id_)
         if stored is None:
             raise Rejected(f"there is no subscription {id_[:80]!r}", status=404)
         return id_, stored
@@ -73,6 +70,15 @@ class Subscribers:
             "position": str(Position(progress.cursor)),
             "behind_seconds": self._behind_seconds(stored),
         } | _last_answer(stored)
+
+    async def _behind_changes(self, stored: Stored) -> int | None:
+        """None if the journal no longer holds what follows, or the set has been removed."""
+        try:
+            feed = self._hub.feed(stored.record.channel)
+            owed = await self._hub.stretch_after(feed, Position(stored.progress.cursor))
+        except Rejected:
+            return None
+        return 0 if owed is None else min(owed.count, NOTIFICATION_CHANGES)
 
     def _behind_seconds(self, stored: Stored) -> float | None:
         """From its position to the newest change."""

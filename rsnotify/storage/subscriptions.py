@@ -116,6 +116,19 @@ class Subscriptions:
         shares = await self.read(range(SHARES))
         return {id_: each for share in shares for id_, each in share.subscriptions.items()}
 
+    async def find(self, id_: str) -> Stored | None:
+        """This one, whichever share it is in: its id does not tell its callback."""
+        pipeline = self._client.pipeline(transaction=False)
+        for share in range(SHARES):
+            pipeline.hget(keys.of_share(share, "records"), id_)
+            pipeline.hget(keys.of_share(share, "progress"), id_)
+        with failures_translated():
+            replies = await pipeline.execute()
+        for record, progress in zip(*[iter(replies)] * 2, strict=True):
+            if record is not None and progress is not None:
+                return Stored(_record_decoder.decode(record), _progress_decoder.decode(progress))
+        return None
+
     async def expel(self, record: Record, reason: str) -> None:
         """Forget it, and have its callback told why."""
         await self.ask(_order("remove", record, reason))

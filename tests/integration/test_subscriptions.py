@@ -142,3 +142,15 @@ async def test_a_redis_that_has_forgotten_the_script_is_told_again(client: Clien
     await store.claim([1])
     await client.script_flush()
     assert await store.claim([1]) == [True]
+
+
+async def test_one_is_found_without_reading_the_others(client: Client) -> None:
+    store = subscriptions(client)
+    await store.claim([SHARE])
+    await store.ask(request())
+    (id_,) = await pending(store)
+    await store.settle(id_, request(), keep=STORED)
+    await client.hset(keys.of_share(SHARE, "records"), "another", "unreadable")
+    await client.hset(keys.of_share(SHARE, "progress"), "another", "unreadable")
+    assert await store.find(request().subscription_id) == STORED
+    assert await store.find("nothing") is None

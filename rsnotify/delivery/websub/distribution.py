@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 ROUSED_AT_ONCE = 100
 LONGEST_TIMER_SECONDS = 24 * 3600.0
+BUG = Answer(0, "the hub failed: see its log")
 
 
 class Following:
@@ -182,8 +183,11 @@ class Distribution:
             self.place(following.owed.pop())
         if following.owed:
             self._pump_soon()
-        else:
-            self._woken.discard(following)
+            return
+        self._woken.discard(following)
+        channel = following.feed.channel
+        if following.ended and self._followings.get(channel) is following:
+            del self._followings[channel]
 
     def _begin(self, call: Call) -> None:
         if call.share.may_call:
@@ -202,7 +206,15 @@ class Distribution:
             call.share.parked.append(call)
         except Exception:
             log.exception("a bug while calling %s", call.callback)
+            self._after_bug(call)
+
+    def _after_bug(self, call: Call) -> None:
+        """It may come again at every attempt: a delivery keeps to the schedule of failures."""
+        if not isinstance(call, Subscriber):
             call.share.parked.append(call)
+        elif not call.gone:
+            self._heed(call, BUG, Position(call.progress.cursor))
+            self.place(call)
 
     def _finish(self, call: Call, beat: int, task: asyncio.Task[None]) -> None:
         self._breath.end(beat)
@@ -227,14 +239,17 @@ class Distribution:
     async def _move(self, subscriber: Subscriber, owed: Notification) -> bool:
         """Deliver, and move on or wait as the answer says; False if it was the end."""
         answer = await self._send(subscriber, owed)
-        now, chance = self._clock.now(), random.random()  # noqa: S311
-        progress = after_answer(subscriber.progress, answer, owed.until, now, chance)
         subscriber.answered = monotonic()
         subscriber.prompt = answer.succeeded and answer.seconds < PROMPT_SECONDS
-        if not answer.succeeded:
-            log.info("%r: %s", subscriber, answer.text)
+        return self._heed(subscriber, answer, owed.until)
+
+    def _heed(self, subscriber: Subscriber, answer: Answer, until: Position) -> bool:
+        now, chance = self._clock.now(), random.random()  # noqa: S311
+        progress = after_answer(subscriber.progress, answer, until, now, chance)
         if progress is None:
             return False
+        if not answer.succeeded:
+            _log_failure(subscriber, answer, (progress.next_attempt - now) / MICROSECONDS)
         subscriber.advance(progress)
         return True
 
@@ -290,6 +305,14 @@ class Distribution:
             }
 
         return owed.once("websub", make)
+
+
+def _log_failure(subscriber: Subscriber, answer: Answer, wait_seconds: float) -> None:
+    said = f"answered {answer.text}" if answer.status else f"failed: {answer.text}"
+    log.warning(
+        "callback %s %s; next attempt in %.0f s (subscription %s)",
+        *(subscriber.callback, said, wait_seconds, subscriber.id),
+    )
 
 
 def _attempted_now(progress: Progress) -> Progress:

@@ -57,6 +57,7 @@ class Ownership:
             "listen for requests to subscribe": self._listen(),
             "take in requests to subscribe": self._take_in(),
             "record the progress of subscriptions": self._record(),
+            "end subscriptions": self._end(),
         }
 
     async def drain(self) -> None:
@@ -89,13 +90,14 @@ class Ownership:
         part = fair_part(hubs)
         await self._claim_up_to(part)
         await self._give_back(part)
-        await self._expel()
         self._ring(self._shares)
 
     async def _renew(self) -> None:
-        for share, until in await self._claimed(list(self._shares)):
-            self._shares[share].until = until
-            self._distribution.unpark(self._shares[share])
+        for number, until in await self._claimed(list(self._shares)):
+            share = self._shares.get(number)
+            if share is not None:  # lost while it was claimed: it is read anew, as any free one
+                share.until = until
+                self._distribution.unpark(share)
 
     async def _claimed(self, numbers: Sequence[int]) -> list[tuple[int, float]]:
         """Those of the shares that are ours now, and until when; the others are not any more."""
@@ -174,15 +176,26 @@ class Ownership:
 
     # --- what ends -------------------------------------------------------------------------------
 
+    async def _end(self) -> None:
+        """A loop of its own: a large set that is removed must not cost the others their claims."""
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            try:
+                await self._expel()
+            except TryAgain as error:
+                log.warning("ending subscriptions waits: %s", error.detail)
+
     async def _expel(self) -> None:
         """Forget those whose lease has ended (WEBSUB 18); deny those who may not stay (15)."""
-        now = self._clock.now()
         for share in list(self._shares.values()):
-            records = [subscriber.record for subscriber in share.subscribers.values()]
-            await self._distribution.forget(share, share.ended(now), "its lease has ended")
-            for record in records:
-                if (reason := self._why_not(record)) is not None:
-                    await self._store.expel(record, reason)
+            ended = share.ended(self._clock.now())
+            await self._distribution.forget(share, ended, "its lease has ended")
+            for subscriber in list(share.subscribers.values()):
+                if share.leaving:
+                    break  # whoever has it next sees to the rest
+                reason = None if subscriber.gone else self._why_not(subscriber.record)
+                if reason is not None:
+                    await self._store.expel(subscriber.record, reason)
             await asyncio.sleep(0)  # a hundred thousand must not be looked at in one turn
 
     def _why_not(self, record: Record) -> str | None:
@@ -210,7 +223,7 @@ class Ownership:
         try:
             for number in await self._store.record(progress) if progress else ():
                 self._lose(number)
-        except TryAgain:
+        except BaseException:  # also when the loop is stopped: `drain` writes it down then
             for share in shares:
                 share.unrecorded = progress[share.number] | share.unrecorded
             raise

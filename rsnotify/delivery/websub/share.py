@@ -8,6 +8,7 @@ Nothing here waits.
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic
+from typing import NamedTuple
 
 from yarl import URL
 
@@ -41,6 +42,7 @@ class Share:
         self.leaving = False
         self.subscribers: dict[str, Subscriber] = {}
         self.errands: dict[str, Errand] = {}
+        self.unsettled: dict[str, Errand] = {}  # by subscription: heard, but not yet written down
         self.settled: set[str] = set()  # requests that a reading under way may still bring
         self.unrecorded: dict[str, Progress] = {}
         self.parked: list[Call] = []  # until the claim is renewed
@@ -105,10 +107,18 @@ class Subscriber(Call):
         return f"<Subscriber {self.id} to {self.channel}>"
 
 
+class Heard(NamedTuple):
+    """What the callback said; for a subscription also when it was asked, and the head then."""
+
+    confirms: bool
+    verified_at: int = 0
+    head: int = 0
+
+
 class Errand(Call):
     """A request that is to be settled with its callback: verified, or denied."""
 
-    __slots__ = ("attempt", "id", "request")
+    __slots__ = ("attempt", "heard", "id", "request")
 
     def __init__(
         self, share: Share, id_: str, request: Request, work: Callable[..., Awaitable[None]]
@@ -117,3 +127,7 @@ class Errand(Call):
         self.id = id_
         self.request = request
         self.attempt = 0
+        self.heard: Heard | None = None
+
+    def __repr__(self) -> str:
+        return f"<Errand {self.request.order} {self.callback}>"

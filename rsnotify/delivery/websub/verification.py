@@ -2,7 +2,8 @@
 
 Rules that hold here: nothing changes before the callback has confirmed (WEBSUB 6); it is asked
 once, and again only if nothing accepted the connection, for some receivers deny a second time what
-they confirmed the first. Nothing here delivers.
+they confirmed the first: what it said is kept until it is written down, in the order of its saying.
+Nothing here delivers.
 """
 
 import asyncio
@@ -16,8 +17,8 @@ from rsnotify.core.subscription import Answer, Progress, Request, confirmed
 from rsnotify.core.websub import denial_url, verification_url
 from rsnotify.delivery.websub.dialler import Dialler
 from rsnotify.delivery.websub.distribution import Distribution
-from rsnotify.delivery.websub.share import Clock, Errand
-from rsnotify.errors import Rejected
+from rsnotify.delivery.websub.share import Clock, Errand, Heard
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.storage.subscriptions import Stored, Subscriptions
 
@@ -42,39 +43,53 @@ class Verification:
         self._distribution = distribution
 
     async def settle(self, errand: Errand) -> None:
-        """One call to the callback, and what follows from its answer."""
+        """One call to the callback, and what follows from its answer; only this is repeated."""
+        unsettled, id_ = errand.share.unsettled, errand.request.subscription_id
+        if unsettled.get(id_, errand) is not errand:
+            raise TryAgain("what its callback said before is not yet written down")
+        if errand.heard is None:
+            errand.heard = await self._hear(errand)
+        if errand.heard is not None:
+            unsettled[id_] = errand
+            await self._conclude(errand, errand.heard)
+
+    async def _hear(self, errand: Errand) -> Heard | None:
+        """What the callback says to it; None if it will be asked again."""
         match errand.request.order:
             case "subscribe":
-                await self._subscribe(errand)
+                head = await self._head(errand.request)
+                verified_at = self._clock.now()  # WEBSUB 18: before the request goes out
+                confirms = await self._ask(errand)
+                return None if confirms is None else Heard(confirms, verified_at, int(head))
             case "unsubscribe":
-                await self._unsubscribe(errand)
+                confirms = await self._ask(errand)
+                return None if confirms is None else Heard(confirms)
+            case "remove" | "denied":
+                return await self._deny(errand)
+            case "retry":
+                return Heard(confirms=True)
+
+    async def _conclude(self, errand: Errand, heard: Heard) -> None:
+        match errand.request.order:
+            case "subscribe" if heard.confirms:
+                await self._subscribe(errand, heard)
+            case "unsubscribe" if heard.confirms:  # WEBSUB 7
+                if await self._settled(errand, drop=True):
+                    self._distribution.drop(errand.share, errand.request.subscription_id)
+            case "remove":
+                await self._settled(errand, drop=True)
             case "retry":
                 await self._retry(errand)
-            case "remove" | "denied":
-                await self._deny(errand)
-
-    async def _subscribe(self, errand: Errand) -> None:
-        head = await self._head(errand.request)
-        verified_at = self._clock.now()  # WEBSUB 18: before the request goes out
-        confirms = await self._ask(errand)
-        if not confirms:
-            if confirms is not None:
+            case _:
                 await self._settled(errand)
-            return
+
+    async def _subscribe(self, errand: Errand, heard: Heard) -> None:
         request, share = errand.request, errand.share
         known = share.subscribers.get(request.subscription_id)
-        record = confirmed(request, verified_at, None if known is None else known.record)
-        progress = known.progress if known else Progress(int(head), answered_at=verified_at)
+        record = confirmed(request, heard.verified_at, None if known is None else known.record)
+        progress = known.progress if known else Progress(heard.head, answered_at=heard.verified_at)
         if await self._settled(errand, keep=Stored(record, progress)):
             self._distribution.keep(share, request.subscription_id, record, progress)
-
-    async def _unsubscribe(self, errand: Errand) -> None:
-        """WEBSUB 7."""
-        confirms = await self._ask(errand)
-        if confirms is None:
-            return
-        if await self._settled(errand, drop=confirms) and confirms:
-            self._distribution.drop(errand.share, errand.request.subscription_id)
 
     async def _retry(self, errand: Errand) -> None:
         subscriber = errand.share.subscribers.get(errand.request.subscription_id)
@@ -82,7 +97,7 @@ class Verification:
         if subscriber is not None:
             self._distribution.retry(subscriber)
 
-    async def _deny(self, errand: Errand) -> None:
+    async def _deny(self, errand: Errand) -> Heard | None:
         """WEBSUB 15: the peer is told, whatever it answers."""
         request = errand.request
         if request.order == "remove":
@@ -90,8 +105,7 @@ class Verification:
         answer = await self._dialler.get(
             denial_url(request.callback, request.topic, request.reason)
         )
-        if not self._comes_again(errand, answer):
-            await self._settled(errand, drop=request.order == "remove")
+        return None if self._comes_again(errand, answer) else Heard(confirms=True)
 
     async def _head(self, request: Request) -> Position:
         """Where a new subscriber begins: no change published from now on may pass it by."""
@@ -132,5 +146,6 @@ class Verification:
         """Write it down; False if the share is another's by now."""
         done = await self._store.settle(errand.id, errand.request, keep=keep, drop=drop)
         errand.share.errands.pop(errand.id, None)
+        errand.share.unsettled.pop(errand.request.subscription_id, None)
         errand.share.settled.add(errand.id)
         return done
