@@ -9,7 +9,7 @@ from yarl import URL
 
 from rsnotify.core.subscription import Answer
 from rsnotify.delivery.websub.dialler import ANSWER_BYTES, Dialler
-from tests.receivers import Receiver, answers, response
+from tests.receivers import Asked, Receiver, answers, response
 
 
 class Names:
@@ -26,6 +26,16 @@ class Names:
 
 async def post(dialler: Dialler, url: str, *, maybe_stale: bool = False) -> Answer:
     return await dialler.post(URL(url, encoded=True), b"body", {}, maybe_stale=maybe_stale)
+
+
+async def test_what_a_receiver_says_can_be_written_down_and_shown() -> None:
+    async def hostile(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 \xff\x1b[31m\r\nContent-Length: 0\r\n\r\n")
+
+    async with Receiver(post=hostile) as receiver, Dialler(private=True) as dialler:
+        answer = await post(dialler, f"http://127.0.0.1:{receiver.port}/")
+    assert answer.note.isascii()
+    assert answer.note.isprintable()
 
 
 async def test_a_name_is_checked_anew_at_every_attempt() -> None:

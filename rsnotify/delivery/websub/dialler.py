@@ -110,7 +110,7 @@ class Dialler:
                 seconds = monotonic() - begun
                 content = await read(response)
                 retry_after = response.headers.get("Retry-After")
-                note = (response.reason or "")[:80]
+                note = _printable(response.reason or "")
                 return Answer(response.status, note, retry_after, content, seconds)
         except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
             return _failure(error, monotonic() - begun)
@@ -206,4 +206,10 @@ def _failure(error: Exception, seconds: float) -> Answer:
         return Answer(0, f"no connection: {cause}", seconds=seconds, reached=False)
     if isinstance(error, (aiohttp.ServerDisconnectedError, ConnectionError)):
         return Answer(0, _BROKEN, seconds=seconds)
-    return Answer(0, f"no HTTP answer: {str(error)[:80] or type(error).__name__}", seconds=seconds)
+    words = _printable(str(error)) or type(error).__name__
+    return Answer(0, f"no HTTP answer: {words}", seconds=seconds)
+
+
+def _printable(words: str) -> str:
+    """What a stranger said, as it may stand in Redis and in a log."""
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in words[:80])
