@@ -110,7 +110,7 @@ class Dialler:
                 seconds = monotonic() - begun
                 content = await read(response)
                 retry_after = response.headers.get("Retry-After")
-                note = (response.reason or "")[:80]
+                note = _printable(response.reason or "")
                 return Answer(response.status, note, retry_after, content, seconds)
         except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
             return _failure(error, monotonic() - begun)
@@ -192,6 +192,11 @@ async def _rest(response: aiohttp.ClientResponse) -> bytes:
     return b""
 
 
+def _printable(text: str) -> str:
+    """A stranger's words as they may be stored and logged: no controls, no undecodable bytes."""
+    return "".join(each if each.isprintable() else "?" for each in text[:80])
+
+
 _BROKEN = "the connection was closed without an answer"
 
 
@@ -206,4 +211,5 @@ def _failure(error: Exception, seconds: float) -> Answer:
         return Answer(0, f"no connection: {cause}", seconds=seconds, reached=False)
     if isinstance(error, (aiohttp.ServerDisconnectedError, ConnectionError)):
         return Answer(0, _BROKEN, seconds=seconds)
-    return Answer(0, f"no HTTP answer: {str(error)[:80] or type(error).__name__}", seconds=seconds)
+    said = _printable(str(error)) or type(error).__name__
+    return Answer(0, f"no HTTP answer: {said}", seconds=seconds)
