@@ -180,3 +180,12 @@ async def test_a_name_server_that_hangs_does_not_stop_the_others() -> None:
         assert (await dialler.get(f"http://fast.test:{receiver.port}/")).succeeded
         assert not slow.done()
         slow.cancel()
+
+
+async def test_a_status_line_of_any_bytes_becomes_text_that_can_be_stored_and_logged() -> None:
+    async def behave(_: object, writer: asyncio.StreamWriter) -> None:
+        writer.write(response("500 Oh").replace(b"Oh", b"\xff\xfe\x1b[31mOh"))
+
+    async with Receiver(post=behave) as receiver, Dialler(private=True) as dialler:
+        answer = await post(dialler, receiver.callback)
+        assert answer.text == "500 ???[31mOh"

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.receivers import Receiver, answers, ask, has, subscribe, subscription, topic
+from tests.receivers import (
+    Receiver,
+    answers,
+    ask,
+    has,
+    response,
+    subscribe,
+    subscription,
+    topic,
+)
 from tests.running import TOKEN, RunningHub, clean_environment, until
 
 
@@ -95,3 +104,17 @@ async def test_a_receiver_that_is_only_starting_is_asked_again(open_hub: Running
     await until(was_tried)
     async with Receiver(port=port) as late:
         await has(late, 1, of="verifications")
+
+
+async def test_a_status_line_of_any_bytes_does_not_end_the_hub(open_hub: RunningHub) -> None:
+    async def behave(_: object, writer: asyncio.StreamWriter) -> None:
+        writer.write(response("500 Oh").replace(b"Oh", b"\xff\xfe"))
+
+    async with Receiver(post=behave) as receiver:
+        await subscribe(open_hub, receiver)
+        await open_hub.publish("http://example.com/1")
+
+        async def is_recorded() -> bool:
+            return (await subscription(open_hub, receiver))["last_answer"] == "500 ??"
+
+        await until(is_recorded)

@@ -192,6 +192,11 @@ async def _rest(response: aiohttp.ClientResponse) -> bytes:
     return b""
 
 
+def _printable(text: str) -> str:
+    """A stranger's words as they may be stored and logged: no controls, no undecodable bytes."""
+    return "".join(each if each.isprintable() else "?" for each in text[:80])
+
+
 _BROKEN = "the connection was closed without an answer"
 
 
@@ -206,10 +211,5 @@ def _failure(error: Exception, seconds: float) -> Answer:
         return Answer(0, f"no connection: {cause}", seconds=seconds, reached=False)
     if isinstance(error, (aiohttp.ServerDisconnectedError, ConnectionError)):
         return Answer(0, _BROKEN, seconds=seconds)
-    words = _printable(str(error)) or type(error).__name__
-    return Answer(0, f"no HTTP answer: {words}", seconds=seconds)
-
-
-def _printable(words: str) -> str:
-    """What a stranger said, as it may stand in Redis and in a log."""
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in words[:80])
+    said = _printable(str(error)) or type(error).__name__
+    return Answer(0, f"no HTTP answer: {said}", seconds=seconds)
