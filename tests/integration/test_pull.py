@@ -3,6 +3,7 @@
 import gzip
 from collections.abc import AsyncIterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from rsnotify.core.change import Position
 from rsnotify.core.notification import Interval
 from rsnotify.core.window import DAY, last_edge
 from rsnotify.delivery.pull import changelists, stretches
+from rsnotify.errors import TryAgain, no_such_set
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify.storage.sets import SetOptions
@@ -300,6 +302,42 @@ async def test_a_cold_list_is_sent_as_it_is_read_and_warm_afterwards(
         assert warm.headers["content-length"] == str(len(warm.body))
         assert cold.body == warm.body
         assert names(warm.document) == [str(number) for number in range(30)]
+
+
+def failing_after(pulling: Pulling, reads: int, error: Exception) -> None:
+    """Let the journal be read so many times, and no more."""
+    read = pulling.journal.read
+    left = iter(range(reads))
+
+    async def failing(*arguments: Any, **named: Any) -> Any:
+        if next(left, None) is None:
+            raise error
+        return await read(*arguments, **named)
+
+    pulling.journal.read = failing  # type: ignore[method-assign]
+
+
+async def test_a_document_that_cannot_be_begun_is_a_status(pulling: Pulling) -> None:
+    begin = (await pulling.update("a")).from_
+    failing_after(pulling, 0, TryAgain("no Redis"))
+    answer = await pulling.get(f"{OPEN}?from={begin}")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+
+
+@pytest.mark.parametrize("error", [TryAgain("no Redis"), no_such_set(SET)])
+async def test_a_document_that_cannot_be_finished_is_broken_off(
+    pulling: Pulling,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:
+    monkeypatch.setattr(stretches, "READ_CHANGES", 2)
+    begin = (await pulling.update(*"abcde")).from_
+    failing_after(pulling, 1, error)
+    answer = await pulling.get(f"{OPEN}?from={begin}")
+    assert answer.status == 200
+    assert not answer.is_whole
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 # Conditions ------------------------------------------------------------------------------------

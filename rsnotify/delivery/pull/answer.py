@@ -1,12 +1,14 @@
 """A document as an HTTP answer: conditions, compression, caching, HEAD.
 
 Rules that hold here: a document is known by what it is made of before it is made, so an unchanged
-one costs nothing; gzip goes only to those who ask for it. A `Last-Modified` can only be trusted
-once its second has passed: until then one is given that matches nothing.
+one costs nothing; what fails before the first entries is a status, later it breaks the answer off;
+gzip goes only to those who ask for it. A `Last-Modified` can only be trusted once its second has
+passed: until then one is given that matches nothing.
 Nothing here knows which document it is.
 """
 
 import asyncio
+import logging
 import re
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -21,6 +23,9 @@ from starlette.types import Receive, Scope, Send
 
 from rsnotify.core.change import MICROSECONDS
 from rsnotify.core.documents import XML, Frame
+from rsnotify.errors import Rejected, TryAgain
+
+log = logging.getLogger(__name__)
 
 FOR_EVER = "max-age=31536000, immutable"
 REVALIDATE = "no-cache"
@@ -58,7 +63,7 @@ async def answer(request: Request, known: Known, make: Make) -> Response:
     made = await make(in_gzip)
     if isinstance(made, Sequence):
         return _Whole(made, headers)
-    return StreamingResponse(made, headers=headers, media_type=XML)
+    return _Streamed(made, headers=headers, media_type=XML)
 
 
 async def whole(request: Request, known: Known, document: bytes) -> Response:
@@ -88,14 +93,15 @@ def wants_gzip(headers: Headers) -> bool:
     return found is not None and (found == "" or found.strip("0.") != "")
 
 
-def flow(frame: Frame, entries: Flow, *, in_gzip: bool) -> Flow:
-    """A document as its entries come."""
-    framed = _framed(frame, entries)
+async def flow(frame: Frame, entries: Flow, *, in_gzip: bool) -> Flow:
+    """A document as its entries come; the first are there, so that failing at them is a status."""
+    framed = _framed(frame, await anext(entries, b""), entries)
     return _gzipped(framed) if in_gzip else framed
 
 
-async def _framed(frame: Frame, entries: Flow) -> Flow:
+async def _framed(frame: Frame, first: bytes, entries: Flow) -> Flow:
     yield frame.head
+    yield first
     async for piece in entries:
         yield piece
     yield frame.foot
@@ -129,6 +135,16 @@ class _Whole(Response):
         for part in self._parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+
+
+class _Streamed(StreamingResponse):
+    """Sends a document as it comes; one that cannot go on is broken off."""
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except (TryAgain, Rejected) as error:
+            log.warning("a document is broken off: %s", error.detail)
 
 
 class _Head(Response):

@@ -108,7 +108,7 @@ class ChangeLists:
             elif kept.until == until:
                 return frame.head, kept.entries, frame.foot
         entries = self._stretches.entries(asked.name, record.window_from, until)
-        return flow(frame, entries, in_gzip=in_gzip)
+        return await flow(frame, entries, in_gzip=in_gzip)
 
     def _warm(self, set_name: str, kept: OpenList, until: Position) -> None:
         """Read it into memory for those who poll next, while the first is being answered."""
@@ -130,7 +130,7 @@ class ChangeLists:
             if in_gzip:
                 return (await self._stretches.packed(asked.name, window)).gzipped(*frame)
             entries = self._stretches.entries(asked.name, window.from_, window.until)
-            return flow(frame, entries, in_gzip=False)
+            return await flow(frame, entries, in_gzip=False)
 
         return await answer(request, asked.known(tag, window.closed, is_fixed=True), make)
 
@@ -147,7 +147,7 @@ class ChangeLists:
 
         async def make(in_gzip: bool) -> Flow:
             entries = self._stretches.entries(asked.name, stretch.from_, end)
-            return flow(frame, entries, in_gzip=in_gzip)
+            return await flow(frame, entries, in_gzip=in_gzip)
 
         return await answer(request, asked.known(tag, record.changed), make)
 

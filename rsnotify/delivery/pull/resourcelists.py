@@ -73,7 +73,7 @@ class ResourceLists:
                 raise await self._missing(asked, snapshot.name)
             if in_gzip:
                 return packed.gzipped(*frame)
-            return flow(frame, _unpacked(packed), in_gzip=False)
+            return await flow(frame, _unpacked(packed), in_gzip=False)
 
         known = asked.known(f"{snapshot.name}-{number}", int(snapshot.name), is_fixed=is_part)
         return await answer(request, known, make)
