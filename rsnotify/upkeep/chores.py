@@ -2,7 +2,8 @@
 take snapshots, forget what is older than retention, and say so.
 
 Rules that hold here: any number of hub processes do this on one Redis at once, so every act is one
-atom, or claimed, or may be done twice; what a round could not do, the next one does.
+atom, or claimed, or may be done twice; what a round could not do, the next one does; one set
+that cannot be served holds up no other.
 """
 
 import asyncio
@@ -85,6 +86,8 @@ class Upkeep:
             except Rejected as gone:
                 if gone.status != 404:
                     raise
+            except TryAgain as error:
+                log.warning("a chore of %r waits: %s", name, error.detail)
 
     # --- windows -------------------------------------------------------------------------------
 

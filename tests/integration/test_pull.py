@@ -572,6 +572,22 @@ async def test_a_removed_set_leaves_nothing_behind(pulling: Pulling) -> None:
     assert lasting == []
 
 
+async def test_a_set_that_cannot_be_served_holds_up_no_other(
+    pulling: Pulling, caplog: pytest.LogCaptureFixture
+) -> None:
+    await pulling.hub.add_set("a", SetOptions())
+    asked = []
+
+    async def failing(name: str, begin: Position) -> None:
+        asked.append(name)
+        raise TryAgain("no Redis")
+
+    pulling.windows.trim_framework = failing  # type: ignore[method-assign]
+    await pulling.upkeep.let_go()
+    assert asked == ["a", SET]
+    assert [record.args for record in caplog.records] == [("a", "no Redis"), (SET, "no Redis")]
+
+
 # What the hub says itself ----------------------------------------------------------------------
 
 
