@@ -126,7 +126,9 @@ class Upkeep:
         schedule = self._schedule
         await self._trim(name, record.first, Position(now - STREAM_DAYS * DAY))
         await self._windows.trim_framework(name, Position(now - schedule.index_days * DAY))
-        await self._forget(name, Position(now - schedule.retention_days * DAY))
+        # The stream is trimmed window by window: one that it still holds cannot be missed yet.
+        old = Position(now - schedule.retention_days * DAY)
+        await self._forget(name, min(record.first, old))
 
     async def _trim(self, name: str, first: Position, begin: Position) -> None:
         if first >= begin:

@@ -588,6 +588,26 @@ async def test_a_set_that_cannot_be_served_holds_up_no_other(
     assert [record.args for record in caplog.records] == [("a", "no Redis"), (SET, "no Redis")]
 
 
+async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
+    client: Client,
+) -> None:
+    async with Pulling(client, changes=3, retention_days=1) as pulling:
+        await pulling.update(*"abcdef")  # two windows that no hub packs for two days
+        past_present = pulling.windows.now
+
+        async def later() -> Position:
+            return Position(await past_present() + 2 * DAY)
+
+        pulling.windows.now = later  # type: ignore[method-assign]
+        await pulling.upkeep.let_go()
+        await pulling.upkeep.keep_windows()
+        await pulling.upkeep.let_go()
+        record = await pulling.windows.record(SET)
+        assert record.first == record.window_from
+        await pulling.upkeep.let_go()
+        assert (await pulling.windows.span(SET)).windows == []
+
+
 # What the hub says itself ----------------------------------------------------------------------
 
 
