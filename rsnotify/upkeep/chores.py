@@ -17,6 +17,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows
+from rsnotify.underway import Underway
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.snapshot import take_snapshot
 
@@ -52,7 +53,7 @@ class Upkeep:
         self.say = announcements
         self._pack = pack
         self._schedule = schedule
-        self._asked_for: set[asyncio.Task[Snapshot]] = set()
+        self._asked_for: Underway[Snapshot] = Underway("snapshot")
 
     async def run(self) -> None:
         """Round after round, for as long as the hub lives."""
@@ -159,10 +160,7 @@ class Upkeep:
 
     def snapshot_for(self, name: str) -> asyncio.Task[Snapshot]:
         """Take the snapshot that somebody asks for; whether they wait for it or not."""
-        taking = asyncio.create_task(self._snapshot_after_others(name), name=f"snapshot of {name}")
-        self._asked_for.add(taking)
-        taking.add_done_callback(self._asked_for.discard)
-        return taking
+        return self._asked_for.task(name, lambda: self._snapshot_after_others(name))
 
     async def _snapshot_after_others(self, name: str) -> Snapshot:
         for _ in range(WAITS):

@@ -490,6 +490,14 @@ async def test_two_processes_take_one_snapshot(client: Client, pulling: Pulling)
     assert await pulling.upkeep.snapshot(SET) is not None
 
 
+async def test_snapshots_on_request_are_one_while_it_is_being_taken(pulling: Pulling) -> None:
+    await pulling.update("a")
+    async with pulling.snapshots.claim(SET):
+        first, second = (pulling.upkeep.snapshot_for(SET) for _ in range(2))
+        assert first is second
+    assert (await first).resources == 1
+
+
 async def test_a_snapshot_of_a_set_made_anew_meanwhile_is_thrown_away(pulling: Pulling) -> None:
     await pulling.update("a")
     record = await pulling.windows.record(SET)

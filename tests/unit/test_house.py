@@ -12,7 +12,7 @@ CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
     ("errors", "metrics", "unread"),
-    ("settings",),
+    ("settings", "underway"),
     ("core",),
     ("storage",),
     ("hub",),

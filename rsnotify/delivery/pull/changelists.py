@@ -4,7 +4,6 @@ Rules that hold here: what a document covers is decided from one reading of the 
 with it; a poll never shows less than what was acknowledged before it came.
 """
 
-import asyncio
 from time import time
 
 from starlette.requests import Request
@@ -36,6 +35,7 @@ from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
 from rsnotify.storage.windows import Windows
+from rsnotify.underway import Underway
 
 COLD_CHANGES = 5_000  # so many behind, a list is sent as it is read
 
@@ -60,7 +60,7 @@ class ChangeLists:
         self._period = period
         self._index_days = index_days
         self._lists = OpenLists()
-        self._warming: set[asyncio.Task[None]] = set()
+        self._warming: Underway[None] = Underway("warming")
 
     # --- one list ------------------------------------------------------------------------------
 
@@ -112,9 +112,7 @@ class ChangeLists:
 
     def _warm(self, set_name: str, kept: OpenList, until: Position) -> None:
         """Read it into memory for those who poll next, while the first is being answered."""
-        task = asyncio.create_task(self._reach(set_name, kept, until), name="warm a Change List")
-        self._warming.add(task)
-        task.add_done_callback(self._warming.discard)
+        self._warming.task(set_name, lambda: self._reach(set_name, kept, until))
 
     async def _reach(self, set_name: str, kept: OpenList, until: Position) -> None:
         async def read(cursor: Position, until: Position) -> tuple[bytes, Position]:
