@@ -110,12 +110,12 @@ class Upkeep:
         for window in span.windows:
             await self.say.window_closed(name, window)
             await self._pack(name, window)
-            await self._windows.settle(name, settled=window.until)
+            await self._windows.settle(name, span.record.created, settled=window.until)
 
     async def _tell_growth(self, name: str, record: Record) -> None:
         if await self._windows.claim(name, "growth", GROWTH_SECONDS):
             await self.say.list_grew(name, record.window_from, record.head)
-            await self._windows.settle(name, told=record.head)
+            await self._windows.settle(name, record.created, told=record.head)
 
     # --- what is old ---------------------------------------------------------------------------
 
