@@ -2,19 +2,22 @@
 
 import gzip
 from collections.abc import AsyncIterator
+from email.utils import formatdate, parsedate_to_datetime
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from rsnotify.core.change import Position
+from rsnotify.core.change import MICROSECONDS, Position
 from rsnotify.core.notification import Interval
-from rsnotify.core.window import DAY, last_edge
+from rsnotify.core.packing import pack
+from rsnotify.core.window import DAY, MINUTE, last_edge
 from rsnotify.delivery.pull import changelists, stretches
 from rsnotify.errors import TryAgain, no_such_set
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify.storage.sets import SetOptions
+from rsnotify.storage.snapshots import Snapshot
 from rsnotify.upkeep import snapshot
 from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Pulling, names
 from tests.running import TOKEN, until
@@ -505,6 +508,22 @@ async def test_a_snapshot_of_a_set_made_anew_meanwhile_is_thrown_away(pulling: P
     async with pulling.snapshots.claim(SET) as claim:
         other = Position(record.created - 1)
         assert not await pulling.snapshots.publish(SET, other, claim, taken)  # type: ignore
+
+
+async def test_a_resource_list_is_as_old_as_its_completion(pulling: Pulling) -> None:
+    await pulling.update("a")
+    now, record = await pulling.windows.now(), await pulling.windows.record(SET)
+    begun, completed = now - 60 * MINUTE, Position(now - 10 * MINUTE)
+    taken = Snapshot(str(begun), Position(begun), completed, 1, 1)
+    async with pulling.snapshots.claim(SET) as claim:
+        assert claim is not None
+        await pulling.snapshots.write_part(SET, taken.name, 1, pack([b""]))
+        assert await pulling.snapshots.publish(SET, record.created, claim, taken)
+    for path in (RESOURCES, f"/{SET}/resourcelist/{taken.name}-1.xml"):
+        modified = parsedate_to_datetime((await pulling.get(path)).headers["last-modified"])
+        assert 0 <= modified.timestamp() - completed / MICROSECONDS < 1
+    meanwhile = formatdate((now - 30 * MINUTE) / MICROSECONDS, usegmt=True)
+    assert (await pulling.get(RESOURCES, if_modified_since=meanwhile)).status == 200
 
 
 # What is old -----------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class Discovery:
             render(asked.base, _offer(asked.record, snapshot, asked.base, archived_at is not None))
         )
         edited = Position.parse(asked.record.edited)
-        taken = 0 if snapshot is None else int(snapshot.name)
+        taken = 0 if snapshot is None else snapshot.completed
         known = asked.known(_digest(content), max(edited, taken, archived_at or 0))
         return await whole(request, known, content)
 

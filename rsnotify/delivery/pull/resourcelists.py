@@ -45,7 +45,7 @@ class ResourceLists:
             for number in range(1, snapshot.parts + 1)
         )
         document = list_of_resource_lists(asked.base, asked.name, _taken(snapshot), parts)
-        known = asked.known(f"{snapshot.name}-index", int(snapshot.name))
+        known = asked.known(f"{snapshot.name}-index", snapshot.completed)
         return await whole(request, known, render_document(document))
 
     async def part(self, request: Request) -> Response:
@@ -75,7 +75,7 @@ class ResourceLists:
                 return packed.gzipped(*frame)
             return await flow(frame, _unpacked(packed), in_gzip=False)
 
-        known = asked.known(f"{snapshot.name}-{number}", int(snapshot.name), is_fixed=is_part)
+        known = asked.known(f"{snapshot.name}-{number}", snapshot.completed, is_fixed=is_part)
         return await answer(request, known, make)
 
     async def _missing(self, asked: Asked, name: str) -> Rejected:
