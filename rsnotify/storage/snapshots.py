@@ -95,6 +95,15 @@ class Snapshots:
         with failures_translated():
             return Snapshot.from_fields(await self._client.hgetall(keys.snapshot(set_name)))
 
+    async def newest_of(self, set_names: Sequence[str]) -> dict[str, Snapshot | None]:
+        """The newest of each set, in one journey."""
+        pipeline = self._client.pipeline(transaction=False)
+        for name in set_names:
+            pipeline.hgetall(keys.snapshot(name))
+        with failures_translated():
+            found = await pipeline.execute()
+        return dict(zip(set_names, map(Snapshot.from_fields, found), strict=True))
+
     async def named(self, set_name: str, name: str) -> Snapshot | None:
         """A snapshot that has been replaced too, as long as somebody walks it."""
         with failures_translated():

@@ -148,15 +148,23 @@ class Upkeep:
 
     async def keep_snapshots(self) -> None:
         """Take those that are due."""
-        await self._each_set(self._keep_snapshot)
+        # Where the Source lists its resources itself, it needs no list of ours.
+        names = [name for name, each in self._hub.sets.items() if each.resourcelist is None]
+        newest = await self._snapshots.newest_of(names)
 
-    async def _keep_snapshot(self, name: str, record: Record, now: Position) -> None:
-        options = self._hub.sets.get(name)
-        if options is None or options.resourcelist is not None or record.head == record.created:
-            return  # the Source lists its resources itself, or there is none
-        newest = await self._snapshots.newest(name)
-        if newest is None or self._schedule.wants_snapshot(record, newest.at, newest.begun, now):
-            await self.snapshot(name)
+        async def keep(name: str, record: Record, now: Position) -> None:
+            if name not in newest or not self._wants_snapshot(record, newest[name], now):
+                return
+            # Taking those before it may have taken long: another hub process may have it by now.
+            if self._wants_snapshot(record, await self._snapshots.newest(name), now):
+                await self.snapshot(name)
+
+        await self._each_set(keep)
+
+    def _wants_snapshot(self, record: Record, newest: Snapshot | None, now: Position) -> bool:
+        if newest is None:
+            return record.head > record.created
+        return self._schedule.wants_snapshot(record, newest.at, newest.begun, now)
 
     def snapshot_for(self, name: str) -> asyncio.Task[Snapshot]:
         """Take the snapshot that somebody asks for; whether they wait for it or not."""

@@ -1,7 +1,7 @@
 """What can be pulled, on a real Redis: every document, its conditions, its end."""
 
 import gzip
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from itertools import pairwise
 from typing import Any
@@ -483,6 +483,41 @@ async def test_a_source_that_lists_its_resources_itself_needs_no_snapshot(
     await pulling.update("a")
     await pulling.upkeep.keep_snapshots()
     assert await pulling.snapshots.newest(SET) is None
+
+
+async def test_the_snapshots_of_all_sets_are_looked_up_in_one_journey(
+    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pulling.update("a")
+    await pulling.hub.add_set("b", SetOptions())
+    await pulling.upkeep.snapshot(SET)
+    asked = []
+
+    async def newest(set_name: str) -> None:
+        asked.append(set_name)
+
+    monkeypatch.setattr(pulling.snapshots, "newest", newest)
+    await pulling.upkeep.keep_snapshots()
+    assert RESOURCES in (await pulling.get("/robots.txt")).body.decode()
+    assert asked == []
+
+
+async def test_a_snapshot_that_another_takes_in_the_same_round_is_enough(
+    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pulling.update("a")
+    newest_of = pulling.snapshots.newest_of
+
+    async def then_another(set_names: Sequence[str]) -> dict[str, Snapshot | None]:
+        found = await newest_of(set_names)
+        await pulling.upkeep.snapshot(SET)
+        return found
+
+    monkeypatch.setattr(pulling.snapshots, "newest_of", then_another)
+    await pulling.upkeep.keep_snapshots()
+    assert [found async for found in pulling.client.scan_iter("*:snapshot:*:1")] == [
+        keys.snapshot_part(SET, (await pulling.snapshots.newest(SET)).name, 1).encode()  # type: ignore
+    ]
 
 
 async def test_two_processes_take_one_snapshot(client: Client, pulling: Pulling) -> None:

@@ -66,8 +66,10 @@ class Discovery:
         return await self._capability_list(request, socket_capabilities)
 
     async def robots(self, request: Request) -> Response:
-        lists = [found for record in self._public_sets() if (found := await self._list_of(record))]
-        return PlainTextResponse(robots(self._origin.base(request), lists))
+        sets = self._public_sets()
+        newest = await self._snapshots.newest_of([record.name for record in sets])
+        found = (_offer(record, newest[record.name]).resourcelist for record in sets)
+        return PlainTextResponse(robots(self._origin.base(request), list(filter(None, found))))
 
     async def _capability_list(
         self, request: Request, render: Callable[[str, Offer], Document]
@@ -90,10 +92,6 @@ class Discovery:
             return None
         left = oldest.until + self._index_days * DAY
         return left if left <= time() * MICROSECONDS else None
-
-    async def _list_of(self, record: SetRecord) -> str | None:
-        snapshot = await self._snapshots.newest(record.name)
-        return _offer(record, snapshot).resourcelist
 
     def _public_sets(self) -> list[SetRecord]:
         return [record for record in self._hub.sets.values() if not record.private]
