@@ -12,7 +12,7 @@ from rsnotify.core.change import MICROSECONDS, Position
 from rsnotify.core.notification import Interval
 from rsnotify.core.packing import pack
 from rsnotify.core.window import DAY, MINUTE, last_edge
-from rsnotify.delivery.pull import changelists, stretches
+from rsnotify.delivery.pull import changelists, resourcelists, stretches
 from rsnotify.errors import TryAgain, no_such_set
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
@@ -366,6 +366,24 @@ async def test_every_document_says_304_to_who_has_it(pulling: Pulling) -> None:
             since = {"if_modified_since": "Fri, 01 Jan 2100 00:00:00 GMT"}
             assert (await pulling.get(path, **since)).status == 304, path
             assert answer.headers["last-modified"]
+
+
+@pytest.mark.usefixtures("small_parts")
+async def test_a_list_of_lists_is_made_for_those_only_who_do_not_have_it(
+    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pulling.update(*"abcdef")
+    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.keep_windows()
+    await grow_old(pulling, 40)
+    paths = (INDEX, RESOURCES, f"/{SET}/changelist-archive.xml")
+    tags = [(await pulling.get(path)).headers["etag"] for path in paths]
+    monkeypatch.setattr(changelists, "list_of_change_lists", None)
+    monkeypatch.setattr(changelists, "archive_of_change_lists", None)
+    monkeypatch.setattr(resourcelists, "render_document", None)
+    for path, tag in zip(paths, tags, strict=True):
+        assert (await pulling.get(path, if_none_match=tag)).status == 304
+        assert (await pulling.get(path, method="HEAD")).status == 200
 
 
 async def test_every_document_is_the_same_in_gzip(pulling: Pulling) -> None:

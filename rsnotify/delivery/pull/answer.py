@@ -66,10 +66,11 @@ async def answer(request: Request, known: Known, make: Make) -> Response:
     return _Streamed(made, headers=headers, media_type=XML)
 
 
-async def whole(request: Request, known: Known, document: bytes) -> Response:
-    """The same for a document that is there already."""
+async def whole(request: Request, known: Known, render: Callable[[], bytes]) -> Response:
+    """The same for a document that is made at once, without waiting for anything."""
 
     async def make(in_gzip: bool) -> Parts:
+        document = render()
         return [zlib.compress(document, 6, 31) if in_gzip else document]
 
     return await answer(request, known, make)

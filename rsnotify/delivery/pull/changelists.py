@@ -158,12 +158,16 @@ class ChangeLists:
         archived = span.oldest is not None and span.oldest.until <= begin
         _, windows = split(span.windows, begin)
         open_from = span.record.window_from
-        document = list_of_change_lists(
-            *(asked.base, asked.name, windows, open_from), has_archive=archived
-        )
+
+        def render() -> bytes:
+            document = list_of_change_lists(
+                *(asked.base, asked.name, windows, open_from), has_archive=archived
+            )
+            return render_document(document)
+
         tag = f"{int(kept_from(span)):x}-{int(begin):x}-{int(open_from):x}-index"
         known = asked.known(tag, max(begun, span.record.changed))
-        return await whole(request, known, render_document(document))
+        return await whole(request, known, render)
 
     async def archive(self, request: Request) -> Response:
         asked = await self._readers.admit(request)
@@ -171,10 +175,13 @@ class ChangeLists:
         windows, _ = split((await self._windows.span(asked.name)).windows, begin)
         if not windows:
             raise Rejected("no Change List has left the index yet", status=404)
-        document = archive_of_change_lists(asked.base, asked.name, windows)
+
+        def render() -> bytes:
+            return render_document(archive_of_change_lists(asked.base, asked.name, windows))
+
         tag = f"{int(windows[0].from_):x}-{int(windows[-1].until):x}-archive"
         known = asked.known(tag, max(begun, windows[-1].closed))
-        return await whole(request, known, render_document(document))
+        return await whole(request, known, render)
 
     def _index_begin(self) -> tuple[Position, Position]:
         """What ends before this has left the index, and since when that is so."""

@@ -57,7 +57,9 @@ class Discovery:
         base = self._origin.base(request)
         offers = [_offer(record) for record in self._public_sets()]
         content = render_document(source_description(base, offers, self._describedby))
-        return await whole(request, Known(_digest(content), self._hub.sets_changed), content)
+        return await whole(
+            request, Known(_digest(content), self._hub.sets_changed), lambda: content
+        )
 
     async def capabilities(self, request: Request) -> Response:
         return await self._capability_list(request, capabilities)
@@ -83,7 +85,7 @@ class Discovery:
         edited = Position.parse(asked.record.edited)
         taken = 0 if snapshot is None else snapshot.completed
         known = asked.known(_digest(content), max(edited, taken, archived_at or 0))
-        return await whole(request, known, content)
+        return await whole(request, known, lambda: content)
 
     async def _archived_at(self, asked: Asked) -> int | None:
         """Since when there is an archive, if there is one."""

@@ -46,7 +46,7 @@ class ResourceLists:
         )
         document = list_of_resource_lists(asked.base, asked.name, _taken(snapshot), parts)
         known = asked.known(f"{snapshot.name}-index", snapshot.completed)
-        return await whole(request, known, render_document(document))
+        return await whole(request, known, lambda: render_document(document))
 
     async def part(self, request: Request) -> Response:
         asked = await self._readers.admit(request)
