@@ -42,6 +42,7 @@ class Answer(NamedTuple):
     status: int
     headers: Headers
     body: bytes
+    is_whole: bool  # else it was broken off
 
     @property
     def document(self) -> Document:
@@ -135,7 +136,8 @@ class Pulling:
 
         await self.app(scope, receive, send)  # type: ignore[arg-type]
         body = b"".join(message.get("body", b"") for message in messages[1:])  # type: ignore[misc]
-        return Answer(messages[0]["status"], Headers(raw=messages[0]["headers"]), body)  # type: ignore[arg-type]
+        is_whole = not messages[-1].get("more_body", False)
+        return Answer(messages[0]["status"], Headers(raw=messages[0]["headers"]), body, is_whole)  # type: ignore[arg-type]
 
     async def document(self, path: str) -> Document:
         return (await self.get(path)).document

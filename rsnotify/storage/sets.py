@@ -13,6 +13,7 @@ from rsnotify.core.change import Position
 from rsnotify.core.notification import KINDS, ChannelName
 from rsnotify.errors import Rejected, no_such_set
 from rsnotify.storage import keys
+from rsnotify.storage.conditional import IfEquals
 from rsnotify.storage.connection import Client, failures_translated
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -42,6 +43,7 @@ class Sets:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._if_equals = IfEquals(client)
 
     async def version(self) -> int:
         """A number that moves whenever any record does."""
@@ -77,14 +79,17 @@ class Sets:
         return msgspec.json.decode(stored, type=SetRecord), False
 
     async def edit(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
-        """Choose anew what is named in `chosen`; the rest stays."""
+        """Choose anew what is named in `chosen`; the rest stays, as others leave it meanwhile."""
         with failures_translated():
-            stored = await self._client.hget(keys.SETS, name)
-            if stored is None:
-                raise no_such_set(name)
-            before = msgspec.json.decode(stored, type=SetRecord)
-            record = msgspec.structs.replace(before, **chosen, edited=str(await self._now()))
-            await self._client.hset(keys.SETS, name, msgspec.json.encode(record))
+            is_written = False
+            while not is_written:
+                stored = await self._client.hget(keys.SETS, name)
+                if stored is None:
+                    raise no_such_set(name)
+                before = msgspec.json.decode(stored, type=SetRecord)
+                record = msgspec.structs.replace(before, **chosen, edited=str(await self._now()))
+                new = msgspec.json.encode(record)
+                is_written = await self._if_equals(keys.SETS, stored, "HSET", name, new, field=name)
             await self._announce()
         return record
 

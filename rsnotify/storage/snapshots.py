@@ -18,6 +18,7 @@ from rsnotify.core.packing import Packed
 from rsnotify.core.state import Resource
 from rsnotify.errors import TryAgain
 from rsnotify.storage import keys
+from rsnotify.storage.conditional import IfEquals
 from rsnotify.storage.connection import Client, failures_translated, write_in_pieces
 
 CLAIM_SECONDS = 30
@@ -57,9 +58,10 @@ class Snapshot(NamedTuple):
 class Claim:
     """The right to take a snapshot of a set, for as long as it is kept up."""
 
-    def __init__(self, client: Client, set_name: str) -> None:
+    def __init__(self, client: Client, if_equals: IfEquals, set_name: str) -> None:
         self.token = secrets.token_hex(8)
         self._client = client
+        self._if_equals = if_equals
         self._key = keys.claim(set_name, "snapshot")
 
     async def take(self) -> bool:
@@ -75,8 +77,7 @@ class Claim:
             raise TryAgain("another hub process has taken over the snapshot")
 
     async def let_go(self) -> None:
-        if await self._client.get(self._key) == self.token.encode():
-            await self._client.delete(self._key)
+        await self._if_equals(self._key, self.token, "DEL")
 
 
 class Snapshots:
@@ -84,6 +85,7 @@ class Snapshots:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._if_equals = IfEquals(client)
         script = files("rsnotify.storage").joinpath("snapshot.lua").read_text()
         self._publish = client.register_script(script)
 
@@ -92,6 +94,15 @@ class Snapshots:
     async def newest(self, set_name: str) -> Snapshot | None:
         with failures_translated():
             return Snapshot.from_fields(await self._client.hgetall(keys.snapshot(set_name)))
+
+    async def newest_of(self, set_names: Sequence[str]) -> dict[str, Snapshot | None]:
+        """The newest of each set, in one journey."""
+        pipeline = self._client.pipeline(transaction=False)
+        for name in set_names:
+            pipeline.hgetall(keys.snapshot(name))
+        with failures_translated():
+            found = await pipeline.execute()
+        return dict(zip(set_names, map(Snapshot.from_fields, found), strict=True))
 
     async def named(self, set_name: str, name: str) -> Snapshot | None:
         """A snapshot that has been replaced too, as long as somebody walks it."""
@@ -120,7 +131,7 @@ class Snapshots:
     @asynccontextmanager
     async def claim(self, set_name: str) -> AsyncIterator[Claim | None]:
         """The claim to the set's next snapshot; None if another hub process has it."""
-        claim = Claim(self._client, set_name)
+        claim = Claim(self._client, self._if_equals, set_name)
         with failures_translated():
             if not await claim.take():
                 yield None

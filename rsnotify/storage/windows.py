@@ -16,6 +16,7 @@ from rsnotify.core.packing import Packed
 from rsnotify.core.window import Record, Span, Window
 from rsnotify.errors import no_such_set
 from rsnotify.storage import keys
+from rsnotify.storage.conditional import IfEquals
 from rsnotify.storage.connection import Client, failures_translated, translated, write_in_pieces
 
 FIELDS = Record._fields
@@ -27,6 +28,7 @@ class Windows:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._if_equals = IfEquals(client)
         self._close = client.register_script(_script("close.lua"))
         self._trim = client.register_script(_script("trim.lua"))
         self._asked: dict[str, asyncio.Future[Record | None]] = {}
@@ -127,12 +129,12 @@ class Windows:
             data = await self._client.get(keys.packed(_changes(set_name), window.from_))
         return None if data is None else Packed.from_bytes(data)
 
-    async def settle(self, set_name: str, **upto: Position) -> None:
-        """Write down how far the chores have come: `settled`, `told`."""
+    async def settle(self, set_name: str, created: Position, **upto: Position) -> None:
+        """Write down how far the chores of the set created then have come: `settled`, `told`."""
         key = keys.record(_changes(set_name))
+        fields = [part for name, at in upto.items() for part in (name, int(at))]
         with failures_translated():
-            if await self._client.exists(key):
-                await self._client.hset(key, mapping={name: int(at) for name, at in upto.items()})
+            await self._if_equals(key, int(created), "HSET", *fields, field="created")
 
     async def trim(self, set_name: str, window: Window) -> bool:
         """Let the stream begin behind a window that is packed; only if it begins before it now."""

@@ -2,7 +2,8 @@
 take snapshots, forget what is older than retention, and say so.
 
 Rules that hold here: any number of hub processes do this on one Redis at once, so every act is one
-atom, or claimed, or may be done twice; what a round could not do, the next one does.
+atom, or claimed, or may be done twice; what a round could not do, the next one does; one set
+that cannot be served holds up no other.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows
+from rsnotify.underway import Underway
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.snapshot import take_snapshot
 
@@ -51,7 +53,7 @@ class Upkeep:
         self.say = announcements
         self._pack = pack
         self._schedule = schedule
-        self._asked_for: set[asyncio.Task[Snapshot]] = set()
+        self._asked_for: Underway[Snapshot] = Underway("snapshot")
 
     async def run(self) -> None:
         """Round after round, for as long as the hub lives."""
@@ -85,6 +87,8 @@ class Upkeep:
             except Rejected as gone:
                 if gone.status != 404:
                     raise
+            except TryAgain as error:
+                log.warning("a chore of %r waits: %s", name, error.detail)
 
     # --- windows -------------------------------------------------------------------------------
 
@@ -106,12 +110,12 @@ class Upkeep:
         for window in span.windows:
             await self.say.window_closed(name, window)
             await self._pack(name, window)
-            await self._windows.settle(name, settled=window.until)
+            await self._windows.settle(name, span.record.created, settled=window.until)
 
     async def _tell_growth(self, name: str, record: Record) -> None:
         if await self._windows.claim(name, "growth", GROWTH_SECONDS):
             await self.say.list_grew(name, record.window_from, record.head)
-            await self._windows.settle(name, told=record.head)
+            await self._windows.settle(name, record.created, told=record.head)
 
     # --- what is old ---------------------------------------------------------------------------
 
@@ -123,7 +127,9 @@ class Upkeep:
         schedule = self._schedule
         await self._trim(name, record.first, Position(now - STREAM_DAYS * DAY))
         await self._windows.trim_framework(name, Position(now - schedule.index_days * DAY))
-        await self._forget(name, Position(now - schedule.retention_days * DAY))
+        # The stream is trimmed window by window: one that it still holds cannot be missed yet.
+        old = Position(now - schedule.retention_days * DAY)
+        await self._forget(name, min(record.first, old))
 
     async def _trim(self, name: str, first: Position, begin: Position) -> None:
         if first >= begin:
@@ -142,22 +148,27 @@ class Upkeep:
 
     async def keep_snapshots(self) -> None:
         """Take those that are due."""
-        await self._each_set(self._keep_snapshot)
+        # Where the Source lists its resources itself, it needs no list of ours.
+        names = [name for name, each in self._hub.sets.items() if each.resourcelist is None]
+        newest = await self._snapshots.newest_of(names)
 
-    async def _keep_snapshot(self, name: str, record: Record, now: Position) -> None:
-        options = self._hub.sets.get(name)
-        if options is None or options.resourcelist is not None or record.head == record.created:
-            return  # the Source lists its resources itself, or there is none
-        newest = await self._snapshots.newest(name)
-        if newest is None or self._schedule.wants_snapshot(record, newest.at, newest.begun, now):
-            await self.snapshot(name)
+        async def keep(name: str, record: Record, now: Position) -> None:
+            if name not in newest or not self._wants_snapshot(record, newest[name], now):
+                return
+            # Taking those before it may have taken long: another hub process may have it by now.
+            if self._wants_snapshot(record, await self._snapshots.newest(name), now):
+                await self.snapshot(name)
+
+        await self._each_set(keep)
+
+    def _wants_snapshot(self, record: Record, newest: Snapshot | None, now: Position) -> bool:
+        if newest is None:
+            return record.head > record.created
+        return self._schedule.wants_snapshot(record, newest.at, newest.begun, now)
 
     def snapshot_for(self, name: str) -> asyncio.Task[Snapshot]:
         """Take the snapshot that somebody asks for; whether they wait for it or not."""
-        taking = asyncio.create_task(self._snapshot_after_others(name), name=f"snapshot of {name}")
-        self._asked_for.add(taking)
-        taking.add_done_callback(self._asked_for.discard)
-        return taking
+        return self._asked_for.task(name, lambda: self._snapshot_after_others(name))
 
     async def _snapshot_after_others(self, name: str) -> Snapshot:
         for _ in range(WAITS):

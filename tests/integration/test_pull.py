@@ -1,18 +1,23 @@
 """What can be pulled, on a real Redis: every document, its conditions, its end."""
 
 import gzip
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from email.utils import formatdate, parsedate_to_datetime
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from rsnotify.core.change import Position
+from rsnotify.core.change import MICROSECONDS, Position
 from rsnotify.core.notification import Interval
-from rsnotify.core.window import DAY, last_edge
-from rsnotify.delivery.pull import changelists, stretches
+from rsnotify.core.packing import pack
+from rsnotify.core.window import DAY, MINUTE, last_edge
+from rsnotify.delivery.pull import changelists, resourcelists, stretches
+from rsnotify.errors import TryAgain, no_such_set
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify.storage.sets import SetOptions
+from rsnotify.storage.snapshots import Snapshot
 from rsnotify.upkeep import snapshot
 from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Pulling, names
 from tests.running import TOKEN, until
@@ -302,6 +307,42 @@ async def test_a_cold_list_is_sent_as_it_is_read_and_warm_afterwards(
         assert names(warm.document) == [str(number) for number in range(30)]
 
 
+def failing_after(pulling: Pulling, reads: int, error: Exception) -> None:
+    """Let the journal be read so many times, and no more."""
+    read = pulling.journal.read
+    left = iter(range(reads))
+
+    async def failing(*arguments: Any, **named: Any) -> Any:
+        if next(left, None) is None:
+            raise error
+        return await read(*arguments, **named)
+
+    pulling.journal.read = failing  # type: ignore[method-assign]
+
+
+async def test_a_document_that_cannot_be_begun_is_a_status(pulling: Pulling) -> None:
+    begin = (await pulling.update("a")).from_
+    failing_after(pulling, 0, TryAgain("no Redis"))
+    answer = await pulling.get(f"{OPEN}?from={begin}")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+
+
+@pytest.mark.parametrize("error", [TryAgain("no Redis"), no_such_set(SET)])
+async def test_a_document_that_cannot_be_finished_is_broken_off(
+    pulling: Pulling,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:
+    monkeypatch.setattr(stretches, "READ_CHANGES", 2)
+    begin = (await pulling.update(*"abcde")).from_
+    failing_after(pulling, 1, error)
+    answer = await pulling.get(f"{OPEN}?from={begin}")
+    assert answer.status == 200
+    assert not answer.is_whole
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
 # Conditions ------------------------------------------------------------------------------------
 
 
@@ -325,6 +366,24 @@ async def test_every_document_says_304_to_who_has_it(pulling: Pulling) -> None:
             since = {"if_modified_since": "Fri, 01 Jan 2100 00:00:00 GMT"}
             assert (await pulling.get(path, **since)).status == 304, path
             assert answer.headers["last-modified"]
+
+
+@pytest.mark.usefixtures("small_parts")
+async def test_a_list_of_lists_is_made_for_those_only_who_do_not_have_it(
+    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pulling.update(*"abcdef")
+    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.keep_windows()
+    await grow_old(pulling, 40)
+    paths = (INDEX, RESOURCES, f"/{SET}/changelist-archive.xml")
+    tags = [(await pulling.get(path)).headers["etag"] for path in paths]
+    monkeypatch.setattr(changelists, "list_of_change_lists", None)
+    monkeypatch.setattr(changelists, "archive_of_change_lists", None)
+    monkeypatch.setattr(resourcelists, "render_document", None)
+    for path, tag in zip(paths, tags, strict=True):
+        assert (await pulling.get(path, if_none_match=tag)).status == 304
+        assert (await pulling.get(path, method="HEAD")).status == 200
 
 
 async def test_every_document_is_the_same_in_gzip(pulling: Pulling) -> None:
@@ -444,12 +503,55 @@ async def test_a_source_that_lists_its_resources_itself_needs_no_snapshot(
     assert await pulling.snapshots.newest(SET) is None
 
 
+async def test_the_snapshots_of_all_sets_are_looked_up_in_one_journey(
+    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pulling.update("a")
+    await pulling.hub.add_set("b", SetOptions())
+    await pulling.upkeep.snapshot(SET)
+    asked = []
+
+    async def newest(set_name: str) -> None:
+        asked.append(set_name)
+
+    monkeypatch.setattr(pulling.snapshots, "newest", newest)
+    await pulling.upkeep.keep_snapshots()
+    assert RESOURCES in (await pulling.get("/robots.txt")).body.decode()
+    assert asked == []
+
+
+async def test_a_snapshot_that_another_takes_in_the_same_round_is_enough(
+    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pulling.update("a")
+    newest_of = pulling.snapshots.newest_of
+
+    async def then_another(set_names: Sequence[str]) -> dict[str, Snapshot | None]:
+        found = await newest_of(set_names)
+        await pulling.upkeep.snapshot(SET)
+        return found
+
+    monkeypatch.setattr(pulling.snapshots, "newest_of", then_another)
+    await pulling.upkeep.keep_snapshots()
+    assert [found async for found in pulling.client.scan_iter("*:snapshot:*:1")] == [
+        keys.snapshot_part(SET, (await pulling.snapshots.newest(SET)).name, 1).encode()  # type: ignore
+    ]
+
+
 async def test_two_processes_take_one_snapshot(client: Client, pulling: Pulling) -> None:
     await pulling.update("a")
     async with pulling.snapshots.claim(SET) as claim:
         assert claim is not None
         assert await pulling.upkeep.snapshot(SET) is None
     assert await pulling.upkeep.snapshot(SET) is not None
+
+
+async def test_snapshots_on_request_are_one_while_it_is_being_taken(pulling: Pulling) -> None:
+    await pulling.update("a")
+    async with pulling.snapshots.claim(SET):
+        first, second = (pulling.upkeep.snapshot_for(SET) for _ in range(2))
+        assert first is second
+    assert (await first).resources == 1
 
 
 async def test_a_snapshot_of_a_set_made_anew_meanwhile_is_thrown_away(pulling: Pulling) -> None:
@@ -459,6 +561,22 @@ async def test_a_snapshot_of_a_set_made_anew_meanwhile_is_thrown_away(pulling: P
     async with pulling.snapshots.claim(SET) as claim:
         other = Position(record.created - 1)
         assert not await pulling.snapshots.publish(SET, other, claim, taken)  # type: ignore
+
+
+async def test_a_resource_list_is_as_old_as_its_completion(pulling: Pulling) -> None:
+    await pulling.update("a")
+    now, record = await pulling.windows.now(), await pulling.windows.record(SET)
+    begun, completed = now - 60 * MINUTE, Position(now - 10 * MINUTE)
+    taken = Snapshot(str(begun), Position(begun), completed, 1, 1)
+    async with pulling.snapshots.claim(SET) as claim:
+        assert claim is not None
+        await pulling.snapshots.write_part(SET, taken.name, 1, pack([b""]))
+        assert await pulling.snapshots.publish(SET, record.created, claim, taken)
+    for path in (RESOURCES, f"/{SET}/resourcelist/{taken.name}-1.xml"):
+        modified = parsedate_to_datetime((await pulling.get(path)).headers["last-modified"])
+        assert 0 <= modified.timestamp() - completed / MICROSECONDS < 1
+    meanwhile = formatdate((now - 30 * MINUTE) / MICROSECONDS, usegmt=True)
+    assert (await pulling.get(RESOURCES, if_modified_since=meanwhile)).status == 200
 
 
 # What is old -----------------------------------------------------------------------------------
@@ -532,6 +650,42 @@ async def test_a_removed_set_leaves_nothing_behind(pulling: Pulling) -> None:
     left = [key async for key in pulling.client.scan_iter(match=f"rsnotify:{{{SET}}}:*")]
     lasting = [key for key in left if await pulling.client.ttl(key) < 0]
     assert lasting == []
+
+
+async def test_a_set_that_cannot_be_served_holds_up_no_other(
+    pulling: Pulling, caplog: pytest.LogCaptureFixture
+) -> None:
+    await pulling.hub.add_set("a", SetOptions())
+    asked = []
+
+    async def failing(name: str, begin: Position) -> None:
+        asked.append(name)
+        raise TryAgain("no Redis")
+
+    pulling.windows.trim_framework = failing  # type: ignore[method-assign]
+    await pulling.upkeep.let_go()
+    assert asked == ["a", SET]
+    assert [record.args for record in caplog.records] == [("a", "no Redis"), (SET, "no Redis")]
+
+
+async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
+    client: Client,
+) -> None:
+    async with Pulling(client, changes=3, retention_days=1) as pulling:
+        await pulling.update(*"abcdef")  # two windows that no hub packs for two days
+        past_present = pulling.windows.now
+
+        async def later() -> Position:
+            return Position(await past_present() + 2 * DAY)
+
+        pulling.windows.now = later  # type: ignore[method-assign]
+        await pulling.upkeep.let_go()
+        await pulling.upkeep.keep_windows()
+        await pulling.upkeep.let_go()
+        record = await pulling.windows.record(SET)
+        assert record.first == record.window_from
+        await pulling.upkeep.let_go()
+        assert (await pulling.windows.span(SET)).windows == []
 
 
 # What the hub says itself ----------------------------------------------------------------------

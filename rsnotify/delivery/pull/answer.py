@@ -1,12 +1,14 @@
 """A document as an HTTP answer: conditions, compression, caching, HEAD.
 
 Rules that hold here: a document is known by what it is made of before it is made, so an unchanged
-one costs nothing; gzip goes only to those who ask for it. A `Last-Modified` can only be trusted
-once its second has passed: until then one is given that matches nothing.
+one costs nothing; what fails before the first entries is a status, later it breaks the answer off;
+gzip goes only to those who ask for it. A `Last-Modified` can only be trusted once its second has
+passed: until then one is given that matches nothing.
 Nothing here knows which document it is.
 """
 
 import asyncio
+import logging
 import re
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -21,13 +23,16 @@ from starlette.types import Receive, Scope, Send
 
 from rsnotify.core.change import MICROSECONDS
 from rsnotify.core.documents import XML, Frame
+from rsnotify.errors import Rejected, TryAgain
+
+log = logging.getLogger(__name__)
 
 FOR_EVER = "max-age=31536000, immutable"
 REVALIDATE = "no-cache"
 SETTLED_SECONDS = 2  # by how much the clocks of the hub and of Redis may differ
 BESIDE_THE_LOOP_BYTES = 128 * 1024
+ASKED_CHARACTERS = 1024  # of any header that says what is wanted; browsers need some fifty
 
-_CODING = re.compile(r"([a-z*-]+)\s*(?:;\s*q=([0-9.]+))?\s*(?:,|$)")
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
@@ -58,13 +63,14 @@ async def answer(request: Request, known: Known, make: Make) -> Response:
     made = await make(in_gzip)
     if isinstance(made, Sequence):
         return _Whole(made, headers)
-    return StreamingResponse(made, headers=headers, media_type=XML)
+    return _Streamed(made, headers=headers, media_type=XML)
 
 
-async def whole(request: Request, known: Known, document: bytes) -> Response:
-    """The same for a document that is there already."""
+async def whole(request: Request, known: Known, render: Callable[[], bytes]) -> Response:
+    """The same for a document that is made at once, without waiting for anything."""
 
     async def make(in_gzip: bool) -> Parts:
+        document = render()
         return [zlib.compress(document, 6, 31) if in_gzip else document]
 
     return await answer(request, known, make)
@@ -83,19 +89,26 @@ def wants_gzip(headers: Headers) -> bool:
     asked = headers.get("accept-encoding")
     if not asked:
         return False
-    quality = dict(_CODING.findall(asked.lower()))
+    quality = dict(map(_coding, asked.lower()[:ASKED_CHARACTERS].split(",")))
     found = quality.get("gzip", quality.get("*"))
-    return found is not None and (found == "" or found.strip("0.") != "")
+    return found is not None and found.strip("0.") != ""
 
 
-def flow(frame: Frame, entries: Flow, *, in_gzip: bool) -> Flow:
-    """A document as its entries come."""
-    framed = _framed(frame, entries)
+def _coding(asked: str) -> tuple[str, str]:
+    """A coding and its quality, such as `gzip;q=0.5`."""
+    name, _, parameter = asked.partition(";")
+    return name.strip(), parameter.strip().removeprefix("q=") or "1"
+
+
+async def flow(frame: Frame, entries: Flow, *, in_gzip: bool) -> Flow:
+    """A document as its entries come; the first are there, so that failing at them is a status."""
+    framed = _framed(frame, await anext(entries, b""), entries)
     return _gzipped(framed) if in_gzip else framed
 
 
-async def _framed(frame: Frame, entries: Flow) -> Flow:
+async def _framed(frame: Frame, first: bytes, entries: Flow) -> Flow:
     yield frame.head
+    yield first
     async for piece in entries:
         yield piece
     yield frame.foot
@@ -129,6 +142,16 @@ class _Whole(Response):
         for part in self._parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+
+
+class _Streamed(StreamingResponse):
+    """Sends a document as it comes; one that cannot go on is broken off."""
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except (TryAgain, Rejected) as error:
+            log.warning("a document is broken off: %s", error.detail)
 
 
 class _Head(Response):

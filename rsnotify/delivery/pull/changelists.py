@@ -4,7 +4,6 @@ Rules that hold here: what a document covers is decided from one reading of the 
 with it; a poll never shows less than what was acknowledged before it came.
 """
 
-import asyncio
 from time import time
 
 from starlette.requests import Request
@@ -36,6 +35,7 @@ from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
 from rsnotify.storage.windows import Windows
+from rsnotify.underway import Underway
 
 COLD_CHANGES = 5_000  # so many behind, a list is sent as it is read
 
@@ -60,7 +60,7 @@ class ChangeLists:
         self._period = period
         self._index_days = index_days
         self._lists = OpenLists()
-        self._warming: set[asyncio.Task[None]] = set()
+        self._warming: Underway[None] = Underway("warming")
 
     # --- one list ------------------------------------------------------------------------------
 
@@ -106,15 +106,13 @@ class ChangeLists:
                 if reached == until:
                     return packed.gzipped(*frame)
             elif kept.until == until:
-                return frame.head, kept.entries, frame.foot
+                return frame.head, *kept.pieces, frame.foot
         entries = self._stretches.entries(asked.name, record.window_from, until)
-        return flow(frame, entries, in_gzip=in_gzip)
+        return await flow(frame, entries, in_gzip=in_gzip)
 
     def _warm(self, set_name: str, kept: OpenList, until: Position) -> None:
         """Read it into memory for those who poll next, while the first is being answered."""
-        task = asyncio.create_task(self._reach(set_name, kept, until), name="warm a Change List")
-        self._warming.add(task)
-        task.add_done_callback(self._warming.discard)
+        self._warming.task(set_name, lambda: self._reach(set_name, kept, until))
 
     async def _reach(self, set_name: str, kept: OpenList, until: Position) -> None:
         async def read(cursor: Position, until: Position) -> tuple[bytes, Position]:
@@ -130,7 +128,7 @@ class ChangeLists:
             if in_gzip:
                 return (await self._stretches.packed(asked.name, window)).gzipped(*frame)
             entries = self._stretches.entries(asked.name, window.from_, window.until)
-            return flow(frame, entries, in_gzip=False)
+            return await flow(frame, entries, in_gzip=False)
 
         return await answer(request, asked.known(tag, window.closed, is_fixed=True), make)
 
@@ -147,7 +145,7 @@ class ChangeLists:
 
         async def make(in_gzip: bool) -> Flow:
             entries = self._stretches.entries(asked.name, stretch.from_, end)
-            return flow(frame, entries, in_gzip=in_gzip)
+            return await flow(frame, entries, in_gzip=in_gzip)
 
         return await answer(request, asked.known(tag, record.changed), make)
 
@@ -160,12 +158,16 @@ class ChangeLists:
         archived = span.oldest is not None and span.oldest.until <= begin
         _, windows = split(span.windows, begin)
         open_from = span.record.window_from
-        document = list_of_change_lists(
-            *(asked.base, asked.name, windows, open_from), has_archive=archived
-        )
+
+        def render() -> bytes:
+            document = list_of_change_lists(
+                *(asked.base, asked.name, windows, open_from), has_archive=archived
+            )
+            return render_document(document)
+
         tag = f"{int(kept_from(span)):x}-{int(begin):x}-{int(open_from):x}-index"
         known = asked.known(tag, max(begun, span.record.changed))
-        return await whole(request, known, render_document(document))
+        return await whole(request, known, render)
 
     async def archive(self, request: Request) -> Response:
         asked = await self._readers.admit(request)
@@ -173,10 +175,13 @@ class ChangeLists:
         windows, _ = split((await self._windows.span(asked.name)).windows, begin)
         if not windows:
             raise Rejected("no Change List has left the index yet", status=404)
-        document = archive_of_change_lists(asked.base, asked.name, windows)
+
+        def render() -> bytes:
+            return render_document(archive_of_change_lists(asked.base, asked.name, windows))
+
         tag = f"{int(windows[0].from_):x}-{int(windows[-1].until):x}-archive"
         known = asked.known(tag, max(begun, windows[-1].closed))
-        return await whole(request, known, render_document(document))
+        return await whole(request, known, render)
 
     def _index_begin(self) -> tuple[Position, Position]:
         """What ends before this has left the index, and since when that is so."""

@@ -57,7 +57,9 @@ class Discovery:
         base = self._origin.base(request)
         offers = [_offer(record) for record in self._public_sets()]
         content = render_document(source_description(base, offers, self._describedby))
-        return await whole(request, Known(_digest(content), self._hub.sets_changed), content)
+        return await whole(
+            request, Known(_digest(content), self._hub.sets_changed), lambda: content
+        )
 
     async def capabilities(self, request: Request) -> Response:
         return await self._capability_list(request, capabilities)
@@ -66,8 +68,10 @@ class Discovery:
         return await self._capability_list(request, socket_capabilities)
 
     async def robots(self, request: Request) -> Response:
-        lists = [found for record in self._public_sets() if (found := await self._list_of(record))]
-        return PlainTextResponse(robots(self._origin.base(request), lists))
+        sets = self._public_sets()
+        newest = await self._snapshots.newest_of([record.name for record in sets])
+        found = (_offer(record, newest[record.name]).resourcelist for record in sets)
+        return PlainTextResponse(robots(self._origin.base(request), list(filter(None, found))))
 
     async def _capability_list(
         self, request: Request, render: Callable[[str, Offer], Document]
@@ -79,9 +83,9 @@ class Discovery:
             render(asked.base, _offer(asked.record, snapshot, asked.base, archived_at is not None))
         )
         edited = Position.parse(asked.record.edited)
-        taken = 0 if snapshot is None else int(snapshot.name)
+        taken = 0 if snapshot is None else snapshot.completed
         known = asked.known(_digest(content), max(edited, taken, archived_at or 0))
-        return await whole(request, known, content)
+        return await whole(request, known, lambda: content)
 
     async def _archived_at(self, asked: Asked) -> int | None:
         """Since when there is an archive, if there is one."""
@@ -90,10 +94,6 @@ class Discovery:
             return None
         left = oldest.until + self._index_days * DAY
         return left if left <= time() * MICROSECONDS else None
-
-    async def _list_of(self, record: SetRecord) -> str | None:
-        snapshot = await self._snapshots.newest(record.name)
-        return _offer(record, snapshot).resourcelist
 
     def _public_sets(self) -> list[SetRecord]:
         return [record for record in self._hub.sets.values() if not record.private]

@@ -14,6 +14,7 @@ from rsnotify.core.tail import Tail
 from rsnotify.core.window import Record
 
 OPEN_BYTES = 128 * 1024 * 1024
+PIECE_BYTES = 256 * 1024
 
 Read = Callable[[Position, Position], Awaitable[tuple[bytes, Position]]]
 """Reads on in the journal: after a position, up to another."""
@@ -29,13 +30,13 @@ class OpenList:
         self._pieces: list[bytes] = []
         self._growing = asyncio.Lock()
         self._packer = Packer(level=1)
-        self._unpacked = 0  # how many bytes the packer has been given
+        self._packed_bytes = 0
 
     @property
-    def entries(self) -> bytes:
-        if len(self._pieces) != 1:
-            self._pieces = [b"".join(self._pieces)]
-        return self._pieces[0]
+    def pieces(self) -> tuple[bytes, ...]:
+        """The entries, in pieces that all versions of the list share: who reads it slowly holds
+        no copy of it."""
+        return tuple(self._pieces)
 
     @property
     def is_growing(self) -> bool:
@@ -58,16 +59,28 @@ class OpenList:
                 self._add(*await read(self.until, until))
 
     def _add(self, entries: bytes, until: Position) -> None:
-        self._pieces.append(entries)
+        if self._pieces and len(self._pieces[-1]) < PIECE_BYTES:
+            self._pieces[-1] += entries
+        else:
+            self._pieces.append(entries)
         self.size += len(entries)
         self.until = until
 
     async def packed(self) -> tuple[Packed, Position]:
         """The entries compressed, and up to where; only what is new is compressed anew."""
         async with self._growing:
-            until, more = self.until, self.entries[self._unpacked :]
-            self._unpacked = self.size
+            until, more = self.until, self._from(self._packed_bytes)
+            self._packed_bytes = self.size
             return await asyncio.to_thread(self._pack, more), until
+
+    def _from(self, begin: int) -> bytes:
+        """What stands from this byte on: the last pieces, or a part of the last one."""
+        rest, at = [], self.size
+        while at > begin:
+            piece = self._pieces[-1 - len(rest)]
+            at -= len(piece)
+            rest.append(piece[max(0, begin - at) :])
+        return b"".join(reversed(rest))
 
     def _pack(self, more: bytes) -> Packed:
         self._packer.add(more)

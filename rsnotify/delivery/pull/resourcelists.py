@@ -45,8 +45,8 @@ class ResourceLists:
             for number in range(1, snapshot.parts + 1)
         )
         document = list_of_resource_lists(asked.base, asked.name, _taken(snapshot), parts)
-        known = asked.known(f"{snapshot.name}-index", int(snapshot.name))
-        return await whole(request, known, render_document(document))
+        known = asked.known(f"{snapshot.name}-index", snapshot.completed)
+        return await whole(request, known, lambda: render_document(document))
 
     async def part(self, request: Request) -> Response:
         asked = await self._readers.admit(request)
@@ -73,9 +73,9 @@ class ResourceLists:
                 raise await self._missing(asked, snapshot.name)
             if in_gzip:
                 return packed.gzipped(*frame)
-            return flow(frame, _unpacked(packed), in_gzip=False)
+            return await flow(frame, _unpacked(packed), in_gzip=False)
 
-        known = asked.known(f"{snapshot.name}-{number}", int(snapshot.name), is_fixed=is_part)
+        known = asked.known(f"{snapshot.name}-{number}", snapshot.completed, is_fixed=is_part)
         return await answer(request, known, make)
 
     async def _missing(self, asked: Asked, name: str) -> Rejected:

@@ -1,0 +1,91 @@
+"""What is read, decided and written while others write too, on a real Redis."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from rsnotify.core.change import Position
+from rsnotify.core.notification import ChannelName
+from rsnotify.errors import Rejected
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client
+from rsnotify.storage.sets import SetOptions, Sets
+from rsnotify.storage.snapshots import Snapshots
+from rsnotify.storage.windows import Windows
+
+RECORD = keys.record(ChannelName("a", "change"))
+
+
+@pytest.fixture
+async def sets(client: Client) -> Sets:
+    found = Sets(client)
+    await found.add("a", SetOptions())
+    return found
+
+
+def once_meanwhile(sets: Sets, act: Callable[[], Awaitable[object]]) -> None:
+    """Between reading and writing, let somebody else act."""
+    now, left = sets._now, [act]
+
+    async def later() -> Position:
+        if left:
+            await left.pop()()
+        return await now()
+
+    sets._now = later  # type: ignore[method-assign]
+
+
+async def test_of_two_edits_at_once_none_is_lost(client: Client, sets: Sets) -> None:
+    once_meanwhile(sets, lambda: Sets(client).edit("a", {"private": True}))
+    record = await sets.edit("a", {"describedby": "http://example.com/about"})
+    assert (record.private, record.describedby) == (True, "http://example.com/about")
+    assert (await sets.all())["a"] == record
+
+
+async def test_an_edit_brings_no_removed_set_back(client: Client, sets: Sets) -> None:
+    once_meanwhile(sets, lambda: Sets(client).remove("a"))
+    with pytest.raises(Rejected) as refused:
+        await sets.edit("a", {"private": True})
+    assert refused.value.status == 404
+    assert await sets.all() == {}
+
+
+async def test_the_chores_of_a_removed_set_leave_nothing(client: Client, sets: Sets) -> None:
+    windows = Windows(client)
+    created = (await windows.record("a")).created
+    await sets.remove("a")
+    await windows.settle("a", created, told=created)
+    assert not await client.exists(RECORD)
+
+
+async def test_the_chores_of_a_set_do_not_go_on_in_one_made_anew(
+    client: Client, sets: Sets
+) -> None:
+    windows = Windows(client)
+    before = await windows.record("a")
+    await sets.remove("a")
+    await sets.add("a", SetOptions())
+    await windows.settle("a", before.created, settled=before.created)
+    record = await windows.record("a")
+    assert record.settled == record.created > before.created
+    await windows.settle("a", record.created, settled=Position(record.created + 1))
+    assert (await windows.record("a")).settled == record.created + 1
+
+
+async def test_a_claim_that_another_takes_over_stays_theirs(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, get, taken_over = keys.claim("a", "snapshot"), client.get, []
+
+    async def then_taken_over(name: str) -> bytes | None:
+        found: bytes | None = await get(name)
+        taken_over.append(await client.set(key, "another"))
+        return found
+
+    monkeypatch.setattr(client, "get", then_taken_over)
+    async with Snapshots(client).claim("a"):
+        assert await get(key)
+    assert await get(key) == (b"another" if taken_over else None)
+    async with Snapshots(client).claim("a"):
+        await client.set(key, "another")
+    assert await get(key) == b"another"
