@@ -75,7 +75,8 @@ class OpenList:
 
     def _from(self, begin: int) -> bytes:
         """What stands from this byte on: the last pieces, or a part of the last one."""
-        rest, at = [], self.size
+        rest: list[bytes] = []
+        at = self.size
         while at > begin:
             piece = self._pieces[-1 - len(rest)]
             at -= len(piece)
