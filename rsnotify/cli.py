@@ -68,7 +68,10 @@ DATA = Path("data")
 
 
 def main() -> None:
-    """Run the command line; every error on purpose becomes one message and an exit status."""
+    """Run the command line; every error on purpose becomes one message and an exit status.
+
+    A reader of stdout that has gone away is no error to speak of: Typer ends quietly by itself.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
@@ -81,9 +84,6 @@ def main() -> None:
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
 
 
 def _complain(*problems: str) -> None:

@@ -105,8 +105,19 @@ async def test_a_fault_in_what_is_published_is_told_and_ends_with_1(hub: Running
 async def test_a_subscription_prints_a_line_for_each_change(hub: RunningHub) -> None:
     answer = await hub.publish("http://example.com/a")
     process = await follow(hub, "--count", "1")
-    out, _ = await process.communicate()
+    out, err = await process.communicate()
     assert out.decode() == f"{answer['until']}  updated  http://example.com/a\n"
+    assert err == b""
+
+
+async def test_a_subscription_whose_reader_goes_away_ends_quietly(hub: RunningHub) -> None:
+    await hub.publish("http://example.com/a")
+    process = await follow(hub, "--json", "--count", "20000")
+    await process.stdout.readline()
+    process.stdout._transport.close()
+    await hub.publish("http://example.com/b")
+    assert await process.stderr.read() == b""
+    assert await process.wait() == 1
 
 
 async def test_a_subscription_prints_payloads_or_json_when_asked(hub: RunningHub) -> None:

@@ -7,7 +7,8 @@ not join it is not handed on, the channel is resumed from the cursor instead.
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
@@ -47,7 +48,11 @@ def channel_url(url: str, set_name: str, kind: Literal["change", "framework"] = 
 
 
 class Follower:
-    """Iterate over it for the notifications of one channel; keep `cursor` to go on another day."""
+    """Iterate over it for the notifications of one channel; keep `cursor` to go on another day.
+
+    Whoever stops before the end closes the iteration, `aclosing(aiter(follower))`, and with it the
+    connection.
+    """
 
     def __init__(
         self, url: str, *, cursor: Position | None = None, token: str | None = None
@@ -58,12 +63,13 @@ class Follower:
         self._connected_at: Position | None = None
         self._attempt = 0
 
-    async def __aiter__(self) -> AsyncIterator[Received]:
+    async def __aiter__(self) -> AsyncGenerator[Received, None]:
         while True:
             try:
-                async for received in self._one_connection():
-                    self.cursor, self._attempt = received.until, 0
-                    yield received
+                async with aclosing(self._one_connection()) as notifications:
+                    async for received in notifications:
+                        self.cursor, self._attempt = received.until, 0
+                        yield received
                 problem = "the hub closed the channel"
             except (ConnectionClosed, InvalidHandshake, OSError, NotJoined) as error:
                 if (refused := _final(error)) is not None:
@@ -71,7 +77,7 @@ class Follower:
                 problem = str(error) or type(error).__name__
             await self._pause(problem)
 
-    async def _one_connection(self) -> AsyncIterator[Received]:
+    async def _one_connection(self) -> AsyncGenerator[Received, None]:
         async with connect(
             self._resumed_url(),
             additional_headers=self._headers,
