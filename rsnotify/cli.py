@@ -117,7 +117,9 @@ def _root(
 @app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. [8080]")] = None,
+    port: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Port; 0 takes a free one. [8080]")
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(help="Directory of the embedded Redis and the admin token. [data]"),
@@ -133,7 +135,9 @@ def serve(
         list[str] | None,
         typer.Option("--set", metavar="NAME", help="A set to serve; made if new. Repeatable."),
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Hub processes sharing the port. [1]")] = None,
+    workers: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Hub processes sharing the port. [1]")
+    ] = None,
     share_port: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Run the hub until SIGTERM or Ctrl-C.
@@ -149,7 +153,7 @@ def serve(
         port=port,
         data=data,
         redis_url=redis,
-        public_url=public_url and public_url.rstrip("/"),
+        public_url=public_url,
         workers=workers,
     )
     names = sets or []

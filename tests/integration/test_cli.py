@@ -217,6 +217,7 @@ async def test_a_hub_that_is_not_there_is_told_soon() -> None:
     [
         (("serve",), {"RSNOTIFY_PROT": "1"}, "did you mean RSNOTIFY_PORT?"),
         (("serve",), {"RSNOTIFY_PORT": "x"}, "whole number from 0 to 65535"),
+        (("serve", "--port", "99999"), {}, "--port 99999: must be a whole number from 0 to"),
         (("serve", "--redis", "nonsense", "--port", "0"), {}, "--redis"),
         (("publish", "dataset1"), {}, "name resources, or give a --file"),
         (("subscribe", "dataset1", "--from", "noon"), {}, "--from"),
