@@ -265,13 +265,18 @@ def list_sets(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
 @sets_app.command("add")
 def add_set(
     name: SetName,
-    private: Annotated[bool, typer.Option(help="Who reads it needs a token.")] = False,
+    private: Annotated[
+        bool | None,
+        typer.Option("--private/--public", help="Whether reading needs a token. [public]"),
+    ] = None,
     url: Url = HERE,
     data: Data = DATA,
 ) -> None:
     """Add a set; a set that is there already stays as it is."""
-    options = {"private": private}
-    typer.echo(_ask(url, data, "PUT", f"/api/sets/{quote(name, safe='')}", options)["name"])
+    remark = asyncio.run(administer.add_set(url, _token(data), _set(name), private))
+    typer.echo(name)
+    if remark:
+        typer.echo(remark, err=True)
 
 
 @sets_app.command("edit")
@@ -310,7 +315,7 @@ def edit_set(
     }
     if private is not None:
         chosen["private"] = private
-    _ask(url, data, "PATCH", f"/api/sets/{quote(name, safe='')}", chosen)
+    _ask(url, data, "PATCH", _set(name), chosen)
 
 
 @sets_app.command("remove")
@@ -323,7 +328,7 @@ def remove_set(
     """Remove a set and everything that was ever published to it."""
     if not yes:
         typer.confirm(f"Remove {name} and all its changes for ever?", abort=True)
-    _ask(url, data, "DELETE", f"/api/sets/{quote(name, safe='')}")
+    _ask(url, data, "DELETE", _set(name))
 
 
 @app.command()
@@ -332,7 +337,7 @@ def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data 
 
     Otherwise the hub takes one as often as `RSNOTIFY_RESOURCELIST_MINUTES` says.
     """
-    taken = _ask(url, data, "POST", f"/api/sets/{quote(set_name, safe='')}/snapshot")
+    taken = _ask(url, data, "POST", _set(set_name) + "/snapshot")
     administer.print_snapshot(taken, json=json)
 
 
@@ -402,6 +407,10 @@ def remove_subscription(subscription: Subscription, url: Url = HERE, data: Data 
 def retry_subscription(subscription: Subscription, url: Url = HERE, data: Data = DATA) -> None:
     """Make the next attempt now instead of when the schedule says."""
     _ask(url, data, "POST", _subscription(subscription) + "/retry")
+
+
+def _set(name: str) -> str:
+    return f"/api/sets/{quote(name, safe='')}"
 
 
 def _subscription(id_: str) -> str:

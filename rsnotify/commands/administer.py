@@ -9,7 +9,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from rsnotify.errors import Rejected
 from rsnotify_client.connection import Connection
+
+CREATED = 201
 
 
 async def ask(
@@ -19,6 +22,23 @@ async def ask(
     body = None if content is None else msgspec.json.encode(content)
     async with Connection(url, token, patience_seconds=5) as hub:
         return await hub.ask(method, path, body=body)
+
+
+async def add_set(url: str, token: str | None, path: str, private: bool | None) -> str | None:
+    """Add a set with the options that were given; what to remark on one that is there already."""
+    chosen = {} if private is None else {"private": private}
+    async with Connection(url, token, patience_seconds=5) as hub:
+        status, record = await hub.answer("PUT", path, body=msgspec.json.encode(chosen))
+    if status == CREATED:
+        return None
+    if private not in (None, record["private"]):
+        is_, mend = ("private", "--public") if record["private"] else ("public", "--private")
+        name = record["name"]
+        raise Rejected(
+            f"{name} is there already and is {is_}; "
+            f"change it with: rsnotify sets edit {name} {mend}"
+        )
+    return f"{record['name']} was there already"
 
 
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json: bool) -> None:

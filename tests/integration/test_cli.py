@@ -183,6 +183,21 @@ async def test_sets_are_added_listed_edited_and_removed(hub: RunningHub) -> None
     assert "dataset2" not in (await rsnotify("sets", "list", hub=hub)).out
 
 
+async def test_a_set_that_is_there_already_as_asked_for_is_remarked_on(hub: RunningHub) -> None:
+    for options in ((), ("--public",)):
+        ended = await rsnotify("sets", "add", "dataset1", *options, hub=hub)
+        assert ended == (0, "dataset1\n", "dataset1 was there already\n")
+
+
+async def test_a_set_that_is_there_with_another_option_is_not_added(hub: RunningHub) -> None:
+    ended = await rsnotify("sets", "add", "dataset1", "--private", hub=hub)
+    assert (ended.status, ended.out) == (1, "")
+    assert (
+        "dataset1 is there already and is public; "
+        "change it with: rsnotify sets edit dataset1 --private" in ended.err
+    )
+
+
 async def test_a_token_is_made_shown_once_and_revoked(hub: RunningHub) -> None:
     made = await rsnotify("tokens", "create", "--set", "dataset1", hub=hub)
     secret = made.out.strip()

@@ -8,7 +8,7 @@ import io
 import random
 from collections.abc import Mapping
 from time import monotonic
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import aiohttp
 import msgspec
@@ -19,6 +19,13 @@ from rsnotify_client.retry import delay_seconds
 PATIENCE_SECONDS = 60.0
 ANSWER_SECONDS = 30.0
 AGAIN = frozenset({429, 502, 503, 504})
+
+
+class Answer(NamedTuple):
+    """What the hub said to a request that it granted."""
+
+    status: int
+    content: Any
 
 
 class Connection:
@@ -50,6 +57,17 @@ class Connection:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """The hub's answer, decoded; asked again while the hub cannot, so it must be repeatable."""
+        return (await self.answer(method, path, body=body, headers=headers)).content
+
+    async def answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """As `ask`, with the answer's status."""
         until, attempt = monotonic() + self._patience_seconds, 0
         while True:
             try:
@@ -63,7 +81,7 @@ class Connection:
 
     async def _ask_once(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> Any:
+    ) -> Answer:
         assert self._session is not None, "use it in `async with`"  # noqa: S101
         try:
             async with self._session.request(
@@ -81,9 +99,9 @@ class Connection:
             ) from None
 
 
-def _understood(answer: aiohttp.ClientResponse, body: bytes) -> Any:
+def _understood(answer: aiohttp.ClientResponse, body: bytes) -> Answer:
     if answer.status < 300:
-        return msgspec.json.decode(body) if body else None
+        return Answer(answer.status, msgspec.json.decode(body) if body else None)
     problem = _problem(body)
     detail = problem.get("detail", f"the hub answered {answer.status} {answer.reason}")
     if answer.status in AGAIN:
