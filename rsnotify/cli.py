@@ -72,7 +72,7 @@ def main() -> None:
 
     A reader of stdout that has gone away is no error to speak of: Typer ends quietly by itself.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
         app()
@@ -147,6 +147,7 @@ def serve(
     option given here wins over its variable. Once the hub answers it prints one line,
     `rsnotify ready ADDRESS`, on stdout.
     """
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", force=True)
     settings = Settings.from_env(
         os.environ,
         host=host,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import sys
 from asyncio.subprocess import PIPE
@@ -107,7 +108,7 @@ async def test_a_subscription_prints_a_line_for_each_change(hub: RunningHub) -> 
     process = await follow(hub, "--count", "1")
     out, err = await process.communicate()
     assert out.decode() == f"{answer['until']}  updated  http://example.com/a\n"
-    assert err == b""
+    assert err.decode() == f"following dataset1/change at {hub.url}\n"
 
 
 async def test_a_subscription_whose_reader_goes_away_ends_quietly(hub: RunningHub) -> None:
@@ -116,7 +117,7 @@ async def test_a_subscription_whose_reader_goes_away_ends_quietly(hub: RunningHu
     await process.stdout.readline()
     process.stdout._transport.close()
     await hub.publish("http://example.com/b")
-    assert await process.stderr.read() == b""
+    assert (await process.stderr.read()).decode() == f"following dataset1/change at {hub.url}\n"
     assert await process.wait() == 1
 
 
@@ -145,9 +146,14 @@ async def test_a_subscription_outlives_a_killed_hub(hub: RunningHub) -> None:
     await hub.kill()
     await hub.start()
     await hub.publish("http://example.com/b")
-    out, _ = await process.communicate()
+    out, err = await process.communicate()
     assert first.endswith(b"http://example.com/a\n")
     assert out.endswith(b"http://example.com/b\n")
+    begin, *again, resumed = err.decode().splitlines()
+    assert begin == f"following dataset1/change at {hub.url}"
+    assert resumed == f"connected again, resuming after {first.decode().split()[0]}"
+    assert all(re.fullmatch(r"the .* \(.*\); trying again in \d+\.\d s", each) for each in again)
+    assert "the connection was lost (the hub is gone)" in again[0]
 
 
 async def test_a_subscription_to_a_set_that_is_none_says_so(hub: RunningHub) -> None:
@@ -224,7 +230,13 @@ async def test_on_the_hubs_own_machine_the_data_directory_gives_the_token(
 async def test_a_hub_that_is_not_there_is_told_soon() -> None:
     ended = await rsnotify("sets", "list", "--url", "http://127.0.0.1:9")
     assert ended.status == 1
-    assert "http://127.0.0.1:9 cannot be reached" in ended.err
+    *again, last = ended.err.splitlines()
+    assert last == (
+        "error: http://127.0.0.1:9 cannot be reached: connection refused; is the hub running?"
+    )
+    line = re.compile(r"the hub does not answer \(connection refused\); trying again in \d\.\d s")
+    assert again
+    assert all(line.fullmatch(each) for each in again)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Nothing here knows what is asked of the hub.
 
 import asyncio
 import io
+import logging
 import random
 from collections.abc import Mapping
 from time import monotonic
@@ -14,11 +15,24 @@ import aiohttp
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify_client.cause import cause_of
 from rsnotify_client.retry import delay_seconds
+
+log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 60.0
 ANSWER_SECONDS = 30.0
 AGAIN = frozenset({429, 502, 503, 504})
+
+
+class Unreachable(TryAgain):
+    """No answer came from the hub's address."""
+
+    def __init__(self, url: str, cause: str) -> None:
+        super().__init__(
+            f"{url} cannot be reached: {cause}; is the hub running?", retry_after_seconds=0
+        )
+        self.cause = cause
 
 
 class Answer(NamedTuple):
@@ -76,6 +90,8 @@ class Connection:
                 wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
                 if monotonic() + wait > until:
                     raise
+                problem = _in_short(error)
+            log.warning("%s; trying again in %.1f s", problem, wait)
             await asyncio.sleep(wait)
             attempt += 1
 
@@ -93,10 +109,13 @@ class Connection:
             ) as answer:
                 return _understood(answer, await answer.read())
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise TryAgain(
-                f"{self.url} cannot be reached: {error or type(error).__name__}",
-                retry_after_seconds=0,
-            ) from None
+            raise Unreachable(self.url, cause_of(error)) from None
+
+
+def _in_short(error: TryAgain) -> str:
+    if isinstance(error, Unreachable):
+        return f"the hub does not answer ({error.cause})"
+    return f"the hub cannot do it now ({error.detail})"
 
 
 def _understood(answer: aiohttp.ClientResponse, body: bytes) -> Answer:
