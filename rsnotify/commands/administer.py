@@ -45,7 +45,12 @@ def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json:
     if json:
         typer.echo(msgspec.json.encode(rows))
         return
-    table = Table(*columns, box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in columns:
+        first = column == columns[0]  # what a next command is given: never cut
+        words = column.split("_")
+        width = max(map(len, words))
+        table.add_column(" ".join(words), no_wrap=first, overflow="fold", min_width=width)
     for row in rows:
         table.add_row(*(_shown(row.get(column, "")) for column in columns))
     Console().print(table)
@@ -81,4 +86,6 @@ def print_snapshot(taken: dict[str, Any], *, json: bool) -> None:
 def _shown(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, float):
+        return f"{value:.0f}"
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
