@@ -184,6 +184,16 @@ def publish(
         str | None,
         typer.Option("--format", help="json, ndjson or xml. [by the file's name and first byte]"),
     ] = None,
+    framework: Annotated[
+        bool, typer.Option("--framework", help="Publish to the framework channel.")
+    ] = False,
+    capability: Annotated[
+        str | None,
+        typer.Option(help="What the changed documents are, such as resourcelist."),
+    ] = None,
+    index: Annotated[
+        str | None, typer.Option(metavar="URI", help="The index that they lie under.")
+    ] = None,
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: repeated with it, nothing is stored twice.")
     ] = None,
@@ -198,12 +208,27 @@ def publish(
     repeated until the hub has it; NDJSON on stdin is sent as it comes.
 
     `rsnotify publish dataset1 http://example.com/res1 --change created`
+
+    With `--framework` they are changes of capability documents, for the framework channel:
+
+    `rsnotify publish dataset1 http://example.com/resourcelist.xml --framework --capability
+    resourcelist`
     """
     locs = locs or []
     if bool(locs) == (file is not None):
         raise typer.BadParameter("name resources, or give a --file; one of the two")
-    source = of_locs(locs, change, lastmod) if file is None else of_file(file, format_)
-    work = publish_all(url, _token(data), set_name, source, key=key, json=json, console=stderr)
+    if framework and locs and capability is None:
+        raise typer.BadParameter("--framework needs the --capability of the changed documents")
+    if not framework and (capability or index):
+        raise typer.BadParameter("--capability and --index go with --framework")
+    if file is not None and (capability or index):
+        raise typer.BadParameter("in a --file each change says its own capability and index")
+    fields = {"change": change, "lastmod": lastmod, "capability": capability, "index": index}
+    source = of_locs(locs, **fields) if file is None else of_file(file, format_)
+    kind: Kind = "framework" if framework else "change"
+    work = publish_all(
+        *(url, _token(data), set_name, source), kind=kind, key=key, json=json, console=stderr
+    )
     asyncio.run(work)
 
 
@@ -217,7 +242,9 @@ def subscribe(
         Path | None,
         typer.Option(help="File that keeps the cursor: begin there, and keep it up to date."),
     ] = None,
-    framework: Annotated[bool, typer.Option(help="Follow the framework channel.")] = False,
+    framework: Annotated[
+        bool, typer.Option("--framework", help="Follow the framework channel.")
+    ] = False,
     xml: Annotated[bool, typer.Option("--xml", help="Print the payloads.")] = False,
     json: Json = False,
     count: Annotated[int, typer.Option(help="End after so many changes; 0 never ends.")] = 0,

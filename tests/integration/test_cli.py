@@ -97,6 +97,24 @@ async def test_lines_on_stdin_are_published(hub: RunningHub) -> None:
     assert ended.out.startswith("accepted 3 changes"), ended.err
 
 
+async def test_a_framework_change_is_published_to_the_framework_channel(hub: RunningHub) -> None:
+    ended = await rsnotify(
+        *("publish", "dataset1", "http://example.com/resourcelist1.xml", "--framework"),
+        *("--capability", "resourcelist", "--index", "http://example.com/resourcelist-index.xml"),
+        "--json",
+        hub=hub,
+    )
+    assert ended.status == 0, ended.err
+    after = ("--from", json.loads(ended.out)["from"])
+    options = ("--framework", "--json", "--count", "1")
+    told = json.loads((await rsnotify("subscribe", "dataset1", *after, *options, hub=hub)).out)
+    assert told["loc"] == "http://example.com/resourcelist1.xml"
+    assert (told["capability"], told["index"]) == (
+        "resourcelist",
+        "http://example.com/resourcelist-index.xml",
+    )
+
+
 async def test_a_fault_in_what_is_published_is_told_and_ends_with_1(hub: RunningHub) -> None:
     ended = await rsnotify("publish", "dataset1", "not-a-uri", hub=hub)
     assert ended.status == 1
@@ -246,6 +264,8 @@ async def test_a_hub_that_is_not_there_is_told_soon() -> None:
         (("serve",), {"RSNOTIFY_PORT": "x"}, "whole number from 0 to 65535"),
         (("serve", "--port", "99999"), {}, "--port 99999: must be a whole number from 0 to"),
         (("serve", "--redis", "nonsense", "--port", "0"), {}, "--redis"),
+        (("publish", "x", "http://a/", "--framework"), {}, "needs the --capability"),
+        (("publish", "x", "http://a/", "--index", "http://b/"), {}, "go with --framework"),
         (("publish", "dataset1"), {}, "name resources, or give a --file"),
         (("subscribe", "dataset1", "--from", "noon"), {}, "--from"),
         (("validate", "/no/such/file"), {}, "cannot read"),
