@@ -304,7 +304,7 @@ def add_set(
     remark = asyncio.run(administer.add_set(url, _token(data), _set(name), private))
     typer.echo(name)
     if remark:
-        typer.echo(remark, err=True)
+        _done(remark)
 
 
 @sets_app.command("edit")
@@ -343,7 +343,13 @@ def edit_set(
     }
     if private is not None:
         chosen["private"] = private
+    if not chosen:
+        raise typer.BadParameter(
+            "say what to edit: --private or --public, --describedby, --resource-list, "
+            "--resource-dump, --change-dump"
+        )
     _ask(url, data, "PATCH", _set(name), chosen)
+    _done(f"{name} is edited: {', '.join(chosen)}")
 
 
 @sets_app.command("remove")
@@ -357,6 +363,7 @@ def remove_set(
     if not yes:
         typer.confirm(f"Remove {name} and all its changes for ever?", abort=True)
     _ask(url, data, "DELETE", _set(name))
+    _done(f"{name} and all its changes are removed")
 
 
 @app.command()
@@ -407,6 +414,7 @@ def revoke_token(
 ) -> None:
     """Revoke a token; it is refused two seconds later at the latest."""
     _ask(url, data, "DELETE", f"/api/tokens/{quote(token_id, safe='')}")
+    _done(f"{token_id} is revoked; within two seconds every hub process refuses it")
 
 
 @subscriptions_app.command("list")
@@ -429,12 +437,18 @@ def show_subscription(
 def remove_subscription(subscription: Subscription, url: Url = HERE, data: Data = DATA) -> None:
     """End a subscription before its lease does; its callback is told."""
     _ask(url, data, "DELETE", _subscription(subscription))
+    _done(f"{subscription} is removed; its callback is told")
 
 
 @subscriptions_app.command("retry")
 def retry_subscription(subscription: Subscription, url: Url = HERE, data: Data = DATA) -> None:
     """Make the next attempt now instead of when the schedule says."""
     _ask(url, data, "POST", _subscription(subscription) + "/retry")
+    _done(f"{subscription} is tried again now; see: rsnotify subscriptions show {subscription}")
+
+
+def _done(what: str) -> None:
+    typer.echo(what, err=True)
 
 
 def _set(name: str) -> str:

@@ -197,13 +197,15 @@ async def test_an_invalid_document_exits_1_and_names_clause_place_and_mend() -> 
 
 async def test_sets_are_added_listed_edited_and_removed(hub: RunningHub) -> None:
     assert (await rsnotify("sets", "add", "dataset2", hub=hub)).out == "dataset2\n"
-    await rsnotify("sets", "edit", "dataset2", "--private", hub=hub)
+    edited = await rsnotify("sets", "edit", "dataset2", "--private", hub=hub)
+    assert edited == (0, "", "dataset2 is edited: private\n")
     listed = json.loads((await rsnotify("sets", "list", "--json", hub=hub)).out)
     assert [(each["name"], each["private"]) for each in listed] == [
         ("dataset1", False),
         ("dataset2", True),
     ]
-    assert (await rsnotify("sets", "remove", "dataset2", "--yes", hub=hub)).status == 0
+    removed = await rsnotify("sets", "remove", "dataset2", "--yes", hub=hub)
+    assert removed == (0, "", "dataset2 and all its changes are removed\n")
     assert "dataset2" not in (await rsnotify("sets", "list", hub=hub)).out
 
 
@@ -232,7 +234,9 @@ async def test_a_token_is_made_shown_once_and_revoked(hub: RunningHub) -> None:
     assert published.status == 0, published.err
     (listed,) = json.loads((await rsnotify("tokens", "list", "--json", hub=hub)).out)
     assert secret not in str(listed)
-    assert (await rsnotify("tokens", "revoke", listed["id"], hub=hub)).status == 0
+    revoked = await rsnotify("tokens", "revoke", listed["id"], hub=hub)
+    assert (revoked.status, revoked.out) == (0, "")
+    assert revoked.err.startswith(f"{listed['id']} is revoked")
     assert json.loads((await rsnotify("tokens", "list", "--json", hub=hub)).out) == []
 
 
@@ -266,6 +270,7 @@ async def test_a_hub_that_is_not_there_is_told_soon() -> None:
         (("serve", "--redis", "nonsense", "--port", "0"), {}, "--redis"),
         (("publish", "x", "http://a/", "--framework"), {}, "needs the --capability"),
         (("publish", "x", "http://a/", "--index", "http://b/"), {}, "go with --framework"),
+        (("sets", "edit", "x"), {}, "say what to edit: --private or --public"),
         (("publish", "dataset1"), {}, "name resources, or give a --file"),
         (("subscribe", "dataset1", "--from", "noon"), {}, "--from"),
         (("validate", "/no/such/file"), {}, "cannot read"),
