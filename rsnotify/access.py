@@ -31,17 +31,20 @@ class Access:
             return False
         return hmac.compare_digest(secret.encode(), self._admin_token)
 
-    def require_admin(self, connection: HTTPConnection) -> None:
+    async def require_admin(self, connection: HTTPConnection) -> None:
         if not self.is_admin(connection):
-            _required_secret(connection)
+            await self._token_of(connection)
             raise Rejected("only the admin token may do this", status=403)
+
+    async def require_known(self, connection: HTTPConnection) -> None:
+        """Nobody needs a token here, but one that is sent is a known one."""
+        if _secret(connection) and not self.is_admin(connection):
+            await self._token_of(connection)
 
     async def require(self, connection: HTTPConnection, right: Right, set_name: str) -> None:
         if self.is_admin(connection):
             return
-        token = await self._find(_required_secret(connection))
-        if token is None:
-            raise Rejected("the token is not known, or was revoked", status=401)
+        token = await self._token_of(connection)
         if not token.may(right, set_name):
             raise Rejected(f"the token has no right to {right} {set_name!r}", status=403)
 
@@ -49,6 +52,12 @@ class Access:
         """A private set is read with a token only."""
         if record.private:
             await self.require(connection, "read", record.name)
+
+    async def _token_of(self, connection: HTTPConnection) -> Token:
+        token = await self._find(_required_secret(connection))
+        if token is None:
+            raise Rejected("the token is not known, or was revoked", status=401)
+        return token
 
     async def _find(self, secret: str) -> Token | None:
         until, token = self._known.get(secret, (0.0, None))

@@ -68,8 +68,11 @@ DATA = Path("data")
 
 
 def main() -> None:
-    """Run the command line; every error on purpose becomes one message and an exit status."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    """Run the command line; every error on purpose becomes one message and an exit status.
+
+    A reader of stdout that has gone away is no error to speak of: Typer ends quietly by itself.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
         app()
@@ -81,9 +84,6 @@ def main() -> None:
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
 
 
 def _complain(*problems: str) -> None:
@@ -117,7 +117,9 @@ def _root(
 @app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. [8080]")] = None,
+    port: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Port; 0 takes a free one. [8080]")
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(help="Directory of the embedded Redis and the admin token. [data]"),
@@ -133,7 +135,9 @@ def serve(
         list[str] | None,
         typer.Option("--set", metavar="NAME", help="A set to serve; made if new. Repeatable."),
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Hub processes sharing the port. [1]")] = None,
+    workers: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Hub processes sharing the port. [1]")
+    ] = None,
     share_port: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Run the hub until SIGTERM or Ctrl-C.
@@ -143,13 +147,14 @@ def serve(
     option given here wins over its variable. Once the hub answers it prints one line,
     `rsnotify ready ADDRESS`, on stdout.
     """
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", force=True)
     settings = Settings.from_env(
         os.environ,
         host=host,
         port=port,
         data=data,
         redis_url=redis,
-        public_url=public_url and public_url.rstrip("/"),
+        public_url=public_url,
         workers=workers,
     )
     names = sets or []
@@ -179,6 +184,16 @@ def publish(
         str | None,
         typer.Option("--format", help="json, ndjson or xml. [by the file's name and first byte]"),
     ] = None,
+    framework: Annotated[
+        bool, typer.Option("--framework", help="Publish to the framework channel.")
+    ] = False,
+    capability: Annotated[
+        str | None,
+        typer.Option(help="What the changed documents are, such as resourcelist."),
+    ] = None,
+    index: Annotated[
+        str | None, typer.Option(metavar="URI", help="The index that they lie under.")
+    ] = None,
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: repeated with it, nothing is stored twice.")
     ] = None,
@@ -193,12 +208,27 @@ def publish(
     repeated until the hub has it; NDJSON on stdin is sent as it comes.
 
     `rsnotify publish dataset1 http://example.com/res1 --change created`
+
+    With `--framework` they are changes of capability documents, for the framework channel:
+
+    `rsnotify publish dataset1 http://example.com/resourcelist.xml --framework --capability
+    resourcelist`
     """
     locs = locs or []
     if bool(locs) == (file is not None):
         raise typer.BadParameter("name resources, or give a --file; one of the two")
-    source = of_locs(locs, change, lastmod) if file is None else of_file(file, format_)
-    work = publish_all(url, _token(data), set_name, source, key=key, json=json, console=stderr)
+    if framework and locs and capability is None:
+        raise typer.BadParameter("--framework needs the --capability of the changed documents")
+    if not framework and (capability or index):
+        raise typer.BadParameter("--capability and --index go with --framework")
+    if file is not None and (capability or index):
+        raise typer.BadParameter("in a --file each change says its own capability and index")
+    fields = {"change": change, "lastmod": lastmod, "capability": capability, "index": index}
+    source = of_locs(locs, **fields) if file is None else of_file(file, format_)
+    kind: Kind = "framework" if framework else "change"
+    work = publish_all(
+        *(url, _token(data), set_name, source), kind=kind, key=key, json=json, console=stderr
+    )
     asyncio.run(work)
 
 
@@ -212,7 +242,9 @@ def subscribe(
         Path | None,
         typer.Option(help="File that keeps the cursor: begin there, and keep it up to date."),
     ] = None,
-    framework: Annotated[bool, typer.Option(help="Follow the framework channel.")] = False,
+    framework: Annotated[
+        bool, typer.Option("--framework", help="Follow the framework channel.")
+    ] = False,
     xml: Annotated[bool, typer.Option("--xml", help="Print the payloads.")] = False,
     json: Json = False,
     count: Annotated[int, typer.Option(help="End after so many changes; 0 never ends.")] = 0,
@@ -261,13 +293,18 @@ def list_sets(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
 @sets_app.command("add")
 def add_set(
     name: SetName,
-    private: Annotated[bool, typer.Option(help="Who reads it needs a token.")] = False,
+    private: Annotated[
+        bool | None,
+        typer.Option("--private/--public", help="Whether reading needs a token. [public]"),
+    ] = None,
     url: Url = HERE,
     data: Data = DATA,
 ) -> None:
     """Add a set; a set that is there already stays as it is."""
-    options = {"private": private}
-    typer.echo(_ask(url, data, "PUT", f"/api/sets/{quote(name, safe='')}", options)["name"])
+    remark = asyncio.run(administer.add_set(url, _token(data), _set(name), private))
+    typer.echo(name)
+    if remark:
+        _done(remark)
 
 
 @sets_app.command("edit")
@@ -306,7 +343,13 @@ def edit_set(
     }
     if private is not None:
         chosen["private"] = private
-    _ask(url, data, "PATCH", f"/api/sets/{quote(name, safe='')}", chosen)
+    if not chosen:
+        raise typer.BadParameter(
+            "say what to edit: --private or --public, --describedby, --resource-list, "
+            "--resource-dump, --change-dump"
+        )
+    _ask(url, data, "PATCH", _set(name), chosen)
+    _done(f"{name} is edited: {', '.join(chosen)}")
 
 
 @sets_app.command("remove")
@@ -319,7 +362,8 @@ def remove_set(
     """Remove a set and everything that was ever published to it."""
     if not yes:
         typer.confirm(f"Remove {name} and all its changes for ever?", abort=True)
-    _ask(url, data, "DELETE", f"/api/sets/{quote(name, safe='')}")
+    _ask(url, data, "DELETE", _set(name))
+    _done(f"{name} and all its changes are removed")
 
 
 @app.command()
@@ -328,7 +372,7 @@ def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data 
 
     Otherwise the hub takes one as often as `RSNOTIFY_RESOURCELIST_MINUTES` says.
     """
-    taken = _ask(url, data, "POST", f"/api/sets/{quote(set_name, safe='')}/snapshot")
+    taken = _ask(url, data, "POST", _set(set_name) + "/snapshot")
     administer.print_snapshot(taken, json=json)
 
 
@@ -370,6 +414,7 @@ def revoke_token(
 ) -> None:
     """Revoke a token; it is refused two seconds later at the latest."""
     _ask(url, data, "DELETE", f"/api/tokens/{quote(token_id, safe='')}")
+    _done(f"{token_id} is revoked; within two seconds every hub process refuses it")
 
 
 @subscriptions_app.command("list")
@@ -392,12 +437,22 @@ def show_subscription(
 def remove_subscription(subscription: Subscription, url: Url = HERE, data: Data = DATA) -> None:
     """End a subscription before its lease does; its callback is told."""
     _ask(url, data, "DELETE", _subscription(subscription))
+    _done(f"{subscription} is removed; its callback is told")
 
 
 @subscriptions_app.command("retry")
 def retry_subscription(subscription: Subscription, url: Url = HERE, data: Data = DATA) -> None:
     """Make the next attempt now instead of when the schedule says."""
     _ask(url, data, "POST", _subscription(subscription) + "/retry")
+    _done(f"{subscription} is tried again now; see: rsnotify subscriptions show {subscription}")
+
+
+def _done(what: str) -> None:
+    typer.echo(what, err=True)
+
+
+def _set(name: str) -> str:
+    return f"/api/sets/{quote(name, safe='')}"
 
 
 def _subscription(id_: str) -> str:

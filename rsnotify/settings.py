@@ -1,12 +1,12 @@
 """Every knob of the hub, in one frozen dataclass; where each comes from, and what it may be.
 
 Rules that hold here: an unknown `RSNOTIFY_` name is an error, for a misspelt setting would be
-silently ignored; all problems are told at once.
+silently ignored; an option is held to what its variable is; all problems are told at once.
 """
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +16,7 @@ from rsnotify.errors import InvalidSettings
 
 PREFIX = "RSNOTIFY_"
 Network = IPv4Network | IPv6Network
+Given = tuple[Field[Any] | None, str, str]  # the setting, how it was written, its text
 OF_CLIENTS = frozenset({"RSNOTIFY_URL", "RSNOTIFY_TOKEN"})  # read by the commands, not by the hub
 
 
@@ -132,23 +133,42 @@ class Settings:
     )
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str], **chosen: Any) -> Self:
+    def from_env(cls, environ: Mapping[str, str], **chosen: object) -> Self:
         """The environment's settings, under those chosen on the command line (None: not chosen)."""
         known = {PREFIX + each.name.upper(): each for each in fields(cls)}
-        values, problems = {}, []
-        for name, text in environ.items():
-            if not name.startswith(PREFIX) or name in OF_CLIENTS:
-                continue
-            if name not in known:
-                problems.append(f"{name} is no setting{_meant(name, known)}")
-                continue
-            try:
-                values[known[name].name] = known[name].metadata["read"](text)
-            except ValueError as error:
-                problems.append(f"{name}={text!r}: {error}")
-        if problems:
-            raise InvalidSettings(problems)
-        return cls(**values | {name: value for name, value in chosen.items() if value is not None})
+        given = [
+            (known.get(name), f"{name}={text!r}", text)
+            for name, text in environ.items()
+            if name.startswith(PREFIX) and name not in OF_CLIENTS
+        ]
+        given += [
+            (known[PREFIX + name.upper()], f"{option_of(name)} {value}", str(value))
+            for name, value in chosen.items()
+            if value is not None
+        ]
+        return cls(**_read(given, known))
+
+
+def option_of(name: str) -> str:
+    """How the setting is called on the command line."""
+    return "--redis" if name == "redis_url" else f"--{name.replace('_', '-')}"
+
+
+def _read(given: Sequence[Given], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, the last of each counts; all that is wrong with any is told."""
+    values, problems = {}, []
+    for setting, words, text in given:
+        if setting is None:
+            name, _, _ = words.partition("=")
+            problems.append(f"{name} is no setting{_meant(name, known)}")
+            continue
+        try:
+            values[setting.name] = setting.metadata["read"](text)
+        except ValueError as error:
+            problems.append(f"{words}: {error}")
+    if problems:
+        raise InvalidSettings(problems)
+    return values
 
 
 def _meant(name: str, known: Mapping[str, Any]) -> str:

@@ -9,7 +9,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from rsnotify.errors import Rejected
 from rsnotify_client.connection import Connection
+
+CREATED = 201
 
 
 async def ask(
@@ -21,11 +24,33 @@ async def ask(
         return await hub.ask(method, path, body=body)
 
 
+async def add_set(url: str, token: str | None, path: str, private: bool | None) -> str | None:
+    """Add a set with the options that were given; what to remark on one that is there already."""
+    chosen = {} if private is None else {"private": private}
+    async with Connection(url, token, patience_seconds=5) as hub:
+        status, record = await hub.answer("PUT", path, body=msgspec.json.encode(chosen))
+    if status == CREATED:
+        return None
+    if private not in (None, record["private"]):
+        is_, mend = ("private", "--public") if record["private"] else ("public", "--private")
+        name = record["name"]
+        raise Rejected(
+            f"{name} is there already and is {is_}; "
+            f"change it with: rsnotify sets edit {name} {mend}"
+        )
+    return f"{record['name']} was there already"
+
+
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json: bool) -> None:
     if json:
         typer.echo(msgspec.json.encode(rows))
         return
-    table = Table(*columns, box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in columns:
+        first = column == columns[0]  # what a next command is given: never cut
+        words = column.split("_")
+        width = max(map(len, words))
+        table.add_column(" ".join(words), no_wrap=first, overflow="fold", min_width=width)
     for row in rows:
         table.add_row(*(_shown(row.get(column, "")) for column in columns))
     Console().print(table)
@@ -61,4 +86,6 @@ def print_snapshot(taken: dict[str, Any], *, json: bool) -> None:
 def _shown(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, float):
+        return f"{value:.0f}"
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -9,7 +9,7 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import typer
@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from rsnotify.core.change import Change
 from rsnotify.core.markup import render_document
+from rsnotify.core.notification import Kind
 from rsnotify.core.urlset import parse_document
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.publisher import Accepted, Publisher
@@ -50,6 +51,7 @@ async def publish(
     set_name: str,
     source: Source,
     *,
+    kind: Kind,
     key: str | None,
     json: bool,
     console: Console,
@@ -63,7 +65,9 @@ async def publish(
             number = 0
             async for body in source.bodies:
                 answer = await publisher.publish_body(
-                    set_name, body.content, body.content_type, key=_key(run, number)
+                    *(set_name, body.content, body.content_type),
+                    kind=kind,
+                    key=_key(run, number),
                 )
                 accepted = _together(accepted, answer)
                 progress.advance(task, body.changes)
@@ -106,9 +110,9 @@ def _progress(console: Console, total: int | None) -> Progress:
 # Where changes come from ------------------------------------------------------------------------
 
 
-def of_locs(locs: Sequence[str], change: str, lastmod: str | None) -> Source:
-    """The resources named on the command line, all changed in the same way."""
-    changes = [Change(loc, change, lastmod=lastmod) for loc in locs]
+def of_locs(locs: Sequence[str], **fields: Any) -> Source:
+    """What is named on the command line, all changed in the same way."""
+    changes = [Change(loc, **fields) for loc in locs]
     return Source(_each(_json_bodies(changes)), len(changes))
 
 

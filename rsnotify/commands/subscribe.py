@@ -1,6 +1,7 @@
 """`rsnotify subscribe`: a channel's changes on stdout, and the cursor in a file."""
 
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Literal
 
@@ -29,14 +30,15 @@ async def subscribe(
     cursor = _parsed(after) or (cursor_file and _kept(cursor_file)) or None
     follower = Follower(channel_url(url, set_name, kind), cursor=cursor, token=token)
     seen = 0
-    async for received in follower:
-        for line in show(received):
-            typer.echo(line)
-        if cursor_file is not None:
-            _keep(cursor_file, received.until)
-        seen += len(received.changes)
-        if count and seen >= count:
-            return
+    async with aclosing(aiter(follower)) as notifications:
+        async for received in notifications:
+            for line in show(received):
+                typer.echo(line)
+            if cursor_file is not None:
+                _keep(cursor_file, received.until)
+            seen += len(received.changes)
+            if count and seen >= count:
+                return
 
 
 def as_lines(received: Received) -> Iterator[str]:

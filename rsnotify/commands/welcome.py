@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Sequence
+from shlex import quote
 
 from rich.console import Console
 
@@ -14,13 +15,9 @@ def print_next_steps(
 ) -> None:
     """The lines to copy for a first publish and a first subscription."""
     command = "rsnotify" if shutil.which("rsnotify") else sys.argv[0]
-    token = settings.data / "admin-token"
-    options = "" if address.endswith(":8080") else f" --url {address}"
-    secret = "$RSNOTIFY_ADMIN_TOKEN" if settings.admin_token else f"$(cat {token})"
-    steps = {
-        "The hub answers at": address,
-        "The admin token is": "RSNOTIFY_ADMIN_TOKEN" if settings.admin_token else f"in {token}",
-    }
+    options = _options(address, settings)
+    secret = _secret(settings)
+    steps = {"The hub answers at": address}
     if not sets:
         steps["Make a set"] = f"{command} sets add dataset1{options}"
     name = sets[0] if sets else "dataset1"
@@ -30,5 +27,28 @@ def print_next_steps(
         f'      -d \'{{"loc": "http://example.com/res1", "change": "updated"}}\' \\\n'
         f"      {address}/api/sets/{name}/changes"
     )
-    lines = "".join(f"\n  {what}:\n    {how}\n" for what, how in steps.items())
-    console.print(lines, markup=False, soft_wrap=True)
+    lines = [f"{what}:\n    {how}" for what, how in steps.items()]
+    lines.insert(1, _where_the_token_is(settings))
+    console.print("".join(f"\n  {line}\n" for line in lines), markup=False, soft_wrap=True)
+
+
+def _options(address: str, settings: Settings) -> str:
+    """What the commands must be told of a hub that is not where they look for it."""
+    elsewhere = "" if address.endswith(":8080") else f" --url {address}"
+    if settings.data != Settings.data:
+        elsewhere += f" --data {quote(str(settings.data))}"
+    return elsewhere
+
+
+def _secret(settings: Settings) -> str:
+    return "$RSNOTIFY_ADMIN_TOKEN" if settings.admin_token else f"$(cat {_token_file(settings)})"
+
+
+def _where_the_token_is(settings: Settings) -> str:
+    if settings.admin_token:
+        return "The admin token is in RSNOTIFY_ADMIN_TOKEN: set it in your other terminals too"
+    return f"The admin token is in {_token_file(settings)}"
+
+
+def _token_file(settings: Settings) -> str:
+    return quote(str(settings.data / "admin-token"))

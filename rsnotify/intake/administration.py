@@ -49,12 +49,13 @@ class Administration:
         self._upkeep = upkeep
 
     async def list_sets(self, request: Request) -> Response:
+        await self._access.require_known(request)
         everything = self._access.is_admin(request)
         records = self._hub.sets.values()
         return json_response([record for record in records if everything or not record.private])
 
     async def add_set(self, request: Request) -> Response:
-        self._access.require_admin(request)
+        await self._access.require_admin(request)
         body = await read_body(request, BODY_BYTES) or b"{}"
         options = _checked(_decoded(body, SetOptions))
         record, made = await self._hub.add_set(request.path_params["set"], options)
@@ -63,7 +64,7 @@ class Administration:
         return json_response(record, 201 if made else 200)
 
     async def edit_set(self, request: Request) -> Response:
-        self._access.require_admin(request)
+        await self._access.require_admin(request)
         body = await read_body(request, BODY_BYTES)
         options = _checked(_decoded(body, SetOptions))
         named = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
@@ -73,7 +74,7 @@ class Administration:
         return json_response(record)
 
     async def remove_set(self, request: Request) -> Response:
-        self._access.require_admin(request)
+        await self._access.require_admin(request)
         name = request.path_params["set"]
         if name in self._hub.sets:  # afterwards its channel would be gone
             await self._upkeep.say.set_changed(self._hub.sets[name], "deleted")
@@ -102,11 +103,11 @@ class Administration:
         )
 
     async def list_tokens(self, request: Request) -> Response:
-        self._access.require_admin(request)
+        await self._access.require_admin(request)
         return json_response(await self._tokens.all())
 
     async def create_token(self, request: Request) -> Response:
-        self._access.require_admin(request)
+        await self._access.require_admin(request)
         asked = _decoded(await read_body(request, BODY_BYTES), NewToken)
         self._check_sets(asked.sets)
         now = Position.parse(datetime.now(UTC).isoformat())
@@ -121,7 +122,7 @@ class Administration:
         return json_response(msgspec.to_builtins(token) | {"token": secret}, 201)
 
     async def revoke_token(self, request: Request) -> Response:
-        self._access.require_admin(request)
+        await self._access.require_admin(request)
         await self._tokens.revoke(request.path_params["token"])
         return Response(status_code=204)
 

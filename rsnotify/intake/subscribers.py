@@ -26,7 +26,7 @@ class Subscribers:
         self._store = store
 
     async def list(self, request: Request) -> Response:
-        self._access.require_admin(request)
+        await self._access.require_admin(request)
         now = await self._store.now()
         found = await self._store.all()
         in_order = sorted(found.items(), key=lambda item: (item[1].record.created, item[0]))
@@ -49,7 +49,7 @@ class Subscribers:
         return Response(status_code=202)
 
     async def _find(self, request: Request) -> tuple[str, Stored]:
-        self._access.require_admin(request)
+        await self._access.require_admin(request)
         id_ = request.path_params["subscription"]
         stored = await self._store.find(id_)
         if stored is None:

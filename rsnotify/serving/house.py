@@ -82,6 +82,7 @@ class House:
     async def _see_journals(self) -> None:
         """A Redis that never comes is a matter of settings."""
         until = monotonic() + REDIS_SECONDS
+        said = ""
         while True:
             try:
                 return await self.hub.start()
@@ -89,7 +90,9 @@ class House:
                 silence = f"no Redis answers at {without_password(self._redis_url)}: {error.detail}"
                 if monotonic() > until:
                     raise InvalidSettings([silence]) from None
-                log.warning("%s; waiting", silence)
+                if silence != said:
+                    log.warning("%s; waiting up to %.0f s for it", silence, REDIS_SECONDS)
+                said = silence
             await asyncio.sleep(1)
 
     async def close(self) -> None:

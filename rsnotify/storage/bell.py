@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 SILENCE_SECONDS = 10.0
 AGAIN_SECONDS = 1.0
+WITHOUT = "the changes of other hub processes are seen once a second"
 
 
 class Bell:
@@ -34,7 +35,7 @@ class Bell:
                 async for stroke in self._on_one_connection():
                     yield stroke
             except (RedisError, OSError) as error:
-                log.warning("the bell is silent, the clock must do: %s", error)
+                log.warning("%s; until Redis answers, %s", error, WITHOUT)
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _on_one_connection(self) -> AsyncIterator[str]:

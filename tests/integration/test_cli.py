@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import sys
 from asyncio.subprocess import PIPE
@@ -96,6 +97,24 @@ async def test_lines_on_stdin_are_published(hub: RunningHub) -> None:
     assert ended.out.startswith("accepted 3 changes"), ended.err
 
 
+async def test_a_framework_change_is_published_to_the_framework_channel(hub: RunningHub) -> None:
+    ended = await rsnotify(
+        *("publish", "dataset1", "http://example.com/resourcelist1.xml", "--framework"),
+        *("--capability", "resourcelist", "--index", "http://example.com/resourcelist-index.xml"),
+        "--json",
+        hub=hub,
+    )
+    assert ended.status == 0, ended.err
+    after = ("--from", json.loads(ended.out)["from"])
+    options = ("--framework", "--json", "--count", "1")
+    told = json.loads((await rsnotify("subscribe", "dataset1", *after, *options, hub=hub)).out)
+    assert told["loc"] == "http://example.com/resourcelist1.xml"
+    assert (told["capability"], told["index"]) == (
+        "resourcelist",
+        "http://example.com/resourcelist-index.xml",
+    )
+
+
 async def test_a_fault_in_what_is_published_is_told_and_ends_with_1(hub: RunningHub) -> None:
     ended = await rsnotify("publish", "dataset1", "not-a-uri", hub=hub)
     assert ended.status == 1
@@ -105,8 +124,19 @@ async def test_a_fault_in_what_is_published_is_told_and_ends_with_1(hub: Running
 async def test_a_subscription_prints_a_line_for_each_change(hub: RunningHub) -> None:
     answer = await hub.publish("http://example.com/a")
     process = await follow(hub, "--count", "1")
-    out, _ = await process.communicate()
+    out, err = await process.communicate()
     assert out.decode() == f"{answer['until']}  updated  http://example.com/a\n"
+    assert err.decode() == f"following dataset1/change at {hub.url}\n"
+
+
+async def test_a_subscription_whose_reader_goes_away_ends_quietly(hub: RunningHub) -> None:
+    await hub.publish("http://example.com/a")
+    process = await follow(hub, "--json", "--count", "20000")
+    await process.stdout.readline()
+    process.stdout._transport.close()
+    await hub.publish("http://example.com/b")
+    assert (await process.stderr.read()).decode() == f"following dataset1/change at {hub.url}\n"
+    assert await process.wait() == 1
 
 
 async def test_a_subscription_prints_payloads_or_json_when_asked(hub: RunningHub) -> None:
@@ -134,9 +164,14 @@ async def test_a_subscription_outlives_a_killed_hub(hub: RunningHub) -> None:
     await hub.kill()
     await hub.start()
     await hub.publish("http://example.com/b")
-    out, _ = await process.communicate()
+    out, err = await process.communicate()
     assert first.endswith(b"http://example.com/a\n")
     assert out.endswith(b"http://example.com/b\n")
+    begin, *again, resumed = err.decode().splitlines()
+    assert begin == f"following dataset1/change at {hub.url}"
+    assert resumed == f"connected again, resuming after {first.decode().split()[0]}"
+    assert all(re.fullmatch(r"the .* \(.*\); trying again in \d+\.\d s", each) for each in again)
+    assert "the connection was lost (the hub is gone)" in again[0]
 
 
 async def test_a_subscription_to_a_set_that_is_none_says_so(hub: RunningHub) -> None:
@@ -162,14 +197,31 @@ async def test_an_invalid_document_exits_1_and_names_clause_place_and_mend() -> 
 
 async def test_sets_are_added_listed_edited_and_removed(hub: RunningHub) -> None:
     assert (await rsnotify("sets", "add", "dataset2", hub=hub)).out == "dataset2\n"
-    await rsnotify("sets", "edit", "dataset2", "--private", hub=hub)
+    edited = await rsnotify("sets", "edit", "dataset2", "--private", hub=hub)
+    assert edited == (0, "", "dataset2 is edited: private\n")
     listed = json.loads((await rsnotify("sets", "list", "--json", hub=hub)).out)
     assert [(each["name"], each["private"]) for each in listed] == [
         ("dataset1", False),
         ("dataset2", True),
     ]
-    assert (await rsnotify("sets", "remove", "dataset2", "--yes", hub=hub)).status == 0
+    removed = await rsnotify("sets", "remove", "dataset2", "--yes", hub=hub)
+    assert removed == (0, "", "dataset2 and all its changes are removed\n")
     assert "dataset2" not in (await rsnotify("sets", "list", hub=hub)).out
+
+
+async def test_a_set_that_is_there_already_as_asked_for_is_remarked_on(hub: RunningHub) -> None:
+    for options in ((), ("--public",)):
+        ended = await rsnotify("sets", "add", "dataset1", *options, hub=hub)
+        assert ended == (0, "dataset1\n", "dataset1 was there already\n")
+
+
+async def test_a_set_that_is_there_with_another_option_is_not_added(hub: RunningHub) -> None:
+    ended = await rsnotify("sets", "add", "dataset1", "--private", hub=hub)
+    assert (ended.status, ended.out) == (1, "")
+    assert (
+        "dataset1 is there already and is public; "
+        "change it with: rsnotify sets edit dataset1 --private" in ended.err
+    )
 
 
 async def test_a_token_is_made_shown_once_and_revoked(hub: RunningHub) -> None:
@@ -182,7 +234,9 @@ async def test_a_token_is_made_shown_once_and_revoked(hub: RunningHub) -> None:
     assert published.status == 0, published.err
     (listed,) = json.loads((await rsnotify("tokens", "list", "--json", hub=hub)).out)
     assert secret not in str(listed)
-    assert (await rsnotify("tokens", "revoke", listed["id"], hub=hub)).status == 0
+    revoked = await rsnotify("tokens", "revoke", listed["id"], hub=hub)
+    assert (revoked.status, revoked.out) == (0, "")
+    assert revoked.err.startswith(f"{listed['id']} is revoked")
     assert json.loads((await rsnotify("tokens", "list", "--json", hub=hub)).out) == []
 
 
@@ -198,7 +252,13 @@ async def test_on_the_hubs_own_machine_the_data_directory_gives_the_token(
 async def test_a_hub_that_is_not_there_is_told_soon() -> None:
     ended = await rsnotify("sets", "list", "--url", "http://127.0.0.1:9")
     assert ended.status == 1
-    assert "http://127.0.0.1:9 cannot be reached" in ended.err
+    *again, last = ended.err.splitlines()
+    assert last == (
+        "error: http://127.0.0.1:9 cannot be reached: connection refused; is the hub running?"
+    )
+    line = re.compile(r"the hub does not answer \(connection refused\); trying again in \d\.\d s")
+    assert again
+    assert all(line.fullmatch(each) for each in again)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +266,11 @@ async def test_a_hub_that_is_not_there_is_told_soon() -> None:
     [
         (("serve",), {"RSNOTIFY_PROT": "1"}, "did you mean RSNOTIFY_PORT?"),
         (("serve",), {"RSNOTIFY_PORT": "x"}, "whole number from 0 to 65535"),
+        (("serve", "--port", "99999"), {}, "--port 99999: must be a whole number from 0 to"),
         (("serve", "--redis", "nonsense", "--port", "0"), {}, "--redis"),
+        (("publish", "x", "http://a/", "--framework"), {}, "needs the --capability"),
+        (("publish", "x", "http://a/", "--index", "http://b/"), {}, "go with --framework"),
+        (("sets", "edit", "x"), {}, "say what to edit: --private or --public"),
         (("publish", "dataset1"), {}, "name resources, or give a --file"),
         (("subscribe", "dataset1", "--from", "noon"), {}, "--from"),
         (("validate", "/no/such/file"), {}, "cannot read"),

@@ -46,3 +46,16 @@ def test_a_public_url_loses_its_last_slash() -> None:
 
 def test_what_the_commands_read_is_no_problem_to_the_hub() -> None:
     assert Settings.from_env({"RSNOTIFY_URL": "x", "RSNOTIFY_TOKEN": "y", "HOME": "/"})
+
+
+def test_an_option_is_held_to_what_its_variable_is_and_named_when_it_is_wrong() -> None:
+    with pytest.raises(InvalidSettings) as invalid:
+        Settings.from_env(
+            {"RSNOTIFY_DRAIN_SECONDS": "x"}, port="99999", workers=0, public_url="nonsense"
+        )
+    assert invalid.value.problems == (
+        "RSNOTIFY_DRAIN_SECONDS='x': must be a whole number from 0 to 3600",
+        "--port 99999: must be a whole number from 0 to 65535",
+        "--workers 0: must be a whole number from 1 to 64",
+        "--public-url nonsense: must be an address such as https://hub.example.org",
+    )

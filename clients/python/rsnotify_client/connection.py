@@ -5,20 +5,41 @@ Nothing here knows what is asked of the hub.
 
 import asyncio
 import io
+import logging
 import random
 from collections.abc import Mapping
 from time import monotonic
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import aiohttp
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify_client.cause import cause_of
 from rsnotify_client.retry import delay_seconds
+
+log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 60.0
 ANSWER_SECONDS = 30.0
 AGAIN = frozenset({429, 502, 503, 504})
+
+
+class Unreachable(TryAgain):
+    """No answer came from the hub's address."""
+
+    def __init__(self, url: str, cause: str) -> None:
+        super().__init__(
+            f"{url} cannot be reached: {cause}; is the hub running?", retry_after_seconds=0
+        )
+        self.cause = cause
+
+
+class Answer(NamedTuple):
+    """What the hub said to a request that it granted."""
+
+    status: int
+    content: Any
 
 
 class Connection:
@@ -50,6 +71,17 @@ class Connection:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """The hub's answer, decoded; asked again while the hub cannot, so it must be repeatable."""
+        return (await self.answer(method, path, body=body, headers=headers)).content
+
+    async def answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """As `ask`, with the answer's status."""
         until, attempt = monotonic() + self._patience_seconds, 0
         while True:
             try:
@@ -58,12 +90,14 @@ class Connection:
                 wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
                 if monotonic() + wait > until:
                     raise
+                problem = _in_short(error)
+            log.warning("%s; trying again in %.1f s", problem, wait)
             await asyncio.sleep(wait)
             attempt += 1
 
     async def _ask_once(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> Any:
+    ) -> Answer:
         assert self._session is not None, "use it in `async with`"  # noqa: S101
         try:
             async with self._session.request(
@@ -75,15 +109,18 @@ class Connection:
             ) as answer:
                 return _understood(answer, await answer.read())
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise TryAgain(
-                f"{self.url} cannot be reached: {error or type(error).__name__}",
-                retry_after_seconds=0,
-            ) from None
+            raise Unreachable(self.url, cause_of(error)) from None
 
 
-def _understood(answer: aiohttp.ClientResponse, body: bytes) -> Any:
+def _in_short(error: TryAgain) -> str:
+    if isinstance(error, Unreachable):
+        return f"the hub does not answer ({error.cause})"
+    return f"the hub cannot do it now ({error.detail})"
+
+
+def _understood(answer: aiohttp.ClientResponse, body: bytes) -> Answer:
     if answer.status < 300:
-        return msgspec.json.decode(body) if body else None
+        return Answer(answer.status, msgspec.json.decode(body) if body else None)
     problem = _problem(body)
     detail = problem.get("detail", f"the hub answered {answer.status} {answer.reason}")
     if answer.status in AGAIN:

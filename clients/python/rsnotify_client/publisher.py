@@ -10,7 +10,10 @@ from collections.abc import Sequence
 import msgspec
 
 from rsnotify.core.change import Change
+from rsnotify.core.notification import Kind
 from rsnotify_client.connection import Connection
+
+PLACES = {"change": "changes", "framework": "framework"}
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -25,16 +28,28 @@ class Publisher(Connection):
     """Publishes to the sets that its token allows."""
 
     async def publish(
-        self, set_name: str, changes: Sequence[Change], *, key: str | None = None
+        self,
+        set_name: str,
+        changes: Sequence[Change],
+        *,
+        kind: Kind = "change",
+        key: str | None = None,
     ) -> Accepted:
         """Publish these changes together: all are accepted, or none."""
         body = msgspec.json.encode(changes)
-        return await self.publish_body(set_name, body, "application/json", key=key)
+        return await self.publish_body(set_name, body, "application/json", kind=kind, key=key)
 
     async def publish_body(
-        self, set_name: str, body: bytes, content_type: str, *, key: str | None = None
+        self,
+        set_name: str,
+        body: bytes,
+        content_type: str,
+        *,
+        kind: Kind = "change",
+        key: str | None = None,
     ) -> Accepted:
-        """Publish changes in any form that the hub reads."""
+        """Publish changes in any form that the hub reads, of resources or of the framework."""
         headers = {"Content-Type": content_type, "Idempotency-Key": key or secrets.token_hex(16)}
-        answer = await self.ask("POST", f"/api/sets/{set_name}/changes", body=body, headers=headers)
+        path = f"/api/sets/{set_name}/{PLACES[kind]}"
+        answer = await self.ask("POST", path, body=body, headers=headers)
         return msgspec.convert(answer, Accepted)

@@ -7,7 +7,9 @@ not join it is not handed on, the channel is resumed from the cursor instead.
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
@@ -18,12 +20,17 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from rsnotify.core.change import Change, Position
 from rsnotify.core.urlset import change_of, parse_document
 from rsnotify.errors import Rejected
+from rsnotify_client.cause import cause_of
 from rsnotify_client.retry import delay_seconds
 
 log = logging.getLogger(__name__)
 
 NOTIFICATION_BYTES = 16 * 1024 * 1024
 FINAL_CODES = frozenset({1008, 4400, 4404, 4410})  # another try would end the same
+
+CHANNEL_URL = re.compile(
+    r"ws(?P<secure>s?)://(?P<rest>.+)/channels/(?P<name>[^/]+)/(?P<kind>\w+)_notification_channel"
+)
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -46,8 +53,20 @@ def channel_url(url: str, set_name: str, kind: Literal["change", "framework"] = 
     return f"{scheme}://{rest}/channels/{set_name}/{kind}_notification_channel"
 
 
+def channel_named(url: str) -> str:
+    """The channel in a reader's words, such as `dataset1/change at http://127.0.0.1:8080`."""
+    parts = CHANNEL_URL.fullmatch(url)
+    if parts is None:
+        return url
+    return f"{parts['name']}/{parts['kind']} at http{parts['secure']}://{parts['rest']}"
+
+
 class Follower:
-    """Iterate over it for the notifications of one channel; keep `cursor` to go on another day."""
+    """Iterate over it for the notifications of one channel; keep `cursor` to go on another day.
+
+    Whoever stops before the end closes the iteration, `aclosing(aiter(follower))`, and with it the
+    connection.
+    """
 
     def __init__(
         self, url: str, *, cursor: Position | None = None, token: str | None = None
@@ -57,21 +76,23 @@ class Follower:
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._connected_at: Position | None = None
         self._attempt = 0
+        self._lost = False
 
-    async def __aiter__(self) -> AsyncIterator[Received]:
+    async def __aiter__(self) -> AsyncGenerator[Received, None]:
         while True:
             try:
-                async for received in self._one_connection():
-                    self.cursor, self._attempt = received.until, 0
-                    yield received
+                async with aclosing(self._one_connection()) as notifications:
+                    async for received in notifications:
+                        self.cursor, self._attempt = received.until, 0
+                        yield received
                 problem = "the hub closed the channel"
             except (ConnectionClosed, InvalidHandshake, OSError, NotJoined) as error:
                 if (refused := _final(error)) is not None:
                     raise refused from None
-                problem = str(error) or type(error).__name__
+                problem = _in_short(error)
             await self._pause(problem)
 
-    async def _one_connection(self) -> AsyncIterator[Received]:
+    async def _one_connection(self) -> AsyncGenerator[Received, None]:
         async with connect(
             self._resumed_url(),
             additional_headers=self._headers,
@@ -79,6 +100,7 @@ class Follower:
             open_timeout=10,
             ping_interval=None,  # the hub pings
         ) as connection:
+            self._say_connected()
             self._connected_at = self._connected_at or _date_of(connection)
             async for payload in connection:
                 received = read_notification(payload)
@@ -91,10 +113,18 @@ class Follower:
         resume = self.cursor or self._connected_at
         return self._url if resume is None else f"{self._url}?from={resume}"
 
+    def _say_connected(self) -> None:
+        if not self._lost:
+            log.info("following %s", channel_named(self._url))
+        else:
+            log.info("connected again, resuming after %s", self.cursor or self._connected_at)
+        self._lost = False
+
     async def _pause(self, problem: str) -> None:
         wait = delay_seconds(self._attempt, random.random())  # noqa: S311
         self._attempt += 1
-        log.warning("%s; connecting again in %.1f s", problem, wait)
+        self._lost = self._connected_at is not None
+        log.warning("%s; trying again in %.1f s", problem, wait)
         await asyncio.sleep(wait)
 
 
@@ -127,6 +157,23 @@ def _final(error: Exception) -> Rejected | None:
             _detail(error.response.body or b"") or str(error), status=error.response.status_code
         )
     return None
+
+
+def _in_short(error: Exception) -> str:
+    """What went wrong, in a line of the log; the channel will be tried again."""
+    if isinstance(error, ConnectionClosed):
+        return f"the connection was lost ({_last_words(error)})"
+    if isinstance(error, InvalidStatus):
+        status = error.response.status_code
+        return f"the hub cannot serve the channel now ({status} {error.response.reason_phrase})"
+    if isinstance(error, (OSError, InvalidHandshake)):
+        return f"the hub cannot be reached ({cause_of(error)})"
+    return str(error)
+
+
+def _last_words(error: ConnectionClosed) -> str:
+    closed = error.rcvd
+    return f"{closed.code} {closed.reason}".strip() if closed else "the hub is gone"
 
 
 def _detail(body: bytes | bytearray) -> str | None:

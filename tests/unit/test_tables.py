@@ -1,0 +1,38 @@
+"""The tables of the command line in a narrow terminal."""
+
+import pytest
+
+from rsnotify.commands.administer import print_table
+
+ID = "0123456789abcdef"
+COLUMNS = ("id", "set", "kind", "callback", "behind_seconds", "last_answer", "next_attempt")
+ROW = {
+    "id": ID,
+    "set": "dataset1",
+    "kind": "change",
+    "callback": "https://receiver.example.org/some/long/path/to/a/callback",
+    "behind_seconds": 86_400.123456,
+    "last_answer": "503 Service Unavailable",
+    "next_attempt": "2026-11-20T21:34:00.123456Z",
+}
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table([ROW], COLUMNS, json=False)
+    return capsys.readouterr().out
+
+
+def test_an_id_is_never_cut(printed: str) -> None:
+    assert ID in printed
+
+
+def test_nothing_is_left_out_for_want_of_room(printed: str) -> None:
+    assert "…" not in printed
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_seconds_are_whole(printed: str) -> None:
+    assert "86400" in printed
+    assert "86400." not in printed

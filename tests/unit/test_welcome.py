@@ -1,0 +1,38 @@
+"""The lines a newcomer copies: they find the hub, and its token, wherever these are."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rsnotify.commands.welcome import print_next_steps
+from rsnotify.settings import Settings
+
+
+def printed(settings: Settings, address: str = "http://127.0.0.1:8080", *sets: str) -> str:
+    console = Console(file=io.StringIO(), width=80)
+    print_next_steps(console, address, settings, sets)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_hub_where_the_commands_look_for_it_needs_no_options() -> None:
+    assert "subscribe dataset1\n" in printed(Settings(), "http://127.0.0.1:8080", "dataset1")
+
+
+def test_the_commands_are_told_of_another_address_and_another_data_directory() -> None:
+    text = printed(Settings(data=Path("/my data")), "http://127.0.0.1:99")
+    for verb in ("sets add", "subscribe"):
+        assert f"{verb} dataset1 --url http://127.0.0.1:99 --data '/my data'\n" in text
+    assert "$(cat '/my data/admin-token')" in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "where"),
+    [
+        (Settings(), "data/admin-token"),
+        (Settings(admin_token="x"), "RSNOTIFY_ADMIN_TOKEN: set it in your other terminals too"),
+    ],
+)
+def test_the_banner_says_where_the_admin_token_is(settings: Settings, where: str) -> None:
+    assert f"  The admin token is in {where}\n" in printed(settings)
