@@ -15,6 +15,7 @@ from rsnotify.storage.tokens import Right, Token, Tokens
 
 TOKEN_SECONDS = 2.0
 TOKENS_KNOWN = 10_000
+SECRET_CHARACTERS = 256  # ours have 47
 
 
 class Access:
@@ -60,11 +61,14 @@ class Access:
         return token
 
     async def _find(self, secret: str) -> Token | None:
+        """What the token may; a stranger's guesses leave no trace in our memory."""
         until, token = self._known.get(secret, (0.0, None))
-        if monotonic() >= until:
-            token = await self._tokens.find(secret)
-            if len(self._known) >= TOKENS_KNOWN:
-                self._known.clear()
+        if monotonic() < until or len(secret) > SECRET_CHARACTERS:
+            return token
+        token = await self._tokens.find(secret)
+        if len(self._known) >= TOKENS_KNOWN:
+            self._known.clear()
+        if token is not None:
             self._known[secret] = (monotonic() + TOKEN_SECONDS, token)
         return token
 

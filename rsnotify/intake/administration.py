@@ -147,5 +147,5 @@ def _checked(options: SetOptions) -> SetOptions:
 def _decoded(body: bytes, type_: type[Struct]) -> Struct:
     try:
         return msgspec.json.decode(body, type=type_)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Rejected(f"the body does not fit: {error}") from None

@@ -1,7 +1,6 @@
 """The sets of resources this hub serves, and the record of each.
 
-Rules that hold here: a set exists once its record does; its journals are there before the record,
-and gone before it. Nothing here knows what is in a journal.
+Rules that hold here: a set and its journals come and go together, in one transaction. Nothing here knows what is in a journal.
 """
 
 import re
@@ -66,17 +65,18 @@ class Sets:
         check_name(name)
         with failures_translated():
             now = await self._now()
-            for kind in KINDS:
-                await self._begin_journal(ChannelName(name, kind), now)
             record = SetRecord(
                 **msgspec.structs.asdict(options), name=name, created=str(now), edited=str(now)
             )
-            made = await self._client.hsetnx(keys.SETS, name, msgspec.json.encode(record))
+            together = self._client.pipeline(transaction=True)
+            for kind in KINDS:
+                _begin_journal(together, ChannelName(name, kind), now)
+            together.hsetnx(keys.SETS, name, msgspec.json.encode(record))
+            together.hget(keys.SETS, name)
+            *_, made, stored = await together.execute()
             if made:
                 await self._announce()
-                return record, True
-            stored = await self._client.hget(keys.SETS, name)
-        return msgspec.json.decode(stored, type=SetRecord), False
+        return msgspec.json.decode(stored, type=SetRecord), bool(made)
 
     async def edit(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
         """Choose anew what is named in `chosen`; the rest stays, as others leave it meanwhile."""
@@ -94,12 +94,13 @@ class Sets:
         return record
 
     async def remove(self, name: str) -> None:
-        """Forget the set and all its changes. Repeating it finishes one that was cut off."""
+        """Forget the set and all its changes, at one moment: none can be appended in between."""
         with failures_translated():
-            records = [keys.record(ChannelName(name, kind)) for kind in KINDS]
-            await self._client.unlink(*records)  # from here on nothing more is appended
-            await self._client.unlink(*await self._documents(name), *_all_keys(name))
-            removed = await self._client.hdel(keys.SETS, name)
+            documents = await self._documents(name)
+            together = self._client.pipeline(transaction=True)
+            together.hdel(keys.SETS, name)
+            together.unlink(*documents, *_all_keys(name))
+            removed, _ = await together.execute()
             await self._announce()
         if not removed:
             raise no_such_set(name)
@@ -116,15 +117,6 @@ class Sets:
         parts_of = [keys.snapshot_part(name, newest.decode(), number) for number in numbers]
         return [*packed, *parts_of, keys.snapshot(name, newest.decode()), keys.snapshot(name)]
 
-    async def _begin_journal(self, channel: ChannelName, now: Position) -> None:
-        begin: dict[str, int] = {"created": now, "first": now, "last": now, "head": now}
-        begin |= {"window_from": now, "window_count": 0, "window_bytes": 0}
-        begin |= {"changed": now, "settled": now, "told": now}
-        pipeline = self._client.pipeline(transaction=True)
-        for field, value in begin.items():
-            pipeline.hsetnx(keys.record(channel), field, int(value))
-        await pipeline.execute()
-
     async def _now(self) -> Position:
         seconds, microseconds = await self._client.time()
         return Position(seconds * 1_000_000 + microseconds)
@@ -133,6 +125,15 @@ class Sets:
         await self._client.set(keys.SETS_CHANGED, int(await self._now()))
         await self._client.incr(keys.SETS_VERSION)
         await self._client.publish(keys.BELL, "sets")
+
+
+def _begin_journal(pipeline: Client, channel: ChannelName, now: Position) -> None:
+    """Unless there is one already."""
+    begin: dict[str, int] = {"created": now, "first": now, "last": now, "head": now}
+    begin |= {"window_from": now, "window_count": 0, "window_bytes": 0}
+    begin |= {"changed": now, "settled": now, "told": now}
+    for field, value in begin.items():
+        pipeline.hsetnx(keys.record(channel), field, int(value))
 
 
 def check_name(name: str) -> None:
@@ -148,6 +149,7 @@ def check_name(name: str) -> None:
 def _all_keys(name: str) -> list[str]:
     channels = [ChannelName(name, kind) for kind in KINDS]
     return [
+        *(keys.record(channel) for channel in channels),
         *(keys.stream(channel) for channel in channels),
         *(keys.windows(channel) for channel in channels),
         *(keys.state(name, shard) for shard in range(keys.STATE_SHARDS)),
