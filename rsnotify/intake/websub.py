@@ -109,9 +109,10 @@ class WebSubEndpoint:
             asker=asker,
         )
 
-    def _bases(self, request: HttpRequest) -> tuple[str, str]:
-        """The hub as its operator calls it, and as the peer does."""
-        return self._hub.base_url, self._origin.base(request)
+    def _bases(self, request: HttpRequest) -> tuple[str, ...]:
+        """The hub as its operator calls it, as discovery does, and as the peer reached it."""
+        reached = str(request.base_url).rstrip("/")
+        return self._hub.base_url, self._origin.base(request), reached
 
     # --- publishing ------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The sets of resources this hub serves, and the record of each.
 
-Rules that hold here: a set and its journals come and go together, in one transaction. Nothing here knows what is in a journal.
+Rules that hold here: a set and its journals come and go together, in one transaction. Nothing here
+knows what is in a journal.
 """
 
 import re

@@ -13,7 +13,7 @@ from tests.integration.test_subscriptions import SHARE, STORED, pending, request
 
 
 class Admin:
-    def require_admin(self, _: HttpRequest) -> None:
+    async def require_admin(self, _: HttpRequest) -> None:
         pass
 
 
