@@ -44,9 +44,12 @@ PAST_KEPT = 16  # stretches below the tail, kept for the next reader: 16 MiB a c
 
 
 class Watcher(Protocol):
-    """Who wants to hear of a channel. Neither call may wait."""
+    """Who wants to hear of a channel. No call may wait."""
 
     def push(self, notification: Notification) -> None: ...
+
+    def turn_private(self) -> None:
+        """Whoever reads has shown no right to."""
 
     def end(self) -> None:
         """The channel is no more."""
@@ -67,6 +70,10 @@ class Feed:
         self.tail.push(notification)
         for watcher in tuple(self.watchers):
             watcher.push(notification)
+
+    def turn_private(self) -> None:
+        for watcher in tuple(self.watchers):
+            watcher.turn_private()
 
     def end(self) -> None:
         for watcher in tuple(self.watchers):
@@ -290,9 +297,18 @@ class Hub:
         channels = [ChannelName(name, kind) for name in sets for kind in KINDS]
         standings = await self._journal.standings(channels) if channels else []
         # From here on nothing is awaited: the sets and their feeds change together.
-        self.sets, self.sets_changed, self._registry_version = sets, changed, version
+        before, self.sets = self.sets, sets
+        self.sets_changed, self._registry_version = changed, version
+        self._turn_private(before)
         self._compare(zip(channels, standings, strict=True))
         self._current_at = monotonic()
+
+    def _turn_private(self, before: Mapping[str, SetRecord]) -> None:
+        """Tell the channels of each set that was public until now."""
+        for channel, feed in self._feeds.items():
+            record, old = self.sets.get(channel.set_name), before.get(channel.set_name)
+            if record is not None and old is not None and record.private > old.private:
+                feed.turn_private()
 
     def _compare(self, standings: Iterable[tuple[ChannelName, Standing | None]]) -> None:
         """Bring the feeds in line with the journals."""

@@ -88,6 +88,21 @@ async def test_a_head_without_end_is_refused(hub: RunningHub) -> None:
     writer.close()
 
 
+async def test_whoever_reads_is_sent_away_when_a_set_becomes_private(hub: RunningHub) -> None:
+    async with connect(hub.channel()) as channel:
+        await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
+        await hub.publish("http://example.com/secret")
+        with pytest.raises(ConnectionClosed) as closed:
+            await channel.recv()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1013
+
+
+async def test_the_hubs_address_alone_leads_to_the_source_description(hub: RunningHub) -> None:
+    async with aiohttp.ClientSession() as session, session.get(hub.url) as answer:
+        assert b'capability="description"' in await answer.read()
+
+
 async def test_head_asks_for_no_stream(hub: RunningHub) -> None:
     async with (
         aiohttp.ClientSession() as session,

@@ -106,6 +106,10 @@ class Channel:
         for reader in tuple(self._ahead):
             self._place(reader)
 
+    def turn_private(self) -> None:
+        for reader in self.readers:
+            reader.close(TryAgain.close_code, "the set has become private: come back with a token")
+
     def end(self) -> None:
         self.has_ended = True
         gone = no_such_set(self._feed.channel.set_name)

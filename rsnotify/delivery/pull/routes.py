@@ -1,8 +1,11 @@
 """The addresses of everything that can be pulled, and what serves each."""
 
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from rsnotify.access import Access
+from rsnotify.core.notification import SOURCE_DESCRIPTION
 from rsnotify.core.window import Schedule
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
@@ -37,6 +40,7 @@ def pull_routes(
     )
     resource_lists = ResourceLists(readers, snapshots)
     return [
+        Route("/", _begin),
         Route("/.well-known/resourcesync", discovery.description),
         Route("/robots.txt", discovery.robots),
         Route("/{set}/capabilitylist.xml", discovery.capabilities),
@@ -48,3 +52,8 @@ def pull_routes(
         Route("/{set}/resourcelist.xml", resource_lists.newest),
         Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
     ]
+
+
+async def _begin(request: Request) -> Response:  # noqa: ARG001
+    """Whoever knows the hub's address only begins at the Source Description."""
+    return RedirectResponse(SOURCE_DESCRIPTION, 302)

@@ -48,6 +48,9 @@ class Following:
     def push(self, notification: Notification) -> None:  # noqa: ARG002
         self._distribution.wake(self)
 
+    def turn_private(self) -> None:
+        """Subscriptions that were made without a token are ended by their owner."""
+
     def end(self) -> None:
         self.ended = True
         self._distribution.wake(self)
