@@ -9,26 +9,23 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from time import monotonic
-from typing import Protocol
 
 from rsnotify.core.change import Position
 from rsnotify.core.notification import (
     KINDS,
-    NOTIFICATION_BYTES,
     NOTIFICATION_CHANGES,
     ChannelName,
     Interval,
     Notification,
     Row,
     cut,
-    join_notifications,
     render_notification,
 )
 from rsnotify.core.submission import Submission
 from rsnotify.core.tail import Tail
 from rsnotify.errors import Rejected, Trimmed, TryAgain, no_such_set
+from rsnotify.feed import Feed
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.journal import Journal, Standing
 from rsnotify.storage.sets import SetOptions, SetRecord, Sets
@@ -40,70 +37,6 @@ STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
 
 DEFAULT_OPTIONS = SetOptions()
 CATCHING_UP_AT_ONCE = 8  # a herd of readers must not take Redis from the publishers
-PAST_KEPT = 16  # stretches below the tail, kept for the next reader: 16 MiB a channel at most
-
-
-class Watcher(Protocol):
-    """Who wants to hear of a channel. No call may wait."""
-
-    def push(self, notification: Notification) -> None: ...
-
-    def turn_private(self) -> None:
-        """Whoever reads has shown no right to."""
-
-    def end(self) -> None:
-        """The channel is no more."""
-
-
-class Feed:
-    """One channel as this process follows it: its tail, and who is told of each notification."""
-
-    def __init__(self, channel: ChannelName, created: str, head: Position) -> None:
-        self.channel = channel
-        self.created = created
-        self.tail = Tail(head)
-        self.watchers: set[Watcher] = set()
-        self.past: dict[Position, asyncio.Task[Notification]] = {}
-        self.joined: dict[Position, Notification] = {}
-
-    def push(self, notification: Notification) -> None:
-        self.tail.push(notification)
-        for watcher in tuple(self.watchers):
-            watcher.push(notification)
-
-    def turn_private(self) -> None:
-        for watcher in tuple(self.watchers):
-            watcher.turn_private()
-
-    def end(self) -> None:
-        for watcher in tuple(self.watchers):
-            watcher.end()
-
-    def remember(self, cursor: Position, stretch: asyncio.Task[Notification]) -> None:
-        self.past[cursor] = stretch
-        stretch.add_done_callback(partial(self._forget_failure, cursor))
-        while len(self.past) > PAST_KEPT:
-            del self.past[next(iter(self.past))]
-
-    def join_after(self, found: Notification, base_url: str) -> Notification:
-        """The notification and those after it as one; the same for all who ask at its cursor."""
-        joined = self.joined.get(found.from_)
-        if joined is None:
-            run = self.tail.run_after(
-                found.from_, changes=NOTIFICATION_CHANGES, size=NOTIFICATION_BYTES
-            )
-            joined = join_notifications(self.channel, run or [found], base_url=base_url)
-            self.joined[found.from_] = joined
-            while len(self.joined) > PAST_KEPT:
-                del self.joined[next(iter(self.joined))]
-        return joined
-
-    def _forget_failure(self, cursor: Position, stretch: asyncio.Task[Notification]) -> None:
-        if stretch.cancelled() or stretch.exception() is not None:
-            self.past.pop(cursor, None)
-
-    def __repr__(self) -> str:
-        return f"<Feed {self.channel} {self.tail} {len(self.watchers)} watchers>"
 
 
 class Hub:

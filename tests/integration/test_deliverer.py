@@ -21,7 +21,7 @@ from rsnotify.delivery.websub.ownership import Ownership
 from rsnotify.delivery.websub.share import Clock, Share, Subscriber
 from rsnotify.delivery.websub.verification import Verification
 from rsnotify.errors import TryAgain, no_such_set
-from rsnotify.hub import Feed
+from rsnotify.feed import Feed
 from rsnotify.storage.connection import Client
 from rsnotify.storage.subscriptions import Stored, Subscriptions
 from tests.running import until

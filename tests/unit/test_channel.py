@@ -12,7 +12,7 @@ from rsnotify.delivery.channels.frames import PAYLOAD, TEXT, Form
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Home
 from rsnotify.errors import Rejected
-from rsnotify.hub import Feed
+from rsnotify.feed import Feed
 
 CHANNEL = ChannelName("dataset1", "change")
 START = Position(1_000)

@@ -15,6 +15,7 @@ FLOORS = (
     ("settings", "underway"),
     ("core",),
     ("storage",),
+    ("feed",),
     ("hub",),
     ("access", "origin", "upkeep"),
     ("intake", "delivery"),

@@ -15,7 +15,8 @@ from rsnotify.delivery.channels.frames import Form
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
 from rsnotify.errors import Rejected, TryAgain, no_such_set
-from rsnotify.hub import Feed, Hub
+from rsnotify.feed import Feed
+from rsnotify.hub import Hub
 
 log = logging.getLogger(__name__)
 

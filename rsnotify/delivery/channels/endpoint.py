@@ -20,7 +20,8 @@ from rsnotify.delivery.channels.frames import PAYLOAD, close_reason
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.hub import Feed, Hub
+from rsnotify.feed import Feed
+from rsnotify.hub import Hub
 
 READER = "rsnotify.reader"  # the ASGI extension by which our server hands over a connection
 AHEAD_SECONDS = 5.0  # how far two clocks may differ before a position counts as in the future

@@ -24,7 +24,8 @@ from rsnotify.delivery.websub.breath import Breath
 from rsnotify.delivery.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.delivery.websub.share import Call, Clock, Share, Subscriber
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.hub import Feed, Hub
+from rsnotify.feed import Feed
+from rsnotify.hub import Hub
 from rsnotify.storage.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
