@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import typer
 from rich.console import Console
@@ -25,6 +25,7 @@ from rsnotify.commands.subscribe import subscribe as follow
 from rsnotify.commands.validate import print_violations, violations_of
 from rsnotify.core.notification import Kind
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.serving.once import OnceAMinute
 from rsnotify.serving.serve import read_admin_token, run
 from rsnotify.serving.workers import end_with_parent
 from rsnotify.settings import Settings
@@ -91,10 +92,14 @@ def _complain(*problems: str) -> None:
         stderr.print(f"[bold red]error:[/] {escape(problem)}", soft_wrap=True)
 
 
-def _token(data: Path) -> str | None:
-    """The token to speak with: ours, the admin's, or that of the hub on this machine."""
+def _token(url: str, data: Path) -> str | None:
+    """The token to speak with: ours, the admin's, or that of the hub on this machine.
+
+    The last is not for the hubs of others: unless `--data` says so, it is shown to this machine.
+    """
     chosen = os.environ.get("RSNOTIFY_TOKEN") or os.environ.get("RSNOTIFY_ADMIN_TOKEN")
-    if chosen or not (data / "admin-token").exists():
+    is_ours = data != DATA or urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
+    if chosen or not is_ours or not (data / "admin-token").exists():
         return chosen
     return read_admin_token(data)
 
@@ -148,6 +153,7 @@ def serve(
     `rsnotify ready ADDRESS`, on stdout.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", force=True)
+    logging.getLogger().handlers[0].addFilter(OnceAMinute())
     settings = Settings.from_env(
         os.environ,
         host=host,
@@ -227,7 +233,7 @@ def publish(
     source = of_locs(locs, **fields) if file is None else of_file(file, format_)
     kind: Kind = "framework" if framework else "change"
     work = publish_all(
-        *(url, _token(data), set_name, source), kind=kind, key=key, json=json, console=stderr
+        *(url, _token(url, data), set_name, source), kind=kind, key=key, json=json, console=stderr
     )
     asyncio.run(work)
 
@@ -259,7 +265,7 @@ def subscribe(
     show = as_xml if xml else as_json if json else as_lines
     kind: Kind = "framework" if framework else "change"
     work = follow(
-        *(url, _token(data), set_name, kind),
+        *(url, _token(url, data), set_name, kind),
         after=from_,
         cursor_file=cursor,
         show=show,
@@ -301,7 +307,7 @@ def add_set(
     data: Data = DATA,
 ) -> None:
     """Add a set; a set that is there already stays as it is."""
-    remark = asyncio.run(administer.add_set(url, _token(data), _set(name), private))
+    remark = asyncio.run(administer.add_set(url, _token(url, data), _set(name), private))
     typer.echo(name)
     if remark:
         _done(remark)
@@ -460,4 +466,4 @@ def _subscription(id_: str) -> str:
 
 
 def _ask(url: str, data: Path, method: str, path: str, content: object | None = None) -> Any:
-    return asyncio.run(administer.ask(url, _token(data), method, path, content))
+    return asyncio.run(administer.ask(url, _token(url, data), method, path, content))
