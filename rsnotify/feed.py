@@ -49,6 +49,12 @@ class Feed:
         for watcher in tuple(self.watchers):
             watcher.push(notification)
 
+    def go_back(self, head: Position) -> None:
+        """The journal has lost what came after `head`: so must whatever was made of it."""
+        self.tail = Tail(head)
+        self.past.clear()
+        self.joined.clear()
+
     def turn_private(self) -> None:
         for watcher in tuple(self.watchers):
             watcher.turn_private()

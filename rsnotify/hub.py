@@ -23,7 +23,6 @@ from rsnotify.core.notification import (
     render_notification,
 )
 from rsnotify.core.submission import Submission
-from rsnotify.core.tail import Tail
 from rsnotify.errors import Rejected, Trimmed, TryAgain, no_such_set
 from rsnotify.feed import Feed
 from rsnotify.storage.bell import Bell
@@ -98,10 +97,7 @@ class Hub:
 
     async def head(self, channel: ChannelName) -> Position:
         """The newest change of all hub processes, whatever this one has seen of it."""
-        (standing,) = await self._journal.standings([channel])
-        if standing is None:
-            raise no_such_set(channel.set_name)
-        return standing.head
+        return (await self.standing(channel)).head
 
     async def after(self, feed: Feed, cursor: Position) -> Notification | None:
         """The notification that follows the cursor; None at the head."""
@@ -253,7 +249,7 @@ class Hub:
             self._ring(channel, head)
             if head < feed.tail.head:
                 log.error("%r went back to %s: Redis has lost changes", feed, head)
-                feed.tail = Tail(head)
+                feed.go_back(head)
 
     def _feed_of(self, channel: ChannelName, head: Position) -> Feed:
         """The channel's feed, a new one if the set was made anew."""

@@ -1,0 +1,52 @@
+"""The hub over a real Redis: what it keeps in memory is never more than the journal holds."""
+
+from rsnotify.core.change import Change, Position
+from rsnotify.core.notification import ChannelName
+from rsnotify.core.submission import Submission, fragment_of
+from rsnotify.hub import Hub
+from rsnotify.storage import keys
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import Client
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import Sets
+
+CHANNEL = ChannelName("dataset1", "change")
+
+
+def hub_on(client: Client) -> Hub:
+    journal = Journal(client, window_changes=10)
+    return Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+
+
+def submission(loc: str) -> Submission:
+    return Submission([fragment_of(Change(f"http://example.com/{loc}", "updated"))])
+
+
+async def lose_what_followed(client: Client, position: Position) -> None:
+    """As a failover to a replica does that had not heard the last of it."""
+    rows = await client.execute_command("XRANGE", keys.stream(CHANNEL), "-", "+")
+    lost = [row[0] for row in rows if row[0] > position.stream_id.encode()]
+    await client.xdel(keys.stream(CHANNEL), *lost)
+    for field in ("last", "head"):
+        await client.hset(keys.record(CHANNEL), field, int(position))
+
+
+async def test_changes_that_redis_has_lost_are_not_told_from_memory(client: Client) -> None:
+    hub = hub_on(client)
+    await hub.add_set(CHANNEL.set_name)
+    kept = await hub.publish(CHANNEL, submission("kept"))
+    await hub.publish(CHANNEL, submission("lost"))
+    late = Hub(
+        Journal(client, window_changes=10), Sets(client), Bell("redis://none"), base_url="u:"
+    )
+    await late.start()  # its tail begins at the head: what is older comes from the journal
+    feed = late.feed(CHANNEL)
+    before = await late.after(feed, kept.from_)
+    assert before is not None
+    assert b"example.com/lost" in before.payload
+    await lose_what_followed(client, kept.until)
+    await late.start()
+    after = await late.after(feed, kept.from_)
+    assert after is not None
+    assert b"example.com/kept" in after.payload
+    assert b"example.com/lost" not in after.payload
