@@ -5,11 +5,9 @@ other rooms. Nothing here listens, and nothing here knows how the process was st
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
-from time import monotonic
 from typing import Any
 
 from starlette.types import ASGIApp
@@ -24,7 +22,6 @@ from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
 from rsnotify.delivery.websub.dialler import Dialler
-from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
@@ -34,7 +31,7 @@ from rsnotify.origin import Origin
 from rsnotify.settings import Settings
 from rsnotify.storage import keys
 from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import connect, durability_warnings, without_password
+from rsnotify.storage.connection import connect
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
@@ -44,9 +41,6 @@ from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
 
-log = logging.getLogger(__name__)
-
-REDIS_SECONDS = 30.0  # how long a Redis of the operator's own may take to appear
 AGAIN_SECONDS = 0.1
 
 Loop = Coroutine[Any, Any, None]
@@ -69,31 +63,12 @@ class House:
 
     async def opened(self, sets: Iterable[str]) -> None:
         """Have seen every journal, and serve these sets."""
-        await self._see_journals()
-        if self._settings.redis_url:
-            for warning in await durability_warnings(self._client):
-                log.warning("%s", warning)
+        await self.hub.start()
         for name in sets:
             record, made = await self.hub.add_set(name)
             if made:
                 await self._upkeep.say.set_changed(record, "created")
         await self.hub.start()  # who follows from now on does not hear of what was before
-
-    async def _see_journals(self) -> None:
-        """A Redis that never comes is a matter of settings."""
-        until = monotonic() + REDIS_SECONDS
-        said = ""
-        while True:
-            try:
-                return await self.hub.start()
-            except TryAgain as error:
-                silence = f"no Redis answers at {without_password(self._redis_url)}: {error.detail}"
-                if monotonic() > until:
-                    raise InvalidSettings([silence]) from None
-                if silence != said:
-                    log.warning("%s; waiting up to %.0f s for it", silence, REDIS_SECONDS)
-                said = silence
-            await asyncio.sleep(1)
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import uvloop
 
@@ -21,7 +22,9 @@ from rsnotify.serving.house import House
 from rsnotify.serving.webserver import WebServer, web_config
 from rsnotify.serving.workers import run_workers
 from rsnotify.settings import Settings
-from rsnotify.storage.server import EmbeddedRedis
+from rsnotify.storage.embedded_redis import EmbeddedRedis
+from rsnotify.storage.external_redis import wait_until_usable
+from rsnotify.storage.subscriptions import release_all_claims
 
 COLLECTED = (50_000, 20, 50)  # Python's own rhythm stops the loop for 50 ms during a large fan-out
 
@@ -85,11 +88,11 @@ async def _serve(
     token = admin_token(settings)
     with _bound(settings, share=share_port or several) as bound:
         address = _address(bound)
-        async with _redis(settings) as redis_url:
+        async with _redis(settings, is_worker=share_port) as redis:
             if several:
-                await run_workers(settings, sets, redis_url, address, on_ready)
+                await run_workers(settings, sets, redis.url, address, on_ready, redis.locks)
             else:
-                await _run_hub(settings, sets, redis_url, token, bound, lambda: on_ready(address))
+                await _run_hub(settings, sets, redis.url, token, bound, lambda: on_ready(address))
 
 
 @contextmanager
@@ -116,15 +119,24 @@ def _address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+class _Redis(NamedTuple):
+    """The Redis to use, and the locks that bear witness to who uses an embedded one."""
+
+    url: str
+    locks: Sequence[int] = ()
+
+
 @asynccontextmanager
-async def _redis(settings: Settings) -> AsyncIterator[str]:
-    """The address of the Redis to use; an embedded one lives as long as this block."""
+async def _redis(settings: Settings, *, is_worker: bool) -> AsyncIterator[_Redis]:
+    """The Redis to use; an embedded one lives as long as this block, and is used by us alone."""
     if settings.redis_url:
-        yield settings.redis_url
+        await wait_until_usable(settings.redis_url, warn=not is_worker)
+        yield _Redis(settings.redis_url)
         return
     async with EmbeddedRedis(settings.data) as server, asyncio.TaskGroup() as tasks:
         supervisor = tasks.create_task(server.supervise(), name="redis-server supervisor")
-        yield server.url
+        await release_all_claims(server.url)
+        yield _Redis(server.url, [server.hub_lock])
         supervisor.cancel()
 
 

@@ -5,6 +5,7 @@ no exception of the client library travels further inwards. Nothing here knows a
 """
 
 import re
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,10 @@ from redis import asyncio as redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
     BusyLoadingError,
+    NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -32,6 +36,9 @@ PIECE_BYTES = 64 * 1024
 # What an answer of Redis begins with when it would say otherwise a little later.
 _PASSING = ("MISCONF", "LOADING", "READONLY", "OOM", "BUSY", "CLUSTERDOWN", "NOREPLICAS")
 
+_NOT_ALLOWED = (AuthenticationError, AuthorizationError, NoPermissionError)
+_TLS_PASSING = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+
 _IN_TROUBLE = (
     AnswerLate,
     BusyLoadingError,
@@ -42,6 +49,10 @@ _IN_TROUBLE = (
 )
 
 Client = Any  # redis-py's stubs give every command a type that is both sync and async
+
+
+class RedisRefuses(TryAgain):
+    """Redis does not let this hub in, or is not let in by it: waiting alone does not mend that."""
 
 
 def connect(url: str) -> Client:
@@ -69,7 +80,7 @@ def connect(url: str) -> Client:
 
 def without_password(url: str) -> str:
     """The address as it may be shown."""
-    return re.sub(r"//[^/@]*@", "//…@", url)
+    return re.sub(r"(?<=//)[^/@]*(?=@)|(?<=password=)[^&]*", "…", url)
 
 
 async def write_in_pieces(client: Client, key: str, data: bytes, *, seconds: int) -> None:
@@ -95,6 +106,9 @@ def failures_translated() -> Iterator[None]:
 
 def translated(error: Exception) -> Exception:
     """What a failure means to a peer: a Redis in trouble is `TryAgain`, all else a bug of ours."""
+    refusal = _refusal(error)
+    if refusal is not None:
+        return RedisRefuses(refusal)
     if isinstance(error, _IN_TROUBLE):
         return TryAgain(f"the journal cannot be reached: {error or type(error).__name__}")
     if isinstance(error, ResponseError) and str(error).startswith(_PASSING):
@@ -102,32 +116,23 @@ def translated(error: Exception) -> Exception:
     return error
 
 
-async def durability_warnings(client: Client) -> list[str]:
-    """What this Redis would do to acknowledged changes, in plain words; empty when all is well."""
-    with failures_translated():
-        try:
-            config: dict[str, str] = {}
-            for name in ("appendonly", "appendfsync", "maxmemory-policy"):  # one a call before 7.0
-                config |= await client.config_get(name)
-        except ResponseError:
-            return [
-                "Redis does not let us read its configuration: make sure that it has "
-                "`appendonly yes` and `maxmemory-policy noeviction`."
-            ]
-    warnings = []
-    if config.get("appendonly") != "yes":
-        warnings.append(
-            "This Redis keeps no append-only file: a restart of it loses acknowledged changes. "
-            "Set `appendonly yes` (and `appendfsync always` against power cuts)."
+def _refusal(error: Exception) -> str | None:
+    """Why waiting will not help, and what will; None for every other failure."""
+    if isinstance(error, _NOT_ALLOWED):
+        return f"Redis refuses this hub ({error}); check user and password in its address"
+    trouble = _tls_trouble(error)
+    if isinstance(trouble, ssl.SSLCertVerificationError):
+        return (
+            f"the certificate of Redis is not trusted ({trouble.verify_message}); add "
+            "?ssl_ca_certs=FILE, with the certificate of its authority, to its address"
         )
-    elif config.get("appendfsync") == "no":
-        warnings.append(
-            "This Redis never syncs its append-only file: a power cut loses acknowledged changes. "
-            "Set `appendfsync always`, or `everysec` to risk one second."
-        )
-    if config.get("maxmemory-policy", "noeviction") != "noeviction":
-        warnings.append(
-            f"This Redis evicts keys when full (`{config['maxmemory-policy']}`): whole journals "
-            "would vanish. Set `maxmemory-policy noeviction`."
-        )
-    return warnings
+    return f"TLS with Redis fails ({trouble.reason or trouble})" if trouble else None
+
+
+def _tls_trouble(error: BaseException | None) -> ssl.SSLError | None:
+    """What went wrong with TLS at the root of this failure, unless it may pass."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError) and not isinstance(error, _TLS_PASSING):
+            return error
+        error = error.__cause__ or error.__context__
+    return None

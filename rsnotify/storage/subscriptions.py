@@ -29,7 +29,7 @@ from rsnotify.core.subscription import (
 from rsnotify.core.websub import authority
 from rsnotify.errors import TooMany
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, failures_translated
+from rsnotify.storage.connection import Client, connect, failures_translated
 
 SCRIPT = files("rsnotify.storage").joinpath("subscriptions.lua").read_text()
 SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
@@ -240,6 +240,14 @@ class Subscriptions:
             pipeline.execute_command("EVALSHA", SCRIPT_SHA, *_keys(share, host), *act)
         replies: list[int] = await pipeline.execute()
         return replies
+
+
+async def release_all_claims(url: str) -> None:
+    """Forget who owned which share: for whoever knows that every hub process before it is dead."""
+    owners = [keys.of_share(share, "owner") for share in range(SHARES)]
+    async with connect(url) as client:
+        with failures_translated():
+            await client.delete(*owners, keys.DELIVERERS)
 
 
 def _keys(share: int, host: str) -> tuple[object, ...]:
