@@ -45,6 +45,7 @@ class Hub:
         self.base_url = base_url
         self.sets: dict[str, SetRecord] = {}
         self.sets_changed = Position(0)
+        self.registry_lost = asyncio.Event()  # set when Redis has lost sets that it had
         self._journal = journal
         self._registry = sets
         self._registry_version = -1
@@ -220,6 +221,9 @@ class Hub:
     async def _look(self) -> None:
         self._next_tick = monotonic() + TICK_SECONDS
         version = await self._registry.version()
+        is_lost = version < self._registry_version
+        if is_lost:
+            version = await self._registry.number_on(self._registry_version)
         sets, changed = self.sets, self.sets_changed
         if version != self._registry_version:
             changed, sets = await self._registry.changed(), await self._registry.all()
@@ -228,9 +232,20 @@ class Hub:
         # From here on nothing is awaited: the sets and their feeds change together.
         before, self.sets = self.sets, sets
         self.sets_changed, self._registry_version = changed, version
+        if is_lost:
+            self._say_lost(before.keys() - sets.keys())
         self._turn_private(before)
         self._compare(zip(channels, standings, strict=True))
         self._current_at = monotonic()
+
+    def _say_lost(self, names: Iterable[str]) -> None:
+        gone = ", ".join(sorted(names)) or "none"
+        log.error(
+            "Redis has lost data: it was emptied, or began from an older copy; "
+            "sets that are gone with their changes: %s",
+            gone,
+        )
+        self.registry_lost.set()
 
     def _turn_private(self, before: Mapping[str, SetRecord]) -> None:
         """Tell the channels of each set that was public until now."""

@@ -5,6 +5,7 @@ other rooms. Nothing here listens, and nothing here knows how the process was st
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -22,6 +23,7 @@ from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
 from rsnotify.delivery.websub.dialler import Dialler
+from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
@@ -42,6 +44,12 @@ from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
 
 AGAIN_SECONDS = 0.1
+LEFT = (
+    "after the loss Redis holds %d tokens and %d WebSub subscriptions: make what is missing again; "
+    "sets of the command line that are served again, empty: %s"
+)
+
+log = logging.getLogger(__name__)
 
 Loop = Coroutine[Any, Any, None]
 
@@ -53,6 +61,7 @@ class House:
         self._settings = settings
         self._redis_url = redis_url
         self._base_url = base_url
+        self._wanted: tuple[str, ...] = ()
         self._client = connect(redis_url)
         self._journal_client = connect(redis_url)  # so that no herd stands in front of a Source
         self._tokens = Tokens(self._journal_client)
@@ -63,12 +72,16 @@ class House:
 
     async def opened(self, sets: Iterable[str]) -> None:
         """Have seen every journal, and serve these sets."""
+        self._wanted = tuple(sets)
         await self.hub.start()
-        for name in sets:
+        await self._make_wanted()
+        await self.hub.start()  # who follows from now on does not hear of what was before
+
+    async def _make_wanted(self) -> None:
+        for name in self._wanted:
             record, made = await self.hub.add_set(name)
             if made:
                 await self._upkeep.say.set_changed(record, "created")
-        await self.hub.start()  # who follows from now on does not hear of what was before
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -187,6 +200,7 @@ class House:
                 "listen to the bell": self.hub.listen(),
                 "keep readers alive": self._keepalive.run(),
                 "upkeep": self._upkeep.run(),
+                "make lost sets again": self._make_lost_sets_again(),
                 **deliveries,
             }
             running = [tasks.create_task(loop, name=name) for name, loop in loops.items()]
@@ -194,6 +208,20 @@ class House:
                 yield
             finally:
                 await end(running)
+
+    async def _make_lost_sets_again(self) -> None:
+        """After Redis has lost data, serve what the command line names, and say what is missing."""
+        while True:
+            await self.hub.registry_lost.wait()
+            self.hub.registry_lost.clear()
+            try:
+                await self._make_wanted()
+                tokens, left = await self._tokens.all(), await self._subscriptions.all()
+                log.error(LEFT, len(tokens), len(left), ", ".join(self._wanted) or "none")
+            except TryAgain as error:
+                log.warning("making lost sets again waits: %s", error.detail)
+                self.hub.registry_lost.set()
+                await asyncio.sleep(AGAIN_SECONDS)
 
     @asynccontextmanager
     async def _deliveries(self) -> AsyncIterator[dict[str, Loop]]:

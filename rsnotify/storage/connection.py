@@ -36,8 +36,9 @@ PIECE_BYTES = 64 * 1024
 # What an answer of Redis begins with when it would say otherwise a little later.
 _PASSING = ("MISCONF", "LOADING", "READONLY", "OOM", "BUSY", "CLUSTERDOWN", "NOREPLICAS")
 
+UNKNOWN_TO_IT = "unauthenticated"  # in its answer to a long command: "Protocol error: …"
+
 _NOT_ALLOWED = (AuthenticationError, AuthorizationError, NoPermissionError)
-_TLS_PASSING = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 _IN_TROUBLE = (
     AnswerLate,
@@ -80,7 +81,7 @@ def connect(url: str) -> Client:
 
 def without_password(url: str) -> str:
     """The address as it may be shown."""
-    return re.sub(r"(?<=//)[^/@]*(?=@)|(?<=password=)[^&]*", "…", url)
+    return re.sub(r"(?<=://)[^/@]*(?=@)|(?<=password=)[^&]*", "…", url)
 
 
 async def write_in_pieces(client: Client, key: str, data: bytes, *, seconds: int) -> None:
@@ -118,21 +119,21 @@ def translated(error: Exception) -> Exception:
 
 def _refusal(error: Exception) -> str | None:
     """Why waiting will not help, and what will; None for every other failure."""
-    if isinstance(error, _NOT_ALLOWED):
+    if isinstance(error, _NOT_ALLOWED) or UNKNOWN_TO_IT in str(error):
         return f"Redis refuses this hub ({error}); check user and password in its address"
-    trouble = _tls_trouble(error)
-    if isinstance(trouble, ssl.SSLCertVerificationError):
+    untrusted = _untrusted(error)
+    if untrusted is not None:
         return (
-            f"the certificate of Redis is not trusted ({trouble.verify_message}); add "
+            f"the certificate of Redis is not trusted ({untrusted}); add "
             "?ssl_ca_certs=FILE, with the certificate of its authority, to its address"
         )
-    return f"TLS with Redis fails ({trouble.reason or trouble})" if trouble else None
+    return None
 
 
-def _tls_trouble(error: BaseException | None) -> ssl.SSLError | None:
-    """What went wrong with TLS at the root of this failure, unless it may pass."""
+def _untrusted(error: BaseException | None) -> str | None:
+    """Why a certificate was not trusted, if that is at the root of this failure."""
     while error is not None:
-        if isinstance(error, ssl.SSLError) and not isinstance(error, _TLS_PASSING):
-            return error
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error.verify_message
         error = error.__cause__ or error.__context__
     return None

@@ -50,6 +50,11 @@ class Sets:
         with failures_translated():
             return int(await self._client.get(keys.SETS_VERSION) or 0)
 
+    async def number_on(self, version: int) -> int:
+        """After a loss, go on behind this number, so that every process sees what comes as new."""
+        with failures_translated():
+            return int(await self._client.incrby(keys.SETS_VERSION, version + 1))
+
     async def changed(self) -> Position:
         """When any record moved last."""
         with failures_translated():

@@ -14,12 +14,12 @@ local owner, records, progress = KEYS[1], KEYS[2], KEYS[3]
 local requests, latest, host = KEYS[4], KEYS[5], KEYS[6]
 local acts = {}
 
--- me, milliseconds: own the share, or go on owning it
+-- me, milliseconds: own the share, or go on owning it: 2 if it was nobody's until now
 function acts.claim(me, milliseconds)
   local holder = redis.call('GET', owner)
   if holder and holder ~= me then return 0 end
   redis.call('SET', owner, me, 'PX', milliseconds)
-  return 1
+  return holder and 1 or 2
 end
 
 local function is_owner(me) return redis.call('GET', owner) == me end

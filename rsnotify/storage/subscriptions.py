@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -42,6 +43,14 @@ RECORDED_AT_ONCE = 2_000  # Lua's unpack takes no more than some 8,000 values
 _progress_decoder = msgspec.json.Decoder(Progress)
 _record_decoder = msgspec.json.Decoder(Record)
 _request_decoder = msgspec.json.Decoder(Request)
+
+
+class Claim(IntEnum):
+    """What became of a claim to a share; true if the share is ours."""
+
+    REFUSED = 0
+    KEPT = 1  # it was ours before
+    NEW = 2  # it was nobody's
 
 
 class Stored(NamedTuple):
@@ -162,15 +171,11 @@ class Subscriptions:
         with failures_translated():
             await self._client.zrem(keys.DELIVERERS, self.me)
 
-    async def claim(self, shares: Sequence[int]) -> list[bool]:
+    async def claim(self, shares: Sequence[int]) -> list[Claim]:
         """Own these shares for the next seconds, as far as no other process owns them."""
         milliseconds = round(CLAIM_SECONDS * 1000)
-        return [
-            bool(owned)
-            for owned in await self._act(
-                [(share, "", ("claim", self.me, milliseconds)) for share in shares]
-            )
-        ]
+        acts = [(share, "", ("claim", self.me, milliseconds)) for share in shares]
+        return [Claim(answer) for answer in await self._act(acts)]
 
     async def release(self, shares: Iterable[int]) -> None:
         await self._act([(share, "", ("release", self.me)) for share in shares])

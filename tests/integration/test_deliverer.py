@@ -23,7 +23,7 @@ from rsnotify.delivery.websub.verification import Verification
 from rsnotify.errors import TryAgain, no_such_set
 from rsnotify.feed import Feed
 from rsnotify.storage.connection import Client
-from rsnotify.storage.subscriptions import Stored, Subscriptions
+from rsnotify.storage.subscriptions import Claim, Stored, Subscriptions
 from tests.running import until
 
 CHANNEL = ChannelName("dataset1", "change")
@@ -44,7 +44,7 @@ class Hiccups(Subscriptions):
             self.failing.remove(act)
             raise TryAgain("Redis hiccups")
 
-    async def claim(self, shares: Any) -> list[bool]:
+    async def claim(self, shares: Any) -> list[Claim]:
         await self.before("claim")
         return await super().claim(shares)
 

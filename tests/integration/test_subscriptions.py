@@ -6,7 +6,7 @@ from rsnotify.core.subscription import SHARES, Progress, Record, Request, share_
 from rsnotify.errors import TooMany
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
-from rsnotify.storage.subscriptions import Stored, Subscriptions
+from rsnotify.storage.subscriptions import Claim, Stored, Subscriptions, release_all_claims
 
 CALLBACK = "http://callback.test/1"
 SHARE = share_of(CALLBACK)
@@ -32,18 +32,30 @@ async def pending(store: Subscriptions) -> dict[str, Request]:
 
 async def test_a_share_has_one_owner(client: Client) -> None:
     one, two = subscriptions(client), subscriptions(client)
-    assert await one.claim([1, 2]) == [True, True]
-    assert await two.claim([2, 3]) == [False, True]
-    assert await one.claim([1, 2, 3]) == [True, True, False]
+    assert await one.claim([1, 2]) == [Claim.NEW, Claim.NEW]
+    assert await two.claim([2, 3]) == [Claim.REFUSED, Claim.NEW]
+    assert await one.claim([1, 2, 3]) == [Claim.KEPT, Claim.KEPT, Claim.REFUSED]
+
+
+async def test_every_share_is_free_when_all_claims_are_released(
+    client: Client, redis_url: str
+) -> None:
+    one, two = subscriptions(client), subscriptions(client)
+    await one.attend()
+    await one.claim(range(SHARES))
+    await release_all_claims(redis_url)
+    assert set(await two.claim(range(SHARES))) == {Claim.NEW}
+    _, hubs = await two.attend()
+    assert hubs == 1
 
 
 async def test_a_share_that_was_released_is_free(client: Client) -> None:
     one, two = subscriptions(client), subscriptions(client)
     await one.claim([1])
     await two.release([1])
-    assert await two.claim([1]) == [False]
+    assert await two.claim([1]) == [Claim.REFUSED]
     await one.release([1])
-    assert await two.claim([1]) == [True]
+    assert await two.claim([1]) == [Claim.NEW]
 
 
 async def test_a_claim_ends_by_itself(client: Client) -> None:
@@ -141,7 +153,7 @@ async def test_a_redis_that_has_forgotten_the_script_is_told_again(client: Clien
     store = subscriptions(client)
     await store.claim([1])
     await client.script_flush()
-    assert await store.claim([1]) == [True]
+    assert await store.claim([1]) == [Claim.KEPT]
 
 
 async def test_one_is_found_without_reading_the_others(client: Client) -> None:

@@ -19,7 +19,7 @@ from rsnotify.delivery.websub.verification import Verification
 from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
 from rsnotify.storage.bell import Bell
-from rsnotify.storage.subscriptions import CLAIM_SECONDS, ShareContent, Subscriptions
+from rsnotify.storage.subscriptions import CLAIM_SECONDS, Claim, ShareContent, Subscriptions
 
 log = logging.getLogger(__name__)
 
@@ -100,18 +100,24 @@ class Ownership:
                 self._distribution.unpark(share)
 
     async def _claimed(self, numbers: Sequence[int]) -> list[tuple[int, float]]:
-        """Those of the shares that are ours now, and until when; the others are not any more."""
+        """Those of the shares that are ours now, and until when; the others are not any more.
+
+        One that we had and that was nobody's meanwhile may have changed: it is read anew.
+        """
         until = monotonic() + CLAIM_SECONDS  # Redis begins to count a little later
-        owned = await self._store.claim(numbers)
-        for number, is_ours in zip(numbers, owned, strict=True):
-            if not is_ours:
+        claims = zip(numbers, await self._store.claim(numbers), strict=True)
+        ours = []
+        for number, claim in claims:
+            if claim is Claim.KEPT or (claim is Claim.NEW and number not in self._shares):
+                ours.append((number, until))
+            else:
                 self._lose(number)
-        return [(number, until) for number, is_ours in zip(numbers, owned, strict=True) if is_ours]
+        return ours
 
     def _lose(self, number: int) -> None:
         share = self._shares.pop(number, None)
         if share is not None:
-            log.warning("%r has gone to another hub process", share)
+            log.warning("%r was lost to another hub process, or by Redis", share)
             self._distribution.abandon(share)
 
     async def _claim_up_to(self, part: int) -> None:
