@@ -27,7 +27,7 @@ from rsnotify.errors import Rejected, Trimmed, TryAgain, no_such_set
 from rsnotify.feed import Feed
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.journal import Journal, Standing
-from rsnotify.storage.sets import SetOptions, SetRecord, Sets
+from rsnotify.storage.sets import SetOptions, SetRecord, Sets, Version
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Hub:
         self.registry_lost = asyncio.Event()  # set when Redis has lost sets that it had
         self._journal = journal
         self._registry = sets
-        self._registry_version = -1
+        self._registry_version: Version | None = None
         self._bell = bell
         self._feeds: dict[ChannelName, Feed] = {}
         self._rung: dict[ChannelName, Position] = {}
@@ -221,9 +221,6 @@ class Hub:
     async def _look(self) -> None:
         self._next_tick = monotonic() + TICK_SECONDS
         version = await self._registry.version()
-        is_lost = version < self._registry_version
-        if is_lost:
-            version = await self._registry.number_on(self._registry_version)
         sets, changed = self.sets, self.sets_changed
         if version != self._registry_version:
             changed, sets = await self._registry.changed(), await self._registry.all()
@@ -231,9 +228,10 @@ class Hub:
         standings = await self._journal.standings(channels) if channels else []
         # From here on nothing is awaited: the sets and their feeds change together.
         before, self.sets = self.sets, sets
-        self.sets_changed, self._registry_version = changed, version
-        if is_lost:
-            self._say_lost(before.keys() - sets.keys())
+        known, self._registry_version = self._registry_version, version
+        self.sets_changed = changed
+        if known is not None and version.is_behind(known):
+            self._say_lost(name for name, record in before.items() if sets.get(name) != record)
         self._turn_private(before)
         self._compare(zip(channels, standings, strict=True))
         self._current_at = monotonic()

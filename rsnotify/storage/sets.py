@@ -5,7 +5,9 @@ knows what is in a journal.
 """
 
 import re
+import secrets
 from collections.abc import Mapping
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -38,6 +40,17 @@ class SetRecord(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     edited: str = ""  # when its options were chosen, by the clock of Redis
 
 
+class Version(NamedTuple):
+    """Of the registry: which data it belongs to, and a number that moves with every change."""
+
+    data: bytes
+    number: int
+
+    def is_behind(self, known: Self) -> bool:
+        """Whether Redis has lost what was known: emptied, or gone back to older data."""
+        return self.data != known.data or self.number < known.number
+
+
 class Sets:
     """The registry of sets in Redis."""
 
@@ -45,15 +58,14 @@ class Sets:
         self._client = client
         self._if_equals = IfEquals(client)
 
-    async def version(self) -> int:
-        """A number that moves whenever any record does."""
+    async def version(self) -> Version:
+        """What is different whenever any record is, and whenever Redis has lost some."""
         with failures_translated():
-            return int(await self._client.get(keys.SETS_VERSION) or 0)
-
-    async def number_on(self, version: int) -> int:
-        """After a loss, go on behind this number, so that every process sees what comes as new."""
-        with failures_translated():
-            return int(await self._client.incrby(keys.SETS_VERSION, version + 1))
+            data, number = await self._client.mget(keys.DATA_ID, keys.SETS_VERSION)
+            if data is None:
+                await self._client.set(keys.DATA_ID, secrets.token_hex(8), nx=True)
+                data = await self._client.get(keys.DATA_ID)
+        return Version(data, int(number or 0))
 
     async def changed(self) -> Position:
         """When any record moved last."""

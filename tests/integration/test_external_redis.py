@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.storage.connection import without_password
+from rsnotify.serving.serve import _redis
+from rsnotify.settings import Settings
+from rsnotify.storage.connection import Client, without_password
 from rsnotify.storage.external_redis import _problem, wait_until_usable
+from rsnotify.storage.subscriptions import Claim, Subscriptions
 from tests.redis_server import RedisServer
 from tests.running import RunningHub, until
 
@@ -34,6 +37,17 @@ async def problem_of(url: str) -> str:
 
 async def test_a_redis_that_stands_alone_will_do(server: RedisServer) -> None:
     await wait_until_usable(server.url, warn=False)
+
+
+async def test_a_worker_or_hub_that_was_given_a_redis_takes_nobodys_claims(
+    client: Client, redis_url: str
+) -> None:
+    sibling = Subscriptions(client, pending_per_host=1, pending_per_asker=1)
+    await sibling.claim([1])
+    settings = Settings.from_env({"RSNOTIFY_REDIS_URL": redis_url})
+    async with _redis(settings, is_worker=True) as used:
+        assert used.url == redis_url
+    assert await sibling.claim([1]) == [Claim.KEPT]
 
 
 async def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
