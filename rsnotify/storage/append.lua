@@ -17,7 +17,7 @@
 
 local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
 local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'window_bytes',
-  'changed', 'created', 'head')
+  'changed', 'created', 'head', 'first')
 if not record[1] then return nil end
 
 local last, window_from = tonumber(record[1]), tonumber(record[2])
@@ -27,7 +27,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local changed = math.max(now, tonumber(record[5]) + 1)
 local remembered = KEYS[5] .. record[6] .. ':' -- a set made anew remembers nothing of the old one
-local head = tonumber(record[7]) -- of the newest change; `last` may have moved beyond it
+-- The newest change, or where the stream begins behind it; `last` may have moved beyond both.
+local head = math.max(tonumber(record[7]), tonumber(record[8]))
 local answers, at, appended = {}, 6, false
 local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
 
