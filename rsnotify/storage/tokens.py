@@ -11,7 +11,7 @@ import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, failures_translated
+from rsnotify.storage.connection import Client
 
 Right = Literal["publish", "read"]
 
@@ -38,13 +38,11 @@ class Tokens:
     async def create(self, token: Token) -> str:
         """Keep the token's record; answer the secret, which is not kept."""
         secret = f"rsn_{secrets.token_urlsafe(32)}"
-        with failures_translated():
-            await self._client.hset(keys.TOKENS, _hashed(secret), msgspec.json.encode(token))
+        await self._client.hset(keys.TOKENS, _hashed(secret), msgspec.json.encode(token))
         return secret
 
     async def find(self, secret: str) -> Token | None:
-        with failures_translated():
-            record = await self._client.hget(keys.TOKENS, _hashed(secret))
+        record = await self._client.hget(keys.TOKENS, _hashed(secret))
         return None if record is None else msgspec.json.decode(record, type=Token)
 
     async def all(self) -> list[Token]:
@@ -54,13 +52,11 @@ class Tokens:
         hashes = [key for key, token in (await self._records()).items() if token.id == token_id]
         if not hashes:
             raise Rejected(f"there is no token {token_id!r}", status=404)
-        with failures_translated():
-            await self._client.hdel(keys.TOKENS, *hashes)
-            await self._client.publish(keys.BELL, "tokens")
+        await self._client.hdel(keys.TOKENS, *hashes)
+        await self._client.publish(keys.BELL, "tokens")
 
     async def _records(self) -> dict[bytes, Token]:
-        with failures_translated():
-            records = await self._client.hgetall(keys.TOKENS)
+        records = await self._client.hgetall(keys.TOKENS)
         return {key: msgspec.json.decode(record, type=Token) for key, record in records.items()}
 
 
