@@ -9,7 +9,7 @@ IPv4 address is the same in IPv6 notation; an IPv6 network of 64 bits is one ask
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from starlette.requests import HTTPConnection
 
@@ -69,7 +69,7 @@ class Origin:
 def _asker(host: str) -> str:
     address = _address(host)
     if isinstance(address, IPv6Address):
-        return str(ip_network((int(address), 64), strict=False))
+        return str(IPv6Network((int(address), 64), strict=False))
     return host if address is None else str(address)
 
 
