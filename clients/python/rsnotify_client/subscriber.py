@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from rsnotify.core.change import Change, Position
 from rsnotify.core.urlset import change_of, parse_document
 from rsnotify.errors import Rejected
-from rsnotify_client.cause import cause_of
+from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.retry import delay_seconds
 
 log = logging.getLogger(__name__)
@@ -156,6 +156,8 @@ def _final(error: Exception) -> Rejected | None:
         return Rejected(
             _detail(error.response.body or b"") or str(error), status=error.response.status_code
         )
+    if (why := untrusted(error)) is not None:
+        return Rejected(f"the hub is not spoken to: {why}")
     return None
 
 
