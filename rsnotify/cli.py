@@ -404,7 +404,7 @@ def create_token(
     `publish` lets its holder publish to them, `read` lets it read those that are private.
     """
     content = {"sets": sets, "rights": rights or ["publish"], "note": note}
-    token = _ask(url, data, "POST", "/api/tokens", content)
+    token = _speak(url, data, lambda token: administer.create_token(url, token, content))
     administer.print_secret(token, json=json)
 
 
