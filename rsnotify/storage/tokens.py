@@ -35,11 +35,10 @@ class Tokens:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def create(self, token: Token) -> str:
-        """Keep the token's record; answer the secret, which is not kept."""
-        secret = f"rsn_{secrets.token_urlsafe(32)}"
-        await self._client.hset(keys.TOKENS, _hashed(secret), msgspec.json.encode(token))
-        return secret
+    async def create(self, secret: str, token: Token) -> bool:
+        """Keep the token's record, but not the secret; false if there is one for it already."""
+        record = msgspec.json.encode(token)
+        return bool(await self._client.hsetnx(keys.TOKENS, _hashed(secret), record))
 
     async def find(self, secret: str) -> Token | None:
         record = await self._client.hget(keys.TOKENS, _hashed(secret))
@@ -60,8 +59,13 @@ class Tokens:
         return {key: msgspec.json.decode(record, type=Token) for key, record in records.items()}
 
 
-def new_id() -> str:
-    return secrets.token_hex(4)
+def new_secret() -> str:
+    return f"rsn_{secrets.token_urlsafe(32)}"
+
+
+def id_of(secret: str) -> str:
+    """Known to whoever has the secret, so that a token can be revoked whose making went wrong."""
+    return _hashed(secret)[:8]
 
 
 def _hashed(secret: str) -> str:
