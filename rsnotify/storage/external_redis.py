@@ -8,16 +8,10 @@ import asyncio
 import logging
 from time import monotonic
 
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import ResponseError
 
-from rsnotify.errors import InvalidSettings, TryAgain
-from rsnotify.storage.connection import (
-    Client,
-    RedisRefuses,
-    connect,
-    failures_translated,
-    without_password,
-)
+from rsnotify.errors import InvalidSettings, RedisRefuses, TryAgain
+from rsnotify.storage.connection import Client, connect, without_password
 from rsnotify.storage.engine import OLDEST_IN_WORDS, Engine
 
 log = logging.getLogger(__name__)
@@ -60,14 +54,11 @@ async def _answer(client: Client, address: str) -> None:
 
 async def require_usable(client: Client, address: str) -> None:
     """Raise unless it is of a version and a kind that can keep a journal, and has loaded it."""
-    with failures_translated():
-        try:
-            hello = await client.execute_command("HELLO")
-        except NoPermissionError:
-            raise
-        except ResponseError:  # Redis knows this command from 6.0 on
-            raise InvalidSettings([_too_old(address, "is too old")]) from None
-        await client.ping()
+    try:
+        hello = await client.execute_command("HELLO")
+    except ResponseError:  # Redis knows this command from 6.0 on
+        raise InvalidSettings([_too_old(address, "is too old")]) from None
+    await client.ping()
     problem = _problem(_pairs(hello), address)
     if problem:
         raise InvalidSettings([problem])
@@ -100,16 +91,15 @@ def _too_old(address: str, how_old: str) -> str:
 
 async def durability_warnings(client: Client) -> list[str]:
     """What this Redis would do to acknowledged changes, in plain words; empty when all is well."""
-    with failures_translated():
-        try:
-            config: dict[str, str] = {}
-            for name in ("appendonly", "appendfsync", "maxmemory-policy"):  # one a call before 7.0
-                config |= await client.config_get(name)
-        except ResponseError:
-            return [
-                "Redis does not let us read its configuration: make sure that it has "
-                "`appendonly yes` and `maxmemory-policy noeviction`."
-            ]
+    try:
+        config: dict[str, str] = {}
+        for name in ("appendonly", "appendfsync", "maxmemory-policy"):
+            config |= await client.config_get(name)
+    except (ResponseError, RedisRefuses):
+        return [
+            "Redis does not let us read its configuration: make sure that it has "
+            "`appendonly yes` and `maxmemory-policy noeviction`."
+        ]
     warnings = []
     if config.get("appendonly") != "yes":
         warnings.append(

@@ -29,7 +29,7 @@ from rsnotify.storage.embedded_redis.binaries import Binary, choose, find_binary
 from rsnotify.storage.embedded_redis.server import restart_delay_seconds
 from rsnotify.storage.engine import Engine
 
-OLD_DATA = Path(__file__).parent / "data/redis-6.2.aof.gz"  # 40 changes rewritten, 20 appended
+OLD_DATA = Path(__file__).parent / "redis-6.2.aof.gz"  # 40 changes rewritten, 20 appended
 NOWHERE = "/nowhere"
 
 HUB = """

@@ -16,7 +16,7 @@ from rsnotify.storage.subscriptions import Claim, Subscriptions
 from tests.redis_server import RedisServer
 from tests.running import RunningHub, until
 
-CERTIFICATE = Path(__file__).parent / "data/self-signed.pem"
+CERTIFICATE = Path(__file__).parents[1] / "certificate.pem"
 ADDRESS = "redis://localhost"
 
 
@@ -108,23 +108,27 @@ async def test_a_wrong_password_ends_the_start(server: RedisServer) -> None:
         await client.config_set("requirepass", "right")
     for url in (server.url, server.url.replace("//", "//:wrong@")):
         problem = await problem_of(url)
-        assert problem.startswith(f"--redis {without_password(url)}: Redis refuses this hub (")
-        assert problem.endswith("check user and password in its address")
+        assert problem.startswith(f"--redis {without_password(url)}: ")
+        assert "in its address (" in problem
         assert "wrong@" not in problem
 
 
 async def test_a_password_that_nobody_asked_for_ends_the_start(server: RedisServer) -> None:
-    assert "refuses this hub" in await problem_of(server.url.replace("//", "//:secret@"))
+    assert "refuses user or password: check them in its address" in await problem_of(
+        server.url.replace("//", "//:secret@")
+    )
 
 
 async def test_a_wrong_user_ends_the_start(server: RedisServer) -> None:
-    assert "refuses this hub" in await problem_of(server.url.replace("//", "//nobody:x@"))
+    assert "refuses user or password: check them in its address" in await problem_of(
+        server.url.replace("//", "//nobody:x@")
+    )
 
 
 async def test_a_user_that_may_do_nothing_ends_the_start(server: RedisServer) -> None:
     async with server.client() as client:
         await client.acl_setuser("idle", enabled=True, passwords=["+x"], commands=["-@all"])
-    assert "refuses this hub" in await problem_of(server.url.replace("//", "//idle:x@"))
+    assert "check what he may do" in await problem_of(server.url.replace("//", "//idle:x@"))
 
 
 async def test_a_certificate_that_is_not_trusted_ends_the_start() -> None:
@@ -164,7 +168,7 @@ async def test_a_password_changed_under_a_running_hub_is_answered_503(
         await one.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         changes = [{"loc": "http://example.com/1", "change": "updated"}]
         status, answer = await hub.ask("POST", "/api/sets/dataset1/changes", json=changes)
-        assert (status, "Redis refuses this hub" in answer["detail"]) == (503, True)
+        assert (status, "Redis" in answer["detail"]) == (503, True)
         await one.config_set("requirepass", "")
 
         async def is_taken() -> bool:
