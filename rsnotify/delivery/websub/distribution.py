@@ -20,7 +20,6 @@ from rsnotify.core.notification import ChannelName, Interval, Notification
 from rsnotify.core.slots import Slots
 from rsnotify.core.subscription import PROMPT_SECONDS, Answer, Progress, Record, after_answer
 from rsnotify.core.websub import CONTENT_TYPE, notification_id, render_links, signing_headers
-from rsnotify.delivery.websub.breath import Breath
 from rsnotify.delivery.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.delivery.websub.share import Call, Clock, Share, Subscriber
 from rsnotify.errors import Rejected, TryAgain
@@ -31,6 +30,7 @@ from rsnotify.storage.subscriptions import Subscriptions
 log = logging.getLogger(__name__)
 
 ROUSED_AT_ONCE = 100
+BEGUN_AT_ONCE = 4  # calls that one turn of the event loop begins: half a millisecond
 LONGEST_TIMER_SECONDS = 24 * 3600.0
 BUG = Answer(0, "the hub failed: see its log")
 
@@ -79,7 +79,6 @@ class Distribution:
         self._followings: dict[ChannelName, Following] = {}
         self._woken: set[Following] = set()
         self._pumping = False
-        self._breath = Breath(self._pump_soon)
 
     # --- where a subscriber stands ---------------------------------------------------------------
 
@@ -178,8 +177,12 @@ class Distribution:
         self._pumping = False
         for following in tuple(self._woken):
             self._rouse(following)
-        while self._breath.has_room and (call := self._slots.take()) is not None:
+        for _ in range(BEGUN_AT_ONCE):
+            call = self._slots.take()
+            if call is None:
+                return
             self._begin(call)
+        self._pump_soon()
 
     def _rouse(self, following: Following) -> None:
         """Everybody at the head is owed something, or must look for a new head."""
@@ -197,7 +200,7 @@ class Distribution:
         if call.share.may_call:
             task = asyncio.create_task(self._run(call))
             call.share.tasks.add(task)
-            task.add_done_callback(partial(self._finish, call, self._breath.begin()))
+            task.add_done_callback(partial(self._finish, call))
         else:
             call.share.parked.append(call)
             self._slots.done(call)
@@ -220,8 +223,7 @@ class Distribution:
             self._heed(call, BUG, Position(call.progress.cursor))
             self.place(call)
 
-    def _finish(self, call: Call, beat: int, task: asyncio.Task[None]) -> None:
-        self._breath.end(beat)
+    def _finish(self, call: Call, task: asyncio.Task[None]) -> None:
         call.share.tasks.discard(task)
         self._slots.done(call)
         self._pump_soon()
