@@ -25,9 +25,11 @@ from rsnotify.core.notification import (
 from rsnotify.core.submission import Submission
 from rsnotify.errors import Rejected, Trimmed, TryAgain, no_such_set
 from rsnotify.feed import Feed
+from rsnotify.history import History
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.journal import Journal, Standing
 from rsnotify.storage.sets import SetOptions, SetRecord, Sets
+from rsnotify.storage.windows import Windows
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +43,20 @@ CATCHING_UP_AT_ONCE = 8  # a herd of readers must not take Redis from the publis
 class Hub:
     """Everything between the way in and the ways out."""
 
-    def __init__(self, journal: Journal, sets: Sets, bell: Bell, *, base_url: str) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        sets: Sets,
+        bell: Bell,
+        windows: Windows | None = None,
+        *,
+        base_url: str,
+    ) -> None:
         self.base_url = base_url
         self.sets: dict[str, SetRecord] = {}
         self.sets_changed = Position(0)
         self._journal = journal
+        self._history = History(journal, windows)
         self._registry = sets
         self._registry_version = -1
         self._bell = bell
@@ -140,11 +151,15 @@ class Hub:
             raise no_such_set(channel.set_name)
         return standing
 
+    async def kept_from(self, channel: ChannelName) -> Position:
+        """Where what the hub keeps of the channel begins; what was before is gone for good."""
+        return await self._history.kept_from(channel, (await self.standing(channel)).first)
+
     async def _from_journal(self, feed: Feed, cursor: Position) -> Notification:
         until = feed.tail.boundary_after(cursor)
         try:
             async with self._catching_up:
-                rows = await self._journal.read(
+                rows = await self._history.read(
                     feed.channel, cursor, until=until, count=NOTIFICATION_CHANGES
                 )
         except Trimmed as trimmed:
@@ -156,7 +171,7 @@ class Hub:
     def _gone(self, channel: ChannelName, trimmed: Trimmed) -> Rejected:
         index = f"{self.base_url}/{channel.set_name}/changelist-index.xml"
         begins = Position(trimmed.first)
-        detail = f"see {index}: the journal begins at {begins}"  # a close frame may cut its end
+        detail = f"see {index}: what is kept begins at {begins}"  # a close frame may cut its end
         return Rejected(detail, status=410, close_code=4410)
 
     def _render(self, channel: ChannelName, from_: Position, rows: Sequence[Row]) -> Notification:
@@ -275,16 +290,21 @@ class Hub:
         }
         if not cursors:
             return
-        read = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
+        feeds = {channel: self._feeds[channel] for channel in cursors}
+        read, version = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
+        if version != self._registry_version:
+            await self._look()  # a change is told by what its set was when it was published
         for channel, rows in read.items():
-            self._push(channel, rows)
+            feed = self._feeds.get(channel)
+            if feed is not feeds[channel] or feed.tail.head != cursors[channel]:
+                continue  # of a set that was made anew, or of a journal that went back
+            self._push(feed, rows)
             await asyncio.sleep(0)  # thousands of readers: let the loop serve others in between
             if len(rows) == NOTIFICATION_CHANGES:
                 self._rung.setdefault(channel, rung[channel])
 
-    def _push(self, channel: ChannelName, rows: Sequence[Row]) -> None:
-        feed = self._feeds.get(channel)
-        while rows and feed is not None:
+    def _push(self, feed: Feed, rows: Sequence[Row]) -> None:
+        while rows:
             taken = cut(rows)
-            feed.push(self._render(channel, feed.tail.head, taken))
+            feed.push(self._render(feed.channel, feed.tail.head, taken))
             rows = rows[len(taken) :]

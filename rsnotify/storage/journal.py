@@ -158,19 +158,24 @@ class Journal:
 
     async def read_on(
         self, cursors: Mapping[ChannelName, Position], *, count: int
-    ) -> dict[ChannelName, list[Row]]:
-        """What follows in each of these channels, in one journey."""
+    ) -> tuple[dict[ChannelName, list[Row]], int]:
+        """What follows in each of these channels, and the version of the sets' records after it.
+
+        Whatever was decided about a set before one of these changes was published has moved it.
+        """
         pipeline = self._client.pipeline(transaction=False)
         for channel, after in cursors.items():
             pipeline.execute_command(
                 "XRANGE", keys.stream(channel), f"({after.stream_id}", "+", "COUNT", count
             )
+        pipeline.get(keys.SETS_VERSION)
         with failures_translated():
-            replies = await pipeline.execute()
-        return {
+            *replies, version = await pipeline.execute()
+        rows = {
             channel: [_row(row) for row in reply]
             for channel, reply in zip(cursors, replies, strict=True)
         }
+        return rows, int(version or 0)
 
     async def standings(self, channels: Sequence[ChannelName]) -> list[Standing | None]:
         """Where each journal stands; None for a channel that does not exist."""

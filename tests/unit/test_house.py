@@ -15,7 +15,7 @@ FLOORS = (
     ("settings", "underway"),
     ("core",),
     ("storage",),
-    ("feed",),
+    ("feed", "history"),
     ("hub",),
     ("access", "origin", "upkeep"),
     ("intake", "delivery"),
