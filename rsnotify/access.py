@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 
 from rsnotify.errors import Rejected
 from rsnotify.storage.sets import SetRecord
-from rsnotify.storage.tokens import Right, Token, Tokens
+from rsnotify.storage.tokens import Right, Token, Tokens, token_key
 
 TOKEN_SECONDS = 2.0
 TOKENS_KNOWN = 10_000
@@ -42,17 +42,18 @@ class Access:
         if _secret(connection) and not self.is_admin(connection):
             await self._token_of(connection)
 
-    async def require(self, connection: HTTPConnection, right: Right, set_name: str) -> None:
+    async def require(self, connection: HTTPConnection, right: Right, set_name: str) -> str:
+        """The key of the token that gives the right; empty for the admin's."""
         if self.is_admin(connection):
-            return
+            return ""
         token = await self._token_of(connection)
         if not token.may(right, set_name):
             raise Rejected(f"the token has no right to {right} {set_name!r}", status=403)
+        return token_key(_required_secret(connection))
 
-    async def require_reader(self, connection: HTTPConnection, record: SetRecord) -> None:
-        """A private set is read with a token only."""
-        if record.private:
-            await self.require(connection, "read", record.name)
+    async def require_reader(self, connection: HTTPConnection, record: SetRecord) -> str:
+        """A private set is read with a token only: its key, empty if none was needed."""
+        return await self.require(connection, "read", record.name) if record.private else ""
 
     async def _token_of(self, connection: HTTPConnection) -> Token:
         token = await self._find(_required_secret(connection))

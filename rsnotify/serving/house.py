@@ -156,7 +156,7 @@ class House:
     @cached_property
     def hub(self) -> Hub:
         bell = Bell(self._redis_url)
-        return Hub(self._journal, Sets(self._client), bell, base_url=self._base_url)
+        return Hub(self._journal, Sets(self._client), bell, self._windows, base_url=self._base_url)
 
     @cached_property
     def _journal(self) -> Journal:
@@ -226,6 +226,7 @@ class House:
         async with websub(
             self.hub,
             self._subscriptions,
+            self._tokens,
             Bell(self._redis_url, keys.SUBSCRIPTIONS_BELL),
             Dialler(private=settings.callback_private == "allow"),
             deliveries=settings.deliveries,

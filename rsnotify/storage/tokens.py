@@ -5,6 +5,7 @@ Nothing here knows of HTTP headers, nor of the admin token, which is a setting.
 
 import hashlib
 import secrets
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
@@ -39,13 +40,22 @@ class Tokens:
         """Keep the token's record; answer the secret, which is not kept."""
         secret = f"rsn_{secrets.token_urlsafe(32)}"
         with failures_translated():
-            await self._client.hset(keys.TOKENS, _hashed(secret), msgspec.json.encode(token))
+            await self._client.hset(keys.TOKENS, token_key(secret), msgspec.json.encode(token))
         return secret
 
     async def find(self, secret: str) -> Token | None:
         with failures_translated():
-            record = await self._client.hget(keys.TOKENS, _hashed(secret))
+            record = await self._client.hget(keys.TOKENS, token_key(secret))
         return None if record is None else msgspec.json.decode(record, type=Token)
+
+    async def revoked(self, token_keys: Collection[str]) -> set[str]:
+        """Those of these tokens that exist no more."""
+        if not token_keys:
+            return set()
+        asked = list(token_keys)
+        with failures_translated():
+            records = await self._client.hmget(keys.TOKENS, asked)
+        return {key for key, record in zip(asked, records, strict=True) if record is None}
 
     async def all(self) -> list[Token]:
         return sorted((await self._records()).values(), key=lambda token: token.created)
@@ -68,5 +78,6 @@ def new_id() -> str:
     return secrets.token_hex(4)
 
 
-def _hashed(secret: str) -> str:
+def token_key(secret: str) -> str:
+    """By which a token is known to whoever must not know the token."""
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -16,14 +16,18 @@ from rsnotify.core.change import MICROSECONDS, Position
 from rsnotify.core.notification import ChannelName, Notification
 from rsnotify.core.slots import Slots
 from rsnotify.core.subscription import Answer, Progress, Record, Request, share_of
-from rsnotify.delivery.websub.distribution import Distribution
+from rsnotify.delivery.websub.delivery import Delivery
+from rsnotify.delivery.websub.followers import Followers
 from rsnotify.delivery.websub.ownership import Ownership
+from rsnotify.delivery.websub.queue import Queue
+from rsnotify.delivery.websub.rights import Rights
 from rsnotify.delivery.websub.share import Clock, Share, Subscriber
 from rsnotify.delivery.websub.verification import Verification
 from rsnotify.errors import TryAgain, no_such_set
 from rsnotify.feed import Feed
 from rsnotify.storage.connection import Client
 from rsnotify.storage.subscriptions import Stored, Subscriptions
+from rsnotify.storage.tokens import Tokens
 from tests.running import until
 
 CHANNEL = ChannelName("dataset1", "change")
@@ -115,16 +119,16 @@ class Deliverer:
         self.hub: Any = OneSet()
         self.callbacks: Any = Callbacks()
         self.clock = Clock()
-        slots = Slots[Any](10, 10)
-        self.distribution = Distribution(
-            self.hub, self.callbacks, self.store, self.clock, slots, algorithm="sha256"
-        )
-        self.verification = Verification(
-            self.hub, self.callbacks, self.store, self.clock, self.distribution
+        self.queue = Queue(Slots[Any](100, 100))
+        rights = Rights(self.hub, Tokens(client))
+        delivery = Delivery(self.hub, self.callbacks, self.clock, rights, algorithm="sha256")
+        self.followers = Followers(self.hub, self.store, self.clock, self.queue, delivery)
+        verification = Verification(
+            *(self.hub, self.callbacks, self.store, self.clock, self.queue, self.followers)
         )
         bell: Any = None
         self.ownership = Ownership(
-            self.hub, self.store, bell, self.clock, self.distribution, self.verification
+            *(self.store, bell, self.clock, rights, self.queue, self.followers, verification)
         )
 
     @property
@@ -137,13 +141,13 @@ class Deliverer:
 
     async def begin(self, *, cursor: int | None = None) -> None:
         """Own the share; with a cursor, of one subscriber."""
-        self.clock.set(await self.store.now())
+        self.clock.look(await self.store.now())
         await self.store.claim([SHARE])
         (content,) = await self.store.read([SHARE])
         self.ownership._begin(Share(SHARE, monotonic() + 15), content)
         if cursor is not None:
             await self.settled(REQUEST, keep=Stored(self.record(), Progress(int(cursor))))
-            self.distribution.keep(self.share, ID, self.record(), Progress(int(cursor)))
+            self.followers.keep(self.share, ID, self.record(), Progress(int(cursor)))
 
     def record(self) -> Record:
         end = self.clock.now() + 3600 * MICROSECONDS
@@ -164,7 +168,7 @@ class Deliverer:
         """Wait until nobody is being called, nor about to be."""
 
         async def rests() -> bool:
-            return not self.share.tasks and not self.distribution._pumping
+            return not self.share.tasks and self.queue.rests and not self.followers.are_roused
 
         await until(rests)
 
@@ -214,7 +218,7 @@ async def test_a_round_does_not_wait_until_all_subscribers_of_a_removed_set_are_
     async with asyncio.timeout(5):
         await asked.wait()
     task.cancel()
-    deliverer.distribution.abandon(deliverer.share)
+    deliverer.followers.abandon(deliverer.share)
 
 
 # --- progress ------------------------------------------------------------------------------------
@@ -254,7 +258,7 @@ async def test_a_callback_is_asked_once_though_redis_hiccups(
     deliverer.store.failing = ["settle"]
     await deliverer.store.ask(request)
     await deliverer.take_in()
-    deliverer.distribution.unpark(deliverer.share)
+    deliverer.queue.unpark(deliverer.share)
     await deliverer.rest()
     assert len(deliverer.callbacks.gets) == 1
     assert deliverer.share.errands == {}
@@ -268,7 +272,7 @@ async def test_what_was_confirmed_later_is_settled_later(deliverer: Deliverer) -
         request = Request(order, "http://t/", CALLBACK, "dataset1", lease_seconds=60)
         await deliverer.store.ask(request)
         await deliverer.take_in()
-    deliverer.distribution.unpark(deliverer.share)
+    deliverer.queue.unpark(deliverer.share)
     await deliverer.rest()
     assert deliverer.share.errands == {}
     assert ID in await deliverer.store.all()
@@ -283,19 +287,19 @@ async def test_a_bug_in_a_delivery_counts_as_a_failure_of_the_callback(
     deliverer.callbacks.answer = ZeroDivisionError("a bug")
     await deliverer.begin(cursor=0)
     await deliverer.rest()
-    deliverer.distribution.unpark(deliverer.share)
+    deliverer.queue.unpark(deliverer.share)
     await deliverer.rest()
     assert deliverer.callbacks.posts == 1
     assert deliverer.subscriber.progress.failures == 1
     assert deliverer.subscriber.progress.next_attempt > deliverer.clock.now()
-    deliverer.distribution.abandon(deliverer.share)
+    deliverer.followers.abandon(deliverer.share)
 
 
 async def test_a_removed_set_is_followed_no_more(deliverer: Deliverer) -> None:
     await deliverer.begin(cursor=HEAD)
     deliverer.hub.remove()
     await deliverer.rest()
-    assert deliverer.distribution._followings == {}
+    assert deliverer.followers._heads == {}
 
 
 @pytest.mark.parametrize(
@@ -315,4 +319,4 @@ async def test_the_log_says_which_callback_failed_and_when_it_is_called_again(
     message, _, rest = record.getMessage().partition("; next attempt in ")
     assert message == f"callback {CALLBACK} {said}"
     assert rest in (f"5 s (subscription {ID})", f"6 s (subscription {ID})")
-    deliverer.distribution.abandon(deliverer.share)
+    deliverer.followers.abandon(deliverer.share)
