@@ -11,13 +11,11 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from itertools import chain
 from time import monotonic
 from typing import Any, NamedTuple
 
 import msgspec
-from redis.exceptions import NoScriptError
 
 from rsnotify.core.change import MICROSECONDS
 from rsnotify.core.clock import Watch
@@ -33,10 +31,9 @@ from rsnotify.core.subscription import (
 from rsnotify.core.websub import authority
 from rsnotify.errors import TooMany
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, failures_translated
+from rsnotify.storage.connection import Client, Script
 
-SCRIPT = files("rsnotify.storage").joinpath("subscriptions.lua").read_text()
-SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
+SCRIPT = Script("subscriptions.lua")
 
 CLAIM_SECONDS = 15.0
 ASKER_SECONDS = 600  # a request that is still pending after this no longer counts for its asker
@@ -98,32 +95,28 @@ class Subscriptions:
             await self._dismiss(request.asker, id_)
         if done == -1:
             raise TooMany(f"too many verifications are pending for {host}")
-        with failures_translated():
-            await self._client.publish(keys.SUBSCRIPTIONS_BELL, str(share))
+        await self._client.publish(keys.SUBSCRIPTIONS_BELL, str(share))
 
     async def _admit(self, asker: str, id_: str) -> None:
         key = keys.asker(asker)
         pipeline = self._client.pipeline(transaction=False)
         pipeline.time()
         pipeline.zcard(key)
-        with failures_translated():
-            (now, _), pending = await pipeline.execute()
-            if pending >= self._pending_per_asker:
-                await self._client.zremrangebyscore(key, "-inf", now - ASKER_SECONDS)
-                await self._client.zremrangebyscore(key, f"({now}", "+inf")  # a clock went back
-                raise TooMany("too many of your requests are waiting for their verification")
-            pipeline.zadd(key, {id_: now})
-            pipeline.expire(key, ASKER_SECONDS)
-            await pipeline.execute()
+        (now, _), pending = await pipeline.execute()
+        if pending >= self._pending_per_asker:
+            await self._client.zremrangebyscore(key, "-inf", now - ASKER_SECONDS)
+            await self._client.zremrangebyscore(key, f"({now}", "+inf")  # a clock went back
+            raise TooMany("too many of your requests are waiting for their verification")
+        pipeline.zadd(key, {id_: now})
+        pipeline.expire(key, ASKER_SECONDS)
+        await pipeline.execute()
 
     async def _dismiss(self, asker: str, id_: str) -> None:
-        with failures_translated():
-            await self._client.zrem(keys.asker(asker), id_)
+        await self._client.zrem(keys.asker(asker), id_)
 
     async def now(self) -> int:
         """Redis's time in microseconds."""
-        with failures_translated():
-            seconds, microseconds = await self._client.time()
+        seconds, microseconds = await self._client.time()
         return int(seconds) * MICROSECONDS + int(microseconds)
 
     async def all(self) -> dict[str, Stored]:
@@ -137,8 +130,7 @@ class Subscriptions:
         for share in range(SHARES):
             pipeline.hget(keys.of_share(share, "records"), id_)
             pipeline.hget(keys.of_share(share, "progress"), id_)
-        with failures_translated():
-            replies = await pipeline.execute()
+        replies = await pipeline.execute()
         for record, progress in zip(*[iter(replies)] * 2, strict=True):
             if record is not None and progress is not None:
                 return Stored(_record_decoder.decode(record), _progress_decoder.decode(progress))
@@ -166,14 +158,12 @@ class Subscriptions:
         pipeline = self._client.pipeline(transaction=False)
         pipeline.hset(keys.DELIVERERS, self.me, self._beat)
         pipeline.hgetall(keys.DELIVERERS)
-        with failures_translated():
-            _, beats = await pipeline.execute()
+        _, beats = await pipeline.execute()
         for name, beat in beats.items():
             self._watch.look(name.decode(), int(beat), self._clock())
         gone = [name for name in self._watch.gone(self._clock()) if name.encode() in beats]
         if gone:  # one that was only frozen counts again from its next sign of life
-            with failures_translated():
-                await self._client.hdel(keys.DELIVERERS, *gone)
+            await self._client.hdel(keys.DELIVERERS, *gone)
         return await self.now(), len(beats) - len(gone)
 
     def seconds_to_next_end(self) -> float | None:
@@ -184,8 +174,7 @@ class Subscriptions:
     async def leave(self, shares: Iterable[int]) -> None:
         """Let others have these shares at once, and count this process no more."""
         await self.release(shares)
-        with failures_translated():
-            await self._client.hdel(keys.DELIVERERS, self.me)
+        await self._client.hdel(keys.DELIVERERS, self.me)
 
     async def claim(self, shares: Sequence[int]) -> list[bool]:
         """Own these shares for the next seconds, as far as no process that lives owns them."""
@@ -211,8 +200,7 @@ class Subscriptions:
             pipeline.hgetall(keys.of_share(share, "records"))
             pipeline.hgetall(keys.of_share(share, "progress"))
             pipeline.hgetall(keys.of_share(share, "requests"))
-        with failures_translated():
-            replies = await pipeline.execute()
+        replies = await pipeline.execute()
         return [
             ShareContent(_subscriptions(records, progress), _requests(requests))
             for records, progress, requests in zip(*[iter(replies)] * 3, strict=True)
@@ -223,8 +211,7 @@ class Subscriptions:
         pipeline = self._client.pipeline(transaction=False)
         for share in shares:
             pipeline.hgetall(keys.of_share(share, "requests"))
-        with failures_translated():
-            return [_requests(reply) for reply in await pipeline.execute()]
+        return [_requests(reply) for reply in await pipeline.execute()]
 
     async def settle(
         self, id_: str, request: Request, *, keep: Stored | None = None, drop: bool = False
@@ -257,24 +244,16 @@ class Subscriptions:
     # --- the script ------------------------------------------------------------------------------
 
     async def _act(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[Any]:
-        with failures_translated():
-            try:
-                return await self._call(acts)
-            except NoScriptError:  # Redis was restarted; every act may be repeated
-                await self._client.script_load(SCRIPT)
-                return await self._call(acts)
-
-    async def _call(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
         for share, host, act in acts:
-            pipeline.execute_command("EVALSHA", SCRIPT_SHA, *_keys(share, host), *act)
+            pipeline.execute_command(*SCRIPT.call(_keys(share, host), *act))
         replies: list[Any] = await pipeline.execute()
         return replies
 
 
 def _keys(share: int, host: str) -> tuple[object, ...]:
     names = ("owner", "records", "progress", "requests", "latest")
-    return (6, *(keys.of_share(share, name) for name in names), keys.of_share(share, "host", host))
+    return (*(keys.of_share(share, name) for name in names), keys.of_share(share, "host", host))
 
 
 def _order(order: Order, record: Record, reason: str = "") -> Request:
