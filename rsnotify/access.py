@@ -7,7 +7,7 @@ wrong token after the other waits before the next is looked at.
 """
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil
 from time import monotonic
 from typing import NamedTuple
@@ -83,6 +83,10 @@ class Access:
         if not record.private:
             return ""
         return await self.require(connection, "read", record.name, in_address=True)
+
+    async def revoked(self, token_keys: Sequence[str]) -> set[str]:
+        """Those of the tokens with these keys that are no more, whatever was known before."""
+        return await self._tokens.revoked(token_keys)
 
     def _is_admins(self, connection: HTTPConnection, sent: Sent) -> bool:
         if sent.in_address:

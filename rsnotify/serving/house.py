@@ -211,6 +211,7 @@ class House:
                 "follow the journals": self.hub.follow(),
                 "listen to the bell": self.hub.listen(),
                 "keep readers alive": self._keepalive.run(),
+                "end readers with their tokens": self.channels.revocations.run(),
                 "upkeep": self._upkeep.run(),
                 **deliveries,
             }

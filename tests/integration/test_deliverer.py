@@ -31,7 +31,7 @@ from rsnotify.errors import TryAgain, no_such_set
 from rsnotify.feed import Feed
 from rsnotify.storage.connection import Client
 from rsnotify.storage.subscriptions import Stored, Subscriptions
-from rsnotify.storage.tokens import Token, Tokens, token_key
+from rsnotify.storage.tokens import Token, Tokens, new_secret, token_key
 from rsnotify_client.subscriber import read_notification
 from tests.pulling import CHANGES, SET, Pulling, loc
 from tests.running import until
@@ -408,7 +408,8 @@ async def test_a_subscription_ends_with_the_token_that_made_it(
     deliverer: Deliverer, client: Client
 ) -> None:
     tokens = Tokens(client)
-    secret = await tokens.create(Token("id", ("dataset1",), "now", ("read",)))
+    secret = new_secret()
+    await tokens.create(secret, Token("id", ("dataset1",), "now", ("read",)))
     await deliverer.begin(cursor=HEAD, by_token=True, token=token_key(secret))
     await deliverer.ownership._expel()
     assert (await deliverer.store.requests([SHARE]))[0] == {}

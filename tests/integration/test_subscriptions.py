@@ -7,7 +7,7 @@ import pytest
 from rsnotify.core.subscription import SHARES, Progress, Record, Request, share_of
 from rsnotify.errors import TooMany
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client
+from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.subscriptions import CLAIM_SECONDS, Stored, Subscriptions
 from tests.clock import HOUR, Clock
 from tests.faults import OwnRedis
@@ -119,8 +119,8 @@ async def test_a_clock_of_redis_that_jumps_ends_no_claim_and_keeps_none(
     moved_redis: OwnRedis, clock: Clock, hours_moved: int
 ) -> None:
     hours = Hours()
-    one = subscriptions(moved_redis.client, clock=hours)
-    two = subscriptions(moved_redis.client, clock=hours)
+    client = connect(moved_redis.url)
+    one, two = subscriptions(client, clock=hours), subscriptions(client, clock=hours)
     await one.attend()
     await one.claim([1])
     await two.attend()
@@ -130,6 +130,7 @@ async def test_a_clock_of_redis_that_jumps_ends_no_claim_and_keeps_none(
     hours.now = CLAIM_SECONDS
     assert (await two.attend())[1] == 1
     assert await two.claim([1]) == [True]
+    await client.aclose()
 
 
 async def test_whoever_has_lost_a_share_can_write_nothing_of_it(client: Client) -> None:
