@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
@@ -59,6 +60,8 @@ class Transport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return "closed" in self.ended or "aborted" in self.ended
+
+    def set_protocol(self, protocol: Any) -> None: ...
 
     def pause_reading(self) -> None:
         self.is_paused = True
@@ -436,3 +439,51 @@ async def test_who_reads_nothing_is_let_go(peer: Peer) -> None:
         assert peer.transport.ended == []
         peer.waits(60)
     assert peer.transport.ended == ["aborted"]
+
+
+# --- whatever is sent ----------------------------------------------------------------------------
+
+PARTS = [
+    *(GET, SLOW, UPGRADE, CHUNKED, post(3), post(3, "/refused"), b"abc", b"junk", b"\r\n"),
+    *(b"3;a=b\r\nabc\r\n", b"0\r\n", b"A: b\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n"),
+    *(post(3, more="Expect: 100-continue\r\n"), post(3, more="Connection: close\r\n")),
+    post(3, more="Connection: Upgrade\r\nUpgrade: h2c\r\n"),
+    b"GET http://h/quick?x HTTP/1.1\r\n\r\n",
+]
+
+
+class Handshake(asyncio.Protocol):
+    """Takes over and closes."""
+
+    def __init__(self, **_: Any) -> None: ...
+
+    def connection_made(self, transport: Any) -> None:
+        transport.close()
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(strategies.lists(strategies.sampled_from(PARTS), max_size=6), strategies.data())
+def test_whatever_is_sent_the_connection_ends_and_leaves_nothing(
+    parts: list[bytes], data: strategies.DataObject
+) -> None:
+    sent = b"".join(parts)
+    cut = data.draw(strategies.integers(0, len(sent)))
+
+    async def attack() -> None:
+        peer = Peer()
+        peer.protocol._config.ws_protocol_class = Handshake  # type: ignore[misc]
+        for part in (sent[:cut], sent[cut:]):
+            if not peer.transport.is_closing():
+                await peer.sends(part)
+        peer.slow.set()
+        await settled()
+        for _ in range(4):
+            peer.waits(IDLE_SECONDS)
+        assert peer.transport.is_closing()
+        peer.protocol.connection_lost(None)
+        await settled()
+        assert (peer.state.connections, peer.state.tasks) == (set(), set())
+        assert not peer.deadlines._acts
+        assert not peer.deadlines._idle
+
+    asyncio.run(attack())
