@@ -34,6 +34,7 @@ ROOMS_OF = {
         "rsnotify/serving/",
         "rsnotify/delivery/channels/websocket.py",
     ),
+    "httptools": ("rsnotify/serving/http_requests.py",),
     "typer": ("rsnotify/cli.py", "rsnotify/commands/"),
     "rich": ("rsnotify/cli.py", "rsnotify/commands/"),
 }
