@@ -67,6 +67,9 @@ LIMITS: dict[str, float] = {
     "body of a request to `/hub` that is a form": websub.FORM_BYTES,
     "fields of a form": websub.FORM_FIELDS,
     "seconds that a callback has to answer": dialler.CALL_SECONDS,
+    "further attempts to verify at a callback that takes no connection, 1, 5 and 25 s apart": len(
+        schedule.VERIFICATION_WAITS
+    ),
     "hours that a `Retry-After` is obeyed": schedule.LONGEST_RETRY_AFTER / 3600,
     "a request's head": patience.HEAD_BYTES,
     "seconds until a request's head is whole": patience.HEAD_SECONDS,
