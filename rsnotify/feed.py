@@ -5,6 +5,8 @@ bounded and can be read again from the journal. Nothing here knows who watches.
 """
 
 import asyncio
+import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -17,6 +19,8 @@ from rsnotify.core.notification import (
     join_notifications,
 )
 from rsnotify.core.tail import Tail
+
+log = logging.getLogger(__name__)
 
 PAST_KEPT = 16  # stretches below the tail, kept for the next reader: 16 MiB a channel at most
 
@@ -46,8 +50,7 @@ class Feed:
 
     def push(self, notification: Notification) -> None:
         self.tail.push(notification)
-        for watcher in tuple(self.watchers):
-            watcher.push(notification)
+        self._tell(lambda watcher: watcher.push(notification))
 
     def go_back(self, head: Position) -> None:
         """The journal has lost what came after `head`: so must whatever was made of it."""
@@ -56,12 +59,18 @@ class Feed:
         self.joined.clear()
 
     def turn_private(self) -> None:
-        for watcher in tuple(self.watchers):
-            watcher.turn_private()
+        self._tell(lambda watcher: watcher.turn_private())
 
     def end(self) -> None:
+        self._tell(lambda watcher: watcher.end())
+
+    def _tell(self, how: Callable[[Watcher], None]) -> None:
+        """Tell each of them; one that fails holds up no other."""
         for watcher in tuple(self.watchers):
-            watcher.end()
+            try:
+                how(watcher)
+            except Exception as error:
+                log.warning("a way out of %s fails: %r", self.channel, watcher, exc_info=error)
 
     def remember(self, cursor: Position, stretch: asyncio.Task[Notification]) -> None:
         self.past[cursor] = stretch

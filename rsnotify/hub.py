@@ -91,6 +91,8 @@ class Hub:
 
     def feed(self, channel: ChannelName) -> Feed:
         feed = self._feeds.get(channel)
+        if feed is None and channel.set_name in self.sets:
+            raise TryAgain(f"what Redis has of {channel.set_name!r} cannot be read")
         if feed is None:
             raise no_such_set(channel.set_name)
         return feed
@@ -138,6 +140,8 @@ class Hub:
         (standing,) = await self._journal.standings([channel])
         if standing is None:
             raise no_such_set(channel.set_name)
+        if isinstance(standing, Exception):
+            raise standing
         return standing
 
     async def _from_journal(self, feed: Feed, cursor: Position) -> Notification:
@@ -183,8 +187,10 @@ class Hub:
                 await self._advance()
             except TryAgain as error:
                 log.warning("following waits: %s", error.detail)
-                self._next_tick = monotonic() + TICK_SECONDS
-                self._rung.clear()  # the next look around finds what they rang for
+                self._wait_a_tick()
+            except Exception as error:  # a bug, or a damaged registry: whoever is there stays
+                log.warning("following fails", exc_info=error)
+                self._wait_a_tick()
             await self._wait()
 
     async def listen(self) -> None:
@@ -192,11 +198,15 @@ class Hub:
         async for stroke in self._bell.strokes():
             name, _, head = stroke.partition(" ")
             set_name, _, kind = name.partition("/")
-            if kind in KINDS:
+            if kind in KINDS and head.isdecimal():
                 self._ring(ChannelName(set_name, kind), Position(int(head)))
             else:
                 self._next_tick = float("-inf")
                 self._woken.set()
+
+    def _wait_a_tick(self) -> None:
+        self._next_tick = monotonic() + TICK_SECONDS
+        self._rung.clear()  # the next look around finds what they rang for
 
     def _ring(self, channel: ChannelName, head: Position) -> None:
         feed = self._feeds.get(channel)
@@ -239,12 +249,16 @@ class Hub:
             if record is not None and old is not None and record.private > old.private:
                 feed.turn_private()
 
-    def _compare(self, standings: Iterable[tuple[ChannelName, Standing | None]]) -> None:
-        """Bring the feeds in line with the journals."""
-        heads = {channel: standing.head for channel, standing in standings if standing}
-        for channel in self._feeds.keys() - heads.keys():
+    def _compare(self, found: Iterable[tuple[ChannelName, Standing | Exception | None]]) -> None:
+        """Bring the feeds in line with the journals; one that cannot be read stays as it was."""
+        standings = {channel: standing for channel, standing in found if standing is not None}
+        for channel in self._feeds.keys() - standings.keys():
             self._feeds.pop(channel).end()
-        for channel, head in heads.items():
+        for channel, standing in standings.items():
+            if isinstance(standing, Exception):
+                _say_unreadable(channel, standing)
+                continue
+            head = standing.head
             feed = self._feed_of(channel, head)
             self._ring(channel, head)
             if head < feed.tail.head:
@@ -277,10 +291,20 @@ class Hub:
             return
         read = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
         for channel, rows in read.items():
-            self._push(channel, rows)
-            await asyncio.sleep(0)  # thousands of readers: let the loop serve others in between
-            if len(rows) == NOTIFICATION_CHANGES:
+            if self._pushed(channel, rows) == NOTIFICATION_CHANGES:
                 self._rung.setdefault(channel, rung[channel])
+            await asyncio.sleep(0)  # thousands of readers: let the loop serve others in between
+
+    def _pushed(self, channel: ChannelName, rows: Sequence[Row] | Exception) -> int:
+        """How many changes were pushed; a channel that cannot be served holds up no other."""
+        try:
+            if isinstance(rows, Exception):
+                raise rows
+            self._push(channel, rows)
+        except Exception as error:
+            _say_unreadable(channel, error)
+            return 0
+        return len(rows)
 
     def _push(self, channel: ChannelName, rows: Sequence[Row]) -> None:
         feed = self._feeds.get(channel)
@@ -288,3 +312,7 @@ class Hub:
             taken = cut(rows)
             feed.push(self._render(channel, feed.tail.head, taken))
             rows = rows[len(taken) :]
+
+
+def _say_unreadable(channel: ChannelName, error: Exception) -> None:
+    log.warning("what Redis has of %s cannot be read", channel, exc_info=error)

@@ -11,7 +11,7 @@ import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, failures_translated
+from rsnotify.storage.connection import Client
 
 Right = Literal["publish", "read"]
 
@@ -37,13 +37,11 @@ class Tokens:
 
     async def create(self, secret: str, token: Token) -> bool:
         """Keep the token's record, but not the secret; false if there is one for it already."""
-        with failures_translated():
-            record = msgspec.json.encode(token)
-            return bool(await self._client.hsetnx(keys.TOKENS, _hashed(secret), record))
+        record = msgspec.json.encode(token)
+        return bool(await self._client.hsetnx(keys.TOKENS, _hashed(secret), record))
 
     async def find(self, secret: str) -> Token | None:
-        with failures_translated():
-            record = await self._client.hget(keys.TOKENS, _hashed(secret))
+        record = await self._client.hget(keys.TOKENS, _hashed(secret))
         return None if record is None else msgspec.json.decode(record, type=Token)
 
     async def all(self) -> list[Token]:
@@ -53,13 +51,11 @@ class Tokens:
         hashes = [key for key, token in (await self._records()).items() if token.id == token_id]
         if not hashes:
             raise Rejected(f"there is no token {token_id!r}", status=404)
-        with failures_translated():
-            await self._client.hdel(keys.TOKENS, *hashes)
-            await self._client.publish(keys.BELL, "tokens")
+        await self._client.hdel(keys.TOKENS, *hashes)
+        await self._client.publish(keys.BELL, "tokens")
 
     async def _records(self) -> dict[bytes, Token]:
-        with failures_translated():
-            records = await self._client.hgetall(keys.TOKENS)
+        records = await self._client.hgetall(keys.TOKENS)
         return {key: msgspec.json.decode(record, type=Token) for key, record in records.items()}
 
 
