@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify import access
-from rsnotify.core import check, forms, notification, schedule, submission, websub, window
+from rsnotify.core import check, forms, guesses, notification, schedule, submission, websub, window
 from rsnotify.core import xml_guard as xml
 from rsnotify.core.markup import RS, SITEMAP
 from rsnotify.core.notification import Kind
@@ -18,7 +18,7 @@ from rsnotify.delivery.channels import keepalive, machine
 from rsnotify.delivery.websub import dialler
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.intake import administration
-from rsnotify.serving import patience
+from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
 from rsnotify.storage import journal, sets
 from rsnotify.upkeep import snapshot
@@ -71,9 +71,15 @@ LIMITS: dict[str, float] = {
         schedule.VERIFICATION_WAITS
     ),
     "hours that a `Retry-After` is obeyed": schedule.LONGEST_RETRY_AFTER / 3600,
-    "a request's head": patience.HEAD_BYTES,
-    "seconds until a request's head is whole": patience.HEAD_SECONDS,
-    "seconds without a byte of its body": patience.BODY_SECONDS,
+    "a request's head": http_requests.HEAD_BYTES,
+    "header fields of a request": http_requests.HEAD_FIELDS,
+    "chunk extensions and trailers between two parts of a body": http_requests.FRAMING_BYTES,
+    "requests that wait for the answer to the one before": http_protocol.PIPELINED,
+    "seconds until a request's head is whole": http_protocol.HEAD_SECONDS,
+    "seconds without a byte of its body": http_protocol.BODY_SECONDS,
+    "seconds between two requests of a connection": deadlines.IDLE_SECONDS,
+    "connections without a request, fewer where few files may be open": deadlines.IDLE_CONNECTIONS,
+    "wrong tokens of an address at once, and then one a second": guesses.FREE_TRIES,
 }
 
 
