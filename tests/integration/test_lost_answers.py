@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,15 @@ from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets
-from tests.faults import OwnRedis, SlowWay, busy
+from tests.faults import (
+    OwnRedis,
+    SlowWay,
+    a_replica,
+    busy,
+    failing_saves,
+    out_of_memory,
+    too_few_replicas,
+)
 from tests.running import until
 
 CHANNEL = ChannelName("a", "change")
@@ -178,3 +187,25 @@ async def test_a_set_whose_answer_was_lost_is_announced(
     assert versions == sorted(set(versions))
     assert not (await sets.add("b", SetOptions()))[1]
     assert await sets.version() == versions[-1]
+
+
+@pytest.mark.parametrize("refusing", [too_few_replicas, out_of_memory, a_replica, failing_saves])
+async def test_a_refusal_means_try_again_wherever_it_comes_from(
+    client: Client, own_redis: OwnRedis, refusing: Any
+) -> None:
+    transaction, pipeline = (client.pipeline(transaction=each) for each in (True, False))
+    for each in (transaction, pipeline):
+        each.get("a").set("a", "b")
+    among = client.pipeline(transaction=False).set("a", "b")
+    async with refusing(own_redis if refusing is failing_saves else own_redis.client):
+        for asked in (
+            client.set("a", "b"),
+            transaction.execute(),
+            pipeline.execute(),
+            client.eval("redis.call('SET', 'a', 'b')", 0),
+        ):
+            with pytest.raises(TryAgain):
+                await asked
+        (answer,) = await among.execute(raise_on_error=False)
+    assert isinstance(answer, TryAgain)
+    assert await client.set("a", "b")
