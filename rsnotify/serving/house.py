@@ -144,7 +144,7 @@ class House:
     @cached_property
     def hub(self) -> Hub:
         bell = Bell(self._redis_url)
-        return Hub(self._journal, Sets(self._client), bell, base_url=self._base_url)
+        return Hub(self._journal, Sets(self._client), bell, self._windows, base_url=self._base_url)
 
     @cached_property
     def _journal(self) -> Journal:
@@ -199,6 +199,7 @@ class House:
                 "follow the journals": self.hub.follow(),
                 "listen to the bell": self.hub.listen(),
                 "keep readers alive": self._keepalive.run(),
+                "end readers with their tokens": self.channels.revocations.run(),
                 "upkeep": self._upkeep.run(),
                 "make lost sets again": self._make_lost_sets_again(),
                 **deliveries,
@@ -229,6 +230,7 @@ class House:
         async with websub(
             self.hub,
             self._subscriptions,
+            self._tokens,
             Bell(self._redis_url, keys.SUBSCRIPTIONS_BELL),
             Dialler(private=settings.callback_private == "allow"),
             deliveries=settings.deliveries,

@@ -21,7 +21,7 @@ import uvloop
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.serving.house import House
-from rsnotify.serving.reachable import EVERY, reachable, warning
+from rsnotify.serving.reachable import reachable, warning
 from rsnotify.serving.webserver import WebServer, web_config
 from rsnotify.serving.workers import run_workers
 from rsnotify.settings import Settings
@@ -106,9 +106,9 @@ async def _serve(
     token = admin_token(settings)
     with _bound(settings, share=share_port or several) as bound:
         address = _address(bound)
-        host = bound.getsockname()[0]
-        if host in EVERY and not settings.public_url and not share_port:
-            log.warning("%s", warning(host, address))
+        told = warning(bound.getsockname()[0], address, settings.public_url)
+        if told and not share_port:  # else the parent has said it
+            log.warning("%s", told)
         async with _redis(settings, is_worker=share_port) as redis:
             if several:
                 await run_workers(settings, sets, redis.url, address, on_ready, redis.locks)

@@ -12,7 +12,7 @@ from rsnotify.serving.serve import _redis
 from rsnotify.settings import Settings
 from rsnotify.storage.connection import Client, without_password
 from rsnotify.storage.external_redis import _problem, wait_until_usable
-from rsnotify.storage.subscriptions import Claim, Subscriptions
+from rsnotify.storage.subscriptions import Subscriptions
 from tests.redis_server import RedisServer
 from tests.running import RunningHub, until
 
@@ -47,7 +47,7 @@ async def test_a_worker_or_hub_that_was_given_a_redis_takes_nobodys_claims(
     settings = Settings.from_env({"RSNOTIFY_REDIS_URL": redis_url})
     async with _redis(settings, is_worker=True) as used:
         assert used.url == redis_url
-    assert await sibling.claim([1]) == [Claim.KEPT]
+    assert await sibling.renew([1]) == [True]
 
 
 async def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
