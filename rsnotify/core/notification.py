@@ -18,6 +18,9 @@ NOTIFICATION_BYTES = 512 * 1024  # common WebSocket clients refuse messages over
 
 Row = tuple[Position, bytes]  # a change in the journal: its position and its fragment
 
+BEGINS = "Rsnotify-From"
+"""The header by which a reader is told its position before it has had a notification."""
+
 SOURCE_DESCRIPTION = "/.well-known/resourcesync"
 
 T = TypeVar("T")

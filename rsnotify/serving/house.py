@@ -64,7 +64,7 @@ class House:
         self._tokens = Tokens(self._journal_client)
         self._windows = Windows(self._client)
         self._snapshots = Snapshots(self._client)
-        self._access = Access(self._tokens, token)
+        self._access = Access(self._tokens, token, self._origin.asker)
         self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
 
     async def opened(self, sets: Iterable[str]) -> None:
@@ -156,7 +156,7 @@ class House:
     @cached_property
     def hub(self) -> Hub:
         bell = Bell(self._redis_url)
-        return Hub(self._journal, Sets(self._client), bell, base_url=self._base_url)
+        return Hub(self._journal, Sets(self._client), bell, self._windows, base_url=self._base_url)
 
     @cached_property
     def _journal(self) -> Journal:
@@ -211,6 +211,7 @@ class House:
                 "follow the journals": self.hub.follow(),
                 "listen to the bell": self.hub.listen(),
                 "keep readers alive": self._keepalive.run(),
+                "end readers with their tokens": self.channels.revocations.run(),
                 "upkeep": self._upkeep.run(),
                 **deliveries,
             }
@@ -226,6 +227,7 @@ class House:
         async with websub(
             self.hub,
             self._subscriptions,
+            self._tokens,
             Bell(self._redis_url, keys.SUBSCRIPTIONS_BELL),
             Dialler(private=settings.callback_private == "allow"),
             deliveries=settings.deliveries,

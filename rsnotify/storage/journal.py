@@ -183,15 +183,22 @@ class Journal:
 
     async def read_on(
         self, cursors: Mapping[ChannelName, Position], *, count: int
-    ) -> dict[ChannelName, list[Row] | Exception]:
-        """What follows in each of these channels, or why it cannot be read, in one journey."""
+    ) -> tuple[dict[ChannelName, list[Row] | Exception], int]:
+        """What follows in each of these channels, or why it cannot be read, in one journey.
+
+        And the version of the sets' records after it: whatever was decided about a set before one
+        of these changes was published has moved it.
+        """
         pipeline = self._client.pipeline(transaction=False)
         for channel, after in cursors.items():
             pipeline.execute_command(
                 "XRANGE", keys.stream(channel), f"({after.stream_id}", "+", "COUNT", count
             )
-        read = each(await pipeline.execute(raise_on_error=False), _rows)
-        return dict(zip(cursors, read, strict=True))
+        pipeline.get(keys.SETS_VERSION)
+        *replies, version = await pipeline.execute(raise_on_error=False)
+        if isinstance(version, Exception):
+            raise version
+        return dict(zip(cursors, each(replies, _rows), strict=True)), int(version or 0)
 
     async def standings(self, channels: Sequence[ChannelName]) -> list[Standing | Exception | None]:
         """Where each journal stands; None if there is no such channel, or why nobody knows."""
