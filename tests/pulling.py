@@ -18,8 +18,8 @@ from rsnotify.core.window import HOUR, Schedule
 from rsnotify.delivery.pull.routes import pull_routes
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.hub import Hub
+from rsnotify.loops import end
 from rsnotify.origin import Origin
-from rsnotify.serving.house import end
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal

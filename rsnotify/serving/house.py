@@ -6,11 +6,10 @@ other rooms. Nothing here listens, and nothing here knows how the process was st
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
 from time import monotonic
-from typing import Any
 
 from starlette.types import ASGIApp
 
@@ -30,6 +29,7 @@ from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.subscribers import Subscribers
 from rsnotify.intake.websub import WebSubEndpoint
+from rsnotify.loops import Loop, run_beside
 from rsnotify.origin import Origin
 from rsnotify.settings import Settings
 from rsnotify.storage import keys
@@ -47,9 +47,6 @@ from rsnotify.upkeep.chores import Upkeep
 log = logging.getLogger(__name__)
 
 REDIS_SECONDS = 30.0  # how long a Redis of the operator's own may take to appear
-AGAIN_SECONDS = 0.1
-
-Loop = Coroutine[Any, Any, None]
 
 
 class House:
@@ -203,22 +200,17 @@ class House:
             self._schedule,
         )
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """The loops, for as long as this block; one that dies ends the block."""
-        async with self._deliveries() as deliveries, asyncio.TaskGroup() as tasks:
+    async def run(self, main: Loop) -> None:
+        """Run the server with every loop beside it."""
+        async with self._deliveries() as deliveries:
             loops = {
                 "follow the journals": self.hub.follow(),
                 "listen to the bell": self.hub.listen(),
                 "keep readers alive": self._keepalive.run(),
-                "upkeep": self._upkeep.run(),
+                **self._upkeep.loops(),
                 **deliveries,
             }
-            running = [tasks.create_task(loop, name=name) for name, loop in loops.items()]
-            try:
-                yield
-            finally:
-                await end(running)
+            await run_beside(loops, main)
 
     @asynccontextmanager
     async def _deliveries(self) -> AsyncIterator[dict[str, Loop]]:
@@ -233,11 +225,3 @@ class House:
             algorithm=settings.signature,
         ) as ownership:
             yield ownership.loops()
-
-
-async def end(loops: Collection[asyncio.Task[None]]) -> None:
-    """Cancel until it is heard: `wait_for` of Python 3.11, which redis-py sends by, may lose it."""
-    while waiting := [loop for loop in loops if not loop.done()]:
-        for loop in waiting:
-            loop.cancel()
-        await asyncio.wait(waiting, timeout=AGAIN_SECONDS)

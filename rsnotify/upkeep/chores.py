@@ -15,6 +15,7 @@ from rsnotify.core.packing import Packed
 from rsnotify.core.window import DAY, Record, Schedule, Window, is_due
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
+from rsnotify.loops import Loop
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows
 from rsnotify.underway import Underway
@@ -55,15 +56,13 @@ class Upkeep:
         self._schedule = schedule
         self._asked_for: Underway[Snapshot] = Underway("snapshot")
 
-    async def run(self) -> None:
-        """Round after round, for as long as the hub lives."""
-        async with asyncio.TaskGroup() as tasks:
-            for chore, seconds in (
-                (self.keep_windows, ROUND_SECONDS),
-                (self.keep_snapshots, ROUND_SECONDS),
-                (self.let_go, LETTING_GO_SECONDS),
-            ):
-                tasks.create_task(self._repeat(chore, seconds), name=chore.__name__)
+    def loops(self) -> dict[str, Loop]:
+        """Round after round, for as long as the hub lives, by name."""
+        return {
+            "keep windows": self._repeat(self.keep_windows, ROUND_SECONDS),
+            "keep snapshots": self._repeat(self.keep_snapshots, ROUND_SECONDS),
+            "let go of what is old": self._repeat(self.let_go, LETTING_GO_SECONDS),
+        }
 
     async def _repeat(self, chore: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:

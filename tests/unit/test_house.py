@@ -12,7 +12,7 @@ CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
     ("errors", "unread"),
-    ("settings", "underway"),
+    ("loops", "settings", "underway"),
     ("core",),
     ("storage",),
     ("feed",),
