@@ -53,6 +53,6 @@ def deaf_event_loop() -> asyncio.AbstractEventLoop:
 if __name__ == "__main__":
     serve.uvloop.run = partial(uvloop.run, loop_factory=deaf_event_loop)  # type: ignore[attr-defined]
     if "DEAF_LOOP" in os.environ:
-        loops.END_SECONDS = PATIENCE_SECONDS
+        loops.END_SECONDS = loops.REST_SECONDS = PATIENCE_SECONDS
         house.Hub.listen = lambda _: deaf()  # type: ignore[method-assign]
     main()
