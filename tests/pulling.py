@@ -26,6 +26,7 @@ from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.told import Told
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
@@ -74,7 +75,7 @@ class Pulling:
         self.windows, self.snapshots = Windows(client), Snapshots(client)
         self.schedule = Schedule(int(hours * HOUR), index_days, retention_days, 60)
         stretches = Stretches(self.journal, self.windows)
-        announcements = Announcements(self.hub)
+        announcements = Announcements(self.hub, Told(client))
         self.upkeep = Upkeep(
             *(self.hub, self.windows, self.snapshots, announcements),
             *(stretches.packed, self.schedule),

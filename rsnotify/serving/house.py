@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from rsnotify import app as table
 from rsnotify.access import Access
+from rsnotify.cache import Cache
 from rsnotify.core.window import HOUR, Schedule
 from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
@@ -40,6 +41,7 @@ from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.told import Told
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
@@ -70,10 +72,12 @@ class House:
         if self._settings.redis_url:
             for warning in await durability_warnings(self._client):
                 log.warning("%s", warning)
-        for name in sets:
-            record, made = await self.hub.add_set(name)
-            if made:
-                await self._upkeep.say.set_changed(record, "created")
+        added = [await self.hub.add_set(name) for name in sets]
+        new = [record for record, made in added if made]
+        for record in new:
+            await self._upkeep.say.set_changed(record, "created")
+        if new:
+            await self._upkeep.say.tell_description()
         await self.hub.start()  # who follows from now on does not hear of what was before
 
     async def _see_journals(self) -> None:
@@ -153,7 +157,8 @@ class House:
     @cached_property
     def hub(self) -> Hub:
         bell = Bell(self._redis_url)
-        return Hub(self._journal, Sets(self._client), bell, base_url=self._base_url)
+        sets, cache = Sets(self._client), Cache(self._settings.cache_mb)
+        return Hub(self._journal, sets, bell, base_url=self._base_url, cache=cache)
 
     @cached_property
     def _journal(self) -> Journal:
@@ -190,7 +195,7 @@ class House:
 
     @cached_property
     def _upkeep(self) -> Upkeep:
-        announcements = Announcements(self.hub)
+        announcements = Announcements(self.hub, Told(self._client))
         return Upkeep(
             self.hub,
             self._windows,

@@ -16,9 +16,9 @@ from rsnotify.core.window import DAY, Record, Schedule, Window, is_due
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.loops import Loop
+from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows
-from rsnotify.underway import Underway
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.snapshot import take_snapshot
 
@@ -54,7 +54,7 @@ class Upkeep:
         self.say = announcements
         self._pack = pack
         self._schedule = schedule
-        self._asked_for: Underway[Snapshot] = Underway("snapshot")
+        self._asked_for: SingleFlight[str, Snapshot] = SingleFlight("snapshot")
 
     def loops(self) -> dict[str, Loop]:
         """Round after round, for as long as the hub lives, by name."""
@@ -62,6 +62,7 @@ class Upkeep:
             "keep windows": self._repeat(self.keep_windows, ROUND_SECONDS),
             "keep snapshots": self._repeat(self.keep_snapshots, ROUND_SECONDS),
             "let go of what is old": self._repeat(self.let_go, LETTING_GO_SECONDS),
+            "tell of the sets": self._repeat(self.say.keep_description_told, ROUND_SECONDS),
         }
 
     async def _repeat(self, chore: Callable[[], Awaitable[None]], seconds: float) -> None:

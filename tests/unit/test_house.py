@@ -12,9 +12,9 @@ CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
     ("errors", "unread"),
-    ("loops", "settings", "underway"),
+    ("loops", "settings", "single_flight"),
     ("core",),
-    ("storage",),
+    ("cache", "storage"),
     ("feed",),
     ("hub",),
     ("access", "origin", "upkeep"),
