@@ -38,6 +38,7 @@ class Feed:
     def __init__(self, channel: ChannelName, created: str, head: Position) -> None:
         self.channel = channel
         self.created = created
+        self.heard = head  # the newest change, read or not
         self.tail = Tail(head)
         self.watchers: set[Watcher] = set()
         self.past = Recent(PAST_KEPT)
@@ -73,7 +74,7 @@ class Feed:
     def go_back(self, head: Position) -> None:
         """The journal has lost what came after `head`: so must whatever was made of it."""
         self.let_go()
-        self.tail = Tail(head)
+        self.heard, self.tail = head, Tail(head)
 
     def turn_private(self) -> None:
         for watcher in tuple(self.watchers):

@@ -71,6 +71,7 @@ class Hub:
         self._reading = SingleFlight("reading of the journal")
         self._catching_up = asyncio.Semaphore(CATCHING_UP_AT_ONCE)
         self._next_tick = self._next_look = self._current_at = float("-inf")
+        self._registry_rang = False
 
     # --- the way in ----------------------------------------------------------------------------
 
@@ -113,6 +114,11 @@ class Hub:
         if feed is None:
             raise no_such_set(channel.set_name)
         return feed
+
+    def has_changed(self, set_name: str) -> bool:
+        """Whether anything was ever published to the set, as far as this process has heard."""
+        feed = self.feed(ChannelName(set_name, "change"))
+        return str(feed.heard) != feed.created
 
     async def head(self, channel: ChannelName) -> Position:
         """The newest change of all hub processes, whatever this one has seen of it."""
@@ -204,6 +210,8 @@ class Hub:
             try:
                 if monotonic() >= self._next_tick:
                     await self._look_around()
+                elif self._registry_rang and monotonic() >= self._next_look:
+                    await self._look_at_registry()
                 await self._advance()
             except TryAgain as error:
                 log.warning("following waits: %s", error.detail)
@@ -219,12 +227,13 @@ class Hub:
             if kind in KINDS:
                 self._ring(ChannelName(set_name, kind), Position(int(head)))
             else:
-                self._next_tick = min(self._next_tick, self._next_look)
+                self._registry_rang = True
                 self._woken.set()
 
     def _ring(self, channel: ChannelName, head: Position) -> None:
         feed = self._feeds.get(channel)
         if feed is not None and head > feed.tail.head:
+            feed.heard = max(feed.heard, head)
             self._rung[channel] = head
             self._woken.set()
 
@@ -232,19 +241,26 @@ class Hub:
         if self._rung:
             return
         self._woken.clear()
+        wake = min(self._next_tick, self._next_look) if self._registry_rang else self._next_tick
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, self._next_tick - monotonic())):
+            async with asyncio.timeout(max(0.0, wake - monotonic())):
                 await self._woken.wait()
 
     async def _look_around(self) -> None:
         """The clock's round: which sets there are, and which journals have moved unheard."""
         async with self._turn:  # what was seen before somebody's turn must not be judged after it
-            began = monotonic()
             await self._look()
-            self._next_look = monotonic() + (LOOK_PART - 1) * (monotonic() - began)
         self.cache.let_go_of_idle()
 
+    async def _look_at_registry(self) -> None:
+        """Whether others have made, edited or removed a set."""
+        async with self._turn:
+            self._registry_rang = False
+            if await self._registry.version() != self.sets_version:
+                await self._look()
+
     async def _look(self) -> None:
+        began, self._registry_rang = monotonic(), False
         self._next_tick = monotonic() + TICK_SECONDS
         version = await self._registry.version()
         sets, changed = self.sets, self.sets_changed
@@ -258,6 +274,7 @@ class Hub:
         self._turn_private(before)
         self._compare(zip(channels, standings, strict=True))
         self._current_at = monotonic()
+        self._next_look = self._current_at + (LOOK_PART - 1) * (self._current_at - began)
 
     async def _see_own(self, name: str, record: SetRecord | None) -> None:
         """A set as this process has just written it, without a look at all the others."""

@@ -8,7 +8,7 @@ that cannot be served holds up no other.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from rsnotify.core.change import Position
 from rsnotify.core.packing import Packed
@@ -73,9 +73,12 @@ class Upkeep:
                 log.warning("a chore waits: %s", error.detail)
             await asyncio.sleep(seconds)
 
-    async def _each_set(self, act: Act) -> None:
+    def _changed_sets(self) -> list[str]:
+        """Those to which something was published: the others have nothing to close or to list."""
+        return [name for name in self._hub.sets if self._hub.has_changed(name)]
+
+    async def _each_set(self, act: Act, names: Sequence[str]) -> None:
         """Do it to each set as it stands; one that goes meanwhile is nobody's concern."""
-        names = list(self._hub.sets)
         if not names:
             return
         now = await self._windows.now()
@@ -94,7 +97,7 @@ class Upkeep:
 
     async def keep_windows(self) -> None:
         """Close what is due, pack what is closed, say what has changed."""
-        await self._each_set(self._keep_windows)
+        await self._each_set(self._keep_windows, self._changed_sets())
 
     async def _keep_windows(self, name: str, record: Record, now: Position) -> None:
         period = self._schedule.period
@@ -121,7 +124,7 @@ class Upkeep:
 
     async def let_go(self) -> None:
         """Trim the streams behind what is packed; forget what nobody can ask for any more."""
-        await self._each_set(self._let_go)
+        await self._each_set(self._let_go, list(self._hub.sets))
 
     async def _let_go(self, name: str, record: Record, now: Position) -> None:
         schedule = self._schedule
@@ -149,7 +152,8 @@ class Upkeep:
     async def keep_snapshots(self) -> None:
         """Take those that are due."""
         # Where the Source lists its resources itself, it needs no list of ours.
-        names = [name for name, each in self._hub.sets.items() if each.resourcelist is None]
+        sets = self._hub.sets
+        names = [name for name in self._changed_sets() if sets[name].resourcelist is None]
         newest = await self._snapshots.newest_of(names)
 
         async def keep(name: str, record: Record, now: Position) -> None:
@@ -159,7 +163,7 @@ class Upkeep:
             if self._wants_snapshot(record, await self._snapshots.newest(name), now):
                 await self.snapshot(name)
 
-        await self._each_set(keep)
+        await self._each_set(keep, names)
 
     def _wants_snapshot(self, record: Record, newest: Snapshot | None, now: Position) -> bool:
         if newest is None:
