@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from time import monotonic
 
 from rsnotify.cache import Cache
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 LOOK_PART = 10  # of the time, at most, goes into looking around because the bell rang
+UNREAD_LOOKS = 10  # a channel that nobody reads is looked at so rarely
 CACHE_MIB = 256
 STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
 
@@ -72,6 +74,7 @@ class Hub:
         self._catching_up = asyncio.Semaphore(CATCHING_UP_AT_ONCE)
         self._next_tick = self._next_look = self._current_at = float("-inf")
         self._registry_rang = False
+        self._looks = 0
 
     # --- the way in ----------------------------------------------------------------------------
 
@@ -266,7 +269,7 @@ class Hub:
         sets, changed = self.sets, self.sets_changed
         if version != self.sets_version:
             changed, sets = await self._registry.changed(), await self._registry.all()
-        channels = [ChannelName(name, kind) for name in sets for kind in KINDS]
+        channels = self._channels_to_look_at(sets)
         standings = await self._journal.standings(channels) if channels else []
         # From here on nothing is awaited: the sets and their feeds change together.
         before, self.sets = self.sets, sets
@@ -275,6 +278,22 @@ class Hub:
         self._compare(zip(channels, standings, strict=True))
         self._current_at = monotonic()
         self._next_look = self._current_at + (LOOK_PART - 1) * (self._current_at - began)
+
+    def _channels_to_look_at(self, sets: Mapping[str, SetRecord]) -> list[ChannelName]:
+        """Every channel that somebody reads, and those whose turn it is: the bell tells of the rest
+        too, and whoever begins to read one finds in the journal what it has not told."""
+        self._looks += 1
+        return [
+            channel
+            for number, (name, kind) in enumerate(product(sets, KINDS))
+            if (channel := ChannelName(name, kind)) not in self._feeds
+            or (number + self._looks) % UNREAD_LOOKS == 0
+            or self._feeds[channel].created != sets[name].created
+            or self._is_read(self._feeds[channel])
+        ]
+
+    def _is_read(self, feed: Feed) -> bool:
+        return feed.is_watched or feed in self.cache
 
     async def _see_own(self, name: str, record: SetRecord | None) -> None:
         """A set as this process has just written it, without a look at all the others."""
@@ -314,9 +333,12 @@ class Hub:
 
     def _compare(self, standings: Iterable[tuple[ChannelName, Standing | None]]) -> None:
         """Bring the feeds in line with the journals."""
-        heads = {channel: standing.head for channel, standing in standings if standing}
-        self._end(self._feeds.keys() - heads.keys())
-        for channel, head in heads.items():
+        self._end([channel for channel in self._feeds if channel.set_name not in self.sets])
+        for channel, standing in standings:
+            if standing is None:
+                self._end([channel])
+                continue
+            head = standing.head
             feed = self._feed_of(channel, head)
             self._ring(channel, head)
             if head < feed.tail.head:
@@ -363,7 +385,7 @@ class Hub:
             feed = self._feeds.get(channel)
             if feed is None or head <= feed.tail.head:
                 continue
-            if feed.is_watched or feed in self.cache:
+            if self._is_read(feed):
                 cursors[channel] = feed.tail.head
             else:
                 feed.skip_to(head)
