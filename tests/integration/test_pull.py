@@ -739,8 +739,13 @@ async def test_of_many_resource_lists_one_is_said_and_never_the_index(pulling: P
 async def test_a_change_of_a_set_is_said_on_its_channel_and_of_the_source_on_all(
     pulling: Pulling, change: str
 ) -> None:
-    record, _ = await pulling.hub.add_set("other")
-    await pulling.upkeep.say.set_changed(record, change)
-    await pulling.upkeep.say.set_changed(record, change)
+    await pulling.hub.add_set("other")
+    await pulling.upkeep.say.set_changed(pulling.hub.sets[SET], change)
+    await pulling.upkeep.say.set_changed(pulling.hub.sets[SET], change)
+    await pulling.upkeep.say.tell_description()
+    await pulling.upkeep.say.tell_description()
     described = ("description", "updated", "/.well-known/resourcesync")
-    assert await said(pulling) == [described]
+    assert await said(pulling) == [
+        ("capabilitylist", change, f"/{SET}/capabilitylist.xml"),
+        described,
+    ]
