@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Collection, Coroutine, Mapping
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +21,7 @@ AGAIN_SECONDS = 0.1
 
 Loop = Coroutine[Any, Any, None]
 Task = asyncio.Task[Any]
+Result = TypeVar("Result")
 
 
 async def run_beside(loops: Mapping[str, Loop], main: Loop) -> None:
@@ -44,6 +45,18 @@ async def end(tasks: Collection[Task], seconds: float | None = None) -> list[Tas
             task.cancel()
         await asyncio.wait(waiting, timeout=AGAIN_SECONDS)
     return waiting
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result, or TimeoutError; unlike `asyncio.timeout`, it cancels until that is heard."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task], timeout=seconds)
+    finally:
+        await end([task])
+    if not task.done() or task.cancelled():
+        raise TimeoutError
+    return task.result()
 
 
 async def run_to_the_end(main: Loop) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from rsnotify.loops import end, run_beside
+from rsnotify.loops import end, run_beside, within
 
 
 async def forever() -> None:
@@ -87,3 +87,20 @@ async def test_a_loop_that_just_ends_is_a_mistake_that_is_named() -> None:
     assert [str(error) for error in caught.value.exceptions] == [
         "these loops ended by themselves: short"
     ]
+
+
+async def test_a_time_limit_holds_for_what_swallows_its_cancellation() -> None:
+    with pytest.raises(TimeoutError):
+        await within(0.01, deaf(1)())
+
+
+async def test_what_comes_in_time_is_the_result_or_the_error() -> None:
+    async def seven() -> int:
+        return 7
+
+    async def fail() -> None:
+        raise ValueError("a bug")
+
+    assert await within(1, seven()) == 7
+    with pytest.raises(ValueError, match="a bug"):
+        await within(1, fail())
