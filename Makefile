@@ -15,10 +15,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench clean
+.PHONY: help run test test-versions bench clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/run.stamp ## start a hub with a first set, dataset1; its data are kept in ./data
 	@$(BIN)/rsnotify serve --set dataset1 --data $(DATA)
@@ -26,11 +26,14 @@ run: $(VENV)/run.stamp ## start a hub with a first set, dataset1; its data are k
 test: $(VENV)/test.stamp ## run every check; PYTEST_ARGS="-k journal" narrows the tests
 	@$(BIN)/python tests/run.py $(PYTEST_ARGS)
 
+test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest
+	@$(BIN)/python tests/versions.py $(PYTEST_ARGS)
+
 bench: $(VENV)/test.stamp ## measure; BENCH_ARGS are handed on
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
 clean: ## remove the environment and what tools leave behind; data stay
-	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-lowest $(VENV)-lowest.txt $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/made.stamp:

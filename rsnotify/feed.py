@@ -4,6 +4,8 @@ Rules that hold here: each notification is told to every watcher once, in order;
 bounded and can be read again from the journal. Nothing here knows who watches.
 """
 
+import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from rsnotify.core.change import Position
@@ -16,6 +18,8 @@ from rsnotify.core.notification import (
 )
 from rsnotify.core.recent import Recent
 from rsnotify.core.tail import Tail
+
+log = logging.getLogger(__name__)
 
 PAST_KEPT = 16  # stretches below the tail, and as many joined ones
 
@@ -63,8 +67,7 @@ class Feed:
 
     def push(self, notification: Notification) -> None:
         self.tail.push(notification)
-        for watcher in tuple(self.watchers):
-            watcher.push(notification)
+        self._tell(lambda watcher: watcher.push(notification))
 
     def skip_to(self, head: Position) -> None:
         """Nobody reads what came until there."""
@@ -77,13 +80,19 @@ class Feed:
         self.heard, self.tail = head, Tail(head)
 
     def turn_private(self) -> None:
-        for watcher in tuple(self.watchers):
-            watcher.turn_private()
+        self._tell(lambda watcher: watcher.turn_private())
 
     def end(self) -> None:
-        for watcher in tuple(self.watchers):
-            watcher.end()
+        self._tell(lambda watcher: watcher.end())
         self.watchers.clear()
+
+    def _tell(self, how: Callable[[Watcher], None]) -> None:
+        """Tell each of them; one that fails holds up no other."""
+        for watcher in tuple(self.watchers):
+            try:
+                how(watcher)
+            except Exception as error:
+                log.warning("a way out of %s fails: %r", self.channel, watcher, exc_info=error)
 
     def join_after(self, found: Notification, base_url: str) -> Notification:
         """The notification and those after it as one; the same for all who ask at its cursor."""

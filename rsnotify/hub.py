@@ -114,14 +114,16 @@ class Hub:
 
     def feed(self, channel: ChannelName) -> Feed:
         feed = self._feeds.get(channel)
+        if feed is None and channel.set_name in self.sets:
+            raise TryAgain(f"what Redis has of {channel.set_name!r} cannot be read")
         if feed is None:
             raise no_such_set(channel.set_name)
         return feed
 
     def has_changed(self, set_name: str) -> bool:
         """Whether anything was ever published to the set, as far as this process has heard."""
-        feed = self.feed(ChannelName(set_name, "change"))
-        return str(feed.heard) != feed.created
+        feed = self._feeds.get(ChannelName(set_name, "change"))
+        return feed is None or str(feed.heard) != feed.created
 
     async def head(self, channel: ChannelName) -> Position:
         """The newest change of all hub processes, whatever this one has seen of it."""
@@ -167,6 +169,8 @@ class Hub:
         (standing,) = await self._journal.standings([channel])
         if standing is None:
             raise no_such_set(channel.set_name)
+        if isinstance(standing, Exception):
+            raise standing
         return standing
 
     async def _from_journal(self, feed: Feed, cursor: Position) -> Notification:
@@ -218,8 +222,10 @@ class Hub:
                 await self._advance()
             except TryAgain as error:
                 log.warning("following waits: %s", error.detail)
-                self._next_tick = monotonic() + TICK_SECONDS
-                self._rung.clear()  # the next look around finds what they rang for
+                self._wait_a_tick()
+            except Exception as error:  # a bug, or a damaged registry: whoever is there stays
+                log.warning("following fails", exc_info=error)
+                self._wait_a_tick()
             await self._wait()
 
     async def listen(self) -> None:
@@ -227,11 +233,15 @@ class Hub:
         async for stroke in self._bell.strokes():
             name, _, head = stroke.partition(" ")
             set_name, _, kind = name.partition("/")
-            if kind in KINDS:
+            if kind in KINDS and head.isdecimal():
                 self._ring(ChannelName(set_name, kind), Position(int(head)))
             else:
                 self._registry_rang = True
                 self._woken.set()
+
+    def _wait_a_tick(self) -> None:
+        self._next_tick = monotonic() + TICK_SECONDS
+        self._rung.clear()  # the next look around finds what they rang for
 
     def _ring(self, channel: ChannelName, head: Position) -> None:
         feed = self._feeds.get(channel)
@@ -331,12 +341,15 @@ class Hub:
             if record is not None and old is not None and record.private > old.private:
                 feed.turn_private()
 
-    def _compare(self, standings: Iterable[tuple[ChannelName, Standing | None]]) -> None:
-        """Bring the feeds in line with the journals."""
+    def _compare(self, found: Iterable[tuple[ChannelName, Standing | Exception | None]]) -> None:
+        """Bring the feeds in line with the journals; one that cannot be read stays as it was."""
         self._end([channel for channel in self._feeds if channel.set_name not in self.sets])
-        for channel, standing in standings:
+        for channel, standing in found:
             if standing is None:
                 self._end([channel])
+                continue
+            if isinstance(standing, Exception):
+                _say_unreadable(channel, standing)
                 continue
             head = standing.head
             feed = self._feed_of(channel, head)
@@ -373,10 +386,20 @@ class Hub:
             return
         read = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
         for channel, rows in read.items():
-            self._push(channel, rows)
-            await asyncio.sleep(0)  # thousands of readers: let the loop serve others in between
-            if len(rows) == NOTIFICATION_CHANGES:
+            if self._pushed(channel, rows) == NOTIFICATION_CHANGES:
                 self._rung.setdefault(channel, rung[channel])
+            await asyncio.sleep(0)  # thousands of readers: let the loop serve others in between
+
+    def _pushed(self, channel: ChannelName, rows: Sequence[Row] | Exception) -> int:
+        """How many changes were pushed; a channel that cannot be served holds up no other."""
+        try:
+            if isinstance(rows, Exception):
+                raise rows
+            self._push(channel, rows)
+        except Exception as error:
+            _say_unreadable(channel, error)
+            return 0
+        return len(rows)
 
     def _cursors(self, rung: Mapping[ChannelName, Position]) -> dict[ChannelName, Position]:
         """From where to read on; a channel that nobody reads just moves on."""
@@ -398,3 +421,7 @@ class Hub:
             feed.push(self._render(channel, feed.tail.head, taken))
             self.cache.use(feed)
             rows = rows[len(taken) :]
+
+
+def _say_unreadable(channel: ChannelName, error: Exception) -> None:
+    log.warning("what Redis has of %s cannot be read", channel, exc_info=error)

@@ -22,6 +22,9 @@ HELD_BYTES = 600  # what a notification takes besides its payload, as measured
 MADE_BYTES = 50  # and what was made of it besides its bytes
 OBJECT_BYTES = 1_000  # and what is no bytes, such as headers
 
+BEGINS = "Rsnotify-From"
+"""The header by which a reader is told its position before it has had a notification."""
+
 SOURCE_DESCRIPTION = "/.well-known/resourcesync"
 
 T = TypeVar("T")

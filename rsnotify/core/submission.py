@@ -172,7 +172,7 @@ def _misfit(index: int, text: str) -> Fault:
 
 
 def _read_xml(body: bytes) -> _Changes:
-    document = parse_document(body)
+    document = parse_document(body, most_entries=CHANGES)
     if document.root != "urlset":
         raise Rejected("the root element is <sitemapindex>; publish a <urlset> of changes")
     astray = [

@@ -63,7 +63,7 @@ class House:
         self._tokens = Tokens(self._journal_client)
         self._windows = Windows(self._client)
         self._snapshots = Snapshots(self._client)
-        self._access = Access(self._tokens, token)
+        self._access = Access(self._tokens, token, self._origin.asker)
         self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
 
     async def opened(self, sets: Iterable[str]) -> None:

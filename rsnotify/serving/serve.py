@@ -5,7 +5,9 @@ process with it instead of leaving a server that answers and does nothing.
 """
 
 import gc
+import logging
 import os
+import re
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +20,15 @@ import uvloop
 from rsnotify.errors import InvalidSettings
 from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.serving.house import House
+from rsnotify.serving.reachable import EVERY, reachable, warning
 from rsnotify.serving.webserver import WebServer, web_config
 from rsnotify.serving.workers import run_workers
 from rsnotify.settings import Settings
 from rsnotify.storage.server import EmbeddedRedis
 
+log = logging.getLogger(__name__)
+
+ADMIN_TOKEN_CHARACTERS = 16
 COLLECTED = (50_000, 20, 50)  # Python's own rhythm stops the loop for 50 ms during a large fan-out
 
 
@@ -44,7 +50,7 @@ def run(
 def admin_token(settings: Settings) -> str:
     """The token that may do everything: the setting, else the one kept in the data directory."""
     if settings.admin_token:
-        return settings.admin_token
+        return _strong(settings.admin_token, "RSNOTIFY_ADMIN_TOKEN")
     path = settings.data / "admin-token"
     try:
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,7 +58,19 @@ def admin_token(settings: Settings) -> str:
             _keep_whole(path, f"rsn_{secrets.token_urlsafe(32)}\n")
     except OSError as error:
         raise InvalidSettings([f"cannot keep an admin token in {path}: {error}"]) from None
-    return read_admin_token(settings.data)
+    return _strong(read_admin_token(settings.data), str(path))
+
+
+def _strong(token: str, where: str) -> str:
+    """A token that nobody guesses and that a header can carry."""
+    if len(token) < ADMIN_TOKEN_CHARACTERS or not re.fullmatch(r"[!-~][ -~]*[!-~]", token):
+        raise InvalidSettings(
+            [
+                f"the admin token in {where} must have at least {ADMIN_TOKEN_CHARACTERS} characters"
+                ", all visible ASCII; `openssl rand -hex 32` makes a good one"
+            ]
+        )
+    return token
 
 
 def _keep_whole(path: Path, text: str) -> None:
@@ -85,6 +103,9 @@ async def _serve(
     token = admin_token(settings)
     with _bound(settings, share=share_port or several) as bound:
         address = _address(bound)
+        host = bound.getsockname()[0]
+        if host in EVERY and not settings.public_url and not share_port:
+            log.warning("%s", warning(host, address))
 
         def served(redis_url: str) -> Loop:
             if several:
@@ -114,7 +135,7 @@ def _bound(settings: Settings, *, share: bool) -> Iterator[socket.socket]:
 
 def _address(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    host = reachable(host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

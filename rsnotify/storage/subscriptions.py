@@ -10,11 +10,9 @@ import os
 import secrets
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import NamedTuple
 
 import msgspec
-from redis.exceptions import NoScriptError
 
 from rsnotify.core.change import MICROSECONDS
 from rsnotify.core.subscription import (
@@ -29,10 +27,9 @@ from rsnotify.core.subscription import (
 from rsnotify.core.websub import authority
 from rsnotify.errors import TooMany
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, failures_translated
+from rsnotify.storage.connection import Client, Script, failures_translated
 
-SCRIPT = files("rsnotify.storage").joinpath("subscriptions.lua").read_text()
-SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
+SCRIPT = Script("subscriptions.lua")
 
 CLAIM_SECONDS = 15.0
 ASKER_SECONDS = 600  # a request that is still pending after this no longer counts for its asker
@@ -227,24 +224,16 @@ class Subscriptions:
     # --- the script ------------------------------------------------------------------------------
 
     async def _act(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[int]:
-        with failures_translated():
-            try:
-                return await self._call(acts)
-            except NoScriptError:  # Redis was restarted; every act may be repeated
-                await self._client.script_load(SCRIPT)
-                return await self._call(acts)
-
-    async def _call(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[int]:
         pipeline = self._client.pipeline(transaction=False)
         for share, host, act in acts:
-            pipeline.execute_command("EVALSHA", SCRIPT_SHA, *_keys(share, host), *act)
+            pipeline.execute_command(*SCRIPT.call(_keys(share, host), *act))
         replies: list[int] = await pipeline.execute()
         return replies
 
 
 def _keys(share: int, host: str) -> tuple[object, ...]:
     names = ("owner", "records", "progress", "requests", "latest")
-    return (6, *(keys.of_share(share, name) for name in names), keys.of_share(share, "host", host))
+    return (*(keys.of_share(share, name) for name in names), keys.of_share(share, "host", host))
 
 
 def _order(order: Order, record: Record, reason: str = "") -> Request:

@@ -7,7 +7,7 @@ nothing to tell. Nothing here knows what the Source Description says.
 from typing import NamedTuple
 
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, failures_translated
+from rsnotify.storage.connection import Client
 
 
 class Described(NamedTuple):
@@ -27,16 +27,13 @@ class Told:
         self._client = client
 
     async def read(self) -> Described | None:
-        with failures_translated():
-            version, digest = await self._client.hmget(keys.SETS_TOLD, "version", "digest")
+        version, digest = await self._client.hmget(keys.SETS_TOLD, "version", "digest")
         return None if version is None else Described(int(version), digest.decode())
 
     async def write(self, described: Described) -> None:
-        with failures_translated():
-            await self._client.hset(keys.SETS_TOLD, mapping=described._asdict())
+        await self._client.hset(keys.SETS_TOLD, mapping=described._asdict())
 
     async def claim(self, seconds: float) -> bool:
         """Whether this process is the one that tells; nobody else is for so long."""
         key, milliseconds = f"{keys.SETS_TOLD}:claim", int(seconds * 1000)
-        with failures_translated():
-            return bool(await self._client.set(key, "1", nx=True, px=milliseconds))
+        return bool(await self._client.set(key, "1", nx=True, px=milliseconds))

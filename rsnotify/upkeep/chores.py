@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from rsnotify.core.change import Position
 from rsnotify.core.packing import Packed
+from rsnotify.core.watched import Watched
 from rsnotify.core.window import DAY, Record, Schedule, Window, is_due
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
@@ -71,6 +72,8 @@ class Upkeep:
                 await chore()
             except TryAgain as error:
                 log.warning("a chore waits: %s", error.detail)
+            except Exception as error:  # a bug, or damaged data: the other chores go on
+                log.warning("the chore %s fails", chore.__name__, exc_info=error)
             await asyncio.sleep(seconds)
 
     def _changed_sets(self) -> list[str]:
@@ -83,15 +86,19 @@ class Upkeep:
             return
         now = await self._windows.now()
         for name, record in zip(names, await self._windows.records(names), strict=True):
-            if record is None:
-                continue
-            try:
-                await act(name, record, now)
-            except Rejected as gone:
-                if gone.status != 404:
-                    raise
-            except TryAgain as error:
-                log.warning("a chore of %r waits: %s", name, error.detail)
+            if record is not None:
+                await self._do(act, name, record, now)
+
+    async def _do(self, act: Act, name: str, record: Record | Exception, now: Position) -> None:
+        try:
+            if isinstance(record, Exception):
+                raise record
+            await act(name, record, now)
+        except TryAgain as error:
+            log.warning("a chore of %r waits: %s", name, error.detail)
+        except Exception as error:
+            if not (isinstance(error, Rejected) and error.status == 404):
+                log.warning("a chore of %r fails", name, exc_info=error)
 
     # --- windows -------------------------------------------------------------------------------
 
@@ -124,14 +131,19 @@ class Upkeep:
 
     async def let_go(self) -> None:
         """Trim the streams behind what is packed; forget what nobody can ask for any more."""
-        await self._each_set(self._let_go, list(self._hub.sets))
+        watched = await self._windows.watched()
 
-    async def _let_go(self, name: str, record: Record, now: Position) -> None:
+        async def let_go(name: str, record: Record, _: Position) -> None:
+            await self._let_go(name, record, watched)
+
+        await self._each_set(let_go, list(self._hub.sets))
+
+    async def _let_go(self, name: str, record: Record, watched: Watched) -> None:
         schedule = self._schedule
-        await self._trim(name, record.first, Position(now - STREAM_DAYS * DAY))
-        await self._windows.trim_framework(name, Position(now - schedule.index_days * DAY))
+        await self._trim(name, record.first, watched.ago(STREAM_DAYS * DAY))
+        await self._windows.trim_framework(name, watched.ago(schedule.index_days * DAY))
         # The stream is trimmed window by window: one that it still holds cannot be missed yet.
-        old = Position(now - schedule.retention_days * DAY)
+        old = watched.ago(schedule.retention_days * DAY)
         await self._forget(name, min(record.first, old))
 
     async def _trim(self, name: str, first: Position, begin: Position) -> None:
@@ -157,7 +169,9 @@ class Upkeep:
         newest = await self._snapshots.newest_of(names)
 
         async def keep(name: str, record: Record, now: Position) -> None:
-            if name not in newest or not self._wants_snapshot(record, newest[name], now):
+            if name not in names:
+                return
+            if name in newest and not self._wants_snapshot(record, newest[name], now):
                 return
             # Taking those before it may have taken long: another hub process may have it by now.
             if self._wants_snapshot(record, await self._snapshots.newest(name), now):

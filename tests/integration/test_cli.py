@@ -240,6 +240,12 @@ async def test_a_token_is_made_shown_once_and_revoked(hub: RunningHub) -> None:
     assert json.loads((await rsnotify("tokens", "list", "--json", hub=hub)).out) == []
 
 
+async def test_a_token_that_is_refused_is_named_by_where_it_came_from(hub: RunningHub) -> None:
+    ended = await rsnotify("tokens", "list", RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN="wrong")
+    assert (ended.status, ended.out) == (1, "")
+    assert "not known, or was revoked (it is the one in RSNOTIFY_TOKEN)" in ended.err
+
+
 async def test_on_the_hubs_own_machine_the_data_directory_gives_the_token(
     tmp_path: Path,
 ) -> None:
@@ -274,6 +280,7 @@ async def test_a_hub_that_is_not_there_is_told_soon() -> None:
         (("publish", "dataset1"), {}, "name resources, or give a --file"),
         (("subscribe", "dataset1", "--from", "noon"), {}, "--from"),
         (("validate", "/no/such/file"), {}, "cannot read"),
+        (("sets", "list", "--url", "127.0.0.1:8080"), {}, "write http://127.0.0.1:8080"),
     ],
 )
 async def test_a_wrong_command_or_setting_exits_2_and_says_how_to_mend_it(

@@ -11,6 +11,7 @@ import pytest
 from rsnotify.core.change import MICROSECONDS, Position
 from rsnotify.core.notification import Interval
 from rsnotify.core.packing import pack
+from rsnotify.core.watched import Watched
 from rsnotify.core.window import DAY, MINUTE, last_edge
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
 from rsnotify.errors import TryAgain, no_such_set
@@ -676,12 +677,12 @@ async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
 ) -> None:
     async with Pulling(client, changes=3, retention_days=1) as pulling:
         await pulling.update(*"abcdef")  # two windows that no hub packs for two days
-        past_present = pulling.windows.now
+        now = pulling.windows.watched
 
-        async def later() -> Position:
-            return Position(await past_present() + 2 * DAY)
+        async def later() -> Watched:
+            return Watched((await now()).seen + 2 * DAY)
 
-        pulling.windows.now = later  # type: ignore[method-assign]
+        pulling.windows.watched = later  # type: ignore[method-assign]
         await pulling.upkeep.let_go()
         await pulling.upkeep.keep_windows()
         await pulling.upkeep.let_go()

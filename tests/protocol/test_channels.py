@@ -88,6 +88,21 @@ async def test_a_position_between_the_head_and_now_means_the_head(hub: RunningHu
         assert str((await received(channel)).from_) == first["until"]
 
 
+async def test_a_reader_is_told_where_it_begins_and_comes_back_there(hub: RunningHub) -> None:
+    """By a position, not a time: a change that comes may have a datetime before the handshake's."""
+    async with connect(hub.channel()) as channel:
+        begins = channel.response.headers["Rsnotify-From"]
+    last = await hub.publish("http://example.com/a", datetime=begins)  # older than the handshake
+    assert last["from"] == begins
+    async with connect(f"{hub.channel()}?from={begins}") as channel:
+        assert channel.response.headers["Rsnotify-From"] == begins
+        assert str((await received(channel)).until) == last["until"]
+    async with connect(f"{hub.channel()}?from={last['until']}") as channel:
+        assert channel.response.headers["Rsnotify-From"] == last["until"]
+    async with connect(f"{hub.channel()}?from=broken") as channel:
+        assert "Rsnotify-From" not in channel.response.headers
+
+
 async def test_a_position_before_the_journal_is_closed_with_4410_and_told_where_to_look(
     tmp_path: Path, redis_url: str, client: Client
 ) -> None:

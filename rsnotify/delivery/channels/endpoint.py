@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket
 
 from rsnotify.access import Access
 from rsnotify.core.change import Position
-from rsnotify.core.notification import KINDS, ChannelName
+from rsnotify.core.notification import BEGINS, KINDS, ChannelName
 from rsnotify.delivery.channels.asgi_reader import GONE, AsgiReader
 from rsnotify.delivery.channels.channel import Channel
 from rsnotify.delivery.channels.frames import PAYLOAD, close_reason
@@ -52,7 +52,9 @@ class Channels:
         """Refuse with an HTTP answer, or accept and let the reader follow."""
         name = await self.admit(websocket)
         begin = await self._beginning(name, websocket.query_params.get("from"))
-        await websocket.accept()  # whatever is published from here on, the reader gets
+        await websocket.accept(
+            headers=_beginning_header(begin)
+        )  # whatever is published from here on, the reader gets
         take = websocket.scope.get("extensions", {}).get(READER)
         if take is not None:
             self.join(take(), name, begin)
@@ -143,6 +145,13 @@ class Channels:
             for reader in readers[start : start + step]:
                 reader.close(1001, "the hub is going away; come back with your cursor")
             await asyncio.sleep(seconds / DRAIN_STEPS)
+
+
+def _beginning_header(begin: Beginning) -> list[tuple[bytes, bytes]]:
+    """Tells a reader where it begins, so that one cut off at once comes back there."""
+    if not isinstance(begin, Position):
+        return []
+    return [(BEGINS.lower().encode(), str(begin).encode())]
 
 
 def channel_name(connection: HTTPConnection) -> ChannelName:
