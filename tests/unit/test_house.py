@@ -15,9 +15,9 @@ CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
     ("errors", "unread"),
-    ("settings", "underway"),
+    ("loops", "settings", "single_flight"),
     ("core",),
-    ("storage",),
+    ("cache", "storage"),
     ("feed", "history"),
     ("hub",),
     ("access", "origin", "upkeep"),
