@@ -6,16 +6,16 @@ other rooms. Nothing here listens, and nothing here knows how the process was st
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
 from time import monotonic
-from typing import Any
 
 from starlette.types import ASGIApp
 
 from rsnotify import app as table
 from rsnotify.access import Access
+from rsnotify.cache import Cache
 from rsnotify.core.window import HOUR, Schedule
 from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
@@ -30,6 +30,7 @@ from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.subscribers import Subscribers
 from rsnotify.intake.websub import WebSubEndpoint
+from rsnotify.loops import Loop, run_beside
 from rsnotify.origin import Origin
 from rsnotify.settings import Settings
 from rsnotify.storage import keys
@@ -40,6 +41,7 @@ from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.told import Told
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
@@ -47,9 +49,6 @@ from rsnotify.upkeep.chores import Upkeep
 log = logging.getLogger(__name__)
 
 REDIS_SECONDS = 30.0  # how long a Redis of the operator's own may take to appear
-AGAIN_SECONDS = 0.1
-
-Loop = Coroutine[Any, Any, None]
 
 
 class House:
@@ -73,10 +72,12 @@ class House:
         if self._settings.redis_url:
             for warning in await durability_warnings(self._client):
                 log.warning("%s", warning)
-        for name in sets:
-            record, made = await self.hub.add_set(name)
-            if made:
-                await self._upkeep.say.set_changed(record, "created")
+        added = [await self.hub.add_set(name) for name in sets]
+        new = [record for record, made in added if made]
+        for record in new:
+            await self._upkeep.say.set_changed(record, "created")
+        if new:
+            await self._upkeep.say.tell_description()
         await self.hub.start()  # who follows from now on does not hear of what was before
 
     async def _see_journals(self) -> None:
@@ -156,7 +157,8 @@ class House:
     @cached_property
     def hub(self) -> Hub:
         bell = Bell(self._redis_url)
-        return Hub(self._journal, Sets(self._client), bell, self._windows, base_url=self._base_url)
+        sets, cache = Sets(self._client), Cache(self._settings.cache_mb)
+        return Hub(self._journal, sets, bell, self._windows, base_url=self._base_url, cache=cache)
 
     @cached_property
     def _journal(self) -> Journal:
@@ -193,7 +195,7 @@ class House:
 
     @cached_property
     def _upkeep(self) -> Upkeep:
-        announcements = Announcements(self.hub)
+        announcements = Announcements(self.hub, Told(self._client))
         return Upkeep(
             self.hub,
             self._windows,
@@ -203,23 +205,18 @@ class House:
             self._schedule,
         )
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """The loops, for as long as this block; one that dies ends the block."""
-        async with self._deliveries() as deliveries, asyncio.TaskGroup() as tasks:
+    async def run(self, main: Loop) -> None:
+        """Run the server with every loop beside it."""
+        async with self._deliveries() as deliveries:
             loops = {
                 "follow the journals": self.hub.follow(),
                 "listen to the bell": self.hub.listen(),
                 "keep readers alive": self._keepalive.run(),
                 "end readers with their tokens": self.channels.revocations.run(),
-                "upkeep": self._upkeep.run(),
+                **self._upkeep.loops(),
                 **deliveries,
             }
-            running = [tasks.create_task(loop, name=name) for name, loop in loops.items()]
-            try:
-                yield
-            finally:
-                await end(running)
+            await run_beside(loops, main)
 
     @asynccontextmanager
     async def _deliveries(self) -> AsyncIterator[dict[str, Loop]]:
@@ -235,11 +232,3 @@ class House:
             algorithm=settings.signature,
         ) as ownership:
             yield ownership.loops()
-
-
-async def end(loops: Collection[asyncio.Task[None]]) -> None:
-    """Cancel until it is heard: `wait_for` of Python 3.11, which redis-py sends by, may lose it."""
-    while waiting := [loop for loop in loops if not loop.done()]:
-        for loop in waiting:
-            loop.cancel()
-        await asyncio.wait(waiting, timeout=AGAIN_SECONDS)

@@ -4,21 +4,21 @@ Rules that hold here: the server and every loop live in one block, so a loop tha
 process with it instead of leaving a server that answers and does nothing.
 """
 
-import asyncio
 import gc
 import logging
 import os
 import re
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import uvloop
 
 from rsnotify.errors import InvalidSettings
+from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.serving.house import House
 from rsnotify.serving.reachable import reachable, warning
 from rsnotify.serving.webserver import WebServer, web_config
@@ -42,7 +42,7 @@ def run(
     """Serve until SIGTERM or SIGINT."""
     gc.set_threshold(*COLLECTED)
     try:
-        uvloop.run(_serve(settings, sets, on_ready, share_port=share_port))
+        uvloop.run(run_to_the_end(_serve(settings, sets, on_ready, share_port=share_port)))
     except BaseExceptionGroup as group:
         raise _sole(group) from None
 
@@ -106,11 +106,13 @@ async def _serve(
         told = warning(bound.getsockname()[0], address, settings.public_url)
         if told and not share_port:  # else the parent has said it
             log.warning("%s", told)
-        async with _redis(settings) as redis_url:
+
+        def served(redis_url: str) -> Loop:
             if several:
-                await run_workers(settings, sets, redis_url, address, on_ready)
-            else:
-                await _run_hub(settings, sets, redis_url, token, bound, lambda: on_ready(address))
+                return run_workers(settings, sets, redis_url, address, on_ready)
+            return _run_hub(settings, sets, redis_url, token, bound, lambda: on_ready(address))
+
+        await _on_redis(settings, served)
 
 
 @contextmanager
@@ -137,16 +139,13 @@ def _address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-@asynccontextmanager
-async def _redis(settings: Settings) -> AsyncIterator[str]:
-    """The address of the Redis to use; an embedded one lives as long as this block."""
+async def _on_redis(settings: Settings, served: Callable[[str], Loop]) -> None:
+    """Serve on the Redis of the settings; an embedded one lives as long as that."""
     if settings.redis_url:
-        yield settings.redis_url
+        await served(settings.redis_url)
         return
-    async with EmbeddedRedis(settings.data) as server, asyncio.TaskGroup() as tasks:
-        supervisor = tasks.create_task(server.supervise(), name="redis-server supervisor")
-        yield server.url
-        supervisor.cancel()
+    async with EmbeddedRedis(settings.data) as server:
+        await run_beside({"redis-server supervisor": server.supervise()}, served(server.url))
 
 
 async def _run_hub(
@@ -162,8 +161,7 @@ async def _run_hub(
         await house.opened(sets)
         drain = partial(house.channels.drain, settings.drain_seconds)
         server = WebServer(web_config(house.app, settings), on_ready, drain)
-        async with house.running():
-            await server.serve(sockets=[bound])
+        await house.run(server.serve(sockets=[bound]))
     finally:
         await house.close()
 

@@ -28,6 +28,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from rsnotify.errors import InvalidSettings
+from rsnotify.loops import within
 
 log = logging.getLogger(__name__)
 
@@ -163,25 +164,36 @@ class EmbeddedRedis:
             return
         log.warning("shutting down process %s, a redis-server left running", lock.signature)
         try:
-            async with asyncio.timeout(LEFTOVER_LIMIT_SECONDS), self._client() as client:
-                await _shut_down(client, until=lock.taken)
+            await within(LEFTOVER_LIMIT_SECONDS, self._shut_down(until=lock.taken))
         except TimeoutError:
             raise _will_not_go(self.data_dir, lock.signature) from None
 
     async def _loaded(self, process: Process) -> None:
         """Return once Redis answers; if it dies or takes too long, leave none behind and raise."""
         try:
-            async with asyncio.timeout(LOADING_LIMIT_SECONDS), self._client() as client:
-                while not await _answers(client):
-                    if process.returncode is not None:
-                        raise _died(self.data_dir, process.returncode)
-                    await asyncio.sleep(0.01)
+            await within(LOADING_LIMIT_SECONDS, self._answering(process))
         except TimeoutError:
             await _end(process)
             raise _loads_too_long(self.data_dir) from None
         except BaseException:
             await _end(process)
             raise
+
+    async def _answering(self, process: Process) -> None:
+        async with self._client() as client:
+            while not await _answers(client):
+                if process.returncode is not None:
+                    raise _died(self.data_dir, process.returncode)
+                await asyncio.sleep(0.01)
+
+    async def _shut_down(self, *, until: Callable[[], bool]) -> None:
+        async with self._client() as client:
+            while not until():
+                with suppress(RedisError, OSError):
+                    await client.shutdown(
+                        nosave=True
+                    )  # the append-only file is synced all the same
+                await asyncio.sleep(0.05)
 
     def _client(self) -> Any:
         return redis.Redis.from_url(
@@ -293,13 +305,6 @@ async def _answers(client: Any) -> bool:
         return bool(await client.ping())
     except (RedisError, OSError):  # no socket yet, or still loading
         return False
-
-
-async def _shut_down(client: Any, *, until: Callable[[], bool]) -> None:
-    while not until():
-        with suppress(RedisError, OSError):
-            await client.shutdown(nosave=True)  # the append-only file is synced all the same
-        await asyncio.sleep(0.05)
 
 
 async def _end(process: Process) -> None:
