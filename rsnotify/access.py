@@ -7,7 +7,7 @@ wrong token after the other waits before the next is looked at.
 """
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil
 from time import monotonic
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 from rsnotify.core.guesses import Guesses
 from rsnotify.errors import Rejected, TooMany
 from rsnotify.storage.sets import SetRecord
-from rsnotify.storage.tokens import Right, Token, Tokens
+from rsnotify.storage.tokens import Right, Token, Tokens, token_key
 
 TOKEN_SECONDS = 2.0
 TOKENS_KNOWN = 10_000
@@ -65,19 +65,28 @@ class Access:
 
     async def require(
         self, connection: HTTPConnection, right: Right, set_name: str, *, in_address: bool = False
-    ) -> None:
-        """The right to the set; by a token in the address only where the caller takes one."""
+    ) -> str:
+        """The right to the set; by a token in the address only where the caller takes one.
+
+        What comes back is the key of the token that gives it; nothing for the admin's.
+        """
         sent = _required(connection, in_address=in_address)
         if self._is_admins(connection, sent):
-            return
+            return ""
         token = await self._token_of(connection, sent)
         if not token.may(right, set_name):
             raise Rejected(f"the token has no right to {right} {set_name!r}", status=403)
+        return token_key(sent.secret)
 
-    async def require_reader(self, connection: HTTPConnection, record: SetRecord) -> None:
-        """A private set is read with a token only."""
-        if record.private:
-            await self.require(connection, "read", record.name, in_address=True)
+    async def require_reader(self, connection: HTTPConnection, record: SetRecord) -> str:
+        """A private set is read with a token only: its key, or nothing if none was needed."""
+        if not record.private:
+            return ""
+        return await self.require(connection, "read", record.name, in_address=True)
+
+    async def revoked(self, token_keys: Sequence[str]) -> set[str]:
+        """Those of the tokens with these keys that are no more, whatever was known before."""
+        return await self._tokens.revoked(token_keys)
 
     def _is_admins(self, connection: HTTPConnection, sent: Sent) -> bool:
         if sent.in_address:

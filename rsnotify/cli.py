@@ -247,7 +247,7 @@ def subscribe(
     ] = False,
     xml: Annotated[bool, typer.Option("--xml", help="Print the payloads.")] = False,
     json: Json = False,
-    count: Annotated[int, typer.Option(help="End after so many changes; 0 never ends.")] = 0,
+    count: Annotated[int, typer.Option(min=0, help="End after so many changes; 0 never ends.")] = 0,
     url: Url = HERE,
     data: Data = DATA,
 ) -> None:

@@ -28,10 +28,12 @@ from rsnotify.core.submission import Submission
 from rsnotify.core.tail import Tail
 from rsnotify.errors import Rejected, Trimmed, TryAgain, no_such_set
 from rsnotify.feed import Feed
+from rsnotify.history import History
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.journal import Journal, Standing
 from rsnotify.storage.sets import SetOptions, SetRecord, Sets
+from rsnotify.storage.windows import Windows
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,7 @@ class Hub:
         journal: Journal,
         sets: Sets,
         bell: Bell,
+        windows: Windows | None = None,
         *,
         base_url: str,
         cache: Cache | None = None,
@@ -62,6 +65,7 @@ class Hub:
         self.sets: dict[str, SetRecord] = {}
         self.sets_changed = Position(0)
         self._journal = journal
+        self._history = History(journal, windows)
         self._registry = sets
         self.sets_version = -1
         self._bell = bell
@@ -173,12 +177,16 @@ class Hub:
             raise standing
         return standing
 
+    async def kept_from(self, channel: ChannelName) -> Position:
+        """Where what the hub keeps of the channel begins; what was before is gone for good."""
+        return await self._history.kept_from(channel, (await self.standing(channel)).first)
+
     async def _from_journal(self, feed: Feed, cursor: Position) -> Notification:
         tail = feed.tail
         until = tail.boundary_after(cursor)
         try:
             async with self._catching_up:
-                rows = await self._journal.read(
+                rows = await self._history.read(
                     feed.channel, cursor, until=until, count=NOTIFICATION_CHANGES
                 )
         except Trimmed as trimmed:
@@ -193,7 +201,7 @@ class Hub:
     def _gone(self, channel: ChannelName, trimmed: Trimmed) -> Rejected:
         index = f"{self.base_url}/{channel.set_name}/changelist-index.xml"
         begins = Position(trimmed.first)
-        detail = f"see {index}: the journal begins at {begins}"  # a close frame may cut its end
+        detail = f"see {index}: what is kept begins at {begins}"  # a close frame may cut its end
         return Rejected(detail, status=410, close_code=4410)
 
     def _render(self, channel: ChannelName, from_: Position, rows: Sequence[Row]) -> Notification:
@@ -383,20 +391,26 @@ class Hub:
         cursors = self._cursors(rung)
         if not cursors:
             return
-        read = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
+        feeds = {channel: self._feeds[channel] for channel in cursors}
+        read, version = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
+        if version != self.sets_version:
+            await self._look()  # a change is told by what its set was when it was published
         for channel, rows in read.items():
-            if self._pushed(channel, rows) == NOTIFICATION_CHANGES:
+            feed = self._feeds.get(channel)
+            if feed is not feeds[channel] or feed.tail.head != cursors[channel]:
+                continue  # of a set that was made anew, or of a journal that went back
+            if self._pushed(feed, rows) == NOTIFICATION_CHANGES:
                 self._rung.setdefault(channel, rung[channel])
             await asyncio.sleep(0)  # thousands of readers: let the loop serve others in between
 
-    def _pushed(self, channel: ChannelName, rows: Sequence[Row] | Exception) -> int:
+    def _pushed(self, feed: Feed, rows: Sequence[Row] | Exception) -> int:
         """How many changes were pushed; a channel that cannot be served holds up no other."""
         try:
             if isinstance(rows, Exception):
                 raise rows
-            self._push(channel, rows)
+            self._push(feed, rows)
         except Exception as error:
-            _say_unreadable(channel, error)
+            _say_unreadable(feed.channel, error)
             return 0
         return len(rows)
 
@@ -413,11 +427,10 @@ class Hub:
                 feed.skip_to(head)
         return cursors
 
-    def _push(self, channel: ChannelName, rows: Sequence[Row]) -> None:
-        feed = self._feeds.get(channel)
-        while rows and feed is not None:
+    def _push(self, feed: Feed, rows: Sequence[Row]) -> None:
+        while rows:
             taken = cut(rows)
-            feed.push(self._render(channel, feed.tail.head, taken))
+            feed.push(self._render(feed.channel, feed.tail.head, taken))
             self.cache.use(feed)
             rows = rows[len(taken) :]
 

@@ -208,17 +208,29 @@ class SlowWay:
         way.add_done_callback(self._ways.discard)
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        there, back = await asyncio.open_unix_connection(self._path)
-        losing = asyncio.Event()
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._asked(reader, back, losing))
-                tasks.create_task(self._answered(there, writer, losing))
-        except* (OSError, _Ended):
+            there, back = await asyncio.open_unix_connection(self._path)
+            try:
+                await self._carry(reader, writer, there, back)
+            finally:
+                back.transport.abort()
+        except OSError:  # Redis is not there, or one side has gone
             pass
         finally:
             writer.transport.abort()
-            back.transport.abort()
+
+    async def _carry(
+        self, reader: StreamReader, writer: StreamWriter, there: StreamReader, back: StreamWriter
+    ) -> None:
+        losing = asyncio.Event()
+        ways = (self._asked(reader, back, losing), self._answered(there, writer, losing))
+        tasks = [asyncio.create_task(each) for each in ways]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _asked(
         self, reader: StreamReader, redis: StreamWriter, losing: asyncio.Event
@@ -229,7 +241,6 @@ class SlowWay:
                 losing.set()
             redis.write(data)
             await redis.drain()
-        raise _Ended
 
     async def _answered(
         self, redis: StreamReader, writer: StreamWriter, losing: asyncio.Event
@@ -242,8 +253,3 @@ class SlowWay:
                 break
             writer.write(data)
             await writer.drain()
-        raise _Ended
-
-
-class _Ended(Exception):
-    """One side has closed the connection."""

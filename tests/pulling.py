@@ -71,8 +71,9 @@ class Pulling:
     ) -> None:
         self.client = client
         self.journal = Journal(client, window_changes=changes, window_hours=hours)
-        self.hub = Hub(self.journal, Sets(client), Bell("redis://nowhere"), base_url=BASE)
         self.windows, self.snapshots = Windows(client), Snapshots(client)
+        bell = Bell("redis://nowhere")
+        self.hub = Hub(self.journal, Sets(client), bell, self.windows, base_url=BASE)
         self.schedule = Schedule(int(hours * HOUR), index_days, retention_days, 60)
         stretches = Stretches(self.journal, self.windows)
         announcements = Announcements(self.hub, Told(client))

@@ -95,8 +95,9 @@ class WebSubEndpoint:
                 reason=UNKNOWN_TOPIC,
                 asker=asker,
             )
+        token = ""
         if asked.mode == "subscribe":
-            await self._access.require_reader(request, record)
+            token = await self._access.require_reader(request, record)
         return Request(
             order=asked.mode,
             topic=asked.topic,
@@ -106,6 +107,7 @@ class WebSubEndpoint:
             secret=asked.secret,
             lease_seconds=asked.lease_seconds or self._lease_seconds,
             by_token=record.private,
+            token=token,
             asker=asker,
         )
 

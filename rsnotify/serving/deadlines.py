@@ -25,7 +25,7 @@ class Deadlines:
         self, *, clock: Callable[[], float] = monotonic, idle_connections: int | None = None
     ) -> None:
         self._clock = clock
-        self._idle_connections = idle_connections or idle_limit()
+        self._idle_connections = idle_connections or idle_limit(_open_files())
         self._acts: dict[Act, float] = {}
         self._idle: OrderedDict[Act, float] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
@@ -73,7 +73,10 @@ class Deadlines:
             self._start()
 
 
-def idle_limit() -> int:
-    """At most a quarter of the files that the process may open."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return IDLE_CONNECTIONS if files < 0 else max(1, min(IDLE_CONNECTIONS, files // 4))
+def idle_limit(open_files: int) -> int:
+    """A part of the files that the process may open; a negative number means no limit."""
+    return IDLE_CONNECTIONS if open_files < 0 else max(1, min(IDLE_CONNECTIONS, open_files // 4))
+
+
+def _open_files() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -158,7 +158,7 @@ class House:
     def hub(self) -> Hub:
         bell = Bell(self._redis_url)
         sets, cache = Sets(self._client), Cache(self._settings.cache_mb)
-        return Hub(self._journal, sets, bell, base_url=self._base_url, cache=cache)
+        return Hub(self._journal, sets, bell, self._windows, base_url=self._base_url, cache=cache)
 
     @cached_property
     def _journal(self) -> Journal:
@@ -212,6 +212,7 @@ class House:
                 "follow the journals": self.hub.follow(),
                 "listen to the bell": self.hub.listen(),
                 "keep readers alive": self._keepalive.run(),
+                "end readers with their tokens": self.channels.revocations.run(),
                 **self._upkeep.loops(),
                 **deliveries,
             }
@@ -223,6 +224,7 @@ class House:
         async with websub(
             self.hub,
             self._subscriptions,
+            self._tokens,
             Bell(self._redis_url, keys.SUBSCRIPTIONS_BELL),
             Dialler(private=settings.callback_private == "allow"),
             deliveries=settings.deliveries,

@@ -102,6 +102,8 @@ class HttpProtocol(asyncio.Protocol):
                 self._close()
 
     def _close(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self._expect_progress()  # until it has left
         self.transport.close()
 
     def _forget(self) -> None:
@@ -247,7 +249,7 @@ class HttpProtocol(asyncio.Protocol):
         elif not self._is_lingering:
             self._close()
         elif self.transport.get_write_buffer_size():
-            self._deadlines.expect(self._lose_patience, LINGER_SECONDS)
+            self._expect_progress()
         else:
             self.transport.abort()
 

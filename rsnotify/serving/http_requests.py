@@ -5,6 +5,7 @@ as content of it keeps coming, which neither chunk extensions nor trailers are; 
 dropped. After the last request, or one that is none, nothing more is heard. Nothing here answers.
 """
 
+import logging
 from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
@@ -13,12 +14,15 @@ from starlette.types import Scope
 
 from rsnotify.serving.exchange import Exchange, Headers, Peer
 
+log = logging.getLogger(__name__)
+
 HEAD_BYTES = 64 * 1024
 HEAD_FIELDS = 256
 FRAMING_BYTES = 16 * 1024  # between two parts of its content: extensions of chunks, trailers
 
 NOTHING, HEAD, BODY, DEAF = range(4)  # what is being read
 ASGI = {"version": "3.0", "spec_version": "2.3"}
+MALFORMED = 400, "The request is no HTTP/1.1."
 TOO_LONG = 431, "The head of the request is too long."
 
 
@@ -43,7 +47,7 @@ class Requests:
         self._connection = connection
         self._about = about  # the connection, in every scope
         self._parser = httptools.HttpRequestParser(self)
-        self._refusal: tuple[int, str] | None = None  # of what the parser has just found
+        self._refusal = MALFORMED  # of what the parser has just found
         self._head_bytes = 0  # of one that has not come whole, as far as is known
         self._has_begun = False  # a request, with what has just been read
         self._may_be_long = False  # the head that has just been read
@@ -73,8 +77,12 @@ class Requests:
         try:
             while data:
                 data = self._parsed(data)
+        except httptools.HttpParserCallbackError as error:
+            if not isinstance(error.__context__, _Stopped):
+                log.error("a bug while reading a request", exc_info=error.__context__)
+            self._connection.refuse(*self._refusal)
         except httptools.HttpParserError:
-            self._connection.refuse(*(self._refusal or (400, "The request is no HTTP/1.1.")))
+            self._connection.refuse(*MALFORMED)
 
     def _parsed(self, data: bytes) -> bytes:
         """What is left of it: that follows a request to go on in another protocol."""
@@ -141,7 +149,8 @@ class Requests:
             self._connection,
             scope,
             keep_alive=version == "1.1" and self._parser.should_keep_alive(),
-            expects_continue=self._value_of(b"expect").lower() == b"100-continue",
+            expects_continue=version == "1.1"
+            and self._value_of(b"expect").lower() == b"100-continue",
         )
         self._connection.take(self.newest)
 
@@ -167,7 +176,7 @@ class Requests:
             raise _Stopped
 
     def _scope(self, version: str) -> Scope:
-        raw_path, query = _split(self._url)
+        raw_path, query = self._split_url()
         path = raw_path.decode("ascii")
         return self._about | {
             "type": "http",
@@ -181,6 +190,20 @@ class Requests:
             "headers": self._headers,
             "state": {},
         }
+
+    def _split_url(self) -> tuple[bytes, bytes]:
+        """Path and query of what is asked for, which a proxy may send with scheme and host."""
+        url = self._url
+        if url.startswith(b"/") and url.isascii() and b"#" not in url:
+            path, _, query = url.partition(b"?")
+            return path, query
+        try:
+            parsed = httptools.parse_url(url)
+        except httptools.HttpParserInvalidURLError:
+            raise _Stopped from None
+        if not parsed.path or not url.isascii():
+            raise _Stopped
+        return parsed.path, parsed.query or b""
 
     def _value_of(self, name: bytes) -> bytes:
         return next((value for key, value in self._headers if key == name), b"")
@@ -212,15 +235,6 @@ class _Stopped(Exception):
 def _length(url: bytes, headers: Headers) -> int:
     """Of a head, as far as it has been read."""
     return len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
-
-
-def _split(url: bytes) -> tuple[bytes, bytes]:
-    """Path and query of what is asked for, which a proxy may send with scheme and host."""
-    if url.startswith(b"/") and b"#" not in url:
-        path, _, query = url.partition(b"?")
-        return path, query
-    parsed = httptools.parse_url(url)
-    return parsed.path, parsed.query or b""
 
 
 def _rendered(url: bytes, headers: Headers) -> bytes:

@@ -33,7 +33,10 @@ def own_address(family: socket.AddressFamily) -> str | None:
     return None if found.is_link_local or found.is_unspecified else address
 
 
-def warning(host: str, address: str) -> str:
+def warning(host: str, address: str, public_url: str | None) -> str | None:
+    """What to tell an operator whose Destinations may hear of an address they cannot reach."""
+    if public_url is not None or host not in EVERY:
+        return None
     return (
         f"the hub listens on every address ({host}) and has no --public-url: its notifications "
         f"name {address}; if Destinations reach it by another, give that one"

@@ -20,7 +20,7 @@ import uvloop
 from rsnotify.errors import InvalidSettings
 from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.serving.house import House
-from rsnotify.serving.reachable import EVERY, reachable, warning
+from rsnotify.serving.reachable import reachable, warning
 from rsnotify.serving.webserver import WebServer, web_config
 from rsnotify.serving.workers import run_workers
 from rsnotify.settings import Settings
@@ -103,9 +103,9 @@ async def _serve(
     token = admin_token(settings)
     with _bound(settings, share=share_port or several) as bound:
         address = _address(bound)
-        host = bound.getsockname()[0]
-        if host in EVERY and not settings.public_url and not share_port:
-            log.warning("%s", warning(host, address))
+        told = warning(bound.getsockname()[0], address, settings.public_url)
+        if told and not share_port:  # else the parent has said it
+            log.warning("%s", told)
 
         def served(redis_url: str) -> Loop:
             if several:

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from rsnotify.core.change import Position
 from rsnotify.core.notification import ChannelName, Interval, Row
-from rsnotify.core.submission import BODY_BYTES, LOC_START, Fragment, Submission
+from rsnotify.core.submission import ENTRIES_BYTES, LOC_START, Fragment, Submission
 from rsnotify.core.window import HOUR, WINDOW_BYTES
 from rsnotify.errors import Rejected, Trimmed, TryAgain, Unanswered, no_such_set
 from rsnotify.storage import keys
@@ -32,7 +32,7 @@ CERTAIN_SECONDS = 10.0  # …it has no key to ask again with: for so long we ask
 AGAIN_SECONDS = 0.1
 WRITERS = 2  # one packs the next round while Redis works on the other
 ROUND_CHANGES = 4_000  # more go together in one request only: Redis is busy for some 40 ms
-ROUND_BYTES = BODY_BYTES
+ROUND_BYTES = ENTRIES_BYTES
 WAITING_BYTES = 64 * 1024 * 1024  # a Redis in trouble must not fill our memory
 
 NO_WINDOW = (0, 0, 1)  # a framework channel's journal is not cut into Change Lists
@@ -183,15 +183,22 @@ class Journal:
 
     async def read_on(
         self, cursors: Mapping[ChannelName, Position], *, count: int
-    ) -> dict[ChannelName, list[Row] | Exception]:
-        """What follows in each of these channels, or why it cannot be read, in one journey."""
+    ) -> tuple[dict[ChannelName, list[Row] | Exception], int]:
+        """What follows in each of these channels, or why it cannot be read, in one journey.
+
+        And the version of the sets' records after it: whatever was decided about a set before one
+        of these changes was published has moved it.
+        """
         pipeline = self._client.pipeline(transaction=False)
         for channel, after in cursors.items():
             pipeline.execute_command(
                 "XRANGE", keys.stream(channel), f"({after.stream_id}", "+", "COUNT", count
             )
-        read = each(await pipeline.execute(raise_on_error=False), _rows)
-        return dict(zip(cursors, read, strict=True))
+        pipeline.get(keys.SETS_VERSION)
+        *replies, version = await pipeline.execute(raise_on_error=False)
+        if isinstance(version, Exception):
+            raise version
+        return dict(zip(cursors, each(replies, _rows), strict=True)), int(version or 0)
 
     async def standings(self, channels: Sequence[ChannelName]) -> list[Standing | Exception | None]:
         """Where each journal stands; None if there is no such channel, or why nobody knows."""

@@ -62,7 +62,7 @@ def remembered(channel: ChannelName) -> str:
 # --- subscriptions: all keys of a share are in one Cluster slot ----------------------------------
 
 SUBSCRIPTIONS_BELL = "rsnotify:subscriptions:bell"  # pub/sub: the share that was asked something
-DELIVERERS = "rsnotify:subscriptions:hubs"  # sorted set: hub process -> when it counts as gone
+DELIVERERS = "rsnotify:subscriptions:beats"  # hash: hub process -> its last sign of life
 
 
 def of_share(share: int, *parts: str) -> str:

@@ -5,6 +5,7 @@ Nothing here knows of HTTP headers, nor of the admin token, which is a setting.
 
 import hashlib
 import secrets
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
@@ -38,11 +39,19 @@ class Tokens:
     async def create(self, secret: str, token: Token) -> bool:
         """Keep the token's record, but not the secret; false if there is one for it already."""
         record = msgspec.json.encode(token)
-        return bool(await self._client.hsetnx(keys.TOKENS, _hashed(secret), record))
+        return bool(await self._client.hsetnx(keys.TOKENS, token_key(secret), record))
 
     async def find(self, secret: str) -> Token | None:
-        record = await self._client.hget(keys.TOKENS, _hashed(secret))
+        record = await self._client.hget(keys.TOKENS, token_key(secret))
         return None if record is None else msgspec.json.decode(record, type=Token)
+
+    async def revoked(self, token_keys: Collection[str]) -> set[str]:
+        """Those of these tokens that exist no more."""
+        if not token_keys:
+            return set()
+        asked = list(token_keys)
+        records = await self._client.hmget(keys.TOKENS, asked)
+        return {key for key, record in zip(asked, records, strict=True) if record is None}
 
     async def all(self) -> list[Token]:
         return sorted((await self._records()).values(), key=lambda token: token.created)
@@ -65,8 +74,9 @@ def new_secret() -> str:
 
 def id_of(secret: str) -> str:
     """Known to whoever has the secret, so that a token can be revoked whose making went wrong."""
-    return _hashed(secret)[:8]
+    return token_key(secret)[:8]
 
 
-def _hashed(secret: str) -> str:
+def token_key(secret: str) -> str:
+    """By which a token is known to whoever must not know the token."""
     return hashlib.sha256(secret.encode()).hexdigest()

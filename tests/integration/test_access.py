@@ -67,6 +67,15 @@ async def test_a_token_has_43_to_128_random_characters_1000_sets_and_a_note(
         assert token["note"] == "n" * 255
 
 
+async def test_a_body_that_administers_or_subscribes_has_64_kib(hub: RunningHub) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    for length, of_tokens, of_forms in [(65_536, 201, 400), (65_537, 413, 413)]:
+        body = b'{"sets": ["dataset1"]}'.ljust(length)
+        assert (await hub.ask("POST", "/api/tokens", data=body))[0] == of_tokens
+        body = b"hub.mode=nonsense&a=".ljust(length, b"a")
+        assert (await hub.ask("POST", "/hub", data=body, headers=form))[0] == of_forms
+
+
 @asynccontextmanager
 async def losing_the_first_answer(hub: RunningHub) -> AsyncIterator[str]:
     """The address of a door to the hub that breaks the first connection once it was answered."""

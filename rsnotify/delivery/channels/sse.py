@@ -35,23 +35,30 @@ class Sse:
         self._channels = channels
 
     async def stream(self, request: Request) -> Response:
-        name = await self._channels.admit(request)
+        name, token = await self._channels.admit(request)
         after = request.headers.get("last-event-id") or request.query_params.get("from")
         cursor = await self._channels.servable_cursor(name, after)
-        return EventStream(self._channels, name, cursor, request.headers.get("origin"))
+        origin = request.headers.get("origin")
+        return EventStream(self._channels, name, cursor, token, origin)
 
 
 class EventStream(Response):
     """An answer that goes on until either side ends it."""
 
     def __init__(
-        self, channels: Channels, name: ChannelName, cursor: Position, origin: str | None
+        self,
+        channels: Channels,
+        name: ChannelName,
+        cursor: Position,
+        token: str,
+        origin: str | None,
     ) -> None:
         self.status_code = 200
         self.background = None
         self._channels = channels
         self._name = name
         self._cursor = cursor
+        self._token = token
         self.init_headers(_headers(cursor, origin))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
@@ -59,7 +66,7 @@ class EventStream(Response):
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         await send(_body(_opening(self._cursor, random.randint(*RETRY_MILLISECONDS))))  # noqa: S311
-        self._channels.join(reader, self._name, self._cursor)
+        self._channels.join(reader, self._name, self._cursor, self._token)
         await reader.run(lambda part: send(_body(part)), receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
