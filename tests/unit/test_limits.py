@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify import access
-from rsnotify.core import check, forms, guesses, notification, schedule, submission, websub, window
+from rsnotify import access, cache, loops
+from rsnotify.core import (
+    check,
+    forms,
+    guesses,
+    notification,
+    schedule,
+    submission,
+    tail,
+    websub,
+    window,
+)
 from rsnotify.core import xml_guard as xml
 from rsnotify.core.markup import RS, SITEMAP
 from rsnotify.core.notification import Kind
@@ -21,7 +31,7 @@ from rsnotify.intake import administration
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
 from rsnotify.storage import journal, sets
-from rsnotify.upkeep import snapshot
+from rsnotify.upkeep import announcements, snapshot
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
 ROW = re.compile(
@@ -52,6 +62,10 @@ LIMITS: dict[str, float] = {
     "random characters of a token that you choose; 43 at least": 128,
     "body of a request that administers": administration.BODY_BYTES,
     "seconds until a revoked token is refused everywhere": access.TOKEN_SECONDS,
+    "seconds that changes of the Source Description are gathered": announcements.GATHER_SECONDS,
+    "a channel's latest notifications in memory, with their frames": tail.TAIL_BYTES,
+    "seconds that a channel which nobody reads stays in memory": cache.IDLE_SECONDS,
+    "seconds that a loop of the hub has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
     "bytes of a message from a reader": machine.MESSAGE_BYTES,
