@@ -18,14 +18,15 @@ from rsnotify.core.window import HOUR, Schedule
 from rsnotify.delivery.pull.routes import pull_routes
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.hub import Hub
+from rsnotify.loops import end
 from rsnotify.origin import Origin
-from rsnotify.serving.house import end
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.told import Told
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
@@ -75,7 +76,7 @@ class Pulling:
         self.hub = Hub(self.journal, Sets(client), bell, self.windows, base_url=BASE)
         self.schedule = Schedule(int(hours * HOUR), index_days, retention_days, 60)
         stretches = Stretches(self.journal, self.windows)
-        announcements = Announcements(self.hub)
+        announcements = Announcements(self.hub, Told(client))
         self.upkeep = Upkeep(
             *(self.hub, self.windows, self.snapshots, announcements),
             *(stretches.packed, self.schedule),

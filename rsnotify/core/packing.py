@@ -15,6 +15,7 @@ from rsnotify.core.change import Position, render_datetime
 from rsnotify.core.notification import Row
 
 PIECE_BYTES = 256 * 1024
+PACKER_BYTES = 264 * 1024  # what zlib needs while more may come
 
 _HEAD = struct.Struct("<IQ")
 _GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
@@ -64,6 +65,11 @@ class Packer:
         self.length = self._checksum = 0
         self._deflate = zlib.compressobj(level, zlib.DEFLATED, -15)
         self._deflated: list[bytes] = []
+
+    @property
+    def size(self) -> int:
+        """The bytes of memory that it takes."""
+        return PACKER_BYTES + sum(map(len, self._deflated))
 
     def add(self, entries: bytes) -> None:
         self.length += len(entries)

@@ -92,7 +92,7 @@ def _check_entries(element: etree._Element, root: Root, most: int) -> None:
     """So many that they need not be read."""
     number = sum(1 for _ in element.iterchildren(f"{{{SITEMAP}}}{ENTRY[root]}"))
     if number > most:
-        detail = f"the document holds {number} entries; send at most {most} at once"
+        detail = f"the document has {number} changes, more than {most}; post the changes in parts"
         raise Rejected(detail, status=413)
 
 

@@ -54,7 +54,7 @@ class Administration:
     async def list_sets(self, request: Request) -> Response:
         await self._access.require_known(request)
         everything = self._access.is_admin(request)
-        records = self._hub.sets.values()
+        records = sorted(self._hub.sets.values(), key=lambda record: record.name)
         return json_response([record for record in records if everything or not record.private])
 
     async def add_set(self, request: Request) -> Response:

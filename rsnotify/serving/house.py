@@ -6,15 +6,15 @@ other rooms. Nothing here listens, and nothing here knows how the process was st
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import Any
 
 from starlette.types import ASGIApp
 
 from rsnotify import app as table
 from rsnotify.access import Access
+from rsnotify.cache import Cache
 from rsnotify.core.window import HOUR, Schedule
 from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
@@ -29,6 +29,7 @@ from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.subscribers import Subscribers
 from rsnotify.intake.websub import WebSubEndpoint
+from rsnotify.loops import Loop, run_beside
 from rsnotify.origin import Origin
 from rsnotify.settings import Settings
 from rsnotify.storage import keys
@@ -39,19 +40,18 @@ from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.told import Told
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
+
+log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 0.1
 LEFT = (
     "after the loss Redis holds %d tokens and %d WebSub subscriptions: make what is missing again; "
     "sets of the command line that are served again, empty: %s"
 )
-
-log = logging.getLogger(__name__)
-
-Loop = Coroutine[Any, Any, None]
 
 
 class House:
@@ -78,10 +78,12 @@ class House:
         await self.hub.start()  # who follows from now on does not hear of what was before
 
     async def _make_wanted(self) -> None:
-        for name in self._wanted:
-            record, made = await self.hub.add_set(name)
-            if made:
-                await self._upkeep.say.set_changed(record, "created")
+        added = [await self.hub.add_set(name) for name in self._wanted]
+        new = [record for record, made in added if made]
+        for record in new:
+            await self._upkeep.say.set_changed(record, "created")
+        if new:
+            await self._upkeep.say.tell_description()
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -144,7 +146,8 @@ class House:
     @cached_property
     def hub(self) -> Hub:
         bell = Bell(self._redis_url)
-        return Hub(self._journal, Sets(self._client), bell, self._windows, base_url=self._base_url)
+        sets, cache = Sets(self._client), Cache(self._settings.cache_mb)
+        return Hub(self._journal, sets, bell, self._windows, base_url=self._base_url, cache=cache)
 
     @cached_property
     def _journal(self) -> Journal:
@@ -181,7 +184,7 @@ class House:
 
     @cached_property
     def _upkeep(self) -> Upkeep:
-        announcements = Announcements(self.hub)
+        announcements = Announcements(self.hub, Told(self._client))
         return Upkeep(
             self.hub,
             self._windows,
@@ -191,24 +194,19 @@ class House:
             self._schedule,
         )
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """The loops, for as long as this block; one that dies ends the block."""
-        async with self._deliveries() as deliveries, asyncio.TaskGroup() as tasks:
+    async def run(self, main: Loop) -> None:
+        """Run the server with every loop beside it."""
+        async with self._deliveries() as deliveries:
             loops = {
                 "follow the journals": self.hub.follow(),
                 "listen to the bell": self.hub.listen(),
                 "keep readers alive": self._keepalive.run(),
                 "end readers with their tokens": self.channels.revocations.run(),
-                "upkeep": self._upkeep.run(),
+                **self._upkeep.loops(),
                 "make lost sets again": self._make_lost_sets_again(),
                 **deliveries,
             }
-            running = [tasks.create_task(loop, name=name) for name, loop in loops.items()]
-            try:
-                yield
-            finally:
-                await end(running)
+            await run_beside(loops, main)
 
     async def _make_lost_sets_again(self) -> None:
         """After Redis has lost data, serve what the command line names, and say what is missing."""
@@ -238,11 +236,3 @@ class House:
             algorithm=settings.signature,
         ) as ownership:
             yield ownership.loops()
-
-
-async def end(loops: Collection[asyncio.Task[None]]) -> None:
-    """Cancel until it is heard: `wait_for` of Python 3.11, which redis-py sends by, may lose it."""
-    while waiting := [loop for loop in loops if not loop.done()]:
-        for loop in waiting:
-            loop.cancel()
-        await asyncio.wait(waiting, timeout=AGAIN_SECONDS)

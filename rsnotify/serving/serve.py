@@ -4,22 +4,21 @@ Rules that hold here: the server and every loop live in one block, so a loop tha
 process with it instead of leaving a server that answers and does nothing.
 """
 
-import asyncio
 import gc
 import logging
 import os
 import re
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import uvloop
 
 from rsnotify.errors import InvalidSettings
+from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.serving.house import House
 from rsnotify.serving.reachable import reachable, warning
 from rsnotify.serving.webserver import WebServer, web_config
@@ -45,7 +44,7 @@ def run(
     """Serve until SIGTERM or SIGINT."""
     gc.set_threshold(*COLLECTED)
     try:
-        uvloop.run(_serve(settings, sets, on_ready, share_port=share_port))
+        uvloop.run(run_to_the_end(_serve(settings, sets, on_ready, share_port=share_port)))
     except BaseExceptionGroup as group:
         raise _sole(group) from None
 
@@ -109,11 +108,13 @@ async def _serve(
         told = warning(bound.getsockname()[0], address, settings.public_url)
         if told and not share_port:  # else the parent has said it
             log.warning("%s", told)
-        async with _redis(settings, is_worker=share_port) as redis:
+
+        def served(redis_url: str, locks: Sequence[int]) -> Loop:
             if several:
-                await run_workers(settings, sets, redis.url, address, on_ready, redis.locks)
-            else:
-                await _run_hub(settings, sets, redis.url, token, bound, lambda: on_ready(address))
+                return run_workers(settings, sets, redis_url, address, on_ready, locks)
+            return _run_hub(settings, sets, redis_url, token, bound, lambda: on_ready(address))
+
+        await _on_redis(settings, served, is_worker=share_port)
 
 
 @contextmanager
@@ -140,25 +141,21 @@ def _address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class _Redis(NamedTuple):
-    """The Redis to use, and the locks that bear witness to who uses an embedded one."""
+async def _on_redis(
+    settings: Settings, served: Callable[[str, Sequence[int]], Loop], *, is_worker: bool
+) -> None:
+    """Serve on the Redis of the settings; an embedded one lives as long as that, and is ours alone.
 
-    url: str
-    locks: Sequence[int] = ()
-
-
-@asynccontextmanager
-async def _redis(settings: Settings, *, is_worker: bool) -> AsyncIterator[_Redis]:
-    """The Redis to use; an embedded one lives as long as this block, and is used by us alone."""
+    Its lock is for whoever else serves on it, and bears witness to that.
+    """
     if settings.redis_url:
         await wait_until_usable(settings.redis_url, warn=not is_worker)
-        yield _Redis(settings.redis_url)
+        await served(settings.redis_url, ())
         return
-    async with EmbeddedRedis(settings.data) as server, asyncio.TaskGroup() as tasks:
-        supervisor = tasks.create_task(server.supervise(), name="redis-server supervisor")
+    async with EmbeddedRedis(settings.data) as server:
         await release_all_claims(server.url)
-        yield _Redis(server.url, [server.hub_lock])
-        supervisor.cancel()
+        serving = served(server.url, (server.hub_lock,))
+        await run_beside({"redis-server supervisor": server.supervise()}, serving)
 
 
 async def _run_hub(
@@ -174,8 +171,7 @@ async def _run_hub(
         await house.opened(sets)
         drain = partial(house.channels.drain, settings.drain_seconds)
         server = WebServer(web_config(house.app, settings), on_ready, drain)
-        async with house.running():
-            await server.serve(sockets=[bound])
+        await house.run(server.serve(sockets=[bound]))
     finally:
         await house.close()
 

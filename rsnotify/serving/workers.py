@@ -1,7 +1,8 @@
 """Several hub processes that share one port and one Redis, under a parent that does nothing else.
 
 Rules that hold here: the kernel spreads connections over the processes' own sockets; one that dies
-is started anew; SIGTERM to the parent drains them all. Nothing here knows what a hub does.
+is started anew; SIGTERM to the parent drains them all, and one that does not end in time is killed.
+Nothing here knows what a hub does.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from rsnotify.settings import Settings
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 1.0
+END_SECONDS = 30.0  # after the drain: a worker bounds its own end, unless it is stuck for good
 
 
 async def run_workers(
@@ -33,9 +35,9 @@ async def run_workers(
 
     The files that they inherit stay open, and so locked, for as long as one of them lives.
     """
-    ending = asyncio.Event()
+    loop, ending = asyncio.get_running_loop(), asyncio.Event()
     for signal in (SIGINT, SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(signal, ending.set)
+        loop.add_signal_handler(signal, ending.set)
     command = _command(settings, sets, address)
     environment = os.environ | {"RSNOTIFY_REDIS_URL": redis_url}  # not for all to see, as arguments
     workers = [Worker(command, environment, ending, inherited) for _ in range(settings.workers)]
@@ -47,6 +49,7 @@ async def run_workers(
         announcing.cancel()
         for worker in workers:
             worker.end()
+            loop.call_later(settings.drain_seconds + END_SECONDS, worker.kill)
 
 
 async def _announce(workers: Sequence["Worker"], on_ready: Callable[[], None]) -> None:
@@ -130,3 +133,8 @@ class Worker:
     def end(self) -> None:
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(SIGTERM)
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            log.error("worker %d does not end: it is killed", self._process.pid)
+            self._process.kill()

@@ -8,7 +8,7 @@ that cannot be served holds up no other.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from rsnotify.core.change import Position
 from rsnotify.core.packing import Packed
@@ -16,9 +16,10 @@ from rsnotify.core.watched import Watched
 from rsnotify.core.window import DAY, Record, Schedule, Window, is_due
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
+from rsnotify.loops import Loop
+from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows
-from rsnotify.underway import Underway
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.snapshot import take_snapshot
 
@@ -54,17 +55,16 @@ class Upkeep:
         self.say = announcements
         self._pack = pack
         self._schedule = schedule
-        self._asked_for: Underway[Snapshot] = Underway("snapshot")
+        self._asked_for: SingleFlight[str, Snapshot] = SingleFlight("snapshot")
 
-    async def run(self) -> None:
-        """Round after round, for as long as the hub lives."""
-        async with asyncio.TaskGroup() as tasks:
-            for chore, seconds in (
-                (self.keep_windows, ROUND_SECONDS),
-                (self.keep_snapshots, ROUND_SECONDS),
-                (self.let_go, LETTING_GO_SECONDS),
-            ):
-                tasks.create_task(self._repeat(chore, seconds), name=chore.__name__)
+    def loops(self) -> dict[str, Loop]:
+        """Round after round, for as long as the hub lives, by name."""
+        return {
+            "keep windows": self._repeat(self.keep_windows, ROUND_SECONDS),
+            "keep snapshots": self._repeat(self.keep_snapshots, ROUND_SECONDS),
+            "let go of what is old": self._repeat(self.let_go, LETTING_GO_SECONDS),
+            "tell of the sets": self._repeat(self.say.keep_description_told, ROUND_SECONDS),
+        }
 
     async def _repeat(self, chore: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:
@@ -76,9 +76,12 @@ class Upkeep:
                 log.warning("the chore %s fails", chore.__name__, exc_info=error)
             await asyncio.sleep(seconds)
 
-    async def _each_set(self, act: Act) -> None:
+    def _changed_sets(self) -> list[str]:
+        """Those to which something was published: the others have nothing to close or to list."""
+        return [name for name in self._hub.sets if self._hub.has_changed(name)]
+
+    async def _each_set(self, act: Act, names: Sequence[str]) -> None:
         """Do it to each set as it stands; one that goes meanwhile is nobody's concern."""
-        names = list(self._hub.sets)
         if not names:
             return
         now = await self._windows.now()
@@ -101,7 +104,7 @@ class Upkeep:
 
     async def keep_windows(self) -> None:
         """Close what is due, pack what is closed, say what has changed."""
-        await self._each_set(self._keep_windows)
+        await self._each_set(self._keep_windows, self._changed_sets())
 
     async def _keep_windows(self, name: str, record: Record, now: Position) -> None:
         period = self._schedule.period
@@ -129,7 +132,11 @@ class Upkeep:
     async def let_go(self) -> None:
         """Trim the streams behind what is packed; forget what nobody can ask for any more."""
         watched = await self._windows.watched()
-        await self._each_set(lambda name, record, _: self._let_go(name, record, watched))
+
+        async def let_go(name: str, record: Record, _: Position) -> None:
+            await self._let_go(name, record, watched)
+
+        await self._each_set(let_go, list(self._hub.sets))
 
     async def _let_go(self, name: str, record: Record, watched: Watched) -> None:
         schedule = self._schedule
@@ -157,7 +164,8 @@ class Upkeep:
     async def keep_snapshots(self) -> None:
         """Take those that are due."""
         # Where the Source lists its resources itself, it needs no list of ours.
-        names = [name for name, each in self._hub.sets.items() if each.resourcelist is None]
+        sets = self._hub.sets
+        names = [name for name in self._changed_sets() if sets[name].resourcelist is None]
         newest = await self._snapshots.newest_of(names)
 
         async def keep(name: str, record: Record, now: Position) -> None:
@@ -169,7 +177,7 @@ class Upkeep:
             if self._wants_snapshot(record, await self._snapshots.newest(name), now):
                 await self.snapshot(name)
 
-        await self._each_set(keep)
+        await self._each_set(keep, names)
 
     def _wants_snapshot(self, record: Record, newest: Snapshot | None, now: Position) -> bool:
         if newest is None:

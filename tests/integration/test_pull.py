@@ -666,8 +666,11 @@ async def test_a_set_that_cannot_be_served_holds_up_no_other(
 
     pulling.windows.trim_framework = failing  # type: ignore[method-assign]
     await pulling.upkeep.let_go()
-    assert asked == ["a", SET]
-    assert [record.args for record in caplog.records] == [("a", "no Redis"), (SET, "no Redis")]
+    assert sorted(asked) == ["a", SET]
+    assert sorted(record.args for record in caplog.records) == [
+        ("a", "no Redis"),
+        (SET, "no Redis"),
+    ]
 
 
 async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
@@ -738,11 +741,16 @@ async def test_of_many_resource_lists_one_is_said_and_never_the_index(pulling: P
 async def test_a_change_of_a_set_is_said_on_its_channel_and_of_the_source_on_all(
     pulling: Pulling, change: str
 ) -> None:
-    record, _ = await pulling.hub.add_set("other")
-    await pulling.upkeep.say.set_changed(record, change)
-    await pulling.upkeep.say.set_changed(record, change)
+    await pulling.hub.add_set("other")
+    await pulling.upkeep.say.set_changed(pulling.hub.sets[SET], change)
+    await pulling.upkeep.say.set_changed(pulling.hub.sets[SET], change)
+    await pulling.upkeep.say.tell_description()
+    await pulling.upkeep.say.tell_description()
     described = ("description", "updated", "/.well-known/resourcesync")
-    assert await said(pulling) == [described]
+    assert await said(pulling) == [
+        ("capabilitylist", change, f"/{SET}/capabilitylist.xml"),
+        described,
+    ]
 
 
 # What becomes of a set that goes meanwhile ------------------------------------------------------

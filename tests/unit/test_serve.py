@@ -1,30 +1,14 @@
 """How a hub process begins and ends."""
 
-import asyncio
 import socket
 from pathlib import Path
 
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.serving.house import end
 from rsnotify.serving.reachable import own_address, reachable, warning
 from rsnotify.serving.serve import ADMIN_TOKEN_CHARACTERS, admin_token
 from rsnotify.settings import Settings
-
-
-async def test_a_loop_that_swallows_its_cancellation_ends_all_the_same() -> None:
-    async def stubborn() -> None:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            await asyncio.Event().wait()
-
-    loop = asyncio.create_task(stubborn())
-    await asyncio.sleep(0)
-    await end([loop])
-    assert loop.cancelled()
-
 
 # --- the admin token -----------------------------------------------------------------------------
 

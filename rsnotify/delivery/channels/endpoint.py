@@ -121,12 +121,12 @@ class Channels:
     def _of(self, feed: Feed) -> Channel:
         channel = self._channels.get(feed)
         if channel is None:
-            self._forget_ended()
+            self._forget_unread()
             channel = self._channels[feed] = Channel(self._hub, feed, self._keepalive)
         return channel
 
-    def _forget_ended(self) -> None:
-        for feed in [feed for feed, channel in self._channels.items() if channel.has_ended]:
+    def _forget_unread(self) -> None:
+        for feed in [feed for feed, channel in self._channels.items() if not channel.is_read]:
             del self._channels[feed]
 
     async def _follow(

@@ -23,6 +23,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from rsnotify.errors import InvalidSettings
+from rsnotify.loops import within
 from rsnotify.storage.embedded_redis import origin
 from rsnotify.storage.embedded_redis.binaries import Binary, find_binary
 from rsnotify.storage.embedded_redis.directory import (
@@ -169,8 +170,7 @@ class EmbeddedRedis:
             return
         log.warning("shutting down process %s, a redis-server left running", lock.signature)
         try:
-            async with asyncio.timeout(LEFTOVER_LIMIT_SECONDS), self._client() as client:
-                await _shut_down(client, until=lock.taken)
+            await within(LEFTOVER_LIMIT_SECONDS, self._shut_down(until=lock.taken))
         except TimeoutError:
             raise _will_not_go(self.data_dir, lock.signature) from None
 
@@ -185,11 +185,7 @@ class EmbeddedRedis:
 
     async def _loaded(self, process: Process) -> None:
         try:
-            async with asyncio.timeout(LOADING_LIMIT_SECONDS), self._client() as client:
-                while not await _answers(client):
-                    if process.returncode is not None:
-                        raise _died(self.data_dir, process.returncode)
-                    await asyncio.sleep(0.01)
+            await within(LOADING_LIMIT_SECONDS, self._answering(process))
         except TimeoutError:
             raise _loads_too_long(self.data_dir) from None
 
@@ -206,6 +202,20 @@ class EmbeddedRedis:
             await process.wait()
         if self._guard is not None:
             await self._guard.dismiss()
+
+    async def _answering(self, process: Process) -> None:
+        async with self._client() as client:
+            while not await _answers(client):
+                if process.returncode is not None:
+                    raise _died(self.data_dir, process.returncode)
+                await asyncio.sleep(0.01)
+
+    async def _shut_down(self, *, until: Callable[[], bool]) -> None:
+        async with self._client() as client:
+            while not until():
+                with suppress(RedisError, OSError):
+                    await client.shutdown(nosave=True)  # its file is synced all the same
+                await asyncio.sleep(0.05)
 
     def _client(self) -> Any:
         return redis.Redis.from_url(
@@ -233,13 +243,6 @@ async def _answers(client: Any) -> bool:
         return bool(await client.ping())
     except (RedisError, OSError):  # no socket yet, or still loading
         return False
-
-
-async def _shut_down(client: Any, *, until: Callable[[], bool]) -> None:
-    while not until():
-        with suppress(RedisError, OSError):
-            await client.shutdown(nosave=True)  # the append-only file is synced all the same
-        await asyncio.sleep(0.05)
 
 
 def _taken_on(engine: Engine, written_by: Engine | None) -> str:

@@ -1,4 +1,4 @@
-"""Work that others wait for or not: one task a set, and no failure unseen."""
+"""Work that others wait for or not: one task a key, and no failure unseen."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from rsnotify.errors import TryAgain, no_such_set
-from rsnotify.underway import Underway
+from rsnotify.single_flight import SingleFlight
 
 
 def failing(error: Exception) -> Callable[[], Awaitable[int]]:
@@ -17,7 +17,7 @@ def failing(error: Exception) -> Callable[[], Awaitable[int]]:
 
 
 async def test_who_asks_while_it_is_under_way_shares_it() -> None:
-    work: Underway[int] = Underway("work")
+    work: SingleFlight[str, int] = SingleFlight("work")
     going, answers = asyncio.Event(), iter(range(9))
 
     async def answer() -> int:
@@ -30,7 +30,7 @@ async def test_who_asks_while_it_is_under_way_shares_it() -> None:
 
 
 async def test_who_asks_afterwards_has_it_done_anew() -> None:
-    work: Underway[int] = Underway("work")
+    work: SingleFlight[str, int] = SingleFlight("work")
     answers = iter(range(9))
 
     async def answer() -> int:
@@ -40,7 +40,7 @@ async def test_who_asks_afterwards_has_it_done_anew() -> None:
 
 
 async def test_a_bug_is_in_the_log_though_nobody_waits(caplog: pytest.LogCaptureFixture) -> None:
-    work: Underway[int] = Underway("work")
+    work: SingleFlight[str, int] = SingleFlight("work")
     await asyncio.wait({work.task("a", failing(ValueError("a bug")))})
     await asyncio.sleep(0)
     (record,) = caplog.records
@@ -50,7 +50,7 @@ async def test_a_bug_is_in_the_log_though_nobody_waits(caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("error", [TryAgain("no Redis"), no_such_set("a")])
 async def test_what_is_no_bug_is_not(caplog: pytest.LogCaptureFixture, error: Exception) -> None:
-    work: Underway[int] = Underway("work")
+    work: SingleFlight[str, int] = SingleFlight("work")
     await asyncio.wait({work.task("a", failing(error))})
     await asyncio.sleep(0)
     assert caplog.records == []
