@@ -45,13 +45,13 @@ from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
 
-log = logging.getLogger(__name__)
-
 AGAIN_SECONDS = 0.1
 LEFT = (
     "after the loss Redis holds %d tokens and %d WebSub subscriptions: make what is missing again; "
     "sets of the command line that are served again, empty: %s"
 )
+
+log = logging.getLogger(__name__)
 
 
 class House:
@@ -202,8 +202,8 @@ class House:
                 "listen to the bell": self.hub.listen(),
                 "keep readers alive": self._keepalive.run(),
                 "end readers with their tokens": self.channels.revocations.run(),
-                **self._upkeep.loops(),
                 "make lost sets again": self._make_lost_sets_again(),
+                **self._upkeep.loops(),
                 **deliveries,
             }
             await run_beside(loops, main)

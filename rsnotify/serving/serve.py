@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import uvloop
 
@@ -109,10 +110,10 @@ async def _serve(
         if told and not share_port:  # else the parent has said it
             log.warning("%s", told)
 
-        def served(redis_url: str, locks: Sequence[int]) -> Loop:
+        def served(redis: _Redis) -> Loop:
             if several:
-                return run_workers(settings, sets, redis_url, address, on_ready, locks)
-            return _run_hub(settings, sets, redis_url, token, bound, lambda: on_ready(address))
+                return run_workers(settings, sets, redis.url, address, on_ready, redis.locks)
+            return _run_hub(settings, sets, redis.url, token, bound, lambda: on_ready(address))
 
         await _on_redis(settings, served, is_worker=share_port)
 
@@ -141,21 +142,25 @@ def _address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def _on_redis(
-    settings: Settings, served: Callable[[str, Sequence[int]], Loop], *, is_worker: bool
-) -> None:
-    """Serve on the Redis of the settings; an embedded one lives as long as that, and is ours alone.
+class _Redis(NamedTuple):
+    """The Redis to use, and the locks that bear witness to who uses an embedded one."""
 
-    Its lock is for whoever else serves on it, and bears witness to that.
-    """
+    url: str
+    locks: Sequence[int] = ()
+
+
+async def _on_redis(
+    settings: Settings, served: Callable[[_Redis], Loop], *, is_worker: bool
+) -> None:
+    """Serve on the Redis of the settings; an embedded one lives as long as that, ours alone."""
     if settings.redis_url:
         await wait_until_usable(settings.redis_url, warn=not is_worker)
-        await served(settings.redis_url, ())
+        await served(_Redis(settings.redis_url))
         return
     async with EmbeddedRedis(settings.data) as server:
         await release_all_claims(server.url)
-        serving = served(server.url, (server.hub_lock,))
-        await run_beside({"redis-server supervisor": server.supervise()}, serving)
+        redis = _Redis(server.url, [server.hub_lock])
+        await run_beside({"redis-server supervisor": server.supervise()}, served(redis))
 
 
 async def _run_hub(

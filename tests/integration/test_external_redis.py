@@ -2,13 +2,13 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.serving.serve import _on_redis
+from rsnotify.serving.serve import _on_redis, _Redis
 from rsnotify.settings import Settings
 from rsnotify.storage.connection import Client, without_password
 from rsnotify.storage.external_redis import _problem, wait_until_usable
@@ -47,11 +47,11 @@ async def test_a_worker_or_hub_that_was_given_a_redis_takes_nobodys_claims(
     settings = Settings.from_env({"RSNOTIFY_REDIS_URL": redis_url})
     given = []
 
-    async def served(url: str, locks: Sequence[int]) -> None:
-        given.append((url, locks))
+    async def served(redis: _Redis) -> None:
+        given.append(redis)
 
     await _on_redis(settings, served, is_worker=True)
-    assert given == [(redis_url, ())]
+    assert given == [_Redis(redis_url)]
     assert await sibling.renew([1]) == [True]
 
 

@@ -189,6 +189,20 @@ class EmbeddedRedis:
         except TimeoutError:
             raise _loads_too_long(self.data_dir) from None
 
+    async def _answering(self, process: Process) -> None:
+        async with self._client() as client:
+            while not await _answers(client):
+                if process.returncode is not None:
+                    raise _died(self.data_dir, process.returncode)
+                await asyncio.sleep(0.01)
+
+    async def _shut_down(self, *, until: Callable[[], bool]) -> None:
+        async with self._client() as client:
+            while not until():
+                with suppress(RedisError, OSError):
+                    await client.shutdown(nosave=True)  # the file is synced all the same
+                await asyncio.sleep(0.05)
+
     async def _end(self, process: Process) -> None:
         """SIGTERM, and SIGKILL if that is ignored; no child of its own outlives it either."""
         with suppress(ProcessLookupError):
@@ -202,20 +216,6 @@ class EmbeddedRedis:
             await process.wait()
         if self._guard is not None:
             await self._guard.dismiss()
-
-    async def _answering(self, process: Process) -> None:
-        async with self._client() as client:
-            while not await _answers(client):
-                if process.returncode is not None:
-                    raise _died(self.data_dir, process.returncode)
-                await asyncio.sleep(0.01)
-
-    async def _shut_down(self, *, until: Callable[[], bool]) -> None:
-        async with self._client() as client:
-            while not until():
-                with suppress(RedisError, OSError):
-                    await client.shutdown(nosave=True)  # its file is synced all the same
-                await asyncio.sleep(0.05)
 
     def _client(self) -> Any:
         return redis.Redis.from_url(
