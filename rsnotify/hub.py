@@ -283,10 +283,10 @@ class Hub:
     async def _look(self) -> None:
         began, self._registry_rang = monotonic(), False
         self._next_tick = monotonic() + TICK_SECONDS
-        version = await self._registry.version()
-        sets, changed = self.sets, self.sets_changed
+        version, changed = await self._registry.moved()
+        sets = self.sets
         if version != self.sets_version:
-            changed, sets = await self._registry.changed(), await self._registry.all()
+            sets = await self._registry.all()
         channels = self._channels_to_look_at(sets)
         standings = await self._journal.standings(channels) if channels else []
         # From here on nothing is awaited: the sets and their feeds change together.
@@ -323,8 +323,7 @@ class Hub:
             if is_another or self.sets_version < 0:
                 await self._look()
                 return
-            version = await self._registry.version()
-            self.sets_changed = await self._registry.changed()
+            version, self.sets_changed = await self._registry.moved()
             if version == self.sets_version + 1:  # else the next look reads them all
                 self.sets_version = version
             self._see(name, before, record)

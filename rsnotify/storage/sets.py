@@ -52,9 +52,10 @@ class Sets:
         """A number that moves whenever any record does."""
         return int(await self._client.get(keys.SETS_VERSION) or 0)
 
-    async def changed(self) -> Position:
-        """When any record moved last."""
-        return Position(int(await self._client.get(keys.SETS_CHANGED) or 0))
+    async def moved(self) -> tuple[int, Position]:
+        """The version, and when it moved last, at one moment."""
+        version, changed = await self._client.mget(keys.SETS_VERSION, keys.SETS_CHANGED)
+        return int(version or 0), Position(int(changed or 0))
 
     async def all(self) -> dict[str, SetRecord]:
         records = await self._client.hgetall(keys.SETS)

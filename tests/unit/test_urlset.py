@@ -218,7 +218,7 @@ def test_reading_stops_at_a_hundred_attributes_astray() -> None:
 
 def test_a_document_of_more_entries_than_asked_for_is_not_read() -> None:
     assert len(parse_document(urlset("<url/>" * 3), most_entries=3).entries) == 3
-    with pytest.raises(Rejected, match="holds 4 entries; send at most 3") as refused:
+    with pytest.raises(Rejected, match="has 4 changes, more than 3; post") as refused:
         parse_document(urlset("<url/>" * 4), most_entries=3)
     assert refused.value.status == 413
 
