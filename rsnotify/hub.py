@@ -32,7 +32,7 @@ from rsnotify.history import History
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.journal import Journal, Standing
-from rsnotify.storage.sets import SetOptions, SetRecord, Sets
+from rsnotify.storage.sets import SetOptions, SetRecord, Sets, Version
 from rsnotify.storage.windows import Windows
 
 log = logging.getLogger(__name__)
@@ -64,10 +64,11 @@ class Hub:
         self.cache = Cache(CACHE_MIB) if cache is None else cache
         self.sets: dict[str, SetRecord] = {}
         self.sets_changed = Position(0)
+        self.registry_lost = asyncio.Event()  # set when Redis has lost sets that it had
         self._journal = journal
         self._history = History(journal, windows)
         self._registry = sets
-        self.sets_version = -1
+        self._registry_version: Version | None = None
         self._bell = bell
         self._feeds: dict[ChannelName, Feed] = {}
         self._rung: dict[ChannelName, Position] = {}
@@ -109,6 +110,11 @@ class Hub:
         await self._see_own(name, None)
 
     # --- the ways out --------------------------------------------------------------------------
+
+    @property
+    def sets_version(self) -> int:
+        """Moves with every change of a set; -1 before the first look."""
+        return -1 if self._registry_version is None else self._registry_version.number
 
     def record(self, set_name: str) -> SetRecord:
         record = self.sets.get(set_name)
@@ -277,21 +283,24 @@ class Hub:
         """Whether others have made, edited or removed a set."""
         async with self._turn:
             self._registry_rang = False
-            if await self._registry.version() != self.sets_version:
+            if await self._registry.version() != self._registry_version:
                 await self._look()
 
     async def _look(self) -> None:
         began, self._registry_rang = monotonic(), False
         self._next_tick = monotonic() + TICK_SECONDS
         version = await self._registry.version()
-        sets, changed = self.sets, self.sets_changed
-        if version != self.sets_version:
-            changed, sets = await self._registry.changed(), await self._registry.all()
+        sets = self.sets
+        if version != self._registry_version:
+            sets = await self._registry.all()
         channels = self._channels_to_look_at(sets)
         standings = await self._journal.standings(channels) if channels else []
         # From here on nothing is awaited: the sets and their feeds change together.
         before, self.sets = self.sets, sets
-        self.sets_changed, self.sets_version = changed, version
+        known, self._registry_version = self._registry_version, version
+        self.sets_changed = version.changed
+        if known is not None and version.is_behind(known):
+            self._say_lost(before, sets)
         self._turn_private(before)
         self._compare(zip(channels, standings, strict=True))
         self._current_at = monotonic()
@@ -320,13 +329,13 @@ class Hub:
             if before == record:
                 return  # somebody has looked since
             is_another = before and record and before.created != record.created
-            if is_another or self.sets_version < 0:
+            known = self._registry_version
+            if is_another or known is None:
                 await self._look()
                 return
             version = await self._registry.version()
-            self.sets_changed = await self._registry.changed()
-            if version == self.sets_version + 1:  # else the next look reads them all
-                self.sets_version = version
+            if version.follows(known):  # else the next look reads them all
+                self._registry_version, self.sets_changed = version, version.changed
             self._see(name, before, record)
 
     def _see(self, name: str, before: SetRecord | None, record: SetRecord | None) -> None:
@@ -341,6 +350,16 @@ class Hub:
         else:
             self.sets[name] = record
             self._turn_private({name: before})
+
+    def _say_lost(self, before: Mapping[str, SetRecord], sets: Mapping[str, SetRecord]) -> None:
+        left = {(record.name, record.created) for record in sets.values()}
+        gone = [name for name, record in before.items() if (name, record.created) not in left]
+        log.error(
+            "Redis has lost data: it was emptied, or began from an older copy; "
+            "sets that are gone with their changes: %s",
+            ", ".join(gone) or "none",
+        )
+        self.registry_lost.set()
 
     def _turn_private(self, before: Mapping[str, SetRecord]) -> None:
         """Tell the channels of each set that was public until now."""
@@ -393,8 +412,8 @@ class Hub:
         if not cursors:
             return
         feeds = {channel: self._feeds[channel] for channel in cursors}
-        read, version = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
-        if version != self.sets_version:
+        read, number = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
+        if number != self.sets_version:
             await self._look()  # a change is told by what its set was when it was published
         for channel, rows in read.items():
             feed = self._feeds.get(channel)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.server import EmbeddedRedis
+from rsnotify.storage.embedded_redis import EmbeddedRedis
 from tests.clock import Clock
 from tests.faults import OwnRedis
 from tests.running import RunningHub

@@ -23,7 +23,7 @@ from redis import asyncio as redis
 from redis.exceptions import RedisError
 
 from rsnotify.storage.connection import Client
-from rsnotify.storage.server import find_binary
+from rsnotify.storage.embedded_redis.binaries import find_binary
 from tests.clock import Clock
 from tests.running import until
 
@@ -54,7 +54,7 @@ class OwnRedis:
 
     async def start(self) -> None:
         """Start it; what it was told before a kill is in its append-only file."""
-        binary = await find_binary()
+        binary = await find_binary(self.folder, None)
         with (self.folder / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(binary.path, "--port", "0", "--unixsocket", "s", "--save", ""),

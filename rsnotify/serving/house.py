@@ -9,7 +9,6 @@ import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
-from time import monotonic
 
 from starlette.types import ASGIApp
 
@@ -24,7 +23,7 @@ from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
 from rsnotify.delivery.websub.dialler import Dialler
-from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
@@ -35,7 +34,7 @@ from rsnotify.origin import Origin
 from rsnotify.settings import Settings
 from rsnotify.storage import keys
 from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import connect, durability_warnings, without_password
+from rsnotify.storage.connection import connect
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
@@ -46,9 +45,13 @@ from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
 
-log = logging.getLogger(__name__)
+AGAIN_SECONDS = 0.1
+LEFT = (
+    "after the loss Redis holds %d tokens and %d WebSub subscriptions: make what is missing again; "
+    "sets of the command line that are served again, empty: %s"
+)
 
-REDIS_SECONDS = 30.0  # how long a Redis of the operator's own may take to appear
+log = logging.getLogger(__name__)
 
 
 class House:
@@ -58,6 +61,7 @@ class House:
         self._settings = settings
         self._redis_url = redis_url
         self._base_url = base_url
+        self._wanted: tuple[str, ...] = ()
         self._client = connect(redis_url)
         self._journal_client = connect(redis_url)  # so that no herd stands in front of a Source
         self._tokens = Tokens(self._journal_client)
@@ -68,33 +72,18 @@ class House:
 
     async def opened(self, sets: Iterable[str]) -> None:
         """Have seen every journal, and serve these sets."""
-        await self._see_journals()
-        if self._settings.redis_url:
-            for warning in await durability_warnings(self._client):
-                log.warning("%s", warning)
-        added = [await self.hub.add_set(name) for name in sets]
+        self._wanted = tuple(sets)
+        await self.hub.start()
+        await self._make_wanted()
+        await self.hub.start()  # who follows from now on does not hear of what was before
+
+    async def _make_wanted(self) -> None:
+        added = [await self.hub.add_set(name) for name in self._wanted]
         new = [record for record, made in added if made]
         for record in new:
             await self._upkeep.say.set_changed(record, "created")
         if new:
             await self._upkeep.say.tell_description()
-        await self.hub.start()  # who follows from now on does not hear of what was before
-
-    async def _see_journals(self) -> None:
-        """A Redis that never comes is a matter of settings."""
-        until = monotonic() + REDIS_SECONDS
-        said = ""
-        while True:
-            try:
-                return await self.hub.start()
-            except TryAgain as error:
-                silence = f"no Redis answers at {without_password(self._redis_url)}: {error.detail}"
-                if monotonic() > until:
-                    raise InvalidSettings([silence]) from None
-                if silence != said:
-                    log.warning("%s; waiting up to %.0f s for it", silence, REDIS_SECONDS)
-                said = silence
-            await asyncio.sleep(1)
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -213,10 +202,25 @@ class House:
                 "listen to the bell": self.hub.listen(),
                 "keep readers alive": self._keepalive.run(),
                 "end readers with their tokens": self.channels.revocations.run(),
+                "make lost sets again": self._make_lost_sets_again(),
                 **self._upkeep.loops(),
                 **deliveries,
             }
             await run_beside(loops, main)
+
+    async def _make_lost_sets_again(self) -> None:
+        """After Redis has lost data, serve what the command line names, and say what is missing."""
+        while True:
+            await self.hub.registry_lost.wait()
+            self.hub.registry_lost.clear()
+            try:
+                await self._make_wanted()
+                tokens, left = await self._tokens.all(), await self._subscriptions.all()
+                log.error(LEFT, len(tokens), len(left), ", ".join(self._wanted) or "none")
+            except TryAgain as error:
+                log.warning("making lost sets again waits: %s", error.detail)
+                self.hub.registry_lost.set()
+                await asyncio.sleep(AGAIN_SECONDS)
 
     @asynccontextmanager
     async def _deliveries(self) -> AsyncIterator[dict[str, Loop]]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import uvloop
 
@@ -24,7 +25,9 @@ from rsnotify.serving.reachable import reachable, warning
 from rsnotify.serving.webserver import WebServer, web_config
 from rsnotify.serving.workers import run_workers
 from rsnotify.settings import Settings
-from rsnotify.storage.server import EmbeddedRedis
+from rsnotify.storage.embedded_redis import EmbeddedRedis
+from rsnotify.storage.external_redis import wait_until_usable
+from rsnotify.storage.subscriptions import release_all_claims
 
 log = logging.getLogger(__name__)
 
@@ -107,12 +110,12 @@ async def _serve(
         if told and not share_port:  # else the parent has said it
             log.warning("%s", told)
 
-        def served(redis_url: str) -> Loop:
+        def served(redis: _Redis) -> Loop:
             if several:
-                return run_workers(settings, sets, redis_url, address, on_ready)
-            return _run_hub(settings, sets, redis_url, token, bound, lambda: on_ready(address))
+                return run_workers(settings, sets, redis.url, address, on_ready, redis.locks)
+            return _run_hub(settings, sets, redis.url, token, bound, lambda: on_ready(address))
 
-        await _on_redis(settings, served)
+        await _on_redis(settings, served, is_worker=share_port)
 
 
 @contextmanager
@@ -139,13 +142,25 @@ def _address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def _on_redis(settings: Settings, served: Callable[[str], Loop]) -> None:
-    """Serve on the Redis of the settings; an embedded one lives as long as that."""
+class _Redis(NamedTuple):
+    """The Redis to use, and the locks that bear witness to who uses an embedded one."""
+
+    url: str
+    locks: Sequence[int] = ()
+
+
+async def _on_redis(
+    settings: Settings, served: Callable[[_Redis], Loop], *, is_worker: bool
+) -> None:
+    """Serve on the Redis of the settings; an embedded one lives as long as that, ours alone."""
     if settings.redis_url:
-        await served(settings.redis_url)
+        await wait_until_usable(settings.redis_url, warn=not is_worker)
+        await served(_Redis(settings.redis_url))
         return
     async with EmbeddedRedis(settings.data) as server:
-        await run_beside({"redis-server supervisor": server.supervise()}, served(server.url))
+        await release_all_claims(server.url)
+        redis = _Redis(server.url, [server.hub_lock])
+        await run_beside({"redis-server supervisor": server.supervise()}, served(redis))
 
 
 async def _run_hub(

@@ -19,7 +19,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
 
-from rsnotify.errors import InvalidSettings, RedisRefuses, TryAgain, Unanswered
+from rsnotify.errors import InvalidSettings, TryAgain, Unanswered
 from rsnotify.storage.failures import judge
 
 CONNECT_SECONDS = 1.0
@@ -169,7 +169,7 @@ def _judged() -> Iterator[None]:
 
 def without_password(url: str) -> str:
     """The address as it may be shown."""
-    return re.sub(r"//[^/@]*@", "//…@", url)
+    return re.sub(r"(?<=://)[^/@]*(?=@)|(?<=password=)[^&]*", "…", url)
 
 
 async def write_in_pieces(client: Client, key: str, data: bytes, *, seconds: int) -> None:
@@ -203,33 +203,3 @@ def _parsed(answer: Any, parse: Callable[[Any], Parsed]) -> Parsed | Exception:
 
 
 failures_translated = nullcontext  # the client does that by itself
-
-
-async def durability_warnings(client: Client) -> list[str]:
-    """What this Redis would do to acknowledged changes, in plain words; empty when all is well."""
-    try:
-        config: dict[str, str] = {}
-        for name in ("appendonly", "appendfsync", "maxmemory-policy"):  # one a call before 7.0
-            config |= await client.config_get(name)
-    except (ResponseError, RedisRefuses):
-        return [
-            "Redis does not let us read its configuration: make sure that it has "
-            "`appendonly yes` and `maxmemory-policy noeviction`."
-        ]
-    warnings = []
-    if config.get("appendonly") != "yes":
-        warnings.append(
-            "This Redis keeps no append-only file: a restart of it loses acknowledged changes. "
-            "Set `appendonly yes` (and `appendfsync always` against power cuts)."
-        )
-    elif config.get("appendfsync") == "no":
-        warnings.append(
-            "This Redis never syncs its append-only file: a power cut loses acknowledged changes. "
-            "Set `appendfsync always`, or `everysec` to risk one second."
-        )
-    if config.get("maxmemory-policy", "noeviction") != "noeviction":
-        warnings.append(
-            f"This Redis evicts keys when full (`{config['maxmemory-policy']}`): whole journals "
-            "would vanish. Set `maxmemory-policy noeviction`."
-        )
-    return warnings

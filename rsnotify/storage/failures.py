@@ -6,6 +6,7 @@ What is in no table is a bug of ours or one set's damaged keys: it stays what it
 """
 
 import re
+import ssl
 
 from redis.exceptions import AskError as Ask
 from redis.exceptions import (
@@ -42,9 +43,9 @@ PASSING = {
 
 # What it will say until its operator, or ours, has changed something.
 LASTING = {
-    "NOAUTH": "Redis wants a password",
-    "WRONGPASS": "Redis refuses the password",
-    "NOPERM": "Redis does not allow this user to do it",
+    "NOAUTH": "Redis wants a password: give it in its address",
+    "WRONGPASS": "Redis refuses user or password: check them in its address",
+    "NOPERM": "Redis does not allow this user to do it: check what he may do",
     "DENIED": "Redis lets only its own machine in",
     "MOVED": "this Redis is a node of a Cluster",
     "ASK": "this Redis is a node of a Cluster",
@@ -67,6 +68,8 @@ _CODES = {
     TryAgainError: "TRYAGAIN",
 }
 
+_UNKNOWN = "Protocol error: unauthenticated"  # to a long command, where NOAUTH is meant
+
 _ANNOTATED = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: \(['\"](.*)", re.DOTALL)
 _BEGINS = re.compile(r"([A-Z]{3,}) ")
 _WITHIN = re.compile(r"(?:because of: |: -?)([A-Z]{3,}) ")  # an aborted transaction; a script
@@ -74,6 +77,9 @@ _WITHIN = re.compile(r"(?:because of: |: -?)([A-Z]{3,}) ")  # an aborted transac
 
 def judge(error: Exception) -> Exception:
     """Which of our errors it is: `TryAgain` while Redis is in trouble, else the error itself."""
+    untrusted = _untrusted(error)
+    if untrusted is not None:
+        return RedisRefuses(untrusted)
     code = code_of(error)
     if code in PASSING:
         return TryAgain(f"the journal cannot be used: {PASSING[code]} ({code})")
@@ -90,6 +96,8 @@ def code_of(error: Exception) -> str:
         if isinstance(error, class_):
             return code
     text = str(error)
+    if _UNKNOWN in text:
+        return "NOAUTH"
     annotated = _ANNOTATED.match(text)
     return _code_in(annotated[1] if annotated else text)
 
@@ -100,3 +108,15 @@ def _code_in(text: str) -> str:
         return found[1]
     within = _WITHIN.search(text)
     return within[1] if within else ""
+
+
+def _untrusted(error: BaseException | None) -> str | None:
+    """What is wrong with a certificate, if that is at the root of this failure."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return (
+                f"the certificate of Redis is not trusted ({error.verify_message}): add "
+                "?ssl_ca_certs=FILE, with the certificate of its authority, to its address"
+            )
+        error = error.__cause__ or error.__context__
+    return None

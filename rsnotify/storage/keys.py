@@ -3,6 +3,7 @@
 from rsnotify.core.notification import ChannelName
 
 BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <head>" after an append, "sets" or "tokens" else
+DATA_ID = "rsnotify:data"  # chosen by chance for an empty Redis: another one means other data
 SETS = "rsnotify:sets"  # hash: name -> record of the set
 SETS_VERSION = "rsnotify:sets:version"
 SETS_CHANGED = "rsnotify:sets:changed"  # when that was, by the clock of Redis

@@ -6,8 +6,9 @@ one atom. Nothing here knows what is in a journal.
 
 import logging
 import re
+import secrets
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -42,19 +43,36 @@ class SetRecord(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     edited: str = ""  # when its options were chosen, by the clock of Redis
 
 
+class Version(NamedTuple):
+    """Of the registry: which data it belongs to, and a number that moves with every change."""
+
+    data: bytes
+    number: int
+    changed: Position  # when it moved last, by the clock of Redis
+
+    def is_behind(self, known: Self) -> bool:
+        """Whether Redis has lost what was known: emptied, or gone back to older data."""
+        return self.data != known.data or self.number < known.number
+
+    def follows(self, known: Self) -> bool:
+        """Whether it is known but for one change."""
+        return self.data == known.data and self.number == known.number + 1
+
+
 class Sets:
     """The registry of sets in Redis."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def version(self) -> int:
-        """A number that moves whenever any record does."""
-        return int(await self._client.get(keys.SETS_VERSION) or 0)
-
-    async def changed(self) -> Position:
-        """When any record moved last."""
-        return Position(int(await self._client.get(keys.SETS_CHANGED) or 0))
+    async def version(self) -> Version:
+        """What is different whenever any record is, and whenever Redis has lost some."""
+        names = keys.DATA_ID, keys.SETS_VERSION, keys.SETS_CHANGED
+        data, number, changed = await self._client.mget(*names)
+        if data is None:
+            await self._client.set(keys.DATA_ID, secrets.token_hex(8), nx=True)
+            data = await self._client.get(keys.DATA_ID)
+        return Version(data, int(number or 0), Position(int(changed or 0)))
 
     async def all(self) -> dict[str, SetRecord]:
         records = await self._client.hgetall(keys.SETS)

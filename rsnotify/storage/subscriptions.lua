@@ -41,6 +41,13 @@ function acts.claim(me, beat, ...)
   return 1
 end
 
+-- me, my sign of life: go on owning it. What is nobody's is not taken: it may have changed meanwhile.
+function acts.renew(me, beat)
+  if not is_owner(me) then return 0 end
+  redis.call('SET', owner, me .. ' ' .. beat)
+  return 1
+end
+
 function acts.release(me)
   if is_owner(me) then redis.call('DEL', owner) end
   return 1

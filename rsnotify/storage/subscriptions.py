@@ -31,7 +31,7 @@ from rsnotify.core.subscription import (
 from rsnotify.core.websub import authority
 from rsnotify.errors import TooMany
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, Script
+from rsnotify.storage.connection import Client, Script, connect
 
 SCRIPT = Script("subscriptions.lua")
 
@@ -183,6 +183,11 @@ class Subscriptions:
         replies = await self._act([(share, "", claim) for share in shares])
         return [self._owns(reply) for reply in replies]
 
+    async def renew(self, shares: Sequence[int]) -> list[bool]:
+        """Go on owning those that are still ours; what is nobody's any more must be read anew."""
+        act = ("renew", self.me, self._beat)
+        return [reply == 1 for reply in await self._act([(share, "", act) for share in shares])]
+
     def _owns(self, reply: int | bytes) -> bool:
         """Whose share it is otherwise, and since when it has shown no sign of life, is kept."""
         if isinstance(reply, bytes):
@@ -249,6 +254,13 @@ class Subscriptions:
             pipeline.execute_command(*SCRIPT.call(_keys(share, host), *act))
         replies: list[Any] = await pipeline.execute()
         return replies
+
+
+async def release_all_claims(url: str) -> None:
+    """Forget who owned which share: for whoever knows that every hub process before it is dead."""
+    owners = [keys.of_share(share, "owner") for share in range(SHARES)]
+    async with connect(url) as client:
+        await client.delete(*owners, keys.DELIVERERS)
 
 
 def _keys(share: int, host: str) -> tuple[object, ...]:

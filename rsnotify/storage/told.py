@@ -7,6 +7,7 @@ nothing to tell. Nothing here knows what the Source Description says.
 from typing import NamedTuple
 
 from rsnotify.storage import keys
+from rsnotify.storage.claims import Claims
 from rsnotify.storage.connection import Client
 
 
@@ -25,6 +26,7 @@ class Told:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._claims = Claims(client)
 
     async def read(self) -> Described | None:
         version, digest = await self._client.hmget(keys.SETS_TOLD, "version", "digest")
@@ -35,5 +37,4 @@ class Told:
 
     async def claim(self, seconds: float) -> bool:
         """Whether this process is the one that tells; nobody else is for so long."""
-        key, milliseconds = f"{keys.SETS_TOLD}:claim", int(seconds * 1000)
-        return bool(await self._client.set(key, "1", nx=True, px=milliseconds))
+        return await self._claims.take(f"{keys.SETS_TOLD}:claim", seconds) is not None

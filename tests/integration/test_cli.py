@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.running import TOKEN, RunningHub, clean_environment, until
+from tests.running import TOKEN, RunningHub, clean_environment
 
 URLSET = (
     '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
@@ -334,18 +334,3 @@ async def test_several_workers_share_the_port_and_the_sets(tmp_path: Path) -> No
             str(number) for number in range(20)
         ]
         assert await hub.stop() == 0
-
-
-async def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
-    async with RunningHub(tmp_path / "data", "--workers", "2") as hub:
-        await hub.kill()
-
-        async def port_is_free() -> bool:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", hub.port)
-            except ConnectionRefusedError:
-                return True
-            writer.close()
-            return False
-
-        assert await until(port_is_free)

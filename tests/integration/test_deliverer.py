@@ -58,6 +58,10 @@ class Hiccups(Subscriptions):
         await self.before("claim")
         return await super().claim(shares)
 
+    async def renew(self, shares: Any) -> list[bool]:
+        await self.before("renew")
+        return await super().renew(shares)
+
     async def record(self, progress: Any) -> set[int]:
         await self.before("record")
         return await super().record(progress)
@@ -208,6 +212,17 @@ async def test_a_share_that_is_lost_while_it_is_claimed_again_stays_lost(
     deliverer.store.before = lose
     await deliverer.ownership._renew()
     assert deliverer.ownership._shares == {}
+
+
+async def test_a_share_that_was_nobodys_meanwhile_is_read_anew(
+    deliverer: Deliverer, client: Client
+) -> None:
+    await deliverer.begin(cursor=HEAD)
+    await client.flushall()
+    await deliverer.ownership._renew()
+    assert deliverer.ownership._shares == {}
+    await deliverer.ownership._round()
+    assert deliverer.share.subscribers == {}
 
 
 async def test_a_round_does_not_wait_until_all_subscribers_of_a_removed_set_are_told(

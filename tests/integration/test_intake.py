@@ -167,6 +167,16 @@ async def test_a_private_set_is_shown_to_the_admin_only(hub: RunningHub) -> None
     assert [each["name"] for each in (await hub.ask("GET", "/api/sets"))[1]] == ["dataset1"]
 
 
+async def test_a_request_has_at_most_10_000_changes_on_both_ways_in(hub: RunningHub) -> None:
+    topic = f"{hub.url}/channels/dataset1/change_notification_channel"
+    links = {"Link": f'<{topic}>; rel="self", <{hub.url}/hub>; rel="hub"'}
+    sent = {"Content-Type": "application/json"}
+    for path, headers, accepted in ((CHANGES, sent, 201), ("/hub", sent | links, 200)):
+        for count, expected in ((10_000, accepted), (10_001, 413)):
+            body = json.dumps([RES1] * count).encode()
+            assert (await hub.ask("POST", path, data=body, headers=headers))[0] == expected
+
+
 async def test_a_publish_while_redis_is_away_is_told_to_try_again_and_stored_once(
     hub: RunningHub,
 ) -> None:

@@ -8,7 +8,7 @@ from rsnotify.core.subscription import SHARES, Progress, Record, Request, share_
 from rsnotify.errors import TooMany
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.subscriptions import CLAIM_SECONDS, Stored, Subscriptions
+from rsnotify.storage.subscriptions import CLAIM_SECONDS, Stored, Subscriptions, release_all_claims
 from tests.clock import HOUR, Clock
 from tests.faults import OwnRedis
 
@@ -41,6 +41,25 @@ async def test_a_share_has_one_owner(client: Client) -> None:
     assert await one.claim([1, 2]) == [True, True]
     assert await two.claim([2, 3]) == [False, True]
     assert await one.claim([1, 2, 3]) == [True, True, False]
+
+
+async def test_every_share_is_free_when_all_claims_are_released(
+    client: Client, redis_url: str
+) -> None:
+    one, two = subscriptions(client), subscriptions(client)
+    await one.attend()
+    await one.claim(range(SHARES))
+    await release_all_claims(redis_url)
+    assert set(await two.claim(range(SHARES))) == {True}
+    _, hubs = await two.attend()
+    assert hubs == 1
+
+
+async def test_a_share_that_was_nobodys_meanwhile_is_not_renewed(client: Client) -> None:
+    store = subscriptions(client)
+    await store.claim([1, 2])
+    await client.delete(keys.of_share(1, "owner"))
+    assert await store.renew([1, 2]) == [False, True]
 
 
 async def test_a_share_that_was_released_is_free(client: Client) -> None:

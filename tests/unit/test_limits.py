@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify import access
-from rsnotify.core import check, forms, guesses, notification, schedule, submission, websub, window
+from rsnotify import access, cache, loops
+from rsnotify.core import (
+    check,
+    forms,
+    guesses,
+    notification,
+    schedule,
+    submission,
+    tail,
+    websub,
+    window,
+)
 from rsnotify.core import xml_guard as xml
 from rsnotify.core.markup import RS, SITEMAP
 from rsnotify.core.notification import Kind
@@ -21,7 +31,7 @@ from rsnotify.intake import administration
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
 from rsnotify.storage import journal, sets
-from rsnotify.upkeep import snapshot
+from rsnotify.upkeep import announcements, snapshot
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
 ROW = re.compile(
@@ -33,6 +43,7 @@ UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "MB": 10**6}
 LIMITS: dict[str, float] = {
     "changes in a request": submission.CHANGES,
     "body of a request": submission.BODY_BYTES,
+    "changes of a request, as the hub writes them in XML": submission.ENTRIES_BYTES,
     "one change, as the hub writes it in XML": submission.FRAGMENT_BYTES,
     "characters of `loc`, `index` or `href`": check.URI_CHARACTERS,
     "characters of any other text of a change": check.TEXT_CHARACTERS,
@@ -51,6 +62,10 @@ LIMITS: dict[str, float] = {
     "random characters of a token that you choose; 43 at least": 128,
     "body of a request that administers": administration.BODY_BYTES,
     "seconds until a revoked token is refused everywhere": access.TOKEN_SECONDS,
+    "seconds that changes of the Source Description are gathered": announcements.GATHER_SECONDS,
+    "a channel's latest notifications in memory, with their frames": tail.TAIL_BYTES,
+    "seconds that a channel which nobody reads stays in memory": cache.IDLE_SECONDS,
+    "seconds that a loop of the hub has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
     "bytes of a message from a reader": machine.MESSAGE_BYTES,

