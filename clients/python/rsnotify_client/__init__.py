@@ -8,8 +8,8 @@
 ...         print(change.datetime, change.change, change.loc)
 """
 
-from rsnotify.core.change import Change, Link, Position
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify_client.publisher import Publisher
 from rsnotify_client.subscriber import Follower, Received, channel_url
 
