@@ -19,7 +19,8 @@ from rsnotify.loops import end
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.validation.document_rules import check
-from rsnotify.resourcesync.xml_reader import Document, parse_document
+from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify.resourcesync.xml_writer import Document
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal

@@ -12,7 +12,7 @@ from rsnotify.base_url import Origin
 from rsnotify.core.websub.protocol import CONTENT_TYPE, render_links
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
-from rsnotify.resourcesync.notification import BEGINS, KINDS, ChannelName
+from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName
 
 
 class Topic:
@@ -34,7 +34,7 @@ class Topic:
             media_type=CONTENT_TYPE,
             headers={
                 "Link": render_links(channel, self._origin.base(request)),
-                BEGINS: str(begins),
+                FROM_HEADER: str(begins),
             },
         )
 

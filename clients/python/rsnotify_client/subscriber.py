@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify.resourcesync.notification import BEGINS
+from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.retry import delay_seconds
@@ -144,7 +144,7 @@ def read_notification(payload: str | bytes) -> Received:
 
 def _beginning_of(connection: ClientConnection) -> Position | None:
     """Where the hub says that we begin: a position of the channel, not a time of any clock."""
-    begins = connection.response and connection.response.headers.get(BEGINS)
+    begins = connection.response and connection.response.headers.get(FROM_HEADER)
     return Position.parse(begins) if begins else None
 
 
