@@ -20,7 +20,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
-from rsnotify.intake.subscriptions import Subscribers
+from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def publishing(intake: Intake) -> Routes:
     ]
 
 
-def administering(administration: Administration, subscribers: Subscribers) -> Routes:
+def administering(administration: Administration, subscribers: SubscriptionAdmin) -> Routes:
     subscription = "/api/subscriptions/{subscription}"
     return [
         Route("/api/sets", administration.list_sets),

@@ -28,7 +28,7 @@ from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
-from rsnotify.intake.subscriptions import Subscribers
+from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
 from rsnotify.settings import Settings
@@ -99,7 +99,9 @@ class Composition:
         return table.build_app(
             [
                 *table.publishing(intake),
-                *table.administering(administration, Subscribers(hub, access, self._subscriptions)),
+                *table.administering(
+                    administration, SubscriptionAdmin(hub, access, self._subscriptions)
+                ),
                 *table.following(self.channels, Topic(hub, access, self._origin)),
                 *table.websub(self._websub_endpoint(intake)),
                 *table.health(hub),

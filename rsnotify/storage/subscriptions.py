@@ -22,9 +22,9 @@ from rsnotify.core.websub.protocol import authority
 from rsnotify.core.websub.subscription import (
     SHARES,
     Order,
+    PendingRequest,
     Progress,
-    Record,
-    Request,
+    Subscription,
     share_of,
     subscription_id,
 )
@@ -41,14 +41,14 @@ UNLIMITED = 1_000_000_000
 RECORDED_AT_ONCE = 2_000  # Lua's unpack takes no more than some 8,000 values
 
 _progress_decoder = msgspec.json.Decoder(Progress)
-_record_decoder = msgspec.json.Decoder(Record)
-_request_decoder = msgspec.json.Decoder(Request)
+_subscription_decoder = msgspec.json.Decoder(Subscription)
+_request_decoder = msgspec.json.Decoder(PendingRequest)
 
 
 class Stored(NamedTuple):
     """A subscription as Redis has it."""
 
-    record: Record
+    subscription: Subscription
     progress: Progress
 
 
@@ -56,7 +56,7 @@ class ShareContent(NamedTuple):
     """What is in one share."""
 
     subscriptions: dict[str, Stored]
-    requests: dict[str, Request]  # by id, oldest first
+    requests: dict[str, PendingRequest]  # by id, oldest first
 
 
 class Subscriptions:
@@ -80,7 +80,7 @@ class Subscriptions:
 
     # --- for whoever asks ------------------------------------------------------------------------
 
-    async def ask(self, request: Request) -> None:
+    async def ask(self, request: PendingRequest) -> None:
         """Have the callback's owner do this; `TooMany` if too much is pending for host or asker."""
         ours = request.order in ("remove", "retry")
         id_ = secrets.token_hex(8)
@@ -131,28 +131,33 @@ class Subscriptions:
             pipeline.hget(keys.of_share(share, "records"), id_)
             pipeline.hget(keys.of_share(share, "progress"), id_)
         replies = await pipeline.execute()
-        for record, progress in zip(*[iter(replies)] * 2, strict=True):
-            if record is not None and progress is not None:
-                return Stored(_record_decoder.decode(record), _progress_decoder.decode(progress))
+        for subscription, progress in zip(*[iter(replies)] * 2, strict=True):
+            if subscription is not None and progress is not None:
+                return Stored(
+                    _subscription_decoder.decode(subscription), _progress_decoder.decode(progress)
+                )
         return None
 
-    async def expel(self, record: Record, reason: str) -> None:
+    async def deny(self, subscription: Subscription, reason: str) -> None:
         """Forget it, and have its callback told why."""
-        await self.ask(_order("remove", record, reason))
+        await self.ask(_order("remove", subscription, reason))
 
-    async def retry(self, record: Record) -> None:
+    async def retry(self, subscription: Subscription) -> None:
         """Have the next attempt made now."""
-        await self.ask(_order("retry", record))
+        await self.ask(_order("retry", subscription))
 
-    async def remove(self, record: Record, reason: str) -> None:
-        """As `expel`, and nobody sees it any more from this moment."""
-        share, id_ = share_of(record.callback), subscription_id(record.channel, record.callback)
+    async def remove(self, subscription: Subscription, reason: str) -> None:
+        """As `deny`, and nobody sees it any more from this moment."""
+        share, id_ = (
+            share_of(subscription.callback),
+            subscription_id(subscription.channel, subscription.callback),
+        )
         await self._act([(share, "", ("remove", id_))])
-        await self.expel(record, reason)
+        await self.deny(subscription, reason)
 
     # --- for the owner of a share ----------------------------------------------------------------
 
-    async def attend(self) -> tuple[int, int]:
+    async def heartbeat(self) -> tuple[int, int]:
         """Say that this process lives: Redis's time in microseconds, and how many processes do."""
         self._beat += 1
         pipeline = self._client.pipeline(transaction=False)
@@ -211,28 +216,28 @@ class Subscriptions:
             for records, progress, requests in zip(*[iter(replies)] * 3, strict=True)
         ]
 
-    async def requests(self, shares: Sequence[int]) -> list[dict[str, Request]]:
+    async def requests(self, shares: Sequence[int]) -> list[dict[str, PendingRequest]]:
         """What is pending in each of these shares, oldest first."""
         pipeline = self._client.pipeline(transaction=False)
         for share in shares:
             pipeline.hgetall(keys.of_share(share, "requests"))
         return [_requests(reply) for reply in await pipeline.execute()]
 
-    async def settle(
-        self, id_: str, request: Request, *, keep: Stored | None = None, drop: bool = False
+    async def finish_request(
+        self, id_: str, request: PendingRequest, *, keep: Stored | None = None, drop: bool = False
     ) -> bool:
         """The request is done with: keep what it led to, or drop it; False if not ours any more."""
         outcome: tuple[object, ...] = ("drop",) if drop else ("nothing",)
         if keep is not None:
             outcome = ("keep", *map(msgspec.json.encode, keep))
         share, host = share_of(request.callback), authority(request.callback)
-        act = ("settle", self.me, id_, request.subscription_id, *outcome)
+        act = ("finish", self.me, id_, request.subscription_id, *outcome)
         (done,) = await self._act([(share, host, act)])
         if request.asker:
             await self._dismiss(request.asker, id_)
         return bool(done)
 
-    async def record(self, progress: Mapping[int, Mapping[str, Progress]]) -> set[int]:
+    async def write_progress(self, progress: Mapping[int, Mapping[str, Progress]]) -> set[int]:
         """Write down how far each share's subscriptions have come; the shares not ours any more."""
         acts = [
             (share, "", ("record", self.me, *pairs))
@@ -268,18 +273,18 @@ def _keys(share: int, host: str) -> tuple[object, ...]:
     return (*(keys.of_share(share, name) for name in names), keys.of_share(share, "host", host))
 
 
-def _order(order: Order, record: Record, reason: str = "") -> Request:
-    return Request(
+def _order(order: Order, subscription: Subscription, reason: str = "") -> PendingRequest:
+    return PendingRequest(
         order=order,
-        topic=record.topic,
-        callback=record.callback,
-        set_name=record.set_name,
-        kind=record.kind,
+        topic=subscription.topic,
+        callback=subscription.callback,
+        set_name=subscription.set_name,
+        kind=subscription.kind,
         reason=reason,
     )
 
 
-def _digest(request: Request) -> str:
+def _digest(request: PendingRequest) -> str:
     """Whoever asks for the same thing again has asked for nothing new."""
     same = msgspec.structs.replace(request, asker="")
     return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
@@ -297,14 +302,14 @@ def _subscriptions(
 ) -> dict[str, Stored]:
     return {
         id_.decode(): Stored(
-            _record_decoder.decode(record), _progress_decoder.decode(progress[id_])
+            _subscription_decoder.decode(subscription), _progress_decoder.decode(progress[id_])
         )
-        for id_, record in records.items()
+        for id_, subscription in records.items()
         if id_ in progress
     }
 
 
-def _requests(stored: Mapping[bytes, bytes]) -> dict[str, Request]:
+def _requests(stored: Mapping[bytes, bytes]) -> dict[str, PendingRequest]:
     in_order = sorted(stored.items(), key=lambda item: int(item[1].partition(b" ")[0]))
     return {
         id_.decode(): _request_decoder.decode(text.partition(b" ")[2]) for id_, text in in_order

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from yarl import URL
 
-from rsnotify.core.websub.subscription import Answer
+from rsnotify.core.websub.subscription import CallbackAnswer
 from rsnotify.delivery.websub.bounded import ANSWER_BYTES, ANSWER_LINES, BoundedHandler
 from rsnotify.delivery.websub.dialler import BODY_BYTES, CALL_SECONDS, Dialler
 from tests.receivers import Asked, Receiver, answers, response
@@ -30,7 +30,7 @@ class Names:
         return self._answers[min(self.asked, len(self._answers)) - 1]
 
 
-async def post(dialler: Dialler, url: str, *, maybe_stale: bool = False) -> Answer:
+async def post(dialler: Dialler, url: str, *, maybe_stale: bool = False) -> CallbackAnswer:
     return await dialler.post(URL(url, encoded=True), b"body", {}, maybe_stale=maybe_stale)
 
 

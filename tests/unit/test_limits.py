@@ -216,9 +216,9 @@ def test_a_set_s_name_has_64_characters_at_most() -> None:
 @pytest.mark.parametrize("name", ["hub.callback", "hub.topic"])
 def test_a_callback_or_topic_has_2048_characters_at_most(name: str) -> None:
     form = {"hub.callback": ["http://a.example/"], "hub.topic": ["http://hub.example/"]}
-    protocol.parse_asked({**form, name: [uri(2_048)]}, "subscribe")
+    protocol.parse_subscription_request({**form, name: [uri(2_048)]}, "subscribe")
     with pytest.raises(Rejected, match="longer than 2048 characters"):
-        protocol.parse_asked({**form, name: [uri(2_049)]}, "subscribe")
+        protocol.parse_subscription_request({**form, name: [uri(2_049)]}, "subscribe")
 
 
 def test_a_form_has_100_fields_at_most() -> None:

@@ -16,7 +16,7 @@ from rsnotify.core.documents import change_list_index
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import ChannelName, Interval, capability_list
 
-FORM = "application/x-www-form-urlencoded"
+FORM_MEDIA_TYPE = "application/x-www-form-urlencoded"
 CONTENT_TYPE = "application/xml"  # of a topic and of its notifications alike (WEBSUB 21)
 
 FORM_BYTES = 64 * 1024
@@ -28,7 +28,7 @@ REASON_CHARACTERS = 200
 LINK_CHARACTERS = 8 * 1024
 
 Mode = Literal["subscribe", "unsubscribe"]
-Form = Mapping[str, Sequence[str]]
+FormFields = Mapping[str, Sequence[str]]
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")  # a name, or what stood in brackets
@@ -40,7 +40,7 @@ _LINK = re.compile(r"<(?P<href>[^<>]*)>(?P<parameters>(?:\s*;[^,;\"]*(?:\"[^\"]*
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^\s;,\"]+))", re.IGNORECASE)
 
 
-class Asked(NamedTuple):
+class SubscriptionRequest(NamedTuple):
     """A well-formed request to subscribe or unsubscribe."""
 
     mode: Mode
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
     lease_seconds: int | None
 
 
-def parse_form(body: bytes) -> Form:
+def parse_form(body: bytes) -> FormFields:
     """WEBSUB 1: form fields in UTF-8; each name may come several times."""
     try:
         pairs = parse_qsl(
@@ -66,7 +66,7 @@ def parse_form(body: bytes) -> Form:
     return fields
 
 
-def parse_mode(form: Form) -> Literal["subscribe", "unsubscribe", "publish"]:
+def parse_mode(form: FormFields) -> Literal["subscribe", "unsubscribe", "publish"]:
     """WEBSUB 3, and 20 for `publish`."""
     mode = _the(form, "hub.mode")
     if mode not in ("subscribe", "unsubscribe", "publish"):
@@ -74,9 +74,9 @@ def parse_mode(form: Form) -> Literal["subscribe", "unsubscribe", "publish"]:
     return mode  # type: ignore[return-value]
 
 
-def parse_asked(form: Form, mode: Mode) -> Asked:
+def parse_subscription_request(form: FormFields, mode: Mode) -> SubscriptionRequest:
     """WEBSUB 1 to 5: what is known must be well formed, what is unknown is ignored."""
-    return Asked(
+    return SubscriptionRequest(
         mode,
         _address(form, "hub.topic"),
         _address(form, "hub.callback"),
@@ -85,7 +85,7 @@ def parse_asked(form: Form, mode: Mode) -> Asked:
     )
 
 
-def parse_pinged(form: Form) -> list[str]:
+def parse_ping(form: FormFields) -> list[str]:
     """WEBSUB 20: the topics of a ping, in either spelling, repeated or not."""
     topics = [*form.get("hub.url", ()), *form.get("hub.topic", ())]
     if not topics:
@@ -93,14 +93,14 @@ def parse_pinged(form: Form) -> list[str]:
     return topics
 
 
-def _the(form: Form, name: str) -> str:
+def _the(form: FormFields, name: str) -> str:
     values = form.get(name, ())
     if len(values) != 1 or not values[0]:
         raise Rejected(f"{name} is {'given more than once' if len(values) > 1 else 'missing'}")
     return values[0]
 
 
-def _address(form: Form, name: str) -> str:
+def _address(form: FormFields, name: str) -> str:
     text = _the(form, name)
     if len(text) > URL_CHARACTERS:
         raise Rejected(f"{name} is longer than {URL_CHARACTERS} characters")
@@ -117,7 +117,7 @@ def _address(form: Form, name: str) -> str:
     return text
 
 
-def _secret(form: Form) -> str | None:
+def _secret(form: FormFields) -> str | None:
     values = form.get("hub.secret", ())
     if not any(values):
         return None
@@ -127,7 +127,7 @@ def _secret(form: Form) -> str | None:
     return secret
 
 
-def _lease_seconds(form: Form) -> int | None:
+def _lease_seconds(form: FormFields) -> int | None:
     """WEBSUB 4 and 18: as asked, but never for ever."""
     if "hub.lease_seconds" not in form:
         return None

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Generic, Protocol, TypeVar
 
 
-class Call(Protocol):
+class QueuedCall(Protocol):
     """What stands in line."""
 
     @property
@@ -23,7 +23,7 @@ class Call(Protocol):
     def prompt(self) -> bool: ...
 
 
-C = TypeVar("C", bound=Call)
+C = TypeVar("C", bound=QueuedCall)
 
 
 class _Lane(Generic[C]):

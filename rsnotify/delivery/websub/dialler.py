@@ -20,7 +20,7 @@ from yarl import URL
 
 from rsnotify import __version__
 from rsnotify.core.websub.addresses import literal_address, refusal
-from rsnotify.core.websub.subscription import Answer
+from rsnotify.core.websub.subscription import CallbackAnswer
 from rsnotify.delivery.websub.bounded import AnswerTooLong, BoundedConnector
 
 CALL_SECONDS = 10.0
@@ -74,13 +74,13 @@ class Dialler:
         address = literal_address(URL(url, encoded=True).host or "")
         return None if address is None else refusal(address, private=self._private)
 
-    async def get(self, url: str) -> Answer:
+    async def get(self, url: str) -> CallbackAnswer:
         """WEBSUB 17: the whole answer counts."""
         return await self._call("GET", URL(url, encoded=True), None, {}, _whole)
 
     async def post(
         self, url: URL, body: bytes, headers: Mapping[str, str], *, maybe_stale: bool
-    ) -> Answer:
+    ) -> CallbackAnswer:
         """WEBSUB 21 and 23: the status counts alone.
 
         A connection kept alive may have been closed by the other side at this very moment: then the
@@ -98,7 +98,7 @@ class Dialler:
         body: bytes | None,
         headers: Mapping[str, str],
         read: Callable[[aiohttp.ClientResponse], Awaitable[bytes]],
-    ) -> Answer:
+    ) -> CallbackAnswer:
         assert self._session is not None, "use it in `async with`"  # noqa: S101
         begun = monotonic()
         try:
@@ -113,7 +113,7 @@ class Dialler:
                 content = await read(response)
                 retry_after = response.headers.get("Retry-After")
                 note = _printable(response.reason or "")
-                return Answer(response.status, note, retry_after, content, seconds)
+                return CallbackAnswer(response.status, note, retry_after, content, seconds)
         except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
             return _failure(error, monotonic() - begun)
 
@@ -206,13 +206,13 @@ def _printable(text: str) -> str:
 _BROKEN = "the connection was closed without an answer"
 
 
-def _failure(error: Exception, seconds: float) -> Answer:
+def _failure(error: Exception, seconds: float) -> CallbackAnswer:
     """What went wrong, in words for the operator."""
     cause = getattr(error, "os_error", error)
     if isinstance(cause, NotAllowed):
-        return Answer(0, str(cause), seconds=seconds, reached=False, refused=True)
+        return CallbackAnswer(0, str(cause), seconds=seconds, reached=False, refused=True)
     reached = not isinstance(error, aiohttp.ClientConnectorError)
-    return Answer(0, _words(error, cause), seconds=seconds, reached=reached)
+    return CallbackAnswer(0, _words(error, cause), seconds=seconds, reached=reached)
 
 
 def _words(error: Exception, cause: object) -> str:
