@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
 
-from rsnotify.core.token_throttle import Guesses
+from rsnotify.core.token_throttle import TokenThrottle
 from rsnotify.errors import Rejected, TokenRefused, TooMany
 from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.tokens import Right, Token, Tokens, token_key
@@ -26,7 +26,7 @@ SECRET_CHARACTERS = 256  # ours have 47
 Asker = Callable[[HTTPConnection], str]
 
 
-class Sent(NamedTuple):
+class SentToken(NamedTuple):
     """A token as it came."""
 
     secret: str
@@ -44,7 +44,7 @@ class Access:
         self._tokens = tokens
         self._admin_token = admin_token.encode()
         self._asker = asker
-        self._guesses = Guesses()
+        self._throttle = TokenThrottle()
         self._known: dict[str, tuple[float, Token | None]] = {}
 
     def is_admin(self, connection: HTTPConnection) -> bool:
@@ -88,30 +88,30 @@ class Access:
         """Those of the tokens with these keys that are no more, whatever was known before."""
         return await self._tokens.revoked(token_keys)
 
-    def _is_admins(self, connection: HTTPConnection, sent: Sent) -> bool:
+    def _is_admins(self, connection: HTTPConnection, sent: SentToken) -> bool:
         if sent.in_address:
             return False
         address = self._asker(connection)
-        self._check_patience(address, sent.secret)
+        self._check_throttle(address, sent.secret)
         is_admins = hmac.compare_digest(sent.secret.encode(), self._admin_token)
         if is_admins:
-            self._guesses.was_right(address, sent.secret)
+            self._throttle.was_right(address, sent.secret)
         return is_admins
 
-    def _check_patience(self, address: str, secret: str) -> None:
-        wait = ceil(self._guesses.seconds_to_wait(address, secret))
+    def _check_throttle(self, address: str, secret: str) -> None:
+        wait = ceil(self._throttle.seconds_to_wait(address, secret))
         if wait > 0:
             told = f"too many wrong tokens came from your address; wait {wait} s"
             raise TooMany(told, retry_after_seconds=wait)
 
-    async def _token_of(self, connection: HTTPConnection, sent: Sent) -> Token:
+    async def _token_of(self, connection: HTTPConnection, sent: SentToken) -> Token:
         address = self._asker(connection)
-        self._check_patience(address, sent.secret)
+        self._check_throttle(address, sent.secret)
         token = await self._find(sent.secret)
         if token is None:
-            self._guesses.was_wrong(address, sent.secret)
+            self._throttle.was_wrong(address, sent.secret)
             raise TokenRefused("the token is unknown or has been revoked")
-        self._guesses.was_right(address, sent.secret)
+        self._throttle.was_right(address, sent.secret)
         return token
 
     async def _find(self, secret: str) -> Token | None:
@@ -127,16 +127,16 @@ class Access:
         return token
 
 
-def _sent(connection: HTTPConnection) -> Sent | None:
+def _sent(connection: HTTPConnection) -> SentToken | None:
     """From the header; who cannot set one, as a browser for its WebSocket, may use the query."""
     scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return Sent(secret.strip(), in_address=False) if secret.strip() else None
+        return SentToken(secret.strip(), in_address=False) if secret.strip() else None
     in_query = connection.query_params.get("access_token")
-    return Sent(in_query, in_address=True) if in_query else None
+    return SentToken(in_query, in_address=True) if in_query else None
 
 
-def _required(connection: HTTPConnection, *, in_address: bool) -> Sent:
+def _required(connection: HTTPConnection, *, in_address: bool) -> SentToken:
     sent = _sent(connection)
     if sent is None:
         raise TokenRefused("a token is needed: send `Authorization: Bearer <token>`")

@@ -24,7 +24,7 @@ HOPS = 32  # of a request that was forwarded
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?").fullmatch
 
 
-class Origin:
+class BaseUrl:
     """Finds the base of the links, such as `https://hub.example.org`."""
 
     def __init__(self, public_url: str | None, trusted: Sequence[Network] = ()) -> None:

@@ -16,7 +16,7 @@ from rsnotify.errors import InvalidSettings
 
 PREFIX = "RSNOTIFY_"
 Network = IPv4Network | IPv6Network
-Given = tuple[Field[Any] | None, str, str]  # the setting, how it was written, its text
+RawSetting = tuple[Field[Any] | None, str, str]  # the setting, how it was written, its text
 OF_CLIENTS = frozenset({"RSNOTIFY_URL", "RSNOTIFY_TOKEN"})  # read by the commands, not by the hub
 
 
@@ -141,17 +141,17 @@ class Settings:
     def from_env(cls, environ: Mapping[str, str], **chosen: object) -> Self:
         """The environment's settings, under those chosen on the command line (None: not chosen)."""
         known = {PREFIX + each.name.upper(): each for each in fields(cls)}
-        given = [
+        raw = [
             (known.get(name), f"{name}={text!r}", text)
             for name, text in environ.items()
             if name.startswith(PREFIX) and name not in OF_CLIENTS
         ]
-        given += [
+        raw += [
             (known[PREFIX + name.upper()], f"{option_of(name)} {value}", str(value))
             for name, value in chosen.items()
             if value is not None
         ]
-        return cls(**_read(given, known))
+        return cls(**_read(raw, known))
 
 
 def option_of(name: str) -> str:
@@ -159,10 +159,10 @@ def option_of(name: str) -> str:
     return "--redis" if name == "redis_url" else f"--{name.replace('_', '-')}"
 
 
-def _read(given: Sequence[Given], known: Mapping[str, Any]) -> dict[str, Any]:
+def _read(raw: Sequence[RawSetting], known: Mapping[str, Any]) -> dict[str, Any]:
     """The values, the last of each counts; all that is wrong with any is told."""
     values, problems = {}, []
-    for setting, words, text in given:
+    for setting, words, text in raw:
         if setting is None:
             name, _, _ = words.partition("=")
             problems.append(f"{name} is no setting{_meant(name, known)}")

@@ -40,7 +40,7 @@ class SteadyClock:
         return round((self._offset or 0) + mine * MICROSECONDS)
 
 
-class Watch:
+class LivenessTracker:
     """Who shows signs of life: a number that rises, looked at again and again."""
 
     def __init__(self, patience_seconds: float) -> None:

@@ -21,24 +21,26 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Guesses:
+class TokenThrottle:
     """Slows down whoever tries tokens, and nobody else."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._settled: OrderedDict[str, float] = OrderedDict()  # when all its tries are forgiven
+        self._forgiven_at: OrderedDict[str, float] = (
+            OrderedDict()
+        )  # when all its tries are forgiven
         self._right: OrderedDict[Mark, None] = OrderedDict()
         self._wrong: OrderedDict[Mark, None] = OrderedDict()
 
     def seconds_to_wait(self, address: str, secret: str) -> float:
         """Zero: the token may be looked at now."""
-        settled = self._settled.get(address)
-        if settled is None:
+        forgiven_at = self._forgiven_at.get(address)
+        if forgiven_at is None:
             return 0.0
         mark = _mark(address, secret)
         if mark in self._right or mark in self._wrong:
             return 0.0
-        return max(0.0, settled - self._clock() - (FREE_TRIES - 1) * SECONDS_EACH)
+        return max(0.0, forgiven_at - self._clock() - (FREE_TRIES - 1) * SECONDS_EACH)
 
     def was_right(self, address: str, secret: str) -> None:
         mark = _mark(address, secret)
@@ -54,9 +56,9 @@ class Guesses:
 
     def _count(self, address: str) -> None:
         now = self._clock()
-        settled = max(self._settled.get(address, now), now) + SECONDS_EACH
+        forgiven_at = max(self._forgiven_at.get(address, now), now) + SECONDS_EACH
         longest = (FREE_TRIES - 1) * SECONDS_EACH + LONGEST_SECONDS
-        _keep(self._settled, address, min(settled, now + longest))
+        _keep(self._forgiven_at, address, min(forgiven_at, now + longest))
 
 
 def _mark(address: str, secret: str) -> Mark:

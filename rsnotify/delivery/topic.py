@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.core.websub.protocol import CONTENT_TYPE, render_links
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
@@ -18,7 +18,7 @@ from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName
 class Topic:
     """Every channel as a resource."""
 
-    def __init__(self, hub: Hub, access: Access, origin: Origin) -> None:
+    def __init__(self, hub: Hub, access: Access, origin: BaseUrl) -> None:
         self._hub = hub
         self._access = access
         self._origin = origin

@@ -63,7 +63,7 @@ class Administration:
         options = _checked(_decoded(body, SetOptions))
         record, made = await self._hub.add_set(request.path_params["set"], options)
         if made:
-            await self._upkeep.say.set_changed(record, "created")
+            await self._upkeep.announcements.set_changed(record, "created")
         return json_response(record, 201 if made else 200)
 
     async def edit_set(self, request: Request) -> Response:
@@ -73,14 +73,14 @@ class Administration:
         named = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         chosen = {name: getattr(options, name) for name in named}
         record = await self._hub.edit_set(request.path_params["set"], chosen)
-        await self._upkeep.say.set_changed(record, "updated")
+        await self._upkeep.announcements.set_changed(record, "updated")
         return json_response(record)
 
     async def remove_set(self, request: Request) -> Response:
         await self._access.require_admin(request)
         name = request.path_params["set"]
         if name in self._hub.sets:  # afterwards its channel would be gone
-            await self._upkeep.say.set_changed(self._hub.sets[name], "deleted")
+            await self._upkeep.announcements.set_changed(self._hub.sets[name], "deleted")
         await self._hub.remove_set(name)
         return Response(status_code=204)
 

@@ -9,7 +9,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
 from rsnotify.access import Access
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.core.websub.addresses import literal_address, refusal
 from rsnotify.core.websub.protocol import (
     FORM_BYTES,
@@ -42,7 +42,7 @@ class WebSubEndpoint:
         access: Access,
         intake: Intake,
         store: Subscriptions,
-        origin: Origin,
+        origin: BaseUrl,
         *,
         callback_private: bool,
         lease_seconds: int,

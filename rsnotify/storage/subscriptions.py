@@ -1,9 +1,8 @@
-"""The subscriptions in Redis, by share: claim a share, read it, write what became of it.
+"""The subscriptions in Redis, by share: claim a share, read it, write what changed.
 
-Rules that hold here: what only a share's owner may write is refused to others by the script itself,
-so a process that froze and lost its share can spoil nothing; moments are Redis's, durations those
-of this process's own clock: a process is gone when its sign of life has not risen for so long.
-Nothing here calls a callback or decides what follows from an answer.
+What only the owner of a share may write, the script refuses to others: a process that froze and
+lost its share can spoil nothing. Moments are by the clock of Redis, durations by the own monotonic
+clock: a process counts as dead when its heartbeat has not risen for some time.
 """
 
 import hashlib
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rsnotify.core.clock import Watch
+from rsnotify.core.clock import LivenessTracker
 from rsnotify.core.websub.protocol import authority
 from rsnotify.core.websub.subscription import (
     SHARES,
@@ -29,9 +28,9 @@ from rsnotify.core.websub.subscription import (
     subscription_id,
 )
 from rsnotify.errors import TooMany
-from rsnotify.resourcesync.change import MICROSECONDS
+from rsnotify.resourcesync.change import Position
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, Script, connect
+from rsnotify.storage.connection import Client, Script, connect, redis_now
 
 SCRIPT = Script("subscriptions.lua")
 
@@ -75,13 +74,13 @@ class Subscriptions:
         self._pending_per_host = pending_per_host
         self._pending_per_asker = pending_per_asker
         self._clock = clock
-        self._watch = Watch(CLAIM_SECONDS)
+        self._watch = LivenessTracker(CLAIM_SECONDS)
         self._beat = 0
 
     # --- for whoever asks ------------------------------------------------------------------------
 
     async def ask(self, request: PendingRequest) -> None:
-        """Have the callback's owner do this; `TooMany` if too much is pending for host or asker."""
+        """Leave a request for the owner of the callback; `TooMany` if too many are pending."""
         ours = request.order in ("remove", "retry")
         id_ = secrets.token_hex(8)
         if not ours:
@@ -114,10 +113,8 @@ class Subscriptions:
     async def _dismiss(self, asker: str, id_: str) -> None:
         await self._client.zrem(keys.asker(asker), id_)
 
-    async def now(self) -> int:
-        """Redis's time in microseconds."""
-        seconds, microseconds = await self._client.time()
-        return int(seconds) * MICROSECONDS + int(microseconds)
+    async def now(self) -> Position:
+        return await redis_now(self._client)
 
     async def all(self) -> dict[str, Stored]:
         """Every subscription of every share."""
@@ -139,7 +136,7 @@ class Subscriptions:
         return None
 
     async def deny(self, subscription: Subscription, reason: str) -> None:
-        """Forget it, and have its callback told why."""
+        """End it, and tell its callback why."""
         await self.ask(_order("remove", subscription, reason))
 
     async def retry(self, subscription: Subscription) -> None:
@@ -147,7 +144,7 @@ class Subscriptions:
         await self.ask(_order("retry", subscription))
 
     async def remove(self, subscription: Subscription, reason: str) -> None:
-        """As `deny`, and nobody sees it any more from this moment."""
+        """Like `deny`, but removed at once."""
         share, id_ = (
             share_of(subscription.callback),
             subscription_id(subscription.channel, subscription.callback),
@@ -158,7 +155,7 @@ class Subscriptions:
     # --- for the owner of a share ----------------------------------------------------------------
 
     async def heartbeat(self) -> tuple[int, int]:
-        """Say that this process lives: Redis's time in microseconds, and how many processes do."""
+        """Show that this process is alive: the time of Redis, and how many processes are."""
         self._beat += 1
         pipeline = self._client.pipeline(transaction=False)
         pipeline.hset(keys.DELIVERERS, self.me, self._beat)
@@ -189,7 +186,7 @@ class Subscriptions:
         return [self._owns(reply) for reply in replies]
 
     async def renew(self, shares: Sequence[int]) -> list[bool]:
-        """Go on owning those that are still ours; what is nobody's any more must be read anew."""
+        """Renew those that are still ours; what nobody owns any more must be claimed again."""
         act = ("renew", self.me, self._beat)
         return [reply == 1 for reply in await self._act([(share, "", act) for share in shares])]
 
@@ -217,7 +214,7 @@ class Subscriptions:
         ]
 
     async def requests(self, shares: Sequence[int]) -> list[dict[str, PendingRequest]]:
-        """What is pending in each of these shares, oldest first."""
+        """The pending requests of each of these shares, oldest first."""
         pipeline = self._client.pipeline(transaction=False)
         for share in shares:
             pipeline.hgetall(keys.of_share(share, "requests"))
@@ -226,7 +223,7 @@ class Subscriptions:
     async def finish_request(
         self, id_: str, request: PendingRequest, *, keep: Stored | None = None, drop: bool = False
     ) -> bool:
-        """The request is done with: keep what it led to, or drop it; False if not ours any more."""
+        """Remove the request, and keep or drop its subscription; False if not ours any more."""
         outcome: tuple[object, ...] = ("drop",) if drop else ("nothing",)
         if keep is not None:
             outcome = ("keep", *map(msgspec.json.encode, keep))
@@ -256,13 +253,13 @@ class Subscriptions:
     async def _act(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
         for share, host, act in acts:
-            pipeline.execute_command(*SCRIPT.call(_keys(share, host), *act))
+            SCRIPT.run(pipeline, _keys(share, host), *act)
         replies: list[Any] = await pipeline.execute()
         return replies
 
 
 async def release_all_claims(url: str) -> None:
-    """Forget who owned which share: for whoever knows that every hub process before it is dead."""
+    """Release every share: only when all earlier hub processes are known to be dead."""
     owners = [keys.of_share(share, "owner") for share in range(SHARES)]
     async with connect(url) as client:
         await client.delete(*owners, keys.DELIVERERS)
@@ -285,7 +282,7 @@ def _order(order: Order, subscription: Subscription, reason: str = "") -> Pendin
 
 
 def _digest(request: PendingRequest) -> str:
-    """Whoever asks for the same thing again has asked for nothing new."""
+    """Equal requests have equal digests: the same request again is nothing new."""
     same = msgspec.structs.replace(request, asker="")
     return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
 

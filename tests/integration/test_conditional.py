@@ -54,7 +54,7 @@ async def test_the_chores_of_a_removed_set_leave_nothing(client: Client, sets: S
     windows = Windows(client)
     created = (await windows.record("a")).created
     await sets.remove("a")
-    await windows.settle("a", created, told=created)
+    await windows.note_progress("a", created, grew_until=created)
     assert not await client.exists(RECORD)
 
 
@@ -65,11 +65,11 @@ async def test_the_chores_of_a_set_do_not_go_on_in_one_made_anew(
     before = await windows.record("a")
     await sets.remove("a")
     await sets.add("a", SetOptions())
-    await windows.settle("a", before.created, settled=before.created)
+    await windows.note_progress("a", before.created, packed_until=before.created)
     record = await windows.record("a")
-    assert record.settled == record.created > before.created
-    await windows.settle("a", record.created, settled=Position(record.created + 1))
-    assert (await windows.record("a")).settled == record.created + 1
+    assert record.packed_until == record.created > before.created
+    await windows.note_progress("a", record.created, packed_until=Position(record.created + 1))
+    assert (await windows.record("a")).packed_until == record.created + 1
 
 
 async def test_a_claim_that_another_takes_over_stays_theirs(client: Client) -> None:

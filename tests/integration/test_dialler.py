@@ -71,12 +71,12 @@ async def test_one_address_that_may_not_be_called_condemns_the_name() -> None:
     names = Names(["93.184.216.34", "127.0.0.1"])
     sockets = []
 
-    class Watched(Dialler):
+    class ClockHistory(Dialler):
         def _socket(self, address):
             sockets.append(address)
             return super()._socket(address)
 
-    async with Receiver() as receiver, Watched(private=False, resolve=names) as dialler:
+    async with Receiver() as receiver, ClockHistory(private=False, resolve=names) as dialler:
         assert (await dialler.get(f"http://both.test:{receiver.port}/")).refused
         assert (receiver.asked, sockets) == ([], [])
 

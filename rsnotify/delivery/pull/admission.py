@@ -8,7 +8,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 
 from rsnotify.access import Access
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.delivery.pull.responses import Known
 from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 class Readers:
     """Lets requests in to the sets."""
 
-    def __init__(self, hub: Hub, access: Access, origin: Origin) -> None:
+    def __init__(self, hub: Hub, access: Access, origin: BaseUrl) -> None:
         self._hub = hub
         self._access = access
         self._origin = origin

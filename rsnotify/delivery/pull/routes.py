@@ -5,8 +5,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from rsnotify.access import Access
-from rsnotify.base_url import Origin
-from rsnotify.core.window import Schedule
+from rsnotify.base_url import BaseUrl
+from rsnotify.core.window import DocumentSchedule
 from rsnotify.delivery.pull.admission import Readers
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
@@ -21,11 +21,11 @@ from rsnotify.storage.windows import Windows
 def pull_routes(
     hub: Hub,
     access: Access,
-    origin: Origin,
+    origin: BaseUrl,
     windows: Windows,
     snapshots: Snapshots,
     stretches: Stretches,
-    schedule: Schedule,
+    schedule: DocumentSchedule,
     *,
     describedby: str | None = None,
 ) -> list[BaseRoute]:

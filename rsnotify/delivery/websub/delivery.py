@@ -48,21 +48,10 @@ class Delivery(Call):
     def __init__(
         self, subscriber: Subscriber, deliver: Callable[[Subscriber], Awaitable[None]]
     ) -> None:
-        super().__init__(subscriber.share)
+        callback = subscriber.subscription.callback
+        super().__init__(subscriber.share, callback, subscriber.host, prompt=subscriber.prompt)
         self.subscriber = subscriber
         self._deliver = deliver
-
-    @property
-    def callback(self) -> str:
-        return self.subscriber.subscription.callback
-
-    @property
-    def host(self) -> str:
-        return self.subscriber.host
-
-    @property
-    def prompt(self) -> bool:
-        return self.subscriber.prompt
 
     async def make(self) -> None:
         await self._deliver(self.subscriber)

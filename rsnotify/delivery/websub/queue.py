@@ -51,17 +51,14 @@ class Queue:
             call = self._slots.take()
             if call is None:
                 return
-            self._begin(call)
+            if call.share.may_call:
+                task = asyncio.create_task(self._make(call))
+                call.share.tasks.add(task)
+                task.add_done_callback(partial(self._end, call))
+            else:
+                call.share.postponed.append(call)
+                self._slots.done(call)
         self._schedule()
-
-    def _begin(self, call: Call) -> None:
-        if call.share.may_call:
-            task = asyncio.create_task(self._make(call))
-            call.share.tasks.add(task)
-            task.add_done_callback(partial(self._end, call))
-        else:
-            call.share.postponed.append(call)
-            self._slots.done(call)
 
     async def _make(self, call: Call) -> None:
         try:

@@ -65,24 +65,13 @@ class Share:
 class Call(ABC):
     """A call to a callback that waits in the queue: a `Delivery` or a `Verification`."""
 
-    __slots__ = ("share",)
+    __slots__ = ("callback", "host", "prompt", "share")
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: Share, callback: str, host: str, *, prompt: bool = False) -> None:
         self.share = share
-
-    @property
-    @abstractmethod
-    def callback(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def host(self) -> str:
-        """Host and port of the callback."""
-
-    @property
-    def prompt(self) -> bool:
-        """Whether the callback answered quickly last time."""
-        return False
+        self.callback = callback
+        self.host = host
+        self.prompt = prompt  # whether the callback answered quickly last time
 
     @abstractmethod
     async def make(self) -> None: ...

@@ -42,20 +42,12 @@ class Verification(Call):
     def __init__(
         self, share: Share, id_: str, request: PendingRequest, verifier: "Verifier"
     ) -> None:
-        super().__init__(share)
+        super().__init__(share, request.callback, authority(request.callback))
         self.id = id_
         self.request = request
         self.attempt = 0
         self.result: VerificationResult | None = None
         self._verifier = verifier
-
-    @property
-    def callback(self) -> str:
-        return self.request.callback
-
-    @property
-    def host(self) -> str:
-        return authority(self.request.callback)
 
     async def make(self) -> None:
         await self._verifier.verify(self)
