@@ -22,10 +22,10 @@ from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
+from rsnotify.resourcesync.notification import CHANNEL_PATH
 
 log = logging.getLogger(__name__)
 
-CHANNEL = "/channels/{set}/{kind}_notification_channel"
 
 Routes = list[BaseRoute]
 
@@ -76,8 +76,8 @@ def administering(administration: Administration, subscribers: SubscriptionAdmin
 
 def following(channels: Channels, topic: Topic) -> Routes:
     return [
-        WebSocketRoute(CHANNEL, channels.websocket),
-        Route(CHANNEL, Page(Sse(channels), topic).channel),
+        WebSocketRoute(CHANNEL_PATH, channels.websocket),
+        Route(CHANNEL_PATH, Page(Sse(channels), topic).channel),
     ]
 
 

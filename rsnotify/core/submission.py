@@ -1,8 +1,7 @@
-"""What a Source posts, read and judged: a body becomes fragments, or every fault in it is named.
+"""What a Source posts: a body becomes fragments, or every fault in it is named.
 
-Rules that hold here: all or nothing, so one fault refuses the whole body; every length that a
-stranger controls has its cap; JSON, NDJSON and XML mean the same changes.
-Nothing here knows who posted, to where, or what becomes of it.
+One fault refuses the whole body. Every length that a stranger controls has a cap. JSON, NDJSON and
+XML mean the same changes.
 """
 
 import hashlib
@@ -46,7 +45,7 @@ class Fragment(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """Changes that enter the journal together, under one key."""
+    """Changes that are appended to the journal together, under one key."""
 
     fragments: Sequence[Fragment]
     key: str | None = None
@@ -57,7 +56,7 @@ class Submission(NamedTuple):
         return sum(len(fragment.xml) for fragment in self.fragments)
 
     def of_source_description(self) -> "Submission | None":
-        """Its framework changes that concern every set; None where there are none."""
+        """Its changes of the Source Description, which concern every set; None without any."""
         chosen = [each for each in self.fragments if b' capability="description"' in each.xml]
         return self._replace(fragments=chosen) if chosen else None
 
@@ -134,7 +133,7 @@ def _read_json(body: bytes) -> _Changes:
     try:
         changes = _decoded(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Rejected(f"the body is no JSON: {error}") from None
+        raise Rejected(f"the body is not JSON: {error}") from None
     return zip(_within_limit(changes if isinstance(changes, list) else [changes]), repeat(None))
 
 

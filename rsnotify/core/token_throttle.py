@@ -1,8 +1,8 @@
 """How many wrong tokens each address has sent, and when it may try another.
 
-Rules that hold here: a token that was right from an address is never held up there, nor is a wrong
-one that is only repeated, as a forgotten client does; memory is bounded, and what is forgotten only
-makes the hub more patient. Tokens are kept as hashes. Nothing here knows what makes a token right.
+A token that was right from an address always passes there, and repeating the same wrong one costs
+nothing, as a forgotten client does that. Memory is bounded; what is forgotten only makes the hub
+more patient. Tokens are kept as hashes.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 
 
 class TokenThrottle:
-    """Slows down whoever tries tokens, and nobody else."""
+    """Slows down addresses that guess tokens, and no others."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -33,7 +33,7 @@ class TokenThrottle:
         self._wrong: OrderedDict[Mark, None] = OrderedDict()
 
     def seconds_to_wait(self, address: str, secret: str) -> float:
-        """Zero: the token may be looked at now."""
+        """Zero if the token may be checked now."""
         forgiven_at = self._forgiven_at.get(address)
         if forgiven_at is None:
             return 0.0
@@ -66,7 +66,7 @@ def _mark(address: str, secret: str) -> Mark:
 
 
 def _keep(known: OrderedDict[Key, Value], key: Key, value: Value) -> None:
-    """The latest; beyond the cap, what was kept longest ago goes."""
+    """Keep the latest; beyond the cap the oldest is removed."""
     known[key] = value
     known.move_to_end(key)
     if len(known) > KNOWN:

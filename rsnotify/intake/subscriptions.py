@@ -1,7 +1,4 @@
-"""The WebSub subscriptions over HTTP, for whoever holds the admin token.
-
-Nothing here knows how they are kept or who looks after them.
-"""
+"""WebSub subscriptions over HTTP, for the admin."""
 
 from starlette.requests import Request
 from starlette.responses import Response

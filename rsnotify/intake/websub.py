@@ -1,8 +1,7 @@
-"""`POST /hub`: where peers ask to subscribe and to unsubscribe, and where Sources publish.
+"""`POST /hub`: where peers subscribe and unsubscribe, and where Sources may publish.
 
-Rules that hold here: a malformed request is answered at once in one plain sentence (WEBSUB 12); a
-well-formed one with 202 whatever becomes of it (WEBSUB 11, 13): only its callback learns that.
-Nothing here calls a callback.
+A malformed request is answered at once with one sentence (WEBSUB 12), a well-formed one with 202
+whatever becomes of it (WEBSUB 11, 13): only its callback learns that. No callback is called here.
 """
 
 from starlette.requests import Request as HttpRequest
@@ -76,14 +75,14 @@ class WebSubEndpoint:
         return PlainTextResponse("The callback will be asked to confirm.\n", 202)
 
     def _check_address(self, callback: str) -> None:
-        """An address that may not be called cannot be told so by a call: it is told here."""
+        """Refuse a callback that the hub may not call: no call can tell it later."""
         address = literal_address(host_of(callback))
         reason = address and refusal(address, private=self._callback_private)
         if reason:
             raise Rejected(f"hub.callback may not be called: {reason}", status=403)
 
     async def _accepted(self, request: HttpRequest, asked: SubscriptionRequest) -> PendingRequest:
-        """What is asked, or its denial (WEBSUB 15): the answer is the same (WEBSUB 13)."""
+        """The request to keep, or its denial (WEBSUB 15); the answer is the same (WEBSUB 13)."""
         channel = channel_of(asked.topic, self._bases(request))
         asker = self._origin.asker(request)
         record = None if channel is None else self._hub.sets.get(channel.set_name)
@@ -112,7 +111,7 @@ class WebSubEndpoint:
         )
 
     def _bases(self, request: HttpRequest) -> tuple[str, ...]:
-        """The hub as its operator calls it, as discovery does, and as the peer reached it."""
+        """The base URLs of the hub: as configured, as in discovery, and as the peer used it."""
         reached = str(request.base_url).rstrip("/")
         return self._hub.base_url, self._origin.base(request), reached
 

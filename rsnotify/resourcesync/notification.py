@@ -25,6 +25,7 @@ OBJECT_BYTES = 1_000  # memory of anything else made of it, such as headers
 FROM_HEADER = "Rsnotify-From"
 """The header that tells a reader its position before the first notification."""
 
+CHANNEL_PATH = "/channels/{set}/{kind}_notification_channel"
 SOURCE_DESCRIPTION = "/.well-known/resourcesync"
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class ChannelName(NamedTuple):
 
     @property
     def path(self) -> str:
-        return f"/channels/{self.set_name}/{self.kind}_notification_channel"
+        return CHANNEL_PATH.format(set=self.set_name, kind=self.kind)
 
     def __str__(self) -> str:
         return f"{self.set_name}/{self.kind}"

@@ -1,10 +1,10 @@
-"""The journals: append to one, read it back, ask where it stands.
+"""The journals: append changes, read them, ask where a journal begins and ends.
 
-Rules that hold here: an append is one atom (`append.lua`) with an idempotency key, so it may be
-repeated at any time; it is answered only when Redis has it, and refused only when Redis has it not,
-as far as that can be known within a bounded time. Appends that arrive while a round
-is on its way to Redis travel together in the next one, so a busy hub pays for one `fsync` a round.
-Nothing here knows what a fragment says.
+An append is one atom (`append.lua`) with an idempotency key, so it can be repeated at any time. It
+is answered only when Redis has it, and refused only when Redis does not have it, as far as that can
+be known in a bounded time. Appends that arrive while a round is on its way to Redis travel together
+in the next one, so a busy hub pays for one `fsync` a round. (A single flight would not do: each
+append has an answer of its own, and none may join a round that has begun.)
 """
 
 import asyncio

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify.resourcesync.notification import FROM_HEADER
+from rsnotify.resourcesync.notification import CHANNEL_PATH, FROM_HEADER
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.retry import delay_seconds
@@ -29,7 +29,8 @@ NOTIFICATION_BYTES = 16 * 1024 * 1024
 FINAL_CODES = frozenset({1008, 4400, 4404, 4410})  # another try would end the same
 
 CHANNEL_URL = re.compile(
-    r"ws(?P<secure>s?)://(?P<rest>.+)/channels/(?P<name>[^/]+)/(?P<kind>\w+)_notification_channel"
+    r"ws(?P<secure>s?)://(?P<rest>.+)"
+    + CHANNEL_PATH.format(set=r"(?P<name>[^/]+)", kind=r"(?P<kind>\w+)")
 )
 
 
@@ -50,7 +51,7 @@ def channel_url(url: str, set_name: str, kind: Literal["change", "framework"] = 
     """The WebSocket address of a set's channel on the hub at `url`."""
     scheme, _, rest = url.rstrip("/").partition("://")
     scheme = {"http": "ws", "https": "wss"}.get(scheme, scheme)
-    return f"{scheme}://{rest}/channels/{set_name}/{kind}_notification_channel"
+    return f"{scheme}://{rest}{CHANNEL_PATH.format(set=set_name, kind=kind)}"
 
 
 def channel_named(url: str) -> str:

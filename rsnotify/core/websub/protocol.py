@@ -1,7 +1,7 @@
-"""WebSub's rules as far as they need no socket: requests, verification, links, signatures.
+"""The rules of WebSub that need no socket: requests, verification, links, signatures.
 
-The numbers are those of the duties of a hub in `docs/websub.md`. Rules that hold here: what a
-stranger wrote is judged before anything is done about it; every length of it has its cap.
+The numbers are those of a hub's duties in `docs/websub.md`. What a stranger wrote is checked before
+anything is done with it, and every length of it has a cap.
 """
 
 import base64
@@ -14,7 +14,13 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from rsnotify.core.documents import change_list_index
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.notification import ChannelName, Interval, capability_list
+from rsnotify.resourcesync.notification import (
+    CHANNEL_PATH,
+    KINDS,
+    ChannelName,
+    Interval,
+    capability_list,
+)
 
 FORM_MEDIA_TYPE = "application/x-www-form-urlencoded"
 CONTENT_TYPE = "application/xml"  # of a topic and of its notifications alike (WEBSUB 21)
@@ -33,8 +39,9 @@ FormFields = Mapping[str, Sequence[str]]
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")  # a name, or what stood in brackets
 _CHANNEL = re.compile(
-    r"/channels/(?P<set>[a-z0-9][a-z0-9._-]{0,63})/"
-    r"(?P<kind>change|framework)_notification_channel"
+    CHANNEL_PATH.format(
+        set="(?P<set>[a-z0-9][a-z0-9._-]{0,63})", kind=f"(?P<kind>{'|'.join(KINDS)})"
+    )
 )
 _LINK = re.compile(r"<(?P<href>[^<>]*)>(?P<parameters>(?:\s*;[^,;\"]*(?:\"[^\"]*\")?)*)")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^\s;,\"]+))", re.IGNORECASE)
@@ -75,7 +82,7 @@ def parse_mode(form: FormFields) -> Literal["subscribe", "unsubscribe", "publish
 
 
 def parse_subscription_request(form: FormFields, mode: Mode) -> SubscriptionRequest:
-    """WEBSUB 1 to 5: what is known must be well formed, what is unknown is ignored."""
+    """WEBSUB 1 to 5: known fields must be well formed, unknown ones are ignored."""
     return SubscriptionRequest(
         mode,
         _address(form, "hub.topic"),
@@ -89,7 +96,7 @@ def parse_ping(form: FormFields) -> list[str]:
     """WEBSUB 20: the topics of a ping, in either spelling, repeated or not."""
     topics = [*form.get("hub.url", ()), *form.get("hub.topic", ())]
     if not topics:
-        raise Rejected("hub.url is missing: it names the topic that has news")
+        raise Rejected("hub.url is missing: it names the topic that has changed")
     return topics
 
 
@@ -111,9 +118,9 @@ def _address(form: FormFields, name: str) -> str:
     except ValueError:
         usable = False
     if not usable or _VISIBLE.fullmatch(text) is None or "\\" in text:
-        raise Rejected(f"{name} is no http or https URL: {text[:80]!r}")
+        raise Rejected(f"{name} is not an http or https URL: {text[:80]!r}")
     if "#" in text:
-        raise Rejected(f"{name} has a fragment; no request can carry it")
+        raise Rejected(f"{name} has a fragment; remove it, no request can carry one")
     return text
 
 
@@ -177,7 +184,7 @@ def denial_url(callback: str, topic: str, reason: str) -> str:
 
 
 def _with_query(callback: str, fields: Mapping[str, str]) -> str:
-    """WEBSUB 10: the callback's own query stays as it is, ours is appended."""
+    """WEBSUB 10: the query of the callback stays, ours is appended."""
     joint = "?" if "?" not in callback else "" if callback[-1] in "?&" else "&"
     return callback + joint + urlencode(fields)
 
@@ -194,7 +201,7 @@ def render_links(channel: ChannelName, base_url: str) -> str:
 
 
 def render_index_link(channel: ChannelName, base_url: str) -> str:
-    """Where a Destination finds what it has missed: the relation that ResourceSync has for it."""
+    """Where a Destination finds the changes that it has missed."""
     return f'<{base_url}{change_list_index(channel.set_name)}>; rel="index"'
 
 
@@ -208,7 +215,7 @@ def parse_links(header: str) -> dict[str, str]:
     return links
 
 
-# --- what travels with a notification ------------------------------------------------------------
+# --- headers of a notification ------------------------------------------------------------
 
 
 def notification_id(channel: ChannelName, interval: Interval) -> str:

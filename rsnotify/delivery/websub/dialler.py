@@ -1,9 +1,9 @@
-"""Calls callbacks: the only place that connects to where a stranger said.
+"""Calls callbacks: the only place that connects to addresses which strangers have named.
 
-Rules that hold here: every address is checked when it is resolved and again when its socket is
-made, so what was checked is what is dialled; no redirect is followed; an answer costs at most ten
-seconds and what `bounded` lets through, and is never unpacked. Nothing here knows what is
-delivered, or what follows from an answer.
+Every address is checked when it is resolved and again when its socket is made, so the address that
+was checked is the one that is called. Redirects are not followed. An answer may take ten seconds
+and what `bounded` allows, and is never decompressed. What is sent, and what follows from an answer,
+is not known here.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Dialler:
 
     async def __aenter__(self) -> Self:
         connector = BoundedConnector(
-            limit=0,  # the slots are the limit
+            limit=0,  # the slots limit the calls
             use_dns_cache=False,
             resolver=self._resolver,
             socket_factory=self._socket,
@@ -70,7 +70,7 @@ class Dialler:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def refusal(self, url: str) -> str | None:
-        """Why this callback may not be called, as far as it can be told without resolving."""
+        """Why this callback may not be called, as far as that is known without resolving."""
         address = literal_address(URL(url, encoded=True).host or "")
         return None if address is None else refusal(address, private=self._private)
 
@@ -121,12 +121,12 @@ class Dialler:
         try:
             reason = refusal(address, private=self._private)
         except ValueError:
-            reason = f"{address[:80]} is no address"
+            reason = f"{address[:80]} is not an address"
         if reason is not None:
             raise NotAllowed(f"not allowed: {reason}")
 
     def _socket(self, address: tuple[Any, ...]) -> socket.socket:
-        """The last gate: whatever led here, a socket is made for allowed addresses only."""
+        """The last check: sockets are made for allowed addresses only."""
         family, type_, protocol, _, where = address
         self._check(where[0])
         return socket.socket(family, type_, protocol)

@@ -1,8 +1,7 @@
-"""The private redis-server of an embedded hub: started, kept alive and stopped.
+"""The redis-server of an embedded hub: started, kept alive and stopped.
 
-Rules that hold here: Redis runs inside the data directory, so all it is told are bare file names;
-it ends with the hub, and whoever comes next shuts down what is left all the same.
-What Redis keeps is not known here.
+It runs inside the data directory, so its options contain only bare file names. It ends with the
+hub; if one was left behind all the same, the next hub shuts it down.
 """
 
 import asyncio
