@@ -29,7 +29,7 @@ class ClockWatch:
         """The history of the clock up to now; stored before anybody acts on it."""
         while True:
             stored = await self._client.get(keys.CLOCK_HISTORY)
-            now = await redis_now(self._client)
+            now = int(await redis_now(self._client))
             before = (
                 ClockHistory(now)
                 if stored is None

@@ -23,27 +23,27 @@ async def sets(client: Client) -> Sets:
     return found
 
 
-def once_meanwhile(sets: Sets, act: Callable[[], Awaitable[object]]) -> None:
-    """Between reading and writing, let somebody else act."""
-    now, left = sets._now, [act]
+def once_meanwhile(client: Client, act: Callable[[], Awaitable[object]]) -> None:
+    """Between reading and writing, when the time is asked for, let somebody else act."""
+    time, left = client.time, [act]
 
-    async def later() -> Position:
+    async def later() -> object:
         if left:
             await left.pop()()
-        return await now()
+        return await time()
 
-    sets._now = later  # type: ignore[method-assign]
+    client.time = later
 
 
 async def test_of_two_edits_at_once_none_is_lost(client: Client, sets: Sets) -> None:
-    once_meanwhile(sets, lambda: Sets(client).edit("a", {"private": True}))
+    once_meanwhile(client, lambda: Sets(client).edit("a", {"private": True}))
     record = await sets.edit("a", {"describedby": "http://example.com/about"})
     assert (record.private, record.describedby) == (True, "http://example.com/about")
     assert (await sets.all())["a"] == record
 
 
 async def test_an_edit_brings_no_removed_set_back(client: Client, sets: Sets) -> None:
-    once_meanwhile(sets, lambda: Sets(client).remove("a"))
+    once_meanwhile(client, lambda: Sets(client).remove("a"))
     with pytest.raises(Rejected) as refused:
         await sets.edit("a", {"private": True})
     assert refused.value.status == 404

@@ -209,7 +209,7 @@ def test_a_length_means_the_same_in_every_format() -> None:
 
 def test_a_set_s_name_has_64_characters_at_most() -> None:
     sets.check_name("a" * 64)
-    with pytest.raises(Rejected, match="take 1 to 64"):
+    with pytest.raises(Rejected, match="use 1 to 64"):
         sets.check_name("a" * 65)
 
 

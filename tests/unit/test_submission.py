@@ -182,10 +182,10 @@ def test_a_framework_change_obeys_its_table(
 @pytest.mark.parametrize(
     ("body", "content_type", "status", "detail"),
     [
-        (b"{", JSON, 400, "no JSON"),
-        (b"\xff\xfe", JSON, 400, "no JSON"),
+        (b"{", JSON, 400, "not JSON"),
+        (b"\xff\xfe", JSON, 400, "not JSON"),
         (b"[" * 1_000_000, JSON, 400, "recursion"),
-        (b'[{"loc": 1}, {', JSON, 400, "no JSON"),
+        (b'[{"loc": 1}, {', JSON, 400, "not JSON"),
         (b'{"a":' * 1_000_000, NDJSON, 400, "unknown field"),
         (b"[]", JSON, 400, "no change"),
         (b"\n\n", NDJSON, 400, "no change"),

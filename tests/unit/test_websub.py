@@ -87,7 +87,7 @@ def test_the_host_of_a_callback_is_its_name_and_port() -> None:
 )
 def test_1_what_is_no_url_is_no_callback(callback: str) -> None:
     form = {"hub.topic": ["http://t/"], "hub.callback": [callback]}
-    with pytest.raises(Rejected, match="no http or https URL"):
+    with pytest.raises(Rejected, match="not an http or https URL"):
         parse_subscription_request(form, "subscribe")
 
 
