@@ -21,7 +21,8 @@ from rsnotify.core.markup import render_document
 from rsnotify.core.notification import Kind
 from rsnotify.core.urlset import parse_document
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify_client.publisher import Accepted, Publisher
+from rsnotify_client.hub import Accepted
+from rsnotify_client.publisher import AsyncPublisher
 
 AT_ONCE = 1_000
 PAUSE_SECONDS = 0.1  # a line on stdin does not wait longer than this for others to go with it
@@ -59,7 +60,7 @@ async def publish(
     """Publish every body in turn; print what the hub accepted."""
     run = key or secrets.token_hex(12)
     accepted: Accepted | None = None
-    async with Publisher(url, token) as publisher:
+    async with AsyncPublisher(url, token) as publisher:
         with _progress(console, source.total) as progress:
             task = progress.add_task(f"publishing to {set_name}", total=source.total)
             number = 0
