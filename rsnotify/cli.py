@@ -18,6 +18,8 @@ from rich.markup import escape
 
 from rsnotify import __version__
 from rsnotify.commands import administer, welcome
+from rsnotify.commands import relay as relaying
+from rsnotify.commands.between import publish_between
 from rsnotify.commands.publish import of_file, of_locs
 from rsnotify.commands.publish import publish as publish_all
 from rsnotify.commands.subscribe import as_json, as_lines, as_xml
@@ -200,6 +202,12 @@ def publish(
     index: Annotated[
         str | None, typer.Option(metavar="URI", help="The index that they lie under.")
     ] = None,
+    between: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="OLD NEW", help="What changed between two Resource Lists or sitemaps."
+        ),
+    ] = None,
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: repeated with it, nothing is stored twice.")
     ] = None,
@@ -219,10 +227,20 @@ def publish(
 
     `rsnotify publish dataset1 http://example.com/resourcelist.xml --framework --capability
     resourcelist`
+
+    With `--between` they are what changed between two lists, each a path or a URL of a Resource
+    List, a sitemap or an index of them, plain or gzip:
+
+    `rsnotify publish dataset1 --between yesterday.xml today.xml`
     """
     locs = locs or []
-    if bool(locs) == (file is not None):
-        raise typer.BadParameter("name resources, or give a --file; one of the two")
+    if [bool(locs), file is not None, between is not None].count(True) != 1:
+        raise typer.BadParameter("name resources, or give a --file, or --between; one of them")
+    if between is not None:
+        if framework or key or json:
+            raise typer.BadParameter("--between goes without --framework, --key and --json")
+        publish_between(url, _token(url, data), set_name, *between)
+        return
     if framework and locs and capability is None:
         raise typer.BadParameter("--framework needs the --capability of the changed documents")
     if not framework and (capability or index):
@@ -236,6 +254,39 @@ def publish(
         *(url, _token(url, data), set_name, source), kind=kind, key=key, json=json, console=stderr
     )
     asyncio.run(work)
+
+
+@app.command()
+def relay(
+    database: Annotated[
+        str,
+        typer.Option(
+            envvar="RSNOTIFY_DATABASE",
+            metavar="URL",
+            help="Such as postgresql://user@host/name, mysql://…, sqlite:///file.db.",
+        ),
+    ],
+    create_table: Annotated[
+        bool, typer.Option("--create-table", help="Create the table first, if it is not there.")
+    ] = False,
+    print_sql: Annotated[
+        bool, typer.Option("--print-sql", help="Print what creates the table, and end.")
+    ] = False,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Publish the outbox table of an application's database, until SIGTERM or Ctrl-C.
+
+    The application writes its changes to the table `rsnotify_outbox` in its own transactions; see
+    `docs/client.md`. Any number of relays may run for one table: one of them works.
+    """
+    if print_sql:
+        relaying.print_table(database)
+        return
+    running = relaying.make(database, url, _token(url, data))
+    if create_table:
+        relaying.create_table(database, running)
+    relaying.run(running)
 
 
 @app.command()

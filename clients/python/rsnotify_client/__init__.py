@@ -6,26 +6,31 @@
 >>> async for notification in Follower(channel_url("http://127.0.0.1:8080", "dataset1")):
 ...     for change in notification.changes:
 ...         print(change.datetime, change.change, change.loc)
-
-What is asked for is loaded then, so that the import costs next to nothing.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rsnotify.core.change import Change, Link, Position
-    from rsnotify.errors import Rejected, TryAgain
-    from rsnotify_client.batch import OutboxError
-    from rsnotify_client.between import changes_between
-    from rsnotify_client.memory import QueueFull
-    from rsnotify_client.outbox import Outbox
-    from rsnotify_client.publisher import AsyncPublisher, Publisher
-    from rsnotify_client.relay import Relay
-    from rsnotify_client.sender import Counters, Refused
-    from rsnotify_client.subscriber import Follower, Received, channel_url
+    from rsnotify.core.change import Change as Change
+    from rsnotify.core.change import Link as Link
+    from rsnotify.core.change import Position as Position
+    from rsnotify.errors import Rejected as Rejected
+    from rsnotify.errors import TryAgain as TryAgain
+    from rsnotify_client.batch import OutboxError as OutboxError
+    from rsnotify_client.between import changes_between as changes_between
+    from rsnotify_client.memory import QueueFull as QueueFull
+    from rsnotify_client.outbox import Outbox as Outbox
+    from rsnotify_client.publisher import AsyncPublisher as AsyncPublisher
+    from rsnotify_client.publisher import Publisher as Publisher
+    from rsnotify_client.relay import Relay as Relay
+    from rsnotify_client.sender import Counters as Counters
+    from rsnotify_client.sender import RefusedChange as RefusedChange
+    from rsnotify_client.subscriber import Follower as Follower
+    from rsnotify_client.subscriber import Received as Received
+    from rsnotify_client.subscriber import channel_url as channel_url
 
-_HOMES = {
+_PLACES = {
     "AsyncPublisher": "rsnotify_client.publisher",
     "Change": "rsnotify.core.change",
     "Counters": "rsnotify_client.sender",
@@ -37,37 +42,20 @@ _HOMES = {
     "Publisher": "rsnotify_client.publisher",
     "QueueFull": "rsnotify_client.memory",
     "Received": "rsnotify_client.subscriber",
-    "Refused": "rsnotify_client.sender",
+    "RefusedChange": "rsnotify_client.sender",
     "Rejected": "rsnotify.errors",
     "Relay": "rsnotify_client.relay",
     "TryAgain": "rsnotify.errors",
     "changes_between": "rsnotify_client.between",
     "channel_url": "rsnotify_client.subscriber",
 }
-
-__all__ = [
-    "AsyncPublisher",
-    "Change",
-    "Counters",
-    "Follower",
-    "Link",
-    "Outbox",
-    "OutboxError",
-    "Position",
-    "Publisher",
-    "QueueFull",
-    "Received",
-    "Refused",
-    "Rejected",
-    "Relay",
-    "TryAgain",
-    "changes_between",
-    "channel_url",
-]
+__all__ = sorted(_PLACES)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return found
+    """Loaded when it is first asked for: whoever only publishes need not wait for the rest."""
+    if name not in _PLACES:
+        raise AttributeError(f"rsnotify_client has no {name!r}")
+    value = getattr(import_module(_PLACES[name]), name)
+    globals()[name] = value
+    return value

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TypedDict
 
-from rsnotify.core.change import Change, Link
+from rsnotify.core.change import Change, Link, Position
 
 
 class Fields(TypedDict, total=False):
@@ -32,3 +32,15 @@ def _text_of(when: datetime) -> str:
     if when.tzinfo is None:
         raise ValueError(f"{when!r} has no time zone: give one, such as datetime.UTC")
     return when.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def normal_time(text: str) -> str:
+    """One text for one moment, however it was written.
+
+    >>> normal_time("2026-11-20T21:34:00+01:00")
+    '2026-11-20T20:34:00.000000Z'
+    """
+    try:
+        return str(Position.parse(text))
+    except ValueError:
+        return text

@@ -26,7 +26,7 @@ from rsnotify_client.change import Fields, make_change
 from rsnotify_client.hub import JSON, Accepted, Hub
 from rsnotify_client.memory import MemoryQueue, WhenFull
 from rsnotify_client.retry import delay_seconds
-from rsnotify_client.sender import Counters, Refused, Sender
+from rsnotify_client.sender import Counters, RefusedChange, Sender
 
 if TYPE_CHECKING:
     from rsnotify_client.outboxfile import OutboxFile
@@ -60,7 +60,7 @@ class Publisher:
         queue_size: int = QUEUE_SIZE,
         when_full: WhenFull = "wait",
         batch_seconds: float = BATCH_SECONDS,
-        on_refused: Callable[[Refused], object] | None = None,
+        on_refused: Callable[[RefusedChange], object] | None = None,
     ) -> None:
         self._hub = Hub(url, token)
         self._store = _store(outbox, queue_size, when_full)

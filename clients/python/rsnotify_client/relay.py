@@ -13,7 +13,7 @@ from rsnotify_client.hub import Hub
 from rsnotify_client.outbox import Database
 from rsnotify_client.outboxtable import OutboxTable
 from rsnotify_client.publisher import BATCH_SECONDS
-from rsnotify_client.sender import Counters, Refused, Sender
+from rsnotify_client.sender import Counters, RefusedChange, Sender
 
 LOOK_SECONDS = 0.1
 
@@ -40,7 +40,7 @@ class Relay:
         token: str | None = None,
         *,
         look_seconds: float = LOOK_SECONDS,
-        on_refused: Callable[[Refused], object] | None = None,
+        on_refused: Callable[[RefusedChange], object] | None = None,
     ) -> None:
         self.table = table_of(database)
         self._hub = Hub(url, token)

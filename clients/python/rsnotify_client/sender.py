@@ -34,7 +34,7 @@ EXIT_SECONDS = 5.0
 SAY_AGAIN_SECONDS = 60.0
 
 
-class Refused(NamedTuple):
+class RefusedChange(NamedTuple):
     """A change that the hub will not have, and why. It has been given up."""
 
     set_name: str
@@ -73,7 +73,7 @@ class Sender:
         *,
         batch_seconds: float,
         look_seconds: float = LOOK_SECONDS,
-        on_refused: Callable[[Refused], object] | None = None,
+        on_refused: Callable[[RefusedChange], object] | None = None,
     ) -> None:
         self._store = store
         self._hub = hub
@@ -268,9 +268,9 @@ class Sender:
                 "the hub refuses a change of %s: %s; %s", batch.channel, reason, content.decode()
             )
             if self._on_refused is not None:
-                self._tell(Refused(batch.channel.set_name, _decode(content), reason))
+                self._tell(RefusedChange(batch.channel.set_name, _decode(content), reason))
 
-    def _tell(self, refused: Refused) -> None:
+    def _tell(self, refused: RefusedChange) -> None:
         assert self._on_refused is not None  # noqa: S101
         try:
             self._on_refused(refused)
