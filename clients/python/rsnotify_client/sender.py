@@ -94,6 +94,7 @@ class Sender:
         self._turn_seconds = TURN_SECONDS
         self._eager_since = 0.0  # troubles from before this are not waited for
         self._troubles: dict[ChannelName | None, Trouble] = {}
+        self._failure: Exception | None = None  # of the store, or ours
         self.published = self.refused = self.requests = self.retries = 0
 
     def before_fork(self) -> None:
@@ -107,10 +108,10 @@ class Sender:
 
     def wake(self) -> None:
         """Something waits to be sent."""
-        if self._thread is None:
-            self.start()
         if not self._bell.is_set():
             self._bell.set()
+        if self._thread is None:
+            self.start()
 
     def start(self) -> None:
         """Begin to send, if nobody has yet in this process."""
@@ -134,6 +135,9 @@ class Sender:
 
         `TimeoutError` says what is in the way; `Rejected` that waiting will not help.
         """
+        self._flush(timeout, is_patient=True)
+
+    def _flush(self, timeout: float | None, *, is_patient: bool) -> None:
         if (ends := self._store.ends()) is None:
             return
         self._eager_since = began = monotonic()
@@ -141,8 +145,10 @@ class Sender:
         self.wake()
         while (now := self._store.ends()) is not None and now[0] <= ends[1]:
             self._raise_if_hopeless(began)
-            if timeout is not None and monotonic() - began >= timeout:
-                raise TimeoutError(self._in_the_way(timeout))
+            waited = monotonic() - began
+            is_late = timeout is not None and waited >= timeout
+            if is_late or ((self._troubles or self._failure) and not is_patient):
+                raise TimeoutError(self._in_the_way(waited))
             with self._progress:
                 self._progress.wait(TURN_SECONDS)
 
@@ -151,10 +157,10 @@ class Sender:
             if isinstance(trouble.error, Rejected) and trouble.since >= began:
                 raise trouble.error
 
-    def _in_the_way(self, timeout: float) -> str:
+    def _in_the_way(self, waited: float) -> str:
         troubles = [_said(trouble.error) for trouble in list(self._troubles.values())]
-        why = troubles[0] if troubles else "the hub has not answered yet"
-        return f"{_changes(self._store.waiting())} not published within {timeout:g} s: {why}"
+        why = str(self._failure or (troubles or ["the hub has not answered yet"])[0])
+        return f"{_changes(self._store.waiting())} not published after {waited:.1f} s: {why}"
 
     def stop(self) -> None:
         """End the thread as soon as its request is answered; what waits stays where it is."""
@@ -170,7 +176,7 @@ class Sender:
         if self._thread is None:  # a forked process that has sent nothing
             return
         try:
-            self.flush(EXIT_SECONDS)
+            self._flush(EXIT_SECONDS, is_patient=not self._store.lasts)
         except (TimeoutError, Rejected, OutboxError) as error:
             left = "stay in the outbox" if self._store.lasts else "are lost"
             log.error("the process ends: %s; the changes %s", error, left)
@@ -179,19 +185,23 @@ class Sender:
     # In its own thread --------------------------------------------------------------------------
 
     def _run(self) -> None:
+        idle = 0.0
         while not self._stopping:
-            try:
-                idle = self._send_all()
-            except OutboxError as error:
-                log.error("%s; trying again in %g s", error, self._look_seconds)
-                idle = self._look_seconds
-            except Exception:
-                log.exception("the sender failed; trying again in %g s", self._look_seconds)
-                idle = self._look_seconds
             if self._bell.wait(idle) and not self._hurry.is_set():
                 self._hurry.wait(self._batch_seconds)  # for what comes along
             self._bell.clear()
             self._hurry.clear()
+            idle = self._try_to_send_all()
+
+    def _try_to_send_all(self) -> float:
+        try:
+            idle, self._failure = self._send_all(), None
+        except Exception as error:
+            if type(error) is not type(self._failure):
+                ours = None if isinstance(error, OutboxError) else error
+                log.error("%s; it will be tried until it succeeds", error, exc_info=ours)
+            idle, self._failure = self._look_seconds, error
+        return idle
 
     def _send_all(self) -> float:
         """Send all that can be sent now; how long to sleep if nobody wakes us."""
