@@ -59,7 +59,7 @@ def _document(place: str) -> Iterator[tuple[str, Entry]]:
     """The entries of one document, each with the name of the root that it stands in."""
     stream = DocumentStream()
     try:
-        with closing(_unpacked(_open(place))) as file:
+        with closing(_open(place)) as packed, closing(_unpacked(packed)) as file:
             for entries in _read(stream, file):
                 if stream.skipped:
                     raise Rejected(stream.skipped[0])
