@@ -1,0 +1,109 @@
+"""Every example of docs/client.md runs as it stands, against a hub, one after the other."""
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.client.hubs import HubProcess, eventually, python
+from tests.running import TOKEN
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/client.md").read_text()
+HUB = "http://127.0.0.1:8080"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXCERPT = re.compile(r"# (examples/\S+)\n(.*)", re.DOTALL)
+
+LIST = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{}</urlset>'
+
+
+class Example(NamedTuple):
+    language: str
+    text: str
+
+
+EXAMPLES = [Example(*found) for found in BLOCK.findall(PAGE)]
+
+
+class Reader:
+    """Does what the page shows, in order, in an empty directory."""
+
+    def __init__(self, hub: HubProcess) -> None:
+        self._hub = hub
+        self._names: dict[str, Any] = {"__name__": "example"}
+        self._environ = os.environ | {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+
+    def follow(self, example: Example) -> None:
+        getattr(self, f"_{example.language}")(example.text.replace(HUB, self._hub.url))
+
+    def _python(self, text: str) -> None:
+        if excerpt := EXCERPT.fullmatch(text):
+            path, lines = excerpt.groups()
+            assert lines in (ROOT / "clients/python" / path).read_text()
+        else:
+            exec(compile(text, "docs/client.md", "exec"), self._names)
+
+    def _sh(self, text: str) -> None:
+        for line in text.splitlines():
+            words = line.split()
+            if words[:2] == ["pip", "install"]:
+                continue
+            if words[:2] == ["rsnotify", "relay"] and "--print-sql" not in words:
+                self._relay(words)
+            else:
+                subprocess.run(
+                    [sys.executable, "-m", *words], check=True, env=self._environ, timeout=60
+                )
+
+    def _relay(self, words: list[str]) -> None:
+        with sqlite3.connect("app.db") as database:
+            waiting = "SELECT COUNT(*) FROM rsnotify_outbox"
+            assert database.execute(waiting).fetchone() == (1,)
+            relay = python("-m", *words, **self._environ)
+            eventually(lambda: database.execute(waiting).fetchone() == (0,))
+        database.close()
+        relay.terminate()
+        assert relay.wait() == 0
+        relay.communicate()
+
+    def _sql(self, text: str) -> None:
+        self._names["connection"].execute(text)
+        self._names["connection"].commit()
+
+
+def test_every_example_runs(
+    real_hub: HubProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RSNOTIFY_TOKEN", TOKEN)
+    for name in ("yesterday", "today"):
+        entry = f"<url><loc>http://example.com/{name}</loc></url>"
+        Path(f"{name}.xml").write_text(LIST.format(entry))
+    reader = Reader(real_hub)
+    for example in EXAMPLES:
+        reader.follow(example)
+    app, connection = (reader._names[name] for name in ("app", "connection"))
+    assert app.test_client().put("/res1").status_code == 204
+    assert connection.execute("SELECT set_name FROM rsnotify_outbox").fetchall() == [("dataset1",)]
+    connection.close()
+    with app.app_context():
+        reader._names["rsnotify"].publisher.close()
+    told = real_hub.told()
+    assert told[:3] == [("created", "res1"), ("updated", "res2"), ("deleted", "res3")]
+    assert told.count(("created", "today")) == 2
+    assert told.count(("created", "res1")) == 2
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    named = set(re.findall(r"rsnotify\[(\w+)\]", PAGE))
+    assert named
+    assert named <= extras.keys()
