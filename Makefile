@@ -4,6 +4,7 @@ PYTHON ?= python3
 DATA ?= data
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SOAK_ARGS ?=
 
 # Unless PYTHON names one, the first of these that is new enough makes the environment. For 3.12
 # and 3.11 there is a ready-made redis-server; for later ones it is compiled.
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench clean
+.PHONY: help run test soak bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +26,9 @@ run: $(VENV)/run.stamp ## start a hub with a first set, dataset1; its data are k
 
 test: $(VENV)/test.stamp ## run every check; PYTEST_ARGS="-k journal" narrows the tests
 	@$(BIN)/python tests/run.py $(PYTEST_ARGS)
+
+soak: $(VENV)/test.stamp ## prove what takes minutes: kills, backlogs, full disks
+	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
 bench: $(VENV)/test.stamp ## measure; BENCH_ARGS are handed on
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)

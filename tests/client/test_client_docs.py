@@ -2,16 +2,20 @@
 
 import os
 import re
+import signal
 import sqlite3
-import subprocess
-import sys
+import threading
 import tomllib
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
-from tests.client.hubs import HubProcess, eventually, python
+from rsnotify import cli
+from tests.client.hubs import HubProcess, eventually
 from tests.running import TOKEN
 
 ROOT = Path(__file__).parents[2]
@@ -31,13 +35,32 @@ class Example(NamedTuple):
 EXAMPLES = [Example(*found) for found in BLOCK.findall(PAGE)]
 
 
+@contextmanager
+def until_published() -> Iterator[None]:
+    """A relay runs until it is told to end; it is told when its table is empty."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def tell() -> None:
+        with closing(sqlite3.connect("app.db")) as database:
+            count = "SELECT COUNT(*) FROM rsnotify_outbox"
+            eventually(lambda: database.execute(count).fetchone() == (0,))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    telling = threading.Thread(target=tell)
+    telling.start()
+    yield
+    telling.join()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
 class Reader:
     """Does what the page shows, in order, in an empty directory."""
 
     def __init__(self, hub: HubProcess) -> None:
         self._hub = hub
         self._names: dict[str, Any] = {"__name__": "example"}
-        self._environ = os.environ | {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+        self._environ = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
 
     def follow(self, example: Example) -> None:
         getattr(self, f"_{example.language}")(example.text.replace(HUB, self._hub.url))
@@ -54,23 +77,10 @@ class Reader:
             words = line.split()
             if words[:2] == ["pip", "install"]:
                 continue
-            if words[:2] == ["rsnotify", "relay"] and "--print-sql" not in words:
-                self._relay(words)
-            else:
-                subprocess.run(
-                    [sys.executable, "-m", *words], check=True, env=self._environ, timeout=60
-                )
-
-    def _relay(self, words: list[str]) -> None:
-        with sqlite3.connect("app.db") as database:
-            waiting = "SELECT COUNT(*) FROM rsnotify_outbox"
-            assert database.execute(waiting).fetchone() == (1,)
-            relay = python("-m", *words, **self._environ)
-            eventually(lambda: database.execute(waiting).fetchone() == (0,))
-        database.close()
-        relay.terminate()
-        assert relay.wait() == 0
-        relay.communicate()
+            ends_when_published = "relay" in words and "--print-sql" not in words
+            with until_published() if ends_when_published else nullcontext():
+                ended = CliRunner(env=self._environ).invoke(cli.app, words[1:])
+            assert ended.exit_code == 0, ended.output
 
     def _sql(self, text: str) -> None:
         self._names["connection"].execute(text)

@@ -6,7 +6,9 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from typer.testing import CliRunner
 
+from rsnotify import cli
 from rsnotify_client import Publisher, Relay
 from tests.client.hubs import HubProcess, eventually, python
 from tests.running import TOKEN
@@ -41,10 +43,8 @@ def test_the_command_publishes_what_changed_between_two_lists(
     for name, content in (("old", urls["a"]), ("new", urls["b"])):
         (tmp_path / name).write_text(LIST.format(content))
     words = ("publish", set_name, "--between", str(tmp_path / "old"), str(tmp_path / "new"))
-    out, errors = python(
-        *("-m", "rsnotify", *words), RSNOTIFY_URL=real_hub.url, RSNOTIFY_TOKEN=TOKEN
-    ).communicate(timeout=30)
-    assert out.startswith("accepted 2 changes between "), errors
+    ended = CliRunner(env=environment(real_hub)).invoke(cli.app, words)
+    assert ended.stdout.startswith("accepted 2 changes between "), ended.output
     assert real_hub.told(set_name) == [("deleted", "a"), ("created", "b")]
 
 

@@ -133,7 +133,8 @@ class Sender:
     def flush(self, timeout: float | None = None) -> None:
         """Wait until what waits now is published or refused.
 
-        `TimeoutError` says what is in the way; `Rejected` that waiting will not help.
+        `TimeoutError` says what is in the way; `Rejected` that waiting will not help; `OutboxError`
+        that the outbox cannot be read now.
         """
         self._flush(timeout, is_patient=True)
 
