@@ -21,8 +21,8 @@ from rsnotify.core.markup import render_document
 from rsnotify.core.notification import Kind
 from rsnotify.core.urlset import parse_document
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify_client.asyncpublisher import AsyncPublisher
 from rsnotify_client.hub import Accepted
-from rsnotify_client.publisher import AsyncPublisher
 
 AT_ONCE = 1_000
 PAUSE_SECONDS = 0.1  # a line on stdin does not wait longer than this for others to go with it

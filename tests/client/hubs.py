@@ -67,8 +67,15 @@ class HubProcess:
 
     def journal(self, set_name: str = "dataset1") -> list[Change]:
         """Every change of the set, in order."""
-        with urlopen(f"{self.url}/{set_name}/changelist.xml") as answer:
-            return [change_of(entry) for entry in parse_document(answer.read()).entries]
+        changes: list[Change] = []
+        place: str | None = "1970-01-01T00:00:00Z"
+        while place is not None:
+            with urlopen(f"{self.url}/{set_name}/changelist.xml?from={place}") as answer:
+                document = parse_document(answer.read())
+            changes += map(change_of, document.entries)
+            assert document.md is not None
+            place = document.md.until
+        return changes
 
     def told(self, set_name: str = "dataset1") -> list[tuple[str, str]]:
         """What happened, and the last part of each address."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.core.change import Change, Position
-from rsnotify_client.publisher import AsyncPublisher
+from rsnotify_client.asyncpublisher import AsyncPublisher
 from rsnotify_client.subscriber import Follower, Received
 from tests.running import TOKEN, RunningHub
 

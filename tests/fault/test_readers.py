@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.core.change import Change, Position
-from rsnotify_client.publisher import AsyncPublisher
+from rsnotify_client.asyncpublisher import AsyncPublisher
 from rsnotify_client.subscriber import Follower, Received, read_notification
 from tests.raw import Raw, raw_channel
 from tests.running import TOKEN, RunningHub, until

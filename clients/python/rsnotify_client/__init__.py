@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from rsnotify.core.change import Position as Position
     from rsnotify.errors import Rejected as Rejected
     from rsnotify.errors import TryAgain as TryAgain
+    from rsnotify_client.asyncpublisher import AsyncPublisher as AsyncPublisher
     from rsnotify_client.batch import OutboxError as OutboxError
     from rsnotify_client.between import changes_between as changes_between
     from rsnotify_client.memory import QueueFull as QueueFull
     from rsnotify_client.outbox import Outbox as Outbox
-    from rsnotify_client.publisher import AsyncPublisher as AsyncPublisher
     from rsnotify_client.publisher import Publisher as Publisher
     from rsnotify_client.relay import Relay as Relay
     from rsnotify_client.sender import Counters as Counters
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rsnotify_client.subscriber import channel_url as channel_url
 
 _PLACES = {
-    "AsyncPublisher": "rsnotify_client.publisher",
+    "AsyncPublisher": "rsnotify_client.asyncpublisher",
     "Change": "rsnotify.core.change",
     "Counters": "rsnotify_client.sender",
     "Follower": "rsnotify_client.subscriber",

@@ -5,15 +5,12 @@ returns; a thread of this process sends it. So a hub that is away never holds up
 the queue in memory is full and the caller chose to wait.
 """
 
-import asyncio
 import logging
 import os
 import random
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 import msgspec
 
@@ -37,10 +34,6 @@ QUEUE_SIZE = 10_000
 BATCH_SECONDS = 0.003
 CLOSE_SECONDS = 10.0
 PATIENCE_SECONDS = 60.0
-THREADS = 16
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class Publisher:
@@ -96,6 +89,10 @@ class Publisher:
         may_wait = not self._sender.is_own_thread()
         self._store.put(ChannelName(set_name, kind), encode(change), may_wait=may_wait)
         self._sender.wake()
+
+    def may_wait(self) -> bool:
+        """Whether a change that is put now may have to wait: for room, for a disk."""
+        return self._store.may_wait()
 
     def start(self) -> None:
         """Send what an earlier process has left in the outbox, before the first change comes."""
@@ -173,86 +170,3 @@ def _store(
     from rsnotify_client.outboxfile import OutboxFile  # noqa: PLC0415  # brings sqlite3
 
     return OutboxFile(outbox)
-
-
-class AsyncPublisher:
-    """The same for an event loop, which is never held up; every name means the same.
-
-    Whatever may wait (a full queue, an outbox, the hub) does so in a thread.
-    """
-
-    def __init__(self, url: str, token: str | None = None, **options: Any) -> None:
-        self._publisher = Publisher(url, token, **options)
-        self._pool: ThreadPoolExecutor | None = None
-        self._process = 0
-
-    @property
-    def _threads(self) -> ThreadPoolExecutor:
-        """A forked process has none of its parent's threads."""
-        if self._pool is None or self._process != os.getpid():
-            self._pool = ThreadPoolExecutor(THREADS, "rsnotify-publisher")
-            self._process = os.getpid()
-        return self._pool
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._beside(self._publisher.__exit__, *error)
-        self._threads.shutdown(wait=False)
-
-    async def created(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
-        await self.send(set_name, make_change(loc, "created", fields))
-
-    async def updated(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
-        await self.send(set_name, make_change(loc, "updated", fields))
-
-    async def deleted(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
-        await self.send(set_name, make_change(loc, "deleted", fields))
-
-    async def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
-        if self._publisher._store.may_wait():
-            await self._beside(self._publisher.send, set_name, change, kind=kind)
-        else:
-            self._publisher.send(set_name, change, kind=kind)
-
-    def start(self) -> None:
-        self._publisher.start()
-
-    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        await self._beside(self._publisher.flush, timeout)
-
-    async def close(self, timeout: float = CLOSE_SECONDS) -> None:  # noqa: ASYNC109
-        await self._beside(self._publisher.close, timeout)
-        self._threads.shutdown(wait=False)
-
-    @property
-    def counters(self) -> Counters:
-        return self._publisher.counters
-
-    async def publish(
-        self,
-        set_name: str,
-        changes: Sequence[Change],
-        *,
-        kind: Kind = "change",
-        key: str | None = None,
-    ) -> Accepted:
-        return await self._beside(self._publisher.publish, set_name, changes, kind=kind, key=key)
-
-    async def publish_body(
-        self,
-        set_name: str,
-        body: bytes,
-        content_type: str,
-        *,
-        kind: Kind = "change",
-        key: str | None = None,
-    ) -> Accepted:
-        return await self._beside(
-            self._publisher.publish_body, set_name, body, content_type, kind=kind, key=key
-        )
-
-    async def _beside(self, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(work, *args, **options))
