@@ -15,6 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 from rsnotify import cli
+from rsnotify.storage.journal import CALLERS_KEY_SECONDS
+from rsnotify_client.outboxfile import LOCKED_SECONDS
+from rsnotify_client.publisher import QUEUE_SIZE
+from rsnotify_client.relay import LOOK_SECONDS
+from rsnotify_client.sender import EXIT_SECONDS
 from tests.client.hubs import HubProcess, eventually
 from tests.running import TOKEN
 
@@ -108,6 +113,18 @@ def test_every_example_runs(
     assert told[:3] == [("created", "res1"), ("updated", "res2"), ("deleted", "res3")]
     assert told.count(("created", "today")) == 2
     assert told.count(("created", "res1")) == 2
+
+
+def test_every_number_is_the_one_that_holds() -> None:
+    for said in (
+        f"{QUEUE_SIZE:,}, or `queue_size=`",
+        f"locked for {LOCKED_SECONDS:g} s",
+        f"keys for {CALLERS_KEY_SECONDS // 3600} hours",
+        f"waits {EXIT_SECONDS:g} s at most",
+    ):
+        assert said in PAGE
+    assert LOOK_SECONDS == 1 / 10
+    assert "else takes ten times\na second" in PAGE
 
 
 def test_every_extra_that_is_named_exists() -> None:

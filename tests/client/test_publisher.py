@@ -9,12 +9,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
 from rsnotify.errors import Rejected
-from rsnotify_client import AsyncPublisher, Publisher, QueueFull, RefusedChange, retry
+from rsnotify_client import AsyncPublisher, Publisher, QueueFull, RefusedChange, fork, retry
 from tests.client.hubs import ACCEPTED, Answer, Posted, accept, eventually, problem, scripted_hub
 
 
@@ -307,6 +308,24 @@ def test_a_fork_from_a_thread_amid_publishing_never_hangs_the_child() -> None:
         publisher.flush(30)
     assert statuses == [0, 0, 0]
     assert sum(request.set_name == "child" for request in posted) == 3
+
+
+def test_a_process_that_learns_of_its_fork_only_afterwards_publishes_too(tmp_path: Path) -> None:
+    def child() -> None:
+        publisher._store._lock.acquire()
+        publisher._sender._starting.acquire()
+        fork._after_in_child()
+        publisher.updated("a", "2")
+        publisher.flush(10)
+
+    with (
+        scripted_hub(accept) as (url, posted),
+        Publisher(url, outbox=tmp_path / "outbox") as publisher,
+    ):
+        publisher.updated("a", "1")
+        publisher.flush(10)
+        assert in_child(child) == 0
+    assert [request.locs for request in posted] == [["1"], ["2"]]
 
 
 # Async -----------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ class Forked(Protocol):
 
 _members: WeakSet[Forked] = WeakSet()
 _told: list[Forked] = []
-_one_fork_at_a_time = threading.RLock()
+_one_at_a_time = threading.RLock()
 
 
 def tell_of_forks(member: Forked) -> None:
@@ -28,25 +28,26 @@ def tell_of_forks(member: Forked) -> None:
 
 
 def _before() -> None:
-    _one_fork_at_a_time.acquire()
+    _one_at_a_time.acquire()
     _told[:] = list(_members)
     for member in _told:
         member.before_fork()
 
 
-def _after(*, in_child: bool) -> None:
+def _after_in_parent() -> None:
     for member in reversed(_told):
-        member.after_fork(in_child=in_child)
+        member.after_fork(in_child=False)
     _told.clear()
-    _one_fork_at_a_time.release()
+    _one_at_a_time.release()
 
 
 def _after_in_child() -> None:
-    _after(in_child=True)
-
-
-def _after_in_parent() -> None:
-    _after(in_child=False)
+    """Some servers (uWSGI) tell of a fork only here."""
+    global _one_at_a_time  # noqa: PLW0603
+    _one_at_a_time = threading.RLock()
+    _told.clear()
+    for member in list(_members):
+        member.after_fork(in_child=True)
 
 
 if hasattr(os, "register_at_fork"):

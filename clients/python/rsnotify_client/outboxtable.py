@@ -42,6 +42,9 @@ LEAD = {
 
 Rows = Sequence[tuple[Any, ...]]
 
+_not_ours: list[Any] = []
+"""Connections of a parent process: to close them here would close them there."""
+
 
 class OutboxTable:
     """A table of changes, reached by a connection of its own."""
@@ -120,6 +123,10 @@ class OutboxTable:
     def after_fork(self, *, in_child: bool) -> None:
         if in_child:
             self._lock = threading.RLock()
+            self._leads = False
+            if self._connection is not None:  # nobody said that there would be a fork
+                _not_ours.append(self._connection)
+                self._connection = None
         else:
             self._lock.release()
 
