@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from rsnotify import cli
 from rsnotify.storage.journal import CALLERS_KEY_SECONDS
-from rsnotify_client.outboxfile import LOCKED_SECONDS
+from rsnotify_client.outboxfile import LOCKED_SECONDS, RESERVE_BYTES
 from rsnotify_client.publisher import QUEUE_SIZE
 from rsnotify_client.relay import LOOK_SECONDS
 from rsnotify_client.sender import EXIT_SECONDS
@@ -120,6 +120,7 @@ def test_every_number_is_the_one_that_holds() -> None:
         f"{QUEUE_SIZE:,}, or `queue_size=`",
         f"locked for {LOCKED_SECONDS:g} s",
         f"keys for {CALLERS_KEY_SECONDS // 3600} hours",
+        f"reserve of\n{RESERVE_BYTES // 1024} KB",
         f"waits {EXIT_SECONDS:g} s at most",
     ):
         assert said in PAGE

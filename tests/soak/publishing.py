@@ -46,9 +46,14 @@ while True:
 """
 
 
+PROOFS = ("kills", "backlog", "frozen", "full_disk", "million")
+
+
 def main() -> None:
+    """All of them, or those that `SOAK_PROOFS` names."""
+    names = os.environ.get("SOAK_PROOFS", " ".join(PROOFS)).split()
     with tempfile.TemporaryDirectory() as folder:
-        for proof in (kills, backlog, frozen, full_disk, million):
+        for proof in (globals()[name] for name in names):
             began = time.monotonic()
             place = Path(folder, proof.__name__)
             place.mkdir()
@@ -157,12 +162,11 @@ def full_disk(place: Path) -> str:
     try:
         with HubProcess(place.with_name("hub")) as hub:
             hub.kill()
-            publisher = Publisher(hub.url, TOKEN, outbox=place / "outbox")
-            kept = _fill(publisher)
-            hub.start()
-            publisher.flush(60)
-            publisher.updated("dataset1", "http://example.com/after")
-            publisher.close()
+            with Publisher(hub.url, TOKEN, outbox=place / "outbox") as publisher:
+                kept = _fill(publisher)
+                hub.start()
+                publisher.flush(60)
+                publisher.updated("dataset1", "http://example.com/after")
             told = [change.loc.rpartition("/")[2] for change in hub.journal()]
         assert told == [*map(str, range(kept)), "after"], (kept, len(told))
     finally:

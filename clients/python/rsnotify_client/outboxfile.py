@@ -7,16 +7,24 @@ no SQLite connection lives through a fork, for it would not survive in either pr
 import fcntl
 import os
 import sqlite3
+from collections.abc import Callable, Collection
 from pathlib import Path
 from time import monotonic, sleep
-from typing import IO
+from typing import IO, TypeVar
 
 from rsnotify.core.notification import ChannelName
+from rsnotify_client.batch import Batch, OutboxError
 from rsnotify_client.outbox import INSERT, statements
 from rsnotify_client.outboxtable import Execute, OutboxTable
 
 LOCKED_SECONDS = 5.0
 """How long another process may keep the file locked."""
+
+
+RESERVE_BYTES = 512 * 1024
+"""Kept beside the outbox, and given up when the disk is full."""
+
+T = TypeVar("T")
 
 
 class SqliteTable(OutboxTable):
@@ -78,12 +86,31 @@ class OutboxFile(SqliteTable):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
+        self._reserve = Path(f"{self._path}-reserve")
         self.taken = 0
 
     def put(self, channel: ChannelName, change: bytes, *, may_wait: bool = True) -> None:  # noqa: ARG002
         with self._transaction() as execute:
             execute(INSERT, (*channel, change.decode()))
             self.taken += 1
+
+    def take(self, postponed: Collection[ChannelName], at_most: int) -> Batch | None:
+        return self._with_room(lambda: super(OutboxFile, self).take(postponed, at_most))
+
+    def remove(self, batch: Batch, ids: Collection[int]) -> int:
+        return self._with_room(lambda: super(OutboxFile, self).remove(batch, ids))
+
+    def _with_room(self, work: Callable[[], T]) -> T:
+        """To send what waits on a full disk takes some room first; then there is more."""
+        try:
+            return work()
+        except OutboxError as error:
+            if not _is_full(error.__cause__) or not self._reserve.exists():
+                raise
+        self._reserve.unlink(missing_ok=True)
+        with self._transaction(writes=False) as execute:
+            execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return work()
 
     def may_wait(self) -> bool:
         """A write may meet a slow disk, or another process."""
@@ -106,7 +133,21 @@ class OutboxFile(SqliteTable):
                     raise
                 sleep(0.01)  # going over to WAL does not wait by itself
             else:
+                _keep(self._reserve)
                 return connection
+
+
+def _is_full(error: BaseException | None) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and "full" in str(error)
+
+
+def _keep(reserve: Path) -> None:
+    """Some room on the disk; as long as there is any."""
+    if not reserve.exists():
+        try:
+            reserve.write_bytes(bytes(RESERVE_BYTES))
+        except OSError:
+            reserve.unlink(missing_ok=True)
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
