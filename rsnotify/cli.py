@@ -8,9 +8,10 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
+from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
@@ -24,11 +25,12 @@ from rsnotify.commands.publish import of_file, of_locs
 from rsnotify.commands.publish import publish as publish_all
 from rsnotify.commands.subscribe import as_json, as_lines, as_xml
 from rsnotify.commands.subscribe import subscribe as follow
+from rsnotify.commands.target import DATA, HERE, checked_address, credential_for, refusals_of
 from rsnotify.commands.validate import print_violations, violations_of
 from rsnotify.core.notification import Kind
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.serving.once import OnceAMinute
-from rsnotify.serving.serve import read_admin_token, run
+from rsnotify.serving.serve import run
 from rsnotify.serving.workers import end_with_parent
 from rsnotify.settings import Settings
 
@@ -49,7 +51,10 @@ app.add_typer(tokens_app, name="tokens")
 stderr = Console(stderr=True, highlight=False)
 
 Url = Annotated[
-    str, typer.Option("--url", envvar="RSNOTIFY_URL", help="Where the hub is.", show_default=True)
+    str,
+    typer.Option(
+        "--url", envvar="RSNOTIFY_URL", help="Where the hub is.", callback=checked_address
+    ),
 ]
 Data = Annotated[
     Path,
@@ -66,8 +71,7 @@ Subscription = Annotated[
     str, typer.Argument(metavar="ID", help="From `subscriptions list`.", show_default=False)
 ]
 
-HERE = "http://127.0.0.1:8080"
-DATA = Path("data")
+Answer = TypeVar("Answer")
 
 
 def main() -> None:
@@ -92,18 +96,6 @@ def main() -> None:
 def _complain(*problems: str) -> None:
     for problem in problems:
         stderr.print(f"[bold red]error:[/] {escape(problem)}", soft_wrap=True)
-
-
-def _token(url: str, data: Path) -> str | None:
-    """The token to speak with: ours, the admin's, or that of the hub on this machine.
-
-    The last is not for the hubs of others: unless `--data` says so, it is shown to this machine.
-    """
-    chosen = os.environ.get("RSNOTIFY_TOKEN") or os.environ.get("RSNOTIFY_ADMIN_TOKEN")
-    is_ours = data != DATA or urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
-    if chosen or not is_ours or not (data / "admin-token").exists():
-        return chosen
-    return read_admin_token(data)
 
 
 def _version(wanted: bool) -> None:
@@ -239,7 +231,9 @@ def publish(
     if between is not None:
         if framework or key or json:
             raise typer.BadParameter("--between goes without --framework, --key and --json")
-        publish_between(url, _token(url, data), set_name, *between)
+        credential = credential_for(url, data)
+        with refusals_of(credential):
+            publish_between(url, credential.token, set_name, *between)
         return
     if framework and locs and capability is None:
         raise typer.BadParameter("--framework needs the --capability of the changed documents")
@@ -250,10 +244,12 @@ def publish(
     fields = {"change": change, "lastmod": lastmod, "capability": capability, "index": index}
     source = of_locs(locs, **fields) if file is None else of_file(file, format_)
     kind: Kind = "framework" if framework else "change"
-    work = publish_all(
-        *(url, _token(url, data), set_name, source), kind=kind, key=key, json=json, console=stderr
+    _speak(
+        *(url, data),
+        lambda token: publish_all(
+            *(url, token, set_name, source), kind=kind, key=key, json=json, console=stderr
+        ),
     )
-    asyncio.run(work)
 
 
 @app.command()
@@ -283,7 +279,7 @@ def relay(
     if print_sql:
         relaying.print_table(database)
         return
-    running = relaying.make(database, url, _token(url, data))
+    running = relaying.make(database, url, credential_for(url, data).token)
     if create_table:
         relaying.create_table(database, running)
     relaying.run(running)
@@ -304,7 +300,7 @@ def subscribe(
     ] = False,
     xml: Annotated[bool, typer.Option("--xml", help="Print the payloads.")] = False,
     json: Json = False,
-    count: Annotated[int, typer.Option(help="End after so many changes; 0 never ends.")] = 0,
+    count: Annotated[int, typer.Option(min=0, help="End after so many changes; 0 never ends.")] = 0,
     url: Url = HERE,
     data: Data = DATA,
 ) -> None:
@@ -315,14 +311,16 @@ def subscribe(
     """
     show = as_xml if xml else as_json if json else as_lines
     kind: Kind = "framework" if framework else "change"
-    work = follow(
-        *(url, _token(url, data), set_name, kind),
-        after=from_,
-        cursor_file=cursor,
-        show=show,
-        count=count,
+    _speak(
+        *(url, data),
+        lambda token: follow(
+            *(url, token, set_name, kind),
+            after=from_,
+            cursor_file=cursor,
+            show=show,
+            count=count,
+        ),
     )
-    asyncio.run(work)
 
 
 @app.command()
@@ -358,7 +356,7 @@ def add_set(
     data: Data = DATA,
 ) -> None:
     """Add a set; a set that is there already stays as it is."""
-    remark = asyncio.run(administer.add_set(url, _token(url, data), _set(name), private))
+    remark = _speak(*(url, data), lambda token: administer.add_set(url, token, _set(name), private))
     typer.echo(name)
     if remark:
         _done(remark)
@@ -459,7 +457,7 @@ def create_token(
     `publish` lets its holder publish to them, `read` lets it read those that are private.
     """
     content = {"sets": sets, "rights": rights or ["publish"], "note": note}
-    token = _ask(url, data, "POST", "/api/tokens", content)
+    token = _speak(url, data, lambda token: administer.create_token(url, token, content))
     administer.print_secret(token, json=json)
 
 
@@ -517,4 +515,13 @@ def _subscription(id_: str) -> str:
 
 
 def _ask(url: str, data: Path, method: str, path: str, content: object | None = None) -> Any:
-    return asyncio.run(administer.ask(url, _token(url, data), method, path, content))
+    return _speak(url, data, lambda token: administer.ask(url, token, method, path, content))
+
+
+def _speak(
+    url: str, data: Path, work: Callable[[str | None], Coroutine[Any, Any, Answer]]
+) -> Answer:
+    """Do what speaks to the hub, with the token for it."""
+    credential = credential_for(url, data)
+    with refusals_of(credential):
+        return asyncio.run(work(credential.token))

@@ -14,7 +14,8 @@ from lxml import etree
 
 from rsnotify.core.change import Link
 from rsnotify.core.markup import ENTRY, SITEMAP, Entry, Md, Root
-from rsnotify.core.urlset import TAG_BYTES, EntryReader, root_of
+from rsnotify.core.urlset import EntryReader, root_of
+from rsnotify.core.xml_guard import TAG_BYTES
 from rsnotify.errors import Rejected
 
 SKIPPED_NAMED = 100

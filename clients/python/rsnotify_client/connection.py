@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Self
 
 import aiohttp
 
-from rsnotify.errors import TryAgain
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.answer import Unreachable, content_of, in_short
-from rsnotify_client.cause import cause_of
+from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.retry import delay_seconds
 
 log = logging.getLogger(__name__)
@@ -99,4 +99,6 @@ class Connection:
                 pause, body = answer.headers.get("Retry-After"), await answer.read()
                 return Answer(answer.status, content_of(self.url, answer.status, pause, body))
         except (aiohttp.ClientError, TimeoutError) as error:
+            if (why := untrusted(error)) is not None:
+                raise Rejected(f"{self.url} is not spoken to: {why}") from None
             raise Unreachable(self.url, cause_of(error)) from None

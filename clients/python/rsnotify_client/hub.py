@@ -15,14 +15,16 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from rsnotify.core.notification import ChannelName
+from rsnotify.errors import Rejected
 from rsnotify_client.answer import NotAHub, Unreachable, content_of
-from rsnotify_client.cause import cause_of
+from rsnotify_client.cause import cause_of, untrusted
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 ANSWER_BYTES = 1024 * 1024
 
 JSON = "application/json"
+UNTRUSTED = 495  # no answer of a hub: the changes are kept
 PLACES = {"change": "changes", "framework": "framework"}
 
 
@@ -59,10 +61,9 @@ class Hub:
             return msgspec.convert(self._post(path, body, headers), Accepted)
         except msgspec.ValidationError:
             raise NotAHub(self.url, "does not say what it accepted", 200) from None
-        except ssl.SSLCertVerificationError as error:
-            what = f"has a certificate that does not verify ({error.verify_message})"
-            raise NotAHub(self.url, what, 495) from None
         except (OSError, HTTPException) as error:
+            if (why := untrusted(error)) is not None:
+                raise Rejected(f"{self.url} is not spoken to: {why}", status=UNTRUSTED) from None
             raise Unreachable(self.url, cause_of(error)) from None
 
     def close(self) -> None:

@@ -10,7 +10,6 @@ import random
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from email.utils import parsedate_to_datetime
 from typing import Literal
 
 import msgspec
@@ -18,9 +17,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from rsnotify.core.change import Change, Position
+from rsnotify.core.notification import BEGINS
 from rsnotify.core.urlset import change_of, parse_document
 from rsnotify.errors import Rejected
-from rsnotify_client.cause import cause_of
+from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.retry import delay_seconds
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Follower:
         self.cursor = cursor
         self._url = url
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._connected_at: Position | None = None
+        self._begins: Position | None = None
         self._attempt = 0
         self._lost = False
 
@@ -101,7 +101,7 @@ class Follower:
             ping_interval=None,  # the hub pings
         ) as connection:
             self._say_connected()
-            self._connected_at = self._connected_at or _date_of(connection)
+            self._begins = self._begins or _beginning_of(connection)
             async for payload in connection:
                 received = read_notification(payload)
                 if self.cursor is not None and received.from_ > self.cursor:
@@ -109,21 +109,21 @@ class Follower:
                 yield received
 
     def _resumed_url(self) -> str:
-        """Before the first notification came, what counts is when we first connected."""
-        resume = self.cursor or self._connected_at
+        """Before the first notification came, what counts is where the hub let us begin."""
+        resume = self.cursor or self._begins
         return self._url if resume is None else f"{self._url}?from={resume}"
 
     def _say_connected(self) -> None:
         if not self._lost:
             log.info("following %s", channel_named(self._url))
         else:
-            log.info("connected again, resuming after %s", self.cursor or self._connected_at)
+            log.info("connected again, resuming after %s", self.cursor or self._begins)
         self._lost = False
 
     async def _pause(self, problem: str) -> None:
         wait = delay_seconds(self._attempt, random.random())  # noqa: S311
         self._attempt += 1
-        self._lost = self._connected_at is not None
+        self._lost = self._begins is not None
         log.warning("%s; trying again in %.1f s", problem, wait)
         await asyncio.sleep(wait)
 
@@ -142,10 +142,10 @@ def read_notification(payload: str | bytes) -> Received:
     )
 
 
-def _date_of(connection: ClientConnection) -> Position | None:
-    """When the hub answered, by its own clock."""
-    date = connection.response and connection.response.headers.get("Date")
-    return Position.parse(parsedate_to_datetime(date).isoformat()) if date else None
+def _beginning_of(connection: ClientConnection) -> Position | None:
+    """Where the hub says that we begin: a position of the channel, not a time of any clock."""
+    begins = connection.response and connection.response.headers.get(BEGINS)
+    return Position.parse(begins) if begins else None
 
 
 def _final(error: Exception) -> Rejected | None:
@@ -156,6 +156,8 @@ def _final(error: Exception) -> Rejected | None:
         return Rejected(
             _detail(error.response.body or b"") or str(error), status=error.response.status_code
         )
+    if (why := untrusted(error)) is not None:
+        return Rejected(f"the hub is not spoken to: {why}")
     return None
 
 
