@@ -11,7 +11,7 @@ import pytest
 
 from rsnotify.core.change import Link
 from rsnotify.errors import Rejected
-from rsnotify_client import changes_between
+from rsnotify_client import changes_between, listing
 
 HEAD = (
     '<{0} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
@@ -113,6 +113,16 @@ def test_a_list_that_is_broken_or_suddenly_empty_deletes_nothing(
     changes = changes_between(lists.old, lists.new)
     with pytest.raises(Rejected, match=message):
         next(changes)
+
+
+def test_a_list_has_an_end(lists: Lists, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists.between(url("a"), url("a"))
+    size = lists.new.stat().st_size
+    monkeypatch.setattr(listing, "DOCUMENT_BYTES", size)
+    assert lists.changes() == []
+    monkeypatch.setattr(listing, "DOCUMENT_BYTES", size - 1)
+    with pytest.raises(Rejected, match=f"is longer than {size - 1} bytes"):
+        lists.changes()
 
 
 def test_a_file_that_is_not_there_is_named(lists: Lists) -> None:

@@ -41,9 +41,11 @@ def test_a_postponed_set_does_not_hold_up_another() -> None:
 
 
 def test_a_batch_has_at_most_its_count_and_its_bytes() -> None:
-    half = b"x" * (BATCH_BYTES // 2 - 1)
-    assert len(queue_of((A, half), (A, half), (A, b"")).take((), 10).ids) == 2
-    assert len(queue_of((A, half), (A, half + b"x")).take((), 10).ids) == 1
+    half = b"x" * (BATCH_BYTES // 2 - 2)
+    two = queue_of((A, half), (A, half + b"x"), (A, b"")).take((), 10)
+    assert len(two.ids) == 2
+    assert len(two.body) == BATCH_BYTES
+    assert len(queue_of((A, half), (A, half + b"xx")).take((), 10).ids) == 1
     assert len(queue_of((A, half * 3)).take((), 10).ids) == 1
     assert len(queue_of((A, b"1"), (A, b"2"), (A, b"3")).take((), 2).ids) == 2
 

@@ -15,7 +15,7 @@ from rsnotify.core.notification import ChannelName
 
 BATCH_CHANGES = 1_000
 BATCH_BYTES = 1024 * 1024
-"""Well below what a hub takes at once: 10,000 changes, 8 MiB."""
+"""Of a body, unless one change is longer: what a common proxy lets through by itself."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -79,7 +79,7 @@ def fitting(sizes: Sequence[int]) -> int:
     >>> fitting([10, BATCH_BYTES - 20, 10])
     2
     """
-    room = BATCH_BYTES
+    room = BATCH_BYTES - 1  # the brackets are one more than the last comma
     for number, size in enumerate(sizes):
         room -= size + 1  # and a comma
         if room < 0 and number > 0:
