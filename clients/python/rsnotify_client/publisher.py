@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 import msgspec
 
@@ -34,6 +34,16 @@ QUEUE_SIZE = 10_000
 BATCH_SECONDS = 0.003
 CLOSE_SECONDS = 10.0
 PATIENCE_SECONDS = 60.0
+
+
+class Options(TypedDict, total=False):
+    """What a publisher may be told besides where to publish."""
+
+    outbox: str | os.PathLike[str] | None
+    queue_size: int
+    when_full: WhenFull
+    batch_seconds: float
+    on_refused: Callable[[RefusedChange], object] | None
 
 
 class Publisher:
