@@ -27,9 +27,9 @@ from rsnotify.commands.subscribe import as_json, as_lines, as_xml
 from rsnotify.commands.subscribe import subscribe as follow
 from rsnotify.commands.target import DATA, HERE, checked_address, credential_for, refusals_of
 from rsnotify.commands.validate import print_violations, violations_of
-from rsnotify.core.notification import Kind
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify.serving.once import OnceAMinute
+from rsnotify.resourcesync.notification import Kind
+from rsnotify.serving.log_filter import OnceAMinute
 from rsnotify.serving.serve import run
 from rsnotify.serving.workers import end_with_parent
 from rsnotify.settings import Settings

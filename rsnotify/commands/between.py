@@ -8,8 +8,8 @@ from itertools import islice
 
 import typer
 
-from rsnotify.core.change import Change
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.resourcesync.change import Change
 from rsnotify_client.between import changes_between
 from rsnotify_client.publisher import Publisher
 

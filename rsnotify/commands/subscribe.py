@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 import typer
 
-from rsnotify.core.change import Position
 from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.change import Position
 from rsnotify_client.subscriber import Follower, Received, channel_url
 
 Show = Callable[[Received], Iterator[str]]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.request import Request, urlopen
 
-from rsnotify.core.change import Change
-from rsnotify.core.urlset import change_of, parse_document
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from tests.running import TOKEN, clean_environment
 
 

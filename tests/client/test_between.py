@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.core.change import Link
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Link
 from rsnotify_client import changes_between, listing
 
 HEAD = (

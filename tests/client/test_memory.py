@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from rsnotify.core.notification import ChannelName
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.batch import BATCH_BYTES, BATCH_CHANGES
 from rsnotify_client.memory import MemoryQueue, QueueFull
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rsnotify.commands.relay import run
-from rsnotify.core.notification import ChannelName
 from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import Outbox, OutboxError, Publisher, Relay, outboxfile, retry
 from rsnotify_client.outboxfile import OutboxFile, SqliteTable
 from rsnotify_client.relay import table_of

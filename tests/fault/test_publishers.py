@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.core.change import Change, Position
+from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from rsnotify_client.subscriber import Follower, Received
 from tests.running import TOKEN, RunningHub

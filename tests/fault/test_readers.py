@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.core.change import Change, Position
+from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from rsnotify_client.subscriber import Follower, Received, read_notification
 from tests.raw import Raw, raw_channel

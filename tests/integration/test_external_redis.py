@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.serving.serve import _redis
+from rsnotify.serving.serve import _on_redis, _Redis
 from rsnotify.settings import Settings
 from rsnotify.storage.connection import Client, without_password
 from rsnotify.storage.external_redis import _problem, wait_until_usable
@@ -45,8 +45,13 @@ async def test_a_worker_or_hub_that_was_given_a_redis_takes_nobodys_claims(
     sibling = Subscriptions(client, pending_per_host=1, pending_per_asker=1)
     await sibling.claim([1])
     settings = Settings.from_env({"RSNOTIFY_REDIS_URL": redis_url})
-    async with _redis(settings, is_worker=True) as used:
-        assert used.url == redis_url
+    given = []
+
+    async def served(redis: _Redis) -> None:
+        given.append(redis)
+
+    await _on_redis(settings, served, is_worker=True)
+    assert given == [_Redis(redis_url)]
     assert await sibling.renew([1]) == [True]
 
 

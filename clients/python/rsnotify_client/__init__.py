@@ -12,11 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rsnotify.core.change import Change as Change
-    from rsnotify.core.change import Link as Link
-    from rsnotify.core.change import Position as Position
     from rsnotify.errors import Rejected as Rejected
     from rsnotify.errors import TryAgain as TryAgain
+    from rsnotify.resourcesync.change import Change as Change
+    from rsnotify.resourcesync.change import Link as Link
+    from rsnotify.resourcesync.change import Position as Position
     from rsnotify_client.asyncpublisher import AsyncPublisher as AsyncPublisher
     from rsnotify_client.batch import OutboxError as OutboxError
     from rsnotify_client.between import changes_between as changes_between
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "AsyncPublisher": "rsnotify_client.asyncpublisher",
-    "Change": "rsnotify.core.change",
+    "Change": "rsnotify.resourcesync.change",
     "Counters": "rsnotify_client.sender",
     "Follower": "rsnotify_client.subscriber",
-    "Link": "rsnotify.core.change",
+    "Link": "rsnotify.resourcesync.change",
     "Outbox": "rsnotify_client.outbox",
     "OutboxError": "rsnotify_client.batch",
-    "Position": "rsnotify.core.change",
+    "Position": "rsnotify.resourcesync.change",
     "Publisher": "rsnotify_client.publisher",
     "QueueFull": "rsnotify_client.memory",
     "Received": "rsnotify_client.subscriber",

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
-from rsnotify.core.change import Change
-from rsnotify.core.notification import Kind
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.change import Fields, make_change
 from rsnotify_client.hub import Accepted
 from rsnotify_client.publisher import CLOSE_SECONDS, Options, Publisher

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from rsnotify.core.change import Change
-from rsnotify.core.notification import ChannelName
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import ChannelName
 
 BATCH_CHANGES = 1_000
 BATCH_BYTES = 1024 * 1024

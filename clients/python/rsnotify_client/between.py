@@ -12,9 +12,9 @@ from os import PathLike, fspath
 
 import msgspec
 
-from rsnotify.core.change import Change, Link
-from rsnotify.core.markup import Entry, Md
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.change import normal_time
 from rsnotify_client.listing import entries_of
 

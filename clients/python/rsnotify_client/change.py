@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TypedDict
 
-from rsnotify.core.change import Change, Link, Position
+from rsnotify.resourcesync.change import Change, Link, Position
 
 
 class Fields(TypedDict, total=False):

@@ -14,8 +14,8 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from rsnotify.core.notification import ChannelName
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.answer import NotAHub, Unreachable, content_of
 from rsnotify_client.cause import cause_of, untrusted
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, cast
 from urllib.parse import unquote, urljoin, urlsplit
 
-from rsnotify.core.markup import Entry
-from rsnotify.core.stream import DocumentStream
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.stream import DocumentStream
+from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.cause import cause_of
 
 GZIP = b"\x1f\x8b"

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Literal
 
-from rsnotify.core.notification import ChannelName
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.batch import Batch, fitting, new_key
 from rsnotify_client.fork import tell_of_forks
 

@@ -8,8 +8,8 @@ here.
 import sys
 from typing import Any, Literal, Unpack
 
-from rsnotify.core.change import Change
-from rsnotify.core.notification import Kind
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.batch import encode
 from rsnotify_client.change import Fields, make_change
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO, TypeVar
 
-from rsnotify.core.notification import ChannelName
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.batch import Batch, OutboxError
 from rsnotify_client.outbox import INSERT, statements
 from rsnotify_client.outboxtable import Execute, OutboxTable

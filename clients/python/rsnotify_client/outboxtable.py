@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rsnotify.core.notification import ChannelName
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.batch import Batch, OutboxError, fitting, new_key
 from rsnotify_client.fork import tell_of_forks
 from rsnotify_client.outbox import Database, mark_of, statements

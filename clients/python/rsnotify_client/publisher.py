@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 import msgspec
 
-from rsnotify.core.change import Change
-from rsnotify.core.notification import ChannelName, Kind
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import ChannelName, Kind
 from rsnotify_client.answer import in_short
 from rsnotify_client.batch import encode, new_key
 from rsnotify_client.change import Fields, make_change

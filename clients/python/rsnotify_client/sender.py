@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from rsnotify.core.change import Change
-from rsnotify.core.notification import ChannelName
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.answer import Unreachable, in_short
 from rsnotify_client.batch import BATCH_CHANGES, Batch, OutboxError, Store
 from rsnotify_client.fork import tell_of_forks

@@ -16,10 +16,10 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from rsnotify.core.change import Change, Position
-from rsnotify.core.notification import BEGINS
-from rsnotify.core.urlset import change_of, parse_document
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.notification import BEGINS
+from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.retry import delay_seconds
 

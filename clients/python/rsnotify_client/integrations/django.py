@@ -17,7 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.db.models.signals import post_delete, post_save
 
-from rsnotify.core.change import Change
+from rsnotify.resourcesync.change import Change
 from rsnotify_client.change import Fields, make_change
 from rsnotify_client.outbox import Outbox, statements
 from rsnotify_client.publisher import Publisher

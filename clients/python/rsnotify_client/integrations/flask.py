@@ -11,8 +11,8 @@ from typing import Unpack, cast
 
 from flask import Flask, current_app
 
-from rsnotify.core.change import Change
-from rsnotify.core.notification import Kind
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.batch import OutboxError
 from rsnotify_client.change import Fields, make_change
 from rsnotify_client.memory import QueueFull

@@ -14,7 +14,7 @@ from sqlalchemy import event, inspect
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session, SessionTransaction, object_session
 
-from rsnotify.core.change import Change
+from rsnotify.resourcesync.change import Change
 from rsnotify_client.change import Fields, make_change
 from rsnotify_client.outbox import Outbox
 from rsnotify_client.publisher import Publisher
