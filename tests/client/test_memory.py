@@ -34,6 +34,13 @@ def test_what_is_left_of_a_batch_goes_first_under_another_key() -> None:
     assert second.key != first.key
 
 
+def test_what_two_senders_send_is_removed_once() -> None:
+    queue = queue_of((A, b"1"), (A, b"2"))
+    batch = queue.take((), 1)
+    assert [queue.remove(batch, batch.ids) for _ in "12"] == [1, 0]
+    assert queue.take((), 1).changes == (b"2",)
+
+
 def test_a_postponed_set_does_not_hold_up_another() -> None:
     queue = queue_of((A, b"1"), (B, b"2"))
     assert queue.take([A], BATCH_CHANGES).channel == B

@@ -111,6 +111,16 @@ def test_a_callback_that_fails_or_publishes_does_not_stop_the_publisher() -> Non
     assert posted[-1].set_name == "log"
 
 
+def test_a_callback_that_flushes_is_told_that_it_cannot(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        scripted_hub(in_turn(problem(400, "", (0, "bad")))) as (url, _),
+        Publisher(url, on_refused=lambda _: publisher.flush()) as publisher,
+    ):
+        publisher.updated("a", "bad")
+        publisher.flush(10)
+        eventually(lambda: "on_refused cannot flush" in caplog.text)
+
+
 def test_a_proxy_with_a_smaller_limit_gets_smaller_batches() -> None:
     def at_most_two(request: Posted) -> Answer:
         return Answer(413, b"<html>") if len(request.locs) > 2 else ACCEPTED

@@ -83,6 +83,8 @@ class MemoryQueue:
 
     def remove(self, batch: Batch, ids: Collection[int]) -> int:
         with self._lock:
+            if self._taken.get(batch.channel) is not batch:
+                return 0  # another sender was quicker
             waiting = self._waiting[batch.channel]
             head = [waiting.popleft() for _ in batch.ids]
             waiting.extendleft(reversed([row for row in head if row[0] not in ids]))

@@ -37,22 +37,25 @@ class SqliteTable(OutboxTable):
 
     def lead(self) -> bool:
         """By a lock that the system gives back whenever its holder ends."""
-        self._lead_file = self._lead_file or self._open_lead_file()
-        try:
-            fcntl.lockf(self._lead_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+        with self._lock:
+            self._lead_file = self._lead_file or self._open_lead_file()
+            try:
+                fcntl.lockf(self._lead_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return False
+            return True
 
     def rest(self) -> None:
-        if self._lead_file is not None:
-            fcntl.lockf(self._lead_file, fcntl.LOCK_UN)
+        with self._lock:
+            if self._lead_file is not None:
+                fcntl.lockf(self._lead_file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        super().close()
-        if self._lead_file is not None:
-            self._lead_file.close()
-            self._lead_file = None
+        with self._lock:
+            super().close()
+            if self._lead_file is not None:
+                self._lead_file.close()
+                self._lead_file = None
 
     def _open(self) -> sqlite3.Connection:
         return sqlite3.connect(

@@ -136,6 +136,8 @@ class Sender:
         `TimeoutError` says what is in the way; `Rejected` that waiting will not help; `OutboxError`
         that the outbox cannot be read now.
         """
+        if self.is_own_thread():
+            raise RuntimeError("on_refused cannot flush: what it waits for is behind it")
         self._flush(timeout, is_patient=True)
 
     def _flush(self, timeout: float | None, *, is_patient: bool) -> None:
