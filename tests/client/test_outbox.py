@@ -106,7 +106,8 @@ def test_a_full_disk_refuses_the_change_and_keeps_those_before(tmp_path: Path) -
     count, _, message = out.partition(" ")
     assert "make room on its disk" in message, errors
     assert int(count) > 0
-    assert OutboxFile(path).waiting() == int(count)
+    with closing(OutboxFile(path)) as outbox:
+        assert outbox.waiting() == int(count)
 
 
 def test_a_file_that_stays_locked_is_an_error_in_words(
