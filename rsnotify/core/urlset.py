@@ -83,7 +83,7 @@ _OURS = {
 def parse_document(data: bytes) -> Document:
     """Read a document; `Rejected` says what is wrong, where, and how to mend it."""
     element = _read(data)
-    return _Reader().document(element, _root(element))
+    return EntryReader().document(element, root_of(element))
 
 
 def _read(data: bytes) -> etree._Element:
@@ -108,7 +108,8 @@ def _read(data: bytes) -> etree._Element:
     return element
 
 
-def _root(element: etree._Element) -> Root:
+def root_of(element: etree._Element) -> Root:
+    """Which kind of document this is the root of."""
     root = _ROOTS.get(element.tag)
     if root is None:
         raise Rejected(
@@ -118,7 +119,7 @@ def _root(element: etree._Element) -> Root:
     return root
 
 
-class _Reader:
+class EntryReader:
     """Turns elements into structs, and collects the faults of those it cannot turn into any."""
 
     def __init__(self) -> None:
@@ -134,6 +135,19 @@ class _Reader:
         if self.faults:
             raise self.rejected()
         return Document(root=root, entries=entries, **head)
+
+    def one(self, element: etree._Element, index: int) -> Entry:
+        """A single entry; `Rejected` if it cannot be read."""
+        entry = self.entry(element, index)
+        if self.faults:
+            raise self.rejected()
+        return entry
+
+    def lenient(self, elements: Iterable[etree._Element]) -> dict[str, Any]:
+        """What can be read of these elements, whatever else there is."""
+        values = self.children(elements)
+        self.faults.clear()
+        return values
 
     def entry(self, element: etree._Element, index: int) -> Entry:
         self.index = index

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from rsnotify.core.change import Change, Position
+from rsnotify_client.follower import Follower
+from rsnotify_client.notification import Received
 from rsnotify_client.publisher import Publisher
-from rsnotify_client.subscriber import Follower, Received
 from tests.running import TOKEN, RunningHub
 
 PUBLISHERS = 50

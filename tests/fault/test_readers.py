@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from rsnotify.core.change import Change, Position
+from rsnotify_client.follower import Follower
+from rsnotify_client.notification import Received, read_notification
 from rsnotify_client.publisher import Publisher
-from rsnotify_client.subscriber import Follower, Received, read_notification
 from tests.raw import Raw, raw_channel
 from tests.running import TOKEN, RunningHub, until
 

@@ -28,7 +28,7 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 ROOMS_OF = {
     "redis": ("rsnotify/storage/",),
-    "lxml": ("rsnotify/core/urlset.py",),
+    "lxml": ("rsnotify/core/urlset.py", "rsnotify/core/stream.py"),
     "aiohttp": ("rsnotify/delivery/websub/", "rsnotify/commands/", "clients/python/"),
     "uvicorn": (
         "rsnotify/serving/",

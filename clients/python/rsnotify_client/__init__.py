@@ -1,26 +1,57 @@
-"""rsnotify's Python client: publish changes to a hub, follow its channels.
+"""rsnotify's Python client: publish changes to a hub, follow any Source, mirror it, audit the copy.
 
 >>> async with Publisher("http://127.0.0.1:8080", token) as publisher:
 ...     await publisher.publish("dataset1", [Change("http://example.com/res1", "updated")])
 
->>> async for notification in Follower(channel_url("http://127.0.0.1:8080", "dataset1")):
-...     for change in notification.changes:
+>>> async for change in follow("http://127.0.0.1:8080", cursor="cursor"):
+...     async with change:
 ...         print(change.datetime, change.change, change.loc)
 """
 
-from rsnotify.core.change import Change, Link, Position
-from rsnotify.errors import Rejected, TryAgain
-from rsnotify_client.publisher import Publisher
-from rsnotify_client.subscriber import Follower, Received, channel_url
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "Change",
-    "Follower",
-    "Link",
-    "Position",
-    "Publisher",
-    "Received",
-    "Rejected",
-    "TryAgain",
-    "channel_url",
-]
+if TYPE_CHECKING:
+    from rsnotify.core.change import Change as Change
+    from rsnotify.core.change import Link as Link
+    from rsnotify.core.change import Position as Position
+    from rsnotify.errors import Rejected as Rejected
+    from rsnotify.errors import TryAgain as TryAgain
+    from rsnotify_client.changelists import HistoryGone as HistoryGone
+    from rsnotify_client.cursor import FileCursor as FileCursor
+    from rsnotify_client.cursor import SqliteCursor as SqliteCursor
+    from rsnotify_client.follower import Follower as Follower
+    from rsnotify_client.following import FollowedChange as FollowedChange
+    from rsnotify_client.following import follow as follow
+    from rsnotify_client.notification import Received as Received
+    from rsnotify_client.notification import channel_url as channel_url
+    from rsnotify_client.publisher import Publisher as Publisher
+    from rsnotify_client.sync import follow_sync as follow_sync
+
+_PLACES = {
+    "Change": "rsnotify.core.change",
+    "FileCursor": "rsnotify_client.cursor",
+    "FollowedChange": "rsnotify_client.following",
+    "Follower": "rsnotify_client.follower",
+    "HistoryGone": "rsnotify_client.changelists",
+    "Link": "rsnotify.core.change",
+    "Position": "rsnotify.core.change",
+    "Publisher": "rsnotify_client.publisher",
+    "Received": "rsnotify_client.notification",
+    "Rejected": "rsnotify.errors",
+    "SqliteCursor": "rsnotify_client.cursor",
+    "TryAgain": "rsnotify.errors",
+    "channel_url": "rsnotify_client.notification",
+    "follow": "rsnotify_client.following",
+    "follow_sync": "rsnotify_client.sync",
+}
+__all__ = sorted(_PLACES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is first asked for: whoever only publishes need not wait for the rest."""
+    if name not in _PLACES:
+        raise AttributeError(f"rsnotify_client has no {name!r}")
+    value = getattr(import_module(_PLACES[name]), name)
+    globals()[name] = value
+    return value
