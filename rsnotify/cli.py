@@ -18,6 +18,9 @@ from rich.markup import escape
 
 from rsnotify import __version__
 from rsnotify.commands import administer, welcome
+from rsnotify.commands.audit import run_audit
+from rsnotify.commands.demo import run_demo
+from rsnotify.commands.mirror import Shown, options_of, run_mirror
 from rsnotify.commands.publish import of_file, of_locs
 from rsnotify.commands.publish import publish as publish_all
 from rsnotify.commands.subscribe import as_json, as_lines, as_xml
@@ -102,6 +105,11 @@ def _token(url: str, data: Path) -> str | None:
     if chosen or not is_ours or not (data / "admin-token").exists():
         return chosen
     return read_admin_token(data)
+
+
+def _reader_token() -> str | None:
+    """The token to read with; the admin's is never shown to whoever is mirrored."""
+    return os.environ.get("RSNOTIFY_TOKEN")
 
 
 def _version(wanted: bool) -> None:
@@ -272,6 +280,108 @@ def subscribe(
         count=count,
     )
     asyncio.run(work)
+
+
+@app.command()
+def mirror(
+    source: Annotated[
+        str, typer.Argument(metavar="URL", help="A site, a set, a channel: any address of it.")
+    ],
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Where the copy is.", show_default=False)
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Bring it up to date and end.")] = False,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Only resources whose URI it matches. Repeatable."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="All but these. Repeatable.")
+    ] = None,
+    map_: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="PREFIX=DIR", help="Where in DIR they go. Repeatable."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=256, help="Fetch so many at once.")] = 16,
+    per_host: Annotated[int, typer.Option(min=1, max=256, help="From one host so many.")] = 8,
+    keep_deleted: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Move deleted files there.")
+    ] = None,
+    exec_: Annotated[
+        str | None,
+        typer.Option("--exec", metavar="CMD", help="Run after each change; {path}, {loc} in it."),
+    ] = None,
+    stdout: Annotated[
+        bool, typer.Option("--stdout", help="Keep no files: print each change as a JSON line.")
+    ] = False,
+    lag: Annotated[bool, typer.Option("--lag", help="Print the time from change to file.")] = False,
+    json: Json = False,
+) -> None:
+    """Make a copy of a Source and keep it in step for ever, or once.
+
+    `rsnotify mirror https://example.org/ copy`
+
+    Every resource is verified by length and digest before it takes its place. Interrupted, it goes
+    on where it was. Exit status: 0 up to date, 1 something failed, 2 wrong use, 130 interrupted.
+    """
+    if directory is None and not stdout:
+        raise typer.BadParameter("say where the copy shall be: a DIR, or --stdout for no files")
+    if stdout and (exec_ or keep_deleted or json):
+        raise typer.BadParameter("--stdout goes without --exec, --keep-deleted and --json")
+    words = (select or [], exclude or [], map_ or [], jobs, per_host, keep_deleted)
+    options = options_of(*words, has_files=not stdout)
+    shown = Shown(json=json, lag=lag, quiet=stdout)
+    raise typer.Exit(
+        run_mirror(
+            *(source, directory, options),
+            token=_reader_token(),
+            once=once,
+            command=exec_,
+            shown=shown,
+        )
+    )
+
+
+@app.command()
+def audit(
+    source: Annotated[str, typer.Argument(metavar="URL", help="The Source's address.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the copy is.")],
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what is found.")] = False,
+    sample: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Look at N resources, by chance.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Hold a copy against its Source as it is now: by length, digest and time.
+
+    Exit status: 0 in sync, 1 out of sync, 2 wrong use, 130 interrupted.
+    """
+    token = _reader_token()
+    options = {"token": token, "sample": sample, "mend": repair, "json": json}
+    raise typer.Exit(run_audit(source, directory, **options))  # type: ignore[arg-type]
+
+
+@app.command()
+def demo(
+    resources: Annotated[int, typer.Option(min=1, help="How many resources it begins with.")] = 100,
+    rate: Annotated[float, typer.Option(min=0, help="Changes a second.")] = 1.0,
+    set_name: Annotated[
+        str, typer.Option("--set", metavar="NAME", help="The set on the hub; made if new.")
+    ] = "dataset1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 9000,
+    seed: Annotated[int | None, typer.Option(help="The same seed, the same changes.")] = None,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Run a Source to try things with: its resources change by themselves.
+
+    It serves them over HTTP, publishes every change to the hub, and leads whoever looks at it to
+    the hub's documents. What an earlier run left in the set is deleted. Once it answers it prints
+    one line, `rsnotify demo ready ADDRESS`, on stdout.
+    """
+    options = {"host": host, "port": port, "count": resources, "rate": rate, "seed": seed}
+    run_demo(url, _token(url, data), set_name, **options)  # type: ignore[arg-type]
 
 
 @app.command()

@@ -1,0 +1,179 @@
+"""The work that is due, done by many at once: so many in all, so many at each host.
+
+Rules that hold here: one resource is worked on by one at a time; a host that asks for time gets it;
+what fails is tried again, each time later, and in the end is a problem that is reported.
+"""
+
+import asyncio
+import errno
+import random
+from collections import Counter, deque
+from contextlib import suppress
+from time import time
+from urllib.parse import urlsplit
+
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify_client.mirror.report import Event, Report
+from rsnotify_client.mirror.state import Row, State
+from rsnotify_client.mirror.storing import Store
+
+PULLED = 500
+ATTEMPTS = 5  # quick ones; then it is a problem, and tried again much later
+LATER_SECONDS = 300.0
+LATEST_SECONDS = 3_600.0
+SOON_SECONDS = LATER_SECONDS / 4
+COMMIT_SECONDS = 0.05
+HOSTS_PAUSE_SECONDS = 3_600.0
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+def delay(attempts: int, chance: float) -> float:
+    """How long to wait after so many failures: up to ATTEMPTS soon, then five minutes to an hour.
+
+    >>> [delay(attempts, 0.5) for attempts in (0, 1, 4, 5, 99)]
+    [0.15, 0.3, 2.4, 225.0, 2700.0]
+    """
+    if attempts < ATTEMPTS:
+        return 0.2 * 2.0**attempts * (0.5 + chance / 2)
+    return float(
+        min(LATER_SECONDS * 2.0 ** (min(attempts, 20) - ATTEMPTS), LATEST_SECONDS)
+        * (0.5 + chance / 2)
+    )
+
+
+class Workers:
+    """Works on what is due until it is told to end, or until nothing is left."""
+
+    def __init__(
+        self, state: State, store: Store, report: Report, *, jobs: int, per_host: int
+    ) -> None:
+        self._state = state
+        self._store = store
+        self._report = report
+        self._jobs = jobs
+        self._per_host = per_host
+        self._waiting: deque[str] = deque()
+        self._known: set[str] = set()  # waiting or being worked on
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._at_host: Counter[str] = Counter()
+        self._host_until: dict[str, float] = {}
+        self._awake = asyncio.Event()
+        self._committed = 0.0
+        self._ends_when_idle = False
+        self.problem: BaseException | None = None
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        self._awake.set()
+
+    def finish(self) -> None:
+        """End when all is done that can be done soon."""
+        self._ends_when_idle = True
+        self.wake()
+
+    async def run(self) -> None:
+        """For ever, or until `finish` and all is done."""
+        try:
+            while self.problem is None:
+                self._awake.clear()
+                self._start_what_can()
+                self._commit_now_and_then()
+                if self._ends_when_idle and not self._tasks and self._next_in() > SOON_SECONDS:
+                    return
+                await self._wait()
+        finally:
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._state.commit()
+        raise self.problem
+
+    def _start_what_can(self) -> None:
+        if len(self._waiting) < self._jobs:
+            self._pull()
+        now, held = time(), []
+        while self._waiting and len(self._tasks) < self._jobs:
+            loc = self._waiting.popleft()
+            host = urlsplit(loc).netloc
+            if self._at_host[host] >= self._per_host or self._host_until.get(host, 0) > now:
+                held.append(loc)
+                continue
+            row = self._state.row(loc)
+            if row is None:
+                self._known.discard(loc)
+                continue
+            self._at_host[host] += 1
+            task = asyncio.create_task(self._work(row, host))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+        self._waiting.extendleft(reversed(held))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.problem = task.exception()
+        self.wake()
+
+    def _pull(self) -> None:
+        for loc in self._state.due(time(), PULLED + len(self._known)):
+            if loc not in self._known:
+                self._known.add(loc)
+                self._waiting.append(loc)
+
+    async def _wait(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._pause()):
+                await self._awake.wait()
+
+    def _pause(self) -> float:
+        """Until something may be due, or what was done is recorded."""
+        if self._state.database.in_transaction:
+            return COMMIT_SECONDS
+        if self._tasks and not self._waiting:
+            return 1.0
+        ends = [until - time() for until in self._host_until.values()] if self._waiting else []
+        return max(0.001, min([self._next_in(), 1.0, *(end for end in ends if end > 0)]))
+
+    def _next_in(self) -> float:
+        due = self._state.next_due()
+        return float("inf") if due is None else due - time()
+
+    def _commit_now_and_then(self) -> None:
+        now = time()
+        if now - self._committed > COMMIT_SECONDS or not self._tasks:
+            self._state.commit()
+            self._committed = now
+
+    async def _work(self, row: Row, host: str) -> None:
+        event: Event | None = None
+        try:
+            event = await self._store.bring_up_to_date(row)
+        except (TryAgain, Rejected) as error:
+            event = self._failed(row, error, host)
+        except OSError as error:
+            event = self._not_stored(row, error)
+        finally:
+            self._known.discard(row.loc)
+            self._at_host[host] -= 1
+        if event is not None:
+            self._report(event)
+
+    def _failed(self, row: Row, error: TryAgain | Rejected, host: str) -> Event | None:
+        pause = getattr(error, "retry_after_seconds", 0)
+        if pause:
+            self._host_until[host] = time() + min(pause, HOSTS_PAUSE_SECONDS)
+        is_final = isinstance(error, Rejected) or row.attempts + 1 >= ATTEMPTS
+        attempts = max(row.attempts, ATTEMPTS) if is_final else row.attempts
+        wait = max(pause, delay(attempts, random.random()))  # noqa: S311
+        self._state.failed(row, error.detail, time() + wait)
+        return Event("failed", row.loc, row.path, problem=error.detail) if is_final else None
+
+    def _not_stored(self, row: Row, error: OSError) -> Event:
+        """A full disk ends the mirror; what stands in the way of one resource does not."""
+        problem = f"{row.path or row.loc} cannot be stored: {error.strerror or error}"
+        self._state.failed(row, problem, time() + LATER_SECONDS)
+        if error.errno in FULL:
+            self.problem = InvalidSettings(
+                [f"{problem}: make room, then start again; nothing is lost"]
+            )
+        return Event("failed", row.loc, row.path, problem=problem)
