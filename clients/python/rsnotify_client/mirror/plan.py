@@ -72,7 +72,7 @@ def wanted_by(change: Change, position: Position | None = None) -> Wanted:
         change.hash,
         change.type,
         links,
-        position,
+        None if position is None else int(position),
     )
 
 

@@ -16,6 +16,7 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.storing import Store
+from rsnotify_client.web import Unreachable
 
 PULLED = 500
 ATTEMPTS = 5  # quick ones; then it is a problem, and tried again much later
@@ -24,6 +25,7 @@ LATEST_SECONDS = 3_600.0
 SOON_SECONDS = LATER_SECONDS / 4
 COMMIT_SECONDS = 0.05
 HOSTS_PAUSE_SECONDS = 3_600.0
+GIVEN_UP_AFTER = 3
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
@@ -57,6 +59,7 @@ class Workers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._at_host: Counter[str] = Counter()
         self._host_until: dict[str, float] = {}
+        self._silent: Counter[str] = Counter()  # how often in a row a host did not answer
         self._awake = asyncio.Event()
         self._committed = 0.0
         self._ends_when_idle = False
@@ -102,11 +105,19 @@ class Workers:
             if row is None:
                 self._known.discard(loc)
                 continue
+            if self._is_given_up(host):
+                self._known.discard(loc)
+                self._report(self._fail(row, f"{host} does not answer", LATER_SECONDS))
+                continue
             self._at_host[host] += 1
             task = asyncio.create_task(self._work(row, host))
             self._tasks.add(task)
             task.add_done_callback(self._ended)
         self._waiting.extendleft(reversed(held))
+
+    def _is_given_up(self, host: str) -> bool:
+        """Whoever wants to end does not wait for each resource of a host that is away."""
+        return self._ends_when_idle and self._silent[host] >= GIVEN_UP_AFTER * self._per_host
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -148,6 +159,7 @@ class Workers:
         event: Event | None = None
         try:
             event = await self._store.bring_up_to_date(row)
+            self._silent[host] = 0
         except (TryAgain, Rejected) as error:
             event = self._failed(row, error, host)
         except OSError as error:
@@ -160,13 +172,22 @@ class Workers:
 
     def _failed(self, row: Row, error: TryAgain | Rejected, host: str) -> Event | None:
         pause = getattr(error, "retry_after_seconds", 0)
+        if isinstance(error, Unreachable):
+            self._silent[host] += 1
+            pause = delay(self._silent[host] // self._per_host, random.random())  # noqa: S311
         if pause:
             self._host_until[host] = time() + min(pause, HOSTS_PAUSE_SECONDS)
         is_final = isinstance(error, Rejected) or row.attempts + 1 >= ATTEMPTS
         attempts = max(row.attempts, ATTEMPTS) if is_final else row.attempts
         wait = max(pause, delay(attempts, random.random()))  # noqa: S311
+        if is_final:
+            return self._fail(row, error.detail, wait)
         self._state.failed(row, error.detail, time() + wait)
-        return Event("failed", row.loc, row.path, problem=error.detail) if is_final else None
+        return None
+
+    def _fail(self, row: Row, problem: str, wait: float) -> Event:
+        self._state.failed(row, problem, time() + wait)
+        return Event("failed", row.loc, row.path, problem=problem)
 
     def _not_stored(self, row: Row, error: OSError) -> Event:
         """A full disk ends the mirror; what stands in the way of one resource does not."""
