@@ -30,7 +30,7 @@ from rsnotify_client.mirror.plan import Selection
 from rsnotify_client.mirror.report import Event, Report, Sums
 from rsnotify_client.mirror.state import State
 from rsnotify_client.mirror.storing import Hook, Store
-from rsnotify_client.mirror.workers import Workers
+from rsnotify_client.mirror.workers import FIRST_SECONDS, Workers
 from rsnotify_client.notification import Received
 from rsnotify_client.web import Tag, Web
 
@@ -54,6 +54,7 @@ class Options(msgspec.Struct, frozen=True):
     has_files: bool = True
     poll_seconds: float = POLL_SECONDS
     relist_seconds: float = RELIST_SECONDS
+    first_retry_seconds: float = FIRST_SECONDS
 
 
 class Mirror:
@@ -97,6 +98,7 @@ class Mirror:
             self._report,
             jobs=self._options.jobs,
             per_host=self._options.per_host,
+            first_seconds=self._options.first_retry_seconds,
         )
 
     async def __aenter__(self) -> Self:

@@ -21,7 +21,7 @@ LONG = "~long"
 Map = tuple[str, str]  # resources whose URI begins with this stand in that folder
 
 _OWN_SUFFIX = re.compile(r"~(?=[0-9a-f]{8}(\.[^.]*)?$|dir$|long$)", re.IGNORECASE)
-_UNSAFE = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f/\\*?"<>|]')
 
 
 def place_of(loc: str, maps: Sequence[Map] = ()) -> str:

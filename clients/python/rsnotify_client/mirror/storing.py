@@ -72,7 +72,8 @@ class Store:
             if missing.status == 410:
                 return await self._delete(row)
             raise TryAgain(
-                f"{missing}: it is in no list as deleted, so what was there stays"
+                f"{missing}: it is in no list as deleted, so what was there stays",
+                retry_after_seconds=0,
             ) from None
         return await self.put(row, fetched)
 
@@ -194,8 +195,8 @@ def command_hook(command: str, root: Path) -> Hook:
         try:
             process = await asyncio.create_subprocess_exec(*filled, env=environment)
         except OSError as error:
-            raise TryAgain(f"--exec {filled[0]}: {error.strerror}") from None
+            raise TryAgain(f"--exec {filled[0]}: {error.strerror}", retry_after_seconds=0) from None
         if status := await process.wait():
-            raise TryAgain(f"--exec {filled[0]} ended with {status}")
+            raise TryAgain(f"--exec {filled[0]} ended with {status}", retry_after_seconds=0)
 
     return hook

@@ -20,6 +20,7 @@ from rsnotify_client.web import Unreachable
 
 PULLED = 500
 ATTEMPTS = 5  # quick ones; then it is a problem, and tried again much later
+FIRST_SECONDS = 0.2
 LATER_SECONDS = 300.0
 LATEST_SECONDS = 3_600.0
 SOON_SECONDS = LATER_SECONDS / 4
@@ -29,14 +30,14 @@ GIVEN_UP_AFTER = 3
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
-def delay(attempts: int, chance: float) -> float:
+def delay(attempts: int, chance: float, first_seconds: float = FIRST_SECONDS) -> float:
     """How long to wait after so many failures: up to ATTEMPTS soon, then five minutes to an hour.
 
     >>> [delay(attempts, 0.5) for attempts in (0, 1, 4, 5, 99)]
     [0.15, 0.3, 2.4, 225.0, 2700.0]
     """
     if attempts < ATTEMPTS:
-        return 0.2 * 2.0**attempts * (0.5 + chance / 2)
+        return first_seconds * 2.0**attempts * (0.5 + chance / 2)
     return float(
         min(LATER_SECONDS * 2.0 ** (min(attempts, 20) - ATTEMPTS), LATEST_SECONDS)
         * (0.5 + chance / 2)
@@ -47,13 +48,21 @@ class Workers:
     """Works on what is due until it is told to end, or until nothing is left."""
 
     def __init__(
-        self, state: State, store: Store, report: Report, *, jobs: int, per_host: int
+        self,
+        state: State,
+        store: Store,
+        report: Report,
+        *,
+        jobs: int,
+        per_host: int,
+        first_seconds: float = FIRST_SECONDS,
     ) -> None:
         self._state = state
         self._store = store
         self._report = report
         self._jobs = jobs
         self._per_host = per_host
+        self._first_seconds = first_seconds
         self._waiting: deque[str] = deque()
         self._known: set[str] = set()  # waiting or being worked on
         self._tasks: set[asyncio.Task[None]] = set()
@@ -174,16 +183,19 @@ class Workers:
         pause = getattr(error, "retry_after_seconds", 0)
         if isinstance(error, Unreachable):
             self._silent[host] += 1
-            pause = delay(self._silent[host] // self._per_host, random.random())  # noqa: S311
+            pause = self._delay(self._silent[host] // self._per_host)
         if pause:
             self._host_until[host] = time() + min(pause, HOSTS_PAUSE_SECONDS)
         is_final = isinstance(error, Rejected) or row.attempts + 1 >= ATTEMPTS
         attempts = max(row.attempts, ATTEMPTS) if is_final else row.attempts
-        wait = max(pause, delay(attempts, random.random()))  # noqa: S311
+        wait = max(pause, self._delay(attempts))
         if is_final:
             return self._fail(row, error.detail, wait)
         self._state.failed(row, error.detail, time() + wait)
         return None
+
+    def _delay(self, attempts: int) -> float:
+        return delay(attempts, random.random(), self._first_seconds)  # noqa: S311
 
     def _fail(self, row: Row, problem: str, wait: float) -> Event:
         self._state.failed(row, problem, time() + wait)
