@@ -56,6 +56,20 @@ def test_several_changes_of_one_time_are_told_apart() -> None:
     assert locs(timeline.new_in(received(0, 1, 1, 1))) == ["2"]
 
 
+def test_a_change_of_which_the_list_says_more_than_the_channel_is_the_same() -> None:
+    timeline = Timeline(T[0])
+    timeline.new_in(received(0, 1))
+    more = Change("http://example.com/0", "updated", hash="md5:x", length=1)
+    assert timeline.new_in(Received(b"", T[0], T[1], (more,), (T[1],))) is None
+
+
+def test_two_versions_of_one_time_are_told_apart_by_their_digests() -> None:
+    timeline = Timeline(T[0])
+    versions = [Change("http://example.com/0", "updated", hash=f"md5:{n}") for n in (1, 2)]
+    for version in versions:
+        assert timeline.new_in(Received(b"", T[0], T[1], (version,), (T[1],))) is not None
+
+
 def test_a_channel_that_says_no_intervals_has_no_gaps() -> None:
     assert locs(Timeline(T[0]).joined(received(5, 6, joins=False))) == ["0"]
 

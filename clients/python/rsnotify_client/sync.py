@@ -29,12 +29,12 @@ class _Reading(threading.Thread):
         self._room = asyncio.Semaphore(WAITING_PIECES)
         self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[None] | None = None
-        self._stop = threading.Event()
+        self._is_over = threading.Event()
 
     def run(self) -> None:
         try:
             self._task = self._loop.create_task(self._read())
-            if not self._stop.is_set():
+            if not self._is_over.is_set():
                 self._loop.run_until_complete(self._task)
         except BaseException as error:  # the caller's thread raises it
             self.pieces.put(error)
@@ -52,7 +52,7 @@ class _Reading(threading.Thread):
         self._call(self._room.release)
 
     def end(self) -> None:
-        self._stop.set()
+        self._is_over.set()
         if self._task is not None:
             self._call(self._task.cancel)
         self.join()

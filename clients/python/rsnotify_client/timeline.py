@@ -19,7 +19,7 @@ class Timeline:
 
     def __init__(self, cursor: Position | None = None) -> None:
         self.cursor = cursor
-        self._at_cursor: set[Change] = set()
+        self._at_cursor: dict[tuple[str, str], set[str | None]] = {}  # the digests of each
 
     def begin(self, cursor: Position) -> None:
         """The peer said where it begins; what counts is where we stand, if we stand anywhere."""
@@ -55,10 +55,18 @@ class Timeline:
     def _is_new(self, position: Position, change: Change) -> bool:
         if self.cursor is None or position > self.cursor:
             return True
-        return position == self.cursor and change not in self._at_cursor
+        return position == self.cursor and not self._is_known(change)
+
+    def _is_known(self, change: Change) -> bool:
+        """A channel may say less of a change than a list does: a digest counts if both have it."""
+        digests = self._at_cursor.get((change.loc, change.change), set())
+        return bool(digests) and bool({change.hash, None} & digests or change.hash is None)
 
     def _move(self, until: Position, new: list[tuple[Position, Change]]) -> None:
         if self.cursor is None or until > self.cursor:
             self.cursor = until
             self._at_cursor.clear()
-        self._at_cursor.update(change for position, change in new if position == self.cursor)
+        for position, change in new:
+            if position == self.cursor:
+                known = self._at_cursor.setdefault((change.loc, change.change), set())
+                known.add(change.hash)
