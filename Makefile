@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench clean
+.PHONY: help run test bench soak clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: $(VENV)/test.stamp ## run every check; PYTEST_ARGS="-k journal" narrows th
 
 bench: $(VENV)/test.stamp ## measure; BENCH_ARGS are handed on
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
+
+soak: $(VENV)/test.stamp ## run the proofs that take minutes
+	@$(BIN)/python -m tests.soak
 
 clean: ## remove the environment and what tools leave behind; data stay
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
