@@ -345,6 +345,25 @@ async def test_a_command_is_run_after_each_change_and_the_change_repeated_if_it_
     assert log.read_text().splitlines()[-1] == f"stored {source.loc('a.txt')}"
 
 
+@pytest.mark.parametrize(("excess", "is_printed"), [(0, True), (1, False)])
+async def test_without_files_whoever_is_told_gets_the_content(
+    source: Source, copy: Path, monkeypatch: pytest.MonkeyPatch, excess: int, is_printed: bool
+) -> None:
+    monkeypatch.setattr("rsnotify_client.mirror.storing.IN_MEMORY_BYTES", len(LARGE) - excess)
+    source.add("large", LARGE)
+    source.list_resources()
+    told: dict[str | None, bytes | None] = {}
+
+    async def hook(event: Event, content: bytes | None) -> None:
+        told[event.loc] = content
+
+    ran = await once(source, copy, hook=hook, has_files=False)
+    assert (ran.is_whole, told.get(source.loc("large")) == LARGE) == (is_printed, is_printed)
+    assert told[source.loc("a.txt")] == b"first a"
+    assert files(copy) == {}
+    assert leavings(copy) == []
+
+
 async def test_a_copy_that_is_too_old_for_the_change_lists_is_made_anew(
     source: Source, copy: Path
 ) -> None:

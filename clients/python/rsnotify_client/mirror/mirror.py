@@ -32,7 +32,7 @@ from rsnotify_client.mirror.state import State
 from rsnotify_client.mirror.storing import Hook, Store
 from rsnotify_client.mirror.workers import FIRST_SECONDS, Workers
 from rsnotify_client.notification import Received
-from rsnotify_client.web import Tag, Web
+from rsnotify_client.web import Refused, Tag, Web
 
 log = logging.getLogger(__name__)
 
@@ -195,9 +195,10 @@ class Mirror:
                 return await discover(self._web, self.url)
             except TryAgain as error:
                 attempt += 1
+                if attempt >= DISCOVERY_ATTEMPTS and is_known:
+                    raise TryAgain(f"{error.detail}; is the Source running?") from None
                 if attempt >= DISCOVERY_ATTEMPTS:
-                    words = "is the Source running?" if is_known else "is the address right?"
-                    raise TryAgain(f"{error.detail}; {words}") from None
+                    raise Refused(f"{error.detail}; is the address right?") from None
                 await asyncio.sleep(max(error.retry_after_seconds, 0.4 * 2**attempt))
 
     async def _bring_the_plan_up_to_date(self) -> bool:

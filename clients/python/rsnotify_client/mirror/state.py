@@ -9,6 +9,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -115,12 +116,22 @@ class State:
     # Transactions -------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        if not self.database.in_transaction:
+        if self.database.in_transaction:
+            return
+        try:
             self.database.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            raise _unwritable(self.directory, error) from None
 
     def commit(self) -> None:
-        if self.database.in_transaction:
+        if not self.database.in_transaction:
+            return
+        try:
             self.database.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            with suppress(sqlite3.Error):
+                self.database.execute("ROLLBACK")
+            raise _unwritable(self.directory, error) from None
 
     # Facts --------------------------------------------------------------------------------------
 
@@ -312,6 +323,12 @@ class State:
     def _is_taken(self, key: str) -> bool:
         found = self.database.execute("SELECT 1 FROM place WHERE key = ?", (key,)).fetchone()
         return found is not None
+
+
+def _unwritable(directory: Path, error: sqlite3.Error) -> InvalidSettings:
+    return InvalidSettings(
+        [f"{directory / FILE}: {error}: make room or give the right to write, then start again"]
+    )
 
 
 def _row(found: tuple[str, str | None, bytes, bytes | None, bytes | None, int, int, str]) -> Row:

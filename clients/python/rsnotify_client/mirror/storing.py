@@ -24,9 +24,10 @@ from rsnotify_client.mirror.plan import Have, Wanted, cheaper_patch, checker, is
 from rsnotify_client.mirror.report import Event
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.notification import position_of
-from rsnotify_client.web import Web
+from rsnotify_client.web import Refused, Web
 
 PATCHED_BYTES = 16 * 1024 * 1024
+IN_MEMORY_BYTES = 64 * 1024 * 1024
 
 Hook = Callable[[Event, bytes | None], Awaitable[None]]
 """Called after each change that is in its place; what it raises makes the change be tried again."""
@@ -93,7 +94,19 @@ class Store:
                 self._disk.put_part(row.loc, path, modified)
             else:
                 self._disk.put(row.loc, path, fetched.content, modified)
+        elif fetched.content is None:
+            fetched = self._taken_into_memory(row, fetched)
         return await self._done(row._replace(path=path), fetched.have, fetched.content, "stored")
+
+    def _taken_into_memory(self, row: Row, fetched: Fetched) -> Fetched:
+        """Where no files are kept, whoever is told of a resource gets it whole."""
+        try:
+            if fetched.length > IN_MEMORY_BYTES:
+                raise Refused(f"{row.loc} is longer than {IN_MEMORY_BYTES} bytes: mirror to files")
+            with self._disk.open_part(row.loc, keep=True) as part:
+                return fetched._replace(content=part.read())
+        finally:
+            self._disk.drop_part(row.loc)
 
     async def _done(self, row: Row, have: Have, content: bytes | None, what: str) -> Event:
         links = tuple(to_builtins(link) for link in kept_links(row.wanted.links))
