@@ -316,6 +316,17 @@ async def test_no_resource_is_written_outside_and_no_symlink_is_followed(
     assert "is a file or a symlink" in ran.problems()
 
 
+async def test_what_is_no_address_is_one_failure_and_the_rest_goes_on(
+    source: Source, copy: Path
+) -> None:
+    locs = ["http://[", "ftp://example.com/a", "nothing", source.loc("a.txt")]
+    entries = [Entry(loc) for loc in locs]
+    source.documents["/resourcelist.xml"] = rendered("resourcelist", entries, at=str(source.at))
+    ran = await once(source, copy)
+    assert (ran.is_whole, len(ran.named("failed"))) == (False, 3)
+    assert files(copy) == {"a.txt": b"first a"}
+
+
 async def test_a_selection_holds_for_lists_and_changes(source: Source, copy: Path) -> None:
     chosen = Selection(("*/a.txt", "*/d.txt"), ())
     await once(source, copy, selection=chosen)

@@ -16,9 +16,10 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.storing import Store
-from rsnotify_client.web import Unreachable
+from rsnotify_client.web import Refused, Unreachable
 
 PULLED = 500
+WAITING = 5_000
 ATTEMPTS = 5  # quick ones; then it is a problem, and tried again much later
 FIRST_SECONDS = 0.2
 LATER_SECONDS = 300.0
@@ -63,7 +64,8 @@ class Workers:
         self._jobs = jobs
         self._per_host = per_host
         self._first_seconds = first_seconds
-        self._waiting: deque[str] = deque()
+        self._waiting: dict[str, deque[str]] = {}  # by host
+        self._waiting_count = 0
         self._known: set[str] = set()  # waiting or being worked on
         self._tasks: set[asyncio.Task[None]] = set()
         self._at_host: Counter[str] = Counter()
@@ -101,28 +103,40 @@ class Workers:
         raise self.problem
 
     def _start_what_can(self) -> None:
-        if len(self._waiting) < self._jobs:
+        if self._waiting_count < self._jobs:
             self._pull()
-        now, held = time(), []
-        while self._waiting and len(self._tasks) < self._jobs:
-            loc = self._waiting.popleft()
-            host = urlsplit(loc).netloc
-            if self._at_host[host] >= self._per_host or self._host_until.get(host, 0) > now:
-                held.append(loc)
-                continue
-            row = self._state.row(loc)
-            if row is None:
-                self._known.discard(loc)
-                continue
-            if self._is_given_up(host):
-                self._known.discard(loc)
-                self._report(self._fail(row, f"{host} does not answer", LATER_SECONDS))
-                continue
+        if len(self._tasks) < self._jobs and not self._start_some():
+            self._pull()  # of other hosts than those that are busy
+            self._start_some()
+
+    def _start_some(self) -> bool:
+        """Start at every host that has room; whether anything could be started."""
+        started, now = False, time()
+        for host in list(self._waiting):
+            queue = self._waiting[host]
+            while queue and len(self._tasks) < self._jobs and self._has_room(host, now):
+                self._waiting_count -= 1
+                self._start(queue.popleft(), host)
+                started = True
+            if not queue:
+                del self._waiting[host]
+        return started
+
+    def _has_room(self, host: str, now: float) -> bool:
+        return self._at_host[host] < self._per_host and self._host_until.get(host, 0) <= now
+
+    def _start(self, loc: str, host: str) -> None:
+        row = self._state.row(loc)
+        if row is None:
+            self._known.discard(loc)
+        elif self._is_given_up(host):
+            self._known.discard(loc)
+            self._report(self._fail(row, f"{host} does not answer", LATER_SECONDS))
+        else:
             self._at_host[host] += 1
             task = asyncio.create_task(self._work(row, host))
             self._tasks.add(task)
             task.add_done_callback(self._ended)
-        self._waiting.extendleft(reversed(held))
 
     def _is_given_up(self, host: str) -> bool:
         """Whoever wants to end does not wait for each resource of a host that is away."""
@@ -135,10 +149,13 @@ class Workers:
         self.wake()
 
     def _pull(self) -> None:
+        if self._waiting_count >= WAITING:
+            return
         for loc in self._state.due(time(), PULLED + len(self._known)):
             if loc not in self._known:
                 self._known.add(loc)
-                self._waiting.append(loc)
+                self._waiting.setdefault(_host_of(loc), deque()).append(loc)
+                self._waiting_count += 1
 
     async def _wait(self) -> None:
         with suppress(TimeoutError):
@@ -151,7 +168,7 @@ class Workers:
             return COMMIT_SECONDS
         if self._tasks and not self._waiting:
             return 1.0
-        ends = [until - time() for until in self._host_until.values()] if self._waiting else []
+        ends = [self._host_until.get(host, 0) - time() for host in self._waiting]
         return max(0.001, min([self._next_in(), 1.0, *(end for end in ends if end > 0)]))
 
     def _next_in(self) -> float:
@@ -173,6 +190,8 @@ class Workers:
             event = self._failed(row, error, host)
         except OSError as error:
             event = self._not_stored(row, error)
+        except ValueError as error:
+            event = self._failed(row, Refused(f"{row.loc} is no address: {error}"), host)
         finally:
             self._known.discard(row.loc)
             self._at_host[host] -= 1
@@ -210,3 +229,10 @@ class Workers:
                 [f"{problem}: make room, then start again; nothing is lost"]
             )
         return Event("failed", row.loc, row.path, problem=problem)
+
+
+def _host_of(loc: str) -> str:
+    try:
+        return urlsplit(loc).netloc
+    except ValueError:
+        return ""
