@@ -1,7 +1,8 @@
 """The command line: one short function per verb, each a thin edge over the hub or the client.
 
 Rules that hold here: results go to stdout, everything else to stderr; exit status 1 means that the
-hub or a document said no, 2 that the command or a setting is wrong.
+hub or a document said no, 2 that the command or a setting is wrong. Each command loads what it
+needs and no more, so that a client's command neither waits for the server's packages nor needs them.
 """
 
 import asyncio
@@ -17,21 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from rsnotify import __version__
-from rsnotify.commands import administer, welcome
-from rsnotify.commands.audit import run_audit
-from rsnotify.commands.demo import run_demo
-from rsnotify.commands.mirror import Shown, options_of, run_mirror
-from rsnotify.commands.publish import of_file, of_locs
-from rsnotify.commands.publish import publish as publish_all
-from rsnotify.commands.subscribe import as_json, as_lines, as_xml
-from rsnotify.commands.subscribe import subscribe as follow
-from rsnotify.commands.validate import print_violations, violations_of
 from rsnotify.core.notification import Kind
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify.serving.once import OnceAMinute
-from rsnotify.serving.serve import read_admin_token, run
-from rsnotify.serving.workers import end_with_parent
-from rsnotify.settings import Settings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -100,6 +88,8 @@ def _token(url: str, data: Path) -> str | None:
 
     The last is not for the hubs of others: unless `--data` says so, it is shown to this machine.
     """
+    from rsnotify.serving.serve import read_admin_token
+
     chosen = os.environ.get("RSNOTIFY_TOKEN") or os.environ.get("RSNOTIFY_ADMIN_TOKEN")
     is_ours = data != DATA or urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
     if chosen or not is_ours or not (data / "admin-token").exists():
@@ -160,6 +150,12 @@ def serve(
     option given here wins over its variable. Once the hub answers it prints one line,
     `rsnotify ready ADDRESS`, on stdout.
     """
+    from rsnotify.commands import welcome
+    from rsnotify.serving.once import OnceAMinute
+    from rsnotify.serving.serve import run
+    from rsnotify.serving.workers import end_with_parent
+    from rsnotify.settings import Settings
+
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", force=True)
     logging.getLogger().handlers[0].addFilter(OnceAMinute())
     settings = Settings.from_env(
@@ -228,6 +224,9 @@ def publish(
     `rsnotify publish dataset1 http://example.com/resourcelist.xml --framework --capability
     resourcelist`
     """
+    from rsnotify.commands.publish import of_file, of_locs
+    from rsnotify.commands.publish import publish as publish_all
+
     locs = locs or []
     if bool(locs) == (file is not None):
         raise typer.BadParameter("name resources, or give a --file; one of the two")
@@ -270,6 +269,9 @@ def subscribe(
     A lost connection is resumed from the last notification, so no change is missed or printed
     twice. Each line has the change's datetime, what happened, and the resource.
     """
+    from rsnotify.commands.subscribe import as_json, as_lines, as_xml
+    from rsnotify.commands.subscribe import subscribe as follow
+
     show = as_xml if xml else as_json if json else as_lines
     kind: Kind = "framework" if framework else "change"
     work = follow(
@@ -324,6 +326,8 @@ def mirror(
     Every resource is verified by length and digest before it takes its place. Interrupted, it goes
     on where it was. Exit status: 0 up to date, 1 something failed, 2 wrong use, 130 interrupted.
     """
+    from rsnotify.commands.mirror import Shown, options_of, run_mirror
+
     if directory is None and not stdout:
         raise typer.BadParameter("say where the copy shall be: a DIR, or --stdout for no files")
     if stdout and (exec_ or keep_deleted or json):
@@ -356,6 +360,8 @@ def audit(
 
     Exit status: 0 in sync, 1 out of sync, 2 wrong use, 130 interrupted.
     """
+    from rsnotify.commands.audit import run_audit
+
     token = _reader_token()
     options = {"token": token, "sample": sample, "mend": repair, "json": json}
     raise typer.Exit(run_audit(source, directory, **options))  # type: ignore[arg-type]
@@ -380,6 +386,8 @@ def demo(
     the hub's documents. What an earlier run left in the set is deleted. Once it answers it prints
     one line, `rsnotify demo ready ADDRESS`, on stdout.
     """
+    from rsnotify.commands.demo import run_demo
+
     options = {"host": host, "port": port, "count": resources, "rate": rate, "seed": seed}
     run_demo(url, _token(url, data), set_name, **options)  # type: ignore[arg-type]
 
@@ -394,6 +402,8 @@ def validate(
     Prints each violation with its clause, its place and how to mend it, and exits 1; a valid
     document exits 0. Knows every document of the core 1.1, the Archives, and both notifications.
     """
+    from rsnotify.commands.validate import print_violations, violations_of
+
     violations = asyncio.run(violations_of(document))
     print_violations(document, violations, json=json)
     raise typer.Exit(1 if violations else 0)
@@ -402,6 +412,8 @@ def validate(
 @sets_app.command("list")
 def list_sets(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the sets that the hub serves."""
+    from rsnotify.commands import administer
+
     rows = _ask(url, data, "GET", "/api/sets")
     administer.print_table(rows, ("name", "created", "private"), json=json)
 
@@ -417,6 +429,8 @@ def add_set(
     data: Data = DATA,
 ) -> None:
     """Add a set; a set that is there already stays as it is."""
+    from rsnotify.commands import administer
+
     remark = asyncio.run(administer.add_set(url, _token(url, data), _set(name), private))
     typer.echo(name)
     if remark:
@@ -488,6 +502,8 @@ def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data 
 
     Otherwise the hub takes one as often as `RSNOTIFY_RESOURCELIST_MINUTES` says.
     """
+    from rsnotify.commands import administer
+
     taken = _ask(url, data, "POST", _set(set_name) + "/snapshot")
     administer.print_snapshot(taken, json=json)
 
@@ -495,6 +511,8 @@ def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data 
 @tokens_app.command("list")
 def list_tokens(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the tokens: what each may do, never the token itself."""
+    from rsnotify.commands import administer
+
     rows = _ask(url, data, "GET", "/api/tokens")
     administer.print_table(rows, ("id", "sets", "rights", "created", "note"), json=json)
 
@@ -517,6 +535,8 @@ def create_token(
 
     `publish` lets its holder publish to them, `read` lets it read those that are private.
     """
+    from rsnotify.commands import administer
+
     content = {"sets": sets, "rights": rights or ["publish"], "note": note}
     token = _ask(url, data, "POST", "/api/tokens", content)
     administer.print_secret(token, json=json)
@@ -536,6 +556,8 @@ def revoke_token(
 @subscriptions_app.command("list")
 def list_subscriptions(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the subscriptions: how far each has come, and what its callback answered last."""
+    from rsnotify.commands import administer
+
     rows = _ask(url, data, "GET", "/api/subscriptions")
     columns = ("id", "set", "kind", "callback", "behind_seconds", "last_answer", "next_attempt")
     administer.print_table(rows, columns, json=json)
@@ -546,6 +568,8 @@ def show_subscription(
     subscription: Subscription, json: Json = False, url: Url = HERE, data: Data = DATA
 ) -> None:
     """Show all there is to know of one subscription, its secret excepted."""
+    from rsnotify.commands import administer
+
     administer.print_fields(_ask(url, data, "GET", _subscription(subscription)), json=json)
 
 
@@ -576,4 +600,6 @@ def _subscription(id_: str) -> str:
 
 
 def _ask(url: str, data: Path, method: str, path: str, content: object | None = None) -> Any:
+    from rsnotify.commands import administer
+
     return asyncio.run(administer.ask(url, _token(url, data), method, path, content))
