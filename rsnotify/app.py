@@ -32,7 +32,7 @@ Routes = list[BaseRoute]
 
 def build_app(routes: Iterable[BaseRoute]) -> Starlette:
     """The hub, or a part of it, as an ASGI application."""
-    return Starlette(
+    app = Starlette(
         routes=list(routes),
         exception_handlers={
             Rejected: _rejected,
@@ -42,6 +42,8 @@ def build_app(routes: Iterable[BaseRoute]) -> Starlette:
             Exception: _bug,
         },
     )
+    app.router.redirect_slashes = False  # it would repeat the token of an address, at any `Host`
+    return app
 
 
 # --- the table ---------------------------------------------------------------------------------

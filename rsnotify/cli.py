@@ -2,22 +2,24 @@
 
 Rules that hold here: results go to stdout, everything else to stderr; exit status 1 means that the
 hub or a document said no, 2 that the command or a setting is wrong. Each command loads what it
-needs and no more, so that a client's command neither waits for the server's packages nor needs them.
+needs and no more: a client's command neither waits for the server's packages nor needs them.
 """
 
 import asyncio
 import logging
 import os
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
+from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from rsnotify import __version__
+from rsnotify.commands.target import DATA, HERE, checked_address, credential_for, refusals_of
 from rsnotify.core.notification import Kind
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
@@ -38,7 +40,10 @@ app.add_typer(tokens_app, name="tokens")
 stderr = Console(stderr=True, highlight=False)
 
 Url = Annotated[
-    str, typer.Option("--url", envvar="RSNOTIFY_URL", help="Where the hub is.", show_default=True)
+    str,
+    typer.Option(
+        "--url", envvar="RSNOTIFY_URL", help="Where the hub is.", callback=checked_address
+    ),
 ]
 Data = Annotated[
     Path,
@@ -55,8 +60,7 @@ Subscription = Annotated[
     str, typer.Argument(metavar="ID", help="From `subscriptions list`.", show_default=False)
 ]
 
-HERE = "http://127.0.0.1:8080"
-DATA = Path("data")
+Answer = TypeVar("Answer")
 
 
 def main() -> None:
@@ -81,25 +85,6 @@ def main() -> None:
 def _complain(*problems: str) -> None:
     for problem in problems:
         stderr.print(f"[bold red]error:[/] {escape(problem)}", soft_wrap=True)
-
-
-def _token(url: str, data: Path) -> str | None:
-    """The token to speak with: ours, the admin's, or that of the hub on this machine.
-
-    The last is not for the hubs of others: unless `--data` says so, it is shown to this machine.
-    """
-    from rsnotify.serving.serve import read_admin_token
-
-    chosen = os.environ.get("RSNOTIFY_TOKEN") or os.environ.get("RSNOTIFY_ADMIN_TOKEN")
-    is_ours = data != DATA or urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
-    if chosen or not is_ours or not (data / "admin-token").exists():
-        return chosen
-    return read_admin_token(data)
-
-
-def _reader_token() -> str | None:
-    """The token to read with; the admin's is never shown to whoever is mirrored."""
-    return os.environ.get("RSNOTIFY_TOKEN")
 
 
 def _version(wanted: bool) -> None:
@@ -239,10 +224,12 @@ def publish(
     fields = {"change": change, "lastmod": lastmod, "capability": capability, "index": index}
     source = of_locs(locs, **fields) if file is None else of_file(file, format_)
     kind: Kind = "framework" if framework else "change"
-    work = publish_all(
-        *(url, _token(url, data), set_name, source), kind=kind, key=key, json=json, console=stderr
+    _speak(
+        *(url, data),
+        lambda token: publish_all(
+            *(url, token, set_name, source), kind=kind, key=key, json=json, console=stderr
+        ),
     )
-    asyncio.run(work)
 
 
 @app.command()
@@ -260,7 +247,7 @@ def subscribe(
     ] = False,
     xml: Annotated[bool, typer.Option("--xml", help="Print the payloads.")] = False,
     json: Json = False,
-    count: Annotated[int, typer.Option(help="End after so many changes; 0 never ends.")] = 0,
+    count: Annotated[int, typer.Option(min=0, help="End after so many changes; 0 never ends.")] = 0,
     url: Url = HERE,
     data: Data = DATA,
 ) -> None:
@@ -274,14 +261,16 @@ def subscribe(
 
     show = as_xml if xml else as_json if json else as_lines
     kind: Kind = "framework" if framework else "change"
-    work = follow(
-        *(url, _token(url, data), set_name, kind),
-        after=from_,
-        cursor_file=cursor,
-        show=show,
-        count=count,
+    _speak(
+        *(url, data),
+        lambda token: follow(
+            *(url, token, set_name, kind),
+            after=from_,
+            cursor_file=cursor,
+            show=show,
+            count=count,
+        ),
     )
-    asyncio.run(work)
 
 
 @app.command()
@@ -338,7 +327,7 @@ def mirror(
     raise typer.Exit(
         run_mirror(
             *(source, directory, options),
-            token=_reader_token(),
+            token=os.environ.get("RSNOTIFY_TOKEN"),
             once=once,
             command=exec_,
             shown=shown,
@@ -362,7 +351,7 @@ def audit(
     """
     from rsnotify.commands.audit import run_audit
 
-    token = _reader_token()
+    token = os.environ.get("RSNOTIFY_TOKEN")
     options = {"token": token, "sample": sample, "mend": repair, "json": json}
     raise typer.Exit(run_audit(source, directory, **options))  # type: ignore[arg-type]
 
@@ -389,7 +378,9 @@ def demo(
     from rsnotify.commands.demo import run_demo
 
     options = {"host": host, "port": port, "count": resources, "rate": rate, "seed": seed}
-    run_demo(url, _token(url, data), set_name, **options)  # type: ignore[arg-type]
+    credential = credential_for(url, data)
+    with refusals_of(credential):
+        run_demo(url, credential.token, set_name, **options)  # type: ignore[arg-type]
 
 
 @app.command()
@@ -431,7 +422,7 @@ def add_set(
     """Add a set; a set that is there already stays as it is."""
     from rsnotify.commands import administer
 
-    remark = asyncio.run(administer.add_set(url, _token(url, data), _set(name), private))
+    remark = _speak(*(url, data), lambda token: administer.add_set(url, token, _set(name), private))
     typer.echo(name)
     if remark:
         _done(remark)
@@ -538,7 +529,7 @@ def create_token(
     from rsnotify.commands import administer
 
     content = {"sets": sets, "rights": rights or ["publish"], "note": note}
-    token = _ask(url, data, "POST", "/api/tokens", content)
+    token = _speak(url, data, lambda token: administer.create_token(url, token, content))
     administer.print_secret(token, json=json)
 
 
@@ -602,4 +593,13 @@ def _subscription(id_: str) -> str:
 def _ask(url: str, data: Path, method: str, path: str, content: object | None = None) -> Any:
     from rsnotify.commands import administer
 
-    return asyncio.run(administer.ask(url, _token(url, data), method, path, content))
+    return _speak(url, data, lambda token: administer.ask(url, token, method, path, content))
+
+
+def _speak(
+    url: str, data: Path, work: Callable[[str | None], Coroutine[Any, Any, Answer]]
+) -> Answer:
+    """Do what speaks to the hub, with the token for it."""
+    credential = credential_for(url, data)
+    with refusals_of(credential):
+        return asyncio.run(work(credential.token))

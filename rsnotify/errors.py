@@ -61,6 +61,14 @@ class TryAgain(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
+class Unanswered(TryAgain):
+    """Nobody knows whether it was done; asked again with the same key, it is answered."""
+
+
+class RedisRefuses(TryAgain):
+    """Redis does not let this hub in: waiting alone does not mend that, its operator can."""
+
+
 class TooMany(TryAgain):
     """The peer has asked for too much at once."""
 

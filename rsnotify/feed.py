@@ -4,8 +4,8 @@ Rules that hold here: each notification is told to every watcher once, in order;
 bounded and can be read again from the journal. Nothing here knows who watches.
 """
 
-import asyncio
-from functools import partial
+import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from rsnotify.core.change import Position
@@ -16,9 +16,12 @@ from rsnotify.core.notification import (
     Notification,
     join_notifications,
 )
+from rsnotify.core.recent import Recent
 from rsnotify.core.tail import Tail
 
-PAST_KEPT = 16  # stretches below the tail, kept for the next reader: 16 MiB a channel at most
+log = logging.getLogger(__name__)
+
+PAST_KEPT = 16  # stretches below the tail, and as many joined ones
 
 
 class Watcher(Protocol):
@@ -39,35 +42,57 @@ class Feed:
     def __init__(self, channel: ChannelName, created: str, head: Position) -> None:
         self.channel = channel
         self.created = created
+        self.heard = head  # the newest change, read or not
         self.tail = Tail(head)
         self.watchers: set[Watcher] = set()
-        self.past: dict[Position, asyncio.Task[Notification]] = {}
-        self.joined: dict[Position, Notification] = {}
+        self.past = Recent(PAST_KEPT)
+        self.joined = Recent(PAST_KEPT)
+
+    @property
+    def size(self) -> int:
+        """The bytes of memory that it takes."""
+        return self.tail.size + self.past.size + self.joined.size
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self.watchers)
+
+    stays_when_idle = is_watched
+
+    def let_go(self) -> None:
+        """Keep nothing but where the channel stands."""
+        self.tail.let_go()
+        self.past.let_go()
+        self.joined.let_go()
 
     def push(self, notification: Notification) -> None:
         self.tail.push(notification)
-        for watcher in tuple(self.watchers):
-            watcher.push(notification)
+        self._tell(lambda watcher: watcher.push(notification))
+
+    def skip_to(self, head: Position) -> None:
+        """Nobody reads what came until there."""
+        self.let_go()
+        self.tail.skip_to(head)
 
     def go_back(self, head: Position) -> None:
         """The journal has lost what came after `head`: so must whatever was made of it."""
-        self.tail = Tail(head)
-        self.past.clear()
-        self.joined.clear()
+        self.let_go()
+        self.heard, self.tail = head, Tail(head)
 
     def turn_private(self) -> None:
-        for watcher in tuple(self.watchers):
-            watcher.turn_private()
+        self._tell(lambda watcher: watcher.turn_private())
 
     def end(self) -> None:
-        for watcher in tuple(self.watchers):
-            watcher.end()
+        self._tell(lambda watcher: watcher.end())
+        self.watchers.clear()
 
-    def remember(self, cursor: Position, stretch: asyncio.Task[Notification]) -> None:
-        self.past[cursor] = stretch
-        stretch.add_done_callback(partial(self._forget_failure, cursor))
-        while len(self.past) > PAST_KEPT:
-            del self.past[next(iter(self.past))]
+    def _tell(self, how: Callable[[Watcher], None]) -> None:
+        """Tell each of them; one that fails holds up no other."""
+        for watcher in tuple(self.watchers):
+            try:
+                how(watcher)
+            except Exception as error:
+                log.warning("a way out of %s fails: %r", self.channel, watcher, exc_info=error)
 
     def join_after(self, found: Notification, base_url: str) -> Notification:
         """The notification and those after it as one; the same for all who ask at its cursor."""
@@ -77,14 +102,9 @@ class Feed:
                 found.from_, changes=NOTIFICATION_CHANGES, size=NOTIFICATION_BYTES
             )
             joined = join_notifications(self.channel, run or [found], base_url=base_url)
-            self.joined[found.from_] = joined
-            while len(self.joined) > PAST_KEPT:
-                del self.joined[next(iter(self.joined))]
+            if joined.keeper is None:  # else it stands alone in the tail
+                self.joined.keep(joined)
         return joined
-
-    def _forget_failure(self, cursor: Position, stretch: asyncio.Task[Notification]) -> None:
-        if stretch.cancelled() or stretch.exception() is not None:
-            self.past.pop(cursor, None)
 
     def __repr__(self) -> str:
         return f"<Feed {self.channel} {self.tail} {len(self.watchers)} watchers>"

@@ -9,8 +9,10 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from time import monotonic
 
+from rsnotify.cache import Cache
 from rsnotify.core.change import Position
 from rsnotify.core.notification import (
     KINDS,
@@ -23,15 +25,22 @@ from rsnotify.core.notification import (
     render_notification,
 )
 from rsnotify.core.submission import Submission
+from rsnotify.core.tail import Tail
 from rsnotify.errors import Rejected, Trimmed, TryAgain, no_such_set
 from rsnotify.feed import Feed
+from rsnotify.history import History
+from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.journal import Journal, Standing
-from rsnotify.storage.sets import SetOptions, SetRecord, Sets
+from rsnotify.storage.sets import SetOptions, SetRecord, Sets, Version
+from rsnotify.storage.windows import Windows
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
+LOOK_PART = 10  # of the time, at most, goes into looking around because the bell rang
+UNREAD_LOOKS = 10  # a channel that nobody reads is looked at so rarely
+CACHE_MIB = 256
 STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
 
 DEFAULT_OPTIONS = SetOptions()
@@ -41,20 +50,36 @@ CATCHING_UP_AT_ONCE = 8  # a herd of readers must not take Redis from the publis
 class Hub:
     """Everything between the way in and the ways out."""
 
-    def __init__(self, journal: Journal, sets: Sets, bell: Bell, *, base_url: str) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        sets: Sets,
+        bell: Bell,
+        windows: Windows | None = None,
+        *,
+        base_url: str,
+        cache: Cache | None = None,
+    ) -> None:
         self.base_url = base_url
+        self.cache = Cache(CACHE_MIB) if cache is None else cache
         self.sets: dict[str, SetRecord] = {}
         self.sets_changed = Position(0)
+        self.registry_lost = asyncio.Event()  # set when Redis has lost sets that it had
         self._journal = journal
+        self._history = History(journal, windows)
         self._registry = sets
-        self._registry_version = -1
+        self._registry_version: Version | None = None
         self._bell = bell
         self._feeds: dict[ChannelName, Feed] = {}
         self._rung: dict[ChannelName, Position] = {}
         self._woken = asyncio.Event()
         self._turn = asyncio.Lock()
+        self._reading: SingleFlight[tuple[Feed, Tail, Position], Notification]
+        self._reading = SingleFlight("reading of the journal")
         self._catching_up = asyncio.Semaphore(CATCHING_UP_AT_ONCE)
-        self._next_tick = self._current_at = float("-inf")
+        self._next_tick = self._next_look = self._current_at = float("-inf")
+        self._registry_rang = False
+        self._looks = 0
 
     # --- the way in ----------------------------------------------------------------------------
 
@@ -68,20 +93,28 @@ class Hub:
         self, name: str, options: SetOptions = DEFAULT_OPTIONS
     ) -> tuple[SetRecord, bool]:
         """The set's record, and whether it was made just now."""
-        added = await self._registry.add(name, options)
-        await self._look_around()
-        return added
+        record, made = await self._registry.add(name, options)
+        if made:
+            await self._see_own(name, record)
+        else:
+            await self._look_around()
+        return record, made
 
     async def edit_set(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
         record = await self._registry.edit(name, chosen)
-        await self._look_around()
+        await self._see_own(name, record)
         return record
 
     async def remove_set(self, name: str) -> None:
         await self._registry.remove(name)
-        await self._look_around()
+        await self._see_own(name, None)
 
     # --- the ways out --------------------------------------------------------------------------
+
+    @property
+    def sets_version(self) -> int:
+        """Moves with every change of a set; -1 before the first look."""
+        return -1 if self._registry_version is None else self._registry_version.number
 
     def record(self, set_name: str) -> SetRecord:
         record = self.sets.get(set_name)
@@ -91,9 +124,16 @@ class Hub:
 
     def feed(self, channel: ChannelName) -> Feed:
         feed = self._feeds.get(channel)
+        if feed is None and channel.set_name in self.sets:
+            raise TryAgain(f"what Redis has of {channel.set_name!r} cannot be read")
         if feed is None:
             raise no_such_set(channel.set_name)
         return feed
+
+    def has_changed(self, set_name: str) -> bool:
+        """Whether anything was ever published to the set, as far as this process has heard."""
+        feed = self._feeds.get(ChannelName(set_name, "change"))
+        return feed is None or str(feed.heard) != feed.created
 
     async def head(self, channel: ChannelName) -> Position:
         """The newest change of all hub processes, whatever this one has seen of it."""
@@ -103,21 +143,22 @@ class Hub:
         """The notification that follows the cursor; None at the head."""
         if cursor >= feed.tail.head:
             return None
-        found = feed.tail.next_after(cursor)
-        if found is not None:
-            return found
-        stretch = feed.past.get(cursor)
-        if stretch is None:  # ten thousand readers at one cursor read and render it once
-            stretch = asyncio.create_task(self._from_journal(feed, cursor))
-            feed.remember(cursor, stretch)
-        return await asyncio.shield(stretch)
+        found = feed.tail.next_after(cursor) or feed.past.get(cursor)
+        if found is None:  # ten thousand readers at one cursor read and render it once
+            found = await self._reading.result(
+                (feed, feed.tail, cursor), lambda: self._from_journal(feed, cursor)
+            )
+        self.cache.use(feed)
+        return found
 
     async def stretch_after(self, feed: Feed, cursor: Position) -> Notification | None:
         """As much of what follows the cursor as one notification may carry; None at the head."""
         found = await self.after(feed, cursor)
         if found is None or found.until >= feed.tail.head or found.from_ < feed.tail.start:
             return found
-        return feed.join_after(found, self.base_url)
+        joined = feed.join_after(found, self.base_url)
+        self.cache.use(feed)
+        return joined
 
     async def latest(self, feed: Feed) -> Notification | None:
         """The newest notification, also of before this process began; None before the first."""
@@ -138,25 +179,35 @@ class Hub:
         (standing,) = await self._journal.standings([channel])
         if standing is None:
             raise no_such_set(channel.set_name)
+        if isinstance(standing, Exception):
+            raise standing
         return standing
 
+    async def kept_from(self, channel: ChannelName) -> Position:
+        """Where what the hub keeps of the channel begins; what was before is gone for good."""
+        return await self._history.kept_from(channel, (await self.standing(channel)).first)
+
     async def _from_journal(self, feed: Feed, cursor: Position) -> Notification:
-        until = feed.tail.boundary_after(cursor)
+        tail = feed.tail
+        until = tail.boundary_after(cursor)
         try:
             async with self._catching_up:
-                rows = await self._journal.read(
+                rows = await self._history.read(
                     feed.channel, cursor, until=until, count=NOTIFICATION_CHANGES
                 )
         except Trimmed as trimmed:
             raise self._gone(feed.channel, trimmed) from None
         if not rows:
             raise TryAgain("the journal has changed; connect again")
-        return self._render(feed.channel, cursor, cut(rows))
+        found = self._render(feed.channel, cursor, cut(rows))
+        if feed.tail is tail:  # else the journal has lost changes meanwhile
+            feed.past.keep(found)
+        return found
 
     def _gone(self, channel: ChannelName, trimmed: Trimmed) -> Rejected:
         index = f"{self.base_url}/{channel.set_name}/changelist-index.xml"
         begins = Position(trimmed.first)
-        detail = f"see {index}: the journal begins at {begins}"  # a close frame may cut its end
+        detail = f"see {index}: what is kept begins at {begins}"  # a close frame may cut its end
         return Rejected(detail, status=410, close_code=4410)
 
     def _render(self, channel: ChannelName, from_: Position, rows: Sequence[Row]) -> Notification:
@@ -180,11 +231,15 @@ class Hub:
             try:
                 if monotonic() >= self._next_tick:
                     await self._look_around()
+                elif self._registry_rang and monotonic() >= self._next_look:
+                    await self._look_at_registry()
                 await self._advance()
             except TryAgain as error:
                 log.warning("following waits: %s", error.detail)
-                self._next_tick = monotonic() + TICK_SECONDS
-                self._rung.clear()  # the next look around finds what they rang for
+                self._wait_a_tick()
+            except Exception as error:  # a bug, or a damaged registry: whoever is there stays
+                log.warning("following fails", exc_info=error)
+                self._wait_a_tick()
             await self._wait()
 
     async def listen(self) -> None:
@@ -192,15 +247,20 @@ class Hub:
         async for stroke in self._bell.strokes():
             name, _, head = stroke.partition(" ")
             set_name, _, kind = name.partition("/")
-            if kind in KINDS:
+            if kind in KINDS and head.isdecimal():
                 self._ring(ChannelName(set_name, kind), Position(int(head)))
             else:
-                self._next_tick = float("-inf")
+                self._registry_rang = True
                 self._woken.set()
+
+    def _wait_a_tick(self) -> None:
+        self._next_tick = monotonic() + TICK_SECONDS
+        self._rung.clear()  # the next look around finds what they rang for
 
     def _ring(self, channel: ChannelName, head: Position) -> None:
         feed = self._feeds.get(channel)
         if feed is not None and head > feed.tail.head:
+            feed.heard = max(feed.heard, head)
             self._rung[channel] = head
             self._woken.set()
 
@@ -208,29 +268,98 @@ class Hub:
         if self._rung:
             return
         self._woken.clear()
+        wake = min(self._next_tick, self._next_look) if self._registry_rang else self._next_tick
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, self._next_tick - monotonic())):
+            async with asyncio.timeout(max(0.0, wake - monotonic())):
                 await self._woken.wait()
 
     async def _look_around(self) -> None:
         """The clock's round: which sets there are, and which journals have moved unheard."""
         async with self._turn:  # what was seen before somebody's turn must not be judged after it
             await self._look()
+        self.cache.let_go_of_idle()
+
+    async def _look_at_registry(self) -> None:
+        """Whether others have made, edited or removed a set."""
+        async with self._turn:
+            self._registry_rang = False
+            if await self._registry.version() != self._registry_version:
+                await self._look()
 
     async def _look(self) -> None:
+        began, self._registry_rang = monotonic(), False
         self._next_tick = monotonic() + TICK_SECONDS
         version = await self._registry.version()
-        sets, changed = self.sets, self.sets_changed
+        sets = self.sets
         if version != self._registry_version:
-            changed, sets = await self._registry.changed(), await self._registry.all()
-        channels = [ChannelName(name, kind) for name in sets for kind in KINDS]
+            sets = await self._registry.all()
+        channels = self._channels_to_look_at(sets)
         standings = await self._journal.standings(channels) if channels else []
         # From here on nothing is awaited: the sets and their feeds change together.
         before, self.sets = self.sets, sets
-        self.sets_changed, self._registry_version = changed, version
+        known, self._registry_version = self._registry_version, version
+        self.sets_changed = version.changed
+        if known is not None and version.is_behind(known):
+            self._say_lost(before, sets)
         self._turn_private(before)
         self._compare(zip(channels, standings, strict=True))
         self._current_at = monotonic()
+        self._next_look = self._current_at + (LOOK_PART - 1) * (self._current_at - began)
+
+    def _channels_to_look_at(self, sets: Mapping[str, SetRecord]) -> list[ChannelName]:
+        """Every channel that somebody reads, and those whose turn it is: the bell tells of the rest
+        too, and whoever begins to read one finds in the journal what it has not told."""
+        self._looks += 1
+        return [
+            channel
+            for number, (name, kind) in enumerate(product(sets, KINDS))
+            if (channel := ChannelName(name, kind)) not in self._feeds
+            or (number + self._looks) % UNREAD_LOOKS == 0
+            or self._feeds[channel].created != sets[name].created
+            or self._is_read(self._feeds[channel])
+        ]
+
+    def _is_read(self, feed: Feed) -> bool:
+        return feed.is_watched or feed in self.cache
+
+    async def _see_own(self, name: str, record: SetRecord | None) -> None:
+        """A set as this process has just written it, without a look at all the others."""
+        async with self._turn:
+            before = self.sets.get(name)
+            if before == record:
+                return  # somebody has looked since
+            is_another = before and record and before.created != record.created
+            known = self._registry_version
+            if is_another or known is None:
+                await self._look()
+                return
+            version = await self._registry.version()
+            if version.follows(known):  # else the next look reads them all
+                self._registry_version, self.sets_changed = version, version.changed
+            self._see(name, before, record)
+
+    def _see(self, name: str, before: SetRecord | None, record: SetRecord | None) -> None:
+        channels = [ChannelName(name, kind) for kind in KINDS]
+        if record is None:
+            del self.sets[name]
+            self._end(channels)
+        elif before is None:
+            self.sets[name] = record
+            for channel in channels:
+                self._feed_of(channel, Position.parse(record.created))
+        else:
+            self.sets[name] = record
+            self._turn_private({name: before})
+
+    def _say_lost(self, before: Mapping[str, SetRecord], sets: Mapping[str, SetRecord]) -> None:
+        left = {(record.name, record.created) for record in sets.values()}
+        gone = [name for name, record in before.items() if (name, record.created) not in left]
+        log.error(
+            "Redis has lost data: it was emptied, or began from an older copy; "
+            "sets that are gone with their changes: %s",
+            ", ".join(gone) or "none",
+        )
+        self.registry_lost.set()
 
     def _turn_private(self, before: Mapping[str, SetRecord]) -> None:
         """Tell the channels of each set that was public until now."""
@@ -239,12 +368,17 @@ class Hub:
             if record is not None and old is not None and record.private > old.private:
                 feed.turn_private()
 
-    def _compare(self, standings: Iterable[tuple[ChannelName, Standing | None]]) -> None:
-        """Bring the feeds in line with the journals."""
-        heads = {channel: standing.head for channel, standing in standings if standing}
-        for channel in self._feeds.keys() - heads.keys():
-            self._feeds.pop(channel).end()
-        for channel, head in heads.items():
+    def _compare(self, found: Iterable[tuple[ChannelName, Standing | Exception | None]]) -> None:
+        """Bring the feeds in line with the journals; one that cannot be read stays as it was."""
+        self._end([channel for channel in self._feeds if channel.set_name not in self.sets])
+        for channel, standing in found:
+            if standing is None:
+                self._end([channel])
+                continue
+            if isinstance(standing, Exception):
+                _say_unreadable(channel, standing)
+                continue
+            head = standing.head
             feed = self._feed_of(channel, head)
             self._ring(channel, head)
             if head < feed.tail.head:
@@ -256,10 +390,16 @@ class Hub:
         created = self.sets[channel.set_name].created
         feed = self._feeds.get(channel)
         if feed is None or feed.created != created:
-            if feed is not None:
-                feed.end()
+            self._end([channel])
             feed = self._feeds[channel] = Feed(channel, created, head)
         return feed
+
+    def _end(self, channels: Iterable[ChannelName]) -> None:
+        for channel in channels:
+            feed = self._feeds.pop(channel, None)
+            if feed is not None:
+                feed.end()
+                self.cache.forget(feed)
 
     async def _advance(self) -> None:
         """Read on in every channel that rang; render once; push."""
@@ -268,23 +408,52 @@ class Hub:
 
     async def _read_on(self) -> None:
         rung, self._rung = self._rung, {}
-        cursors = {
-            channel: self._feeds[channel].tail.head
-            for channel, head in rung.items()
-            if channel in self._feeds and head > self._feeds[channel].tail.head
-        }
+        cursors = self._cursors(rung)
         if not cursors:
             return
-        read = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
+        feeds = {channel: self._feeds[channel] for channel in cursors}
+        read, number = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
+        if number != self.sets_version:
+            await self._look()  # a change is told by what its set was when it was published
         for channel, rows in read.items():
-            self._push(channel, rows)
-            await asyncio.sleep(0)  # thousands of readers: let the loop serve others in between
-            if len(rows) == NOTIFICATION_CHANGES:
+            feed = self._feeds.get(channel)
+            if feed is not feeds[channel] or feed.tail.head != cursors[channel]:
+                continue  # of a set that was made anew, or of a journal that went back
+            if self._pushed(feed, rows) == NOTIFICATION_CHANGES:
                 self._rung.setdefault(channel, rung[channel])
+            await asyncio.sleep(0)  # thousands of readers: let the loop serve others in between
 
-    def _push(self, channel: ChannelName, rows: Sequence[Row]) -> None:
-        feed = self._feeds.get(channel)
-        while rows and feed is not None:
+    def _pushed(self, feed: Feed, rows: Sequence[Row] | Exception) -> int:
+        """How many changes were pushed; a channel that cannot be served holds up no other."""
+        try:
+            if isinstance(rows, Exception):
+                raise rows
+            self._push(feed, rows)
+        except Exception as error:
+            _say_unreadable(feed.channel, error)
+            return 0
+        return len(rows)
+
+    def _cursors(self, rung: Mapping[ChannelName, Position]) -> dict[ChannelName, Position]:
+        """From where to read on; a channel that nobody reads just moves on."""
+        cursors: dict[ChannelName, Position] = {}
+        for channel, head in rung.items():
+            feed = self._feeds.get(channel)
+            if feed is None or head <= feed.tail.head:
+                continue
+            if self._is_read(feed):
+                cursors[channel] = feed.tail.head
+            else:
+                feed.skip_to(head)
+        return cursors
+
+    def _push(self, feed: Feed, rows: Sequence[Row]) -> None:
+        while rows:
             taken = cut(rows)
-            feed.push(self._render(channel, feed.tail.head, taken))
+            feed.push(self._render(feed.channel, feed.tail.head, taken))
+            self.cache.use(feed)
             rows = rows[len(taken) :]
+
+
+def _say_unreadable(channel: ChannelName, error: Exception) -> None:
+    log.warning("what Redis has of %s cannot be read", channel, exc_info=error)

@@ -1,18 +1,25 @@
-"""The address that a request reached the hub by: the base of every link in what it is answered.
+"""The address that a request reached the hub by, the base of all links in its answer; and whose it
+is, for limits that hold for each who asks.
 
 Rules that hold here: the public address that the operator chose wins; forwarded headers count only
-from proxies that the operator trusts; what a stranger may put into `Host` is capped and checked.
+from proxies that the operator trusts; what a stranger may put into `Host` is capped and checked. An
+IPv4 address is the same in IPv6 notation; an IPv6 network of 64 bits is one asker.
 """
 
 import re
-from collections.abc import Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from starlette.requests import HTTPConnection
 
 from rsnotify.errors import Rejected
 
 Network = IPv4Network | IPv6Network
+Address = IPv4Address | IPv6Address
+
+ADDRESS_CHARACTERS = 64  # with a zone and a port
+HOPS = 32  # of a request that was forwarded
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?").fullmatch
 
@@ -35,11 +42,56 @@ class Origin:
             raise Rejected("the request names no usable Host")
         return f"{scheme}://{host}"
 
+    def asker(self, request: HTTPConnection) -> str:
+        """Whoever asks, as the nearest proxy that is not trusted, or the peer itself."""
+        host = request.client.host if request.client else ""
+        if not self._trusted:
+            return _asker(host)
+        for forwarded in _forwarded_for(request):
+            if not self._trusts(host):
+                break
+            if _address(forwarded) is None:
+                break  # a name, or hidden: all that is known is who says so
+            host = forwarded
+        return _asker(host)
+
     def _is_trusted(self, request: HTTPConnection) -> bool:
-        if not self._trusted or request.client is None:
+        return request.client is not None and self._trusts(request.client.host)
+
+    def _trusts(self, host: str) -> bool:
+        if not self._trusted:
             return False
-        address = ip_address(request.client.host)
-        return any(address in network for network in self._trusted)
+        address = _address(host)
+        return address is not None and any(address in network for network in self._trusted)
+
+
+@lru_cache(4096)
+def _asker(host: str) -> str:
+    address = _address(host)
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((int(address), 64), strict=False))
+    return host if address is None else str(address)
+
+
+def _address(text: str) -> Address | None:
+    """An address as it may be forwarded: with a port, in brackets, IPv4 written as IPv6."""
+    if len(text) > ADDRESS_CHARACTERS:
+        return None
+    bare = text[1:].partition("]")[0] if text.startswith("[") else text
+    if bare.count(":") == 1:
+        bare = bare.partition(":")[0]
+    try:
+        address = ip_address(bare)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _forwarded_for(request: HTTPConnection) -> Iterator[str]:
+    """From the nearest on."""
+    lines = ",".join(request.headers.getlist("x-forwarded-for"))
+    for hop in reversed(lines.split(",")[-HOPS:]):
+        yield hop.strip()
 
 
 def _nearest(request: HTTPConnection, name: str) -> str:

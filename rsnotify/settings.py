@@ -128,6 +128,11 @@ class Settings:
     describedby: str | None = _setting(
         None, _web_address, "a document that describes this Source; in the Source Description"
     )
+    cache_mb: int = _setting(
+        256,
+        _whole(64, 1_048_576),
+        "MiB of memory, of each hub process, for what it keeps of the journals",
+    )
     trusted_proxies: tuple[Network, ...] = _setting(
         (), _networks, "addresses or networks, with commas, whose X-Forwarded headers count"
     )

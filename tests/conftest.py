@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.server import EmbeddedRedis
+from rsnotify.storage.embedded_redis import EmbeddedRedis
+from tests.clock import Clock
+from tests.faults import OwnRedis
 from tests.running import RunningHub
 
 
@@ -35,3 +37,23 @@ async def client(redis_url: str) -> AsyncIterator[Client]:
     await connected.flushall()
     yield connected
     await connected.aclose()
+
+
+@pytest.fixture
+async def own_redis(tmp_path: Path) -> AsyncIterator[OwnRedis]:
+    """A redis-server for this test alone, to be maltreated."""
+    async with OwnRedis(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> Clock:
+    """A wall clock to move; `moved_redis` takes its time from it."""
+    return Clock(tmp_path)
+
+
+@pytest.fixture
+async def moved_redis(tmp_path: Path, clock: Clock) -> AsyncIterator[OwnRedis]:
+    """A redis-server for this test alone, whose clock is `clock`."""
+    async with OwnRedis(tmp_path, clock=clock) as server:
+        yield server

@@ -55,6 +55,17 @@ def answers(status: str = "204 No Content", body: bytes = b"", **headers: str) -
     return behave
 
 
+def distant(seconds: float, behave: Behaviour | None = None) -> Behaviour:
+    """The same at a distance: what is answered arrives so much later."""
+    answer = behave or answers()
+
+    async def late(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(seconds)
+        await answer(asked, writer)
+
+    return late
+
+
 async def confirms(asked: Asked, writer: asyncio.StreamWriter) -> None:
     """As a subscriber does that wants what was asked in its name."""
     challenge = asked.query.get("hub.challenge", "")

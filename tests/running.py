@@ -17,6 +17,8 @@ READY_SECONDS = 30
 class RunningHub:
     """A hub process; `async with` starts and stops it, and in between it may be killed."""
 
+    program = ("-m", "rsnotify")
+
     def __init__(
         self,
         data: Path,
@@ -42,7 +44,7 @@ class RunningHub:
 
     async def start(self) -> None:
         """Start it; the second time on the port it had."""
-        command = [sys.executable, "-m", "rsnotify", "serve", "--data", str(self.data)]
+        command = [sys.executable, *self.program, "serve", "--data", str(self.data)]
         with (self.log).open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 *command,

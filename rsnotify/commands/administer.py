@@ -1,6 +1,6 @@
 """Sets and tokens: asked of the hub, shown as tables or JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.storage.tokens import id_of, new_secret
 from rsnotify_client.connection import Connection
 
 CREATED = 201
@@ -22,6 +23,16 @@ async def ask(
     body = None if content is None else msgspec.json.encode(content)
     async with Connection(url, token, patience_seconds=5) as hub:
         return await hub.ask(method, path, body=body)
+
+
+async def create_token(url: str, token: str | None, content: Mapping[str, object]) -> Any:
+    """Make a token that is chosen here, so that the request can be repeated."""
+    secret = new_secret()
+    try:
+        return await ask(url, token, "POST", "/api/tokens", {**content, "token": secret})
+    except TryAgain as error:
+        mend = f"if `tokens list` shows {id_of(secret)}, revoke it: nobody has seen the token"
+        raise TryAgain(f"{error.detail}; {mend}") from None
 
 
 async def add_set(url: str, token: str | None, path: str, private: bool | None) -> str | None:

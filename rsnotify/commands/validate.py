@@ -12,6 +12,7 @@ from rsnotify.core.entry_rules import Violation
 from rsnotify.core.forms import MAX_BYTES
 from rsnotify.core.rules import check
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify_client.cause import cause_of
 
 FETCH_SECONDS = 60
 
@@ -41,7 +42,7 @@ async def _fetched(url: str) -> bytes:
                     break
             return bytes(content)
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise Rejected(f"cannot fetch {url}: {error or type(error).__name__}") from None
+        raise Rejected(f"cannot fetch {url}: {cause_of(error)}") from None
 
 
 def print_violations(document: str, violations: Sequence[Violation], *, json: bool) -> None:

@@ -18,7 +18,11 @@ from rsnotify.core.values import CHANGES, VALUES, problem
 
 URI_CHARACTERS = 2_048  # the Sitemap schema's limit for `loc`
 TEXT_CHARACTERS = 1_024  # of any other value
+LENGTH_DIGITS = 18  # as in a document: what has more is not read there
 LINKS = 100  # a fragment's size is capped too; this names the cause
+
+
+LENGTH_END = 10**LENGTH_DIGITS
 
 
 class _Text(NamedTuple):
@@ -64,10 +68,11 @@ def _described(
         value = getattr(described, name)
         if value is not None and (len(value) > longest or not fits(value)):
             yield prefix + name, _unfit(name, value, longest)
-    if described.length is not None and not 0 <= described.length < 2**63:
+    if described.length is not None and not 0 <= described.length < LENGTH_END:
         yield (
             f"{prefix}length",
-            f"length is {described.length}: it must be a number of bytes, zero or more",
+            f"length is {described.length}: it must be a number of bytes, zero or more, "
+            f"of at most {LENGTH_DIGITS} digits",
         )
 
 
@@ -96,9 +101,16 @@ def _of_framework(change: Change) -> Iterator[FieldFault]:
     elif change.change in CHANGES and change.change not in FRAMEWORK_CHANGES[change.capability]:
         yield "change", _not_in_table(change.change, change.capability)
     if change.index is not None:
-        yield from (("index", message) for message in [problem("loc", change.index)] if message)
+        yield from _index(change.index)
     if change.index == change.loc:
         yield "loc", "is the index itself; name a document under it, `index` names the index"
+
+
+def _index(index: str) -> Iterator[FieldFault]:
+    if len(index) > URI_CHARACTERS:
+        yield "index", _unfit("index", index, URI_CHARACTERS)
+    elif message := problem("loc", index):
+        yield "index", message
 
 
 def _not_in_table(change: str, capability: str) -> str:

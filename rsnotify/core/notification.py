@@ -5,7 +5,7 @@ and `until` is the position of its last change. Nothing here knows how it travel
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from rsnotify.core.change import Link, Position, render_datetime
 from rsnotify.core.markup import HOLE, Md, close_root, open_root
@@ -17,6 +17,13 @@ NOTIFICATION_CHANGES = 1_000
 NOTIFICATION_BYTES = 512 * 1024  # common WebSocket clients refuse messages over 1 MiB
 
 Row = tuple[Position, bytes]  # a change in the journal: its position and its fragment
+
+HELD_BYTES = 600  # what a notification takes besides its payload, as measured
+MADE_BYTES = 50  # and what was made of it besides its bytes
+OBJECT_BYTES = 1_000  # and what is no bytes, such as headers
+
+BEGINS = "Rsnotify-From"
+"""The header by which a reader is told its position before it has had a notification."""
 
 SOURCE_DESCRIPTION = "/.well-known/resourcesync"
 
@@ -52,10 +59,16 @@ class Interval(NamedTuple):
     until: Position
 
 
+class Keeper(Protocol):
+    """Who keeps notifications in memory, and counts what they take."""
+
+    def grew(self, size: int) -> None: ...
+
+
 class Notification:
     """One `<urlset>` that tells of every change in `(from_, until]`."""
 
-    __slots__ = ("_made", "count", "entries", "from_", "payload", "until")
+    __slots__ = ("_made", "count", "entries", "from_", "keeper", "payload", "size", "until")
 
     def __init__(
         self, from_: Position, until: Position, count: int, payload: bytes, entries: slice
@@ -65,6 +78,8 @@ class Notification:
         self.count = count
         self.payload = payload
         self.entries = entries
+        self.size = HELD_BYTES + len(payload)  # of memory, with all that was made of it
+        self.keeper: Keeper | None = None
         self._made: dict[str, object] = {}
 
     def once(self, name: str, make: Callable[["Notification"], T]) -> T:
@@ -72,7 +87,14 @@ class Notification:
         made = self._made.get(name)
         if made is None:
             made = self._made[name] = make(self)
+            if made is not self.payload:
+                self._grow(len(made) + MADE_BYTES if isinstance(made, bytes) else OBJECT_BYTES)
         return made  # type: ignore[return-value]
+
+    def _grow(self, size: int) -> None:
+        self.size += size
+        if self.keeper is not None:
+            self.keeper.grew(size)
 
     def __repr__(self) -> str:
         return f"<Notification {self.count} changes ({self.from_}, {self.until}]>"

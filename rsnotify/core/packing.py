@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self
 
 from rsnotify.core.change import Position, render_datetime
+from rsnotify.core.notification import Row
 
 PIECE_BYTES = 256 * 1024
+PACKER_BYTES = 264 * 1024  # what zlib needs while more may come
 
 _HEAD = struct.Struct("<IQ")
 _GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
@@ -21,6 +23,8 @@ _STORED = struct.Struct("<BHH")
 _POLYNOMIAL = 0xEDB88320
 _DATETIME = re.compile(rb'<rs:md change="[^"]*" datetime="([^"]*)"')
 _ENTRY = b"<url>"
+_END = b"</url>"
+_CHANGE = b"<rs:md change="
 
 
 class Packed(NamedTuple):
@@ -62,6 +66,11 @@ class Packer:
         self._deflate = zlib.compressobj(level, zlib.DEFLATED, -15)
         self._deflated: list[bytes] = []
 
+    @property
+    def size(self) -> int:
+        """The bytes of memory that it takes."""
+        return PACKER_BYTES + sum(map(len, self._deflated))
+
     def add(self, entries: bytes) -> None:
         self.length += len(entries)
         self._checksum = zlib.crc32(entries, self._checksum)
@@ -91,6 +100,35 @@ def entries_after(entries: bytes, cursor: Position) -> bytes:
         if place < 0:
             return b""
     return entries[place:]
+
+
+def rows_after(packed: Packed, cursor: Position, count: int) -> list[Row]:
+    """The next changes after the cursor, as a journal has them, their datetimes already put in."""
+    rows: list[Row] = []
+    for entries in _whole_entries(packed):
+        if _newest(entries) > cursor:
+            each = [entry + _END for entry in entries.split(_END)[:-1]]
+            rows += [row for row in zip(map(_newest, each), each, strict=True) if row[0] > cursor]
+        if len(rows) >= count:
+            break
+    return rows[:count]
+
+
+def _whole_entries(packed: Packed) -> Iterator[bytes]:
+    """Piece by piece, none of which ends within an entry."""
+    rest = b""
+    for piece in packed.pieces():
+        entries, end, rest = (rest + piece).rpartition(_END)
+        if end:
+            yield entries + end
+
+
+def _newest(entries: bytes) -> Position:
+    """The position of the last of these entries."""
+    found = _DATETIME.match(entries, entries.rindex(_CHANGE))
+    if found is None:
+        raise ValueError("an entry without a datetime was packed")
+    return Position.parse(found[1].decode())
 
 
 def _stored(data: bytes, *, last: bool = False) -> bytes:

@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,10 +21,13 @@ from rsnotify.core.urlset import change_of, parse_document
 from rsnotify.errors import Fault, Rejected
 
 BODY_BYTES = 16 * 1024 * 1024
-CHANGES = 50_000  # what one ResourceSync document may hold
+CHANGES = 10_000  # Redis stores them in one atom, and is busy for a fifth of a second with so many
+ENTRIES_BYTES = BODY_BYTES + 4 * 1024 * 1024  # written as entries, where `&` takes five bytes
 FRAGMENT_BYTES = 32 * 1024  # a notification reads up to 1,000 at once: this bounds its memory
-FAULTS_NAMED = 100  # a body of 50,000 faults is answered with the first hundred
+FAULTS_NAMED = 100  # a body of 10,000 faults is answered with the first hundred
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
+
+_PARTS = "post the changes in parts, each under a key of its own"
 
 LOC_START = len(b"<url><loc>")  # where the escaped loc of every fragment begins
 
@@ -62,32 +65,29 @@ def read_submission(body: bytes, content_type: str, kind: Kind, key: str | None)
     if key is not None and KEY.fullmatch(key) is None:
         raise Rejected("an Idempotency-Key is 1 to 255 visible ASCII characters")
     if len(body) > BODY_BYTES:
-        raise Rejected(
-            f"the body exceeds {BODY_BYTES} bytes; post the changes in parts", status=413
-        )
+        raise Rejected(f"the body exceeds {BODY_BYTES} bytes; {_PARTS}", status=413)
     changes = list(_reader_for(content_type)(body))
     if not changes:
         raise Rejected("the body holds no change")
-    if len(changes) > CHANGES:
-        raise Rejected(
-            f"the body holds {len(changes)} changes; post at most {CHANGES} at once", status=413
-        )
     fingerprint = "" if key is None else hashlib.blake2b(body, digest_size=12).hexdigest()
     return Submission(judge(changes, kind), key, fingerprint)
 
 
 def judge(changes: Iterable[tuple[Change, Foreign | None]], kind: Kind) -> list[Fragment]:
     """A fragment for each change, or `Rejected` with the faults of all."""
-    fragments, faults = [], list[Fault]()
+    fragments, faults, size = [], list[Fault](), 0
     for index, (change, foreign) in enumerate(changes):
         try:
             faults += _at(index, faults_of(change, kind))
             if not faults:
                 fragments.append(fragment_of(change, foreign))
+                size += len(fragments[-1].xml)
         except Rejected as unfit:
             faults.append(Fault(index=index, message=unfit.detail))
-        if len(faults) >= FAULTS_NAMED:
+        if len(faults) >= FAULTS_NAMED or size > ENTRIES_BYTES:
             break
+    if size > ENTRIES_BYTES:
+        raise Rejected(f"as entries the changes exceed {ENTRIES_BYTES} bytes; {_PARTS}", status=413)
     if faults:
         raise _refused(faults)
     return fragments
@@ -123,6 +123,8 @@ _JSON_CHANGE = msgspec.json.Decoder(Change)
 _JSON_PARTS = msgspec.json.Decoder(list[msgspec.Raw])
 _PLACE = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<field>[^`]*)`)?$", re.DOTALL)
 
+Part = TypeVar("Part")
+
 _Changes = Iterable[tuple[Change, Foreign | None]]
 
 
@@ -131,14 +133,22 @@ def _read_json(body: bytes) -> _Changes:
         changes = _decoded(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Rejected(f"the body is no JSON: {error}") from None
-    return zip(changes if isinstance(changes, list) else [changes], repeat(None))
+    return zip(_within_limit(changes if isinstance(changes, list) else [changes]), repeat(None))
+
+
+def _within_limit(changes: Sequence[Part]) -> Sequence[Part]:
+    if len(changes) > CHANGES:
+        raise Rejected(
+            f"the body holds {len(changes)} changes, more than {CHANGES}; {_PARTS}", status=413
+        )
+    return changes
 
 
 def _decoded(body: bytes) -> list[Change] | Change:
     try:
         return _JSON.decode(body)
     except msgspec.ValidationError:  # only says what is wrong first
-        return _each_decoded(_parts(body))
+        return _each_decoded(_within_limit(_parts(body)))
 
 
 def _parts(body: bytes) -> Sequence[bytes | msgspec.Raw]:
@@ -147,13 +157,13 @@ def _parts(body: bytes) -> Sequence[bytes | msgspec.Raw]:
 
 def _read_ndjson(body: bytes) -> _Changes:
     lines = [line for line in body.splitlines() if line.strip()]
-    return zip(_each_decoded(lines), repeat(None))
+    return zip(_each_decoded(_within_limit(lines)), repeat(None))
 
 
 def _each_decoded(parts: Sequence[bytes | msgspec.Raw]) -> list[Change]:
     """Decode change by change, so that each fault is named with its place."""
     changes, faults = [], list[Fault]()
-    for index, part in enumerate(parts[: CHANGES + 1]):
+    for index, part in enumerate(parts):
         try:
             changes.append(_JSON_CHANGE.decode(part))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -172,7 +182,7 @@ def _misfit(index: int, text: str) -> Fault:
 
 
 def _read_xml(body: bytes) -> _Changes:
-    document = parse_document(body)
+    document = parse_document(body, most_entries=CHANGES)
     if document.root != "urlset":
         raise Rejected("the root element is <sitemapindex>; publish a <urlset> of changes")
     astray = [

@@ -34,6 +34,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     lease_seconds: int = 0
     reason: str = ""
     by_token: bool = False
+    token: str = ""
     asker: str = ""
 
     @property
@@ -56,6 +57,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     lease_end: int
     secret: str | None = None
     by_token: bool = False  # whoever asked may read the set if it is private
+    token: str = ""  # the key of the token that gave the right, which ends with it; not the admin's
 
     @property
     def channel(self) -> ChannelName:
@@ -70,6 +72,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     next_attempt: int = 0  # 0: as soon as there is something
     answer: str = ""
     answered_at: int = 0
+    missed: bool = False  # changes that are kept no more: what it gets next does not join
 
 
 class Answer(NamedTuple):
@@ -119,6 +122,7 @@ def confirmed(request: Request, verified_at: int, before: Record | None) -> Reco
         lease_end=verified_at + request.lease_seconds * MICROSECONDS,
         secret=request.secret,
         by_token=request.by_token,
+        token=request.token,
     )
 
 
@@ -139,4 +143,16 @@ def after_answer(
         asked = retry_after_seconds(answer.retry_after, now / MICROSECONDS)
         if asked is not None:
             wait, failures = max(1, asked), progress.failures
-    return Progress(progress.cursor, failures, now + round(wait * MICROSECONDS), answer.text, now)
+    return msgspec.structs.replace(
+        progress,
+        failures=failures,
+        next_attempt=now + round(wait * MICROSECONDS),
+        answer=answer.text,
+        answered_at=now,
+    )
+
+
+def seconds_left(progress: Progress, now: int) -> float:
+    """Until the next attempt: never longer than the wait that was set, whatever the clock did."""
+    wait = min(progress.next_attempt - now, progress.next_attempt - progress.answered_at)
+    return wait / MICROSECONDS

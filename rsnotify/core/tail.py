@@ -1,8 +1,8 @@
 """A channel's tail: its newest notifications, kept in memory for all its readers.
 
 Rules that hold here: consecutive notifications of a tail join (`from_` is the `until` before it),
-the tail is bounded in bytes, and it is a shortcut: whatever it no longer holds, the journal does.
-Nothing here waits, and nothing here knows who reads.
+the tail is bounded in bytes, those of every form counted, and it is a shortcut: whatever it no
+longer holds, the journal does. Nothing here waits, and nothing here knows who reads.
 """
 
 from bisect import bisect_left
@@ -10,36 +10,57 @@ from bisect import bisect_left
 from rsnotify.core.change import Position
 from rsnotify.core.notification import Notification
 
-TAIL_BYTES = 4 * 1024 * 1024
+TAIL_BYTES = 16 * 1024 * 1024  # some 4 MiB of payload, with what is made of it
 
 
 class Tail:
     """The newest notifications of one channel, oldest first."""
 
+    __slots__ = ("_max_bytes", "_notifications", "head", "size", "start")
+
     def __init__(self, head: Position, max_bytes: int = TAIL_BYTES) -> None:
         self.start = head
         self.head = head
+        self.size = 0
         self._max_bytes = max_bytes
-        self._bytes = 0
         self._notifications: list[Notification] = []
 
     def push(self, notification: Notification) -> None:
         if notification.from_ != self.head:
             raise ValueError(f"{notification!r} does not join the tail's head {self.head}")
+        notification.keeper = self
         self._notifications.append(notification)
-        self._bytes += len(notification.payload)
+        self.size += notification.size
         self.head = notification.until
-        if self._bytes > self._max_bytes:
+        if self.size > self._max_bytes:
             self._forget_oldest()
+
+    def grew(self, size: int) -> None:
+        self.size += size
+
+    def skip_to(self, head: Position) -> None:
+        """Nobody reads what lies before; whoever wants it yet reads the journal."""
+        self.let_go()
+        self.start = self.head = head
+
+    def let_go(self) -> None:
+        """Forget everything but where the tail ends."""
+        self._forget(len(self._notifications))
 
     def _forget_oldest(self) -> None:
         """Forget half: trimming one by one would shift the list at every push."""
-        keep = 0
-        while self._bytes > self._max_bytes // 2 and keep < len(self._notifications) - 1:
-            self._bytes -= len(self._notifications[keep].payload)
-            keep += 1
-        del self._notifications[:keep]
-        self.start = self._notifications[0].from_
+        size, number = self.size, 0
+        while size > self._max_bytes // 2 and number < len(self._notifications) - 1:
+            size -= self._notifications[number].size
+            number += 1
+        self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        for forgotten in self._notifications[:number]:
+            forgotten.keeper = None
+            self.size -= forgotten.size
+        del self._notifications[:number]
+        self.start = self._notifications[0].from_ if self._notifications else self.head
 
     def next_after(self, cursor: Position) -> Notification | None:
         """The notification that begins exactly at the cursor; None where the journal must serve."""

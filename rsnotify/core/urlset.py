@@ -1,13 +1,14 @@
 """XML in and out: reads `<urlset>` and `<sitemapindex>`; what writes them is offered here too.
 
 Rules that hold here: reading is lenient, a value that does not fit its field is kept and left for
-`rules` to judge. Only what a `Document` cannot represent is refused, entry by entry, and every
-DOCTYPE. lxml is known here alone. What the specifications demand is not known here.
+`rules` to judge. Only what a `Document` cannot represent is refused, entry by entry, and what has
+so many faults that nobody reads them all. lxml is known here alone. What the specifications demand
+is not known here.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from lxml import etree
 
@@ -33,6 +34,7 @@ from rsnotify.core.markup import (
     resource_fragment,
     strays,
 )
+from rsnotify.core.xml_guard import check_before_parsing
 from rsnotify.errors import Fault, Rejected
 
 __all__ = [
@@ -60,15 +62,12 @@ __all__ = [
 FAULTS_SHOWN = 100
 """A hostile document has as many faults as bytes; reading stops at this many."""
 
+Described = TypeVar("Described", Md, Link)
+
 _ROOTS: Mapping[str, Root] = {f"{{{SITEMAP}}}{root}": root for root in ENTRY}
 _TEXTS = {f"{{{SITEMAP}}}{name}": name for name in ("loc", "lastmod", "changefreq", "priority")}
 _MD = f"{{{RS}}}md"
 _LN = f"{{{RS}}}ln"
-
-TAG_BYTES = 8 * 1024
-TAGS = 2_000_000
-_ENDLESS_TAG = re.compile(rb"<[^<]{%d}" % TAG_BYTES)
-"""The parser takes the square of a tag's attributes in time: ten thousand of them are a minute."""
 
 _NUMBERS = ("length", "pri")
 _NUMBER = re.compile(r"\s*\d{1,18}\s*", re.ASCII)
@@ -80,32 +79,39 @@ _OURS = {
 }
 
 
-def parse_document(data: bytes) -> Document:
+def parse_document(data: bytes, *, most_entries: int | None = None) -> Document:
     """Read a document; `Rejected` says what is wrong, where, and how to mend it."""
     element = _read(data)
-    return EntryReader().document(element, root_of(element))
+    root = root_of(element)
+    if most_entries is not None and len(element) > most_entries:
+        _check_entries(element, root, most_entries)
+    return EntryReader().document(element, root)
+
+
+def _check_entries(element: etree._Element, root: Root, most: int) -> None:
+    """So many that they need not be read."""
+    number = sum(1 for _ in element.iterchildren(f"{{{SITEMAP}}}{ENTRY[root]}"))
+    if number > most:
+        detail = f"the document has {number} changes, more than {most}; post the changes in parts"
+        raise Rejected(detail, status=413)
 
 
 def _read(data: bytes) -> etree._Element:
-    if _ENDLESS_TAG.search(data):
-        raise Rejected(f"a tag or a text exceeds {TAG_BYTES} bytes: no value of ours is so long")
-    if data.count(b"<") > TAGS:
-        raise Rejected(f"the document has more than {TAGS} tags: send it in parts", status=413)
+    check_before_parsing(data)
     parser = etree.XMLParser(
+        encoding="utf-8",  # whatever it declares: it was judged as UTF-8
         resolve_entities=False,
         no_network=True,
         load_dtd=False,
         huge_tree=False,
         remove_comments=True,
         remove_pis=True,
+        collect_ids=False,
     )
     try:
-        element = etree.fromstring(data, parser)
+        return etree.fromstring(data, parser)
     except etree.XMLSyntaxError as error:
         raise Rejected(f"not well-formed XML: {error.msg}; send one whole XML document") from None
-    if element.getroottree().docinfo.internalDTD is not None:
-        raise Rejected("a DOCTYPE is not accepted: leave it out, ResourceSync documents have none")
-    return element
 
 
 def root_of(element: etree._Element) -> Root:
@@ -124,6 +130,7 @@ class EntryReader:
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
+        self.strays: list[Fault] = []  # faults only if there are too many
         self.index: int | None = None  # of the entry being read
 
     def document(self, element: etree._Element, root: Root) -> Document:
@@ -159,9 +166,9 @@ class EntryReader:
         for child in elements:
             tag = child.tag
             if tag == _LN:
-                links.append(_link(child))
+                links.append(self.kept(_link(child)))
             elif tag == _MD:
-                self.once(values, "md", _md(child), child)
+                self.once(values, "md", self.kept(_md(child)), child)
             elif tag in _TEXTS and self.index is not None:
                 self.once(values, _TEXTS[tag], self.text(child), child)
             else:
@@ -174,6 +181,16 @@ class EntryReader:
         if field in values:
             self.fault(child, "stands here twice: keep one")
         values[field] = value
+
+    def kept(self, described: Described) -> Described:
+        """An attribute astray is left for others to judge; a hundred are refused here."""
+        for name, value in strays(described).items():
+            message = f"{name}={value[:80]!r} has no place here"
+            self.strays.append(self.placed(Fault(message=message, field=name)))
+            if len(self.strays) == FAULTS_SHOWN:
+                self.faults = self.strays
+                raise self.rejected()
+        return described
 
     def text(self, element: etree._Element) -> str:
         if len(element):
@@ -191,11 +208,14 @@ class EntryReader:
     def fault(self, element: etree._Element, problem: str) -> None:
         message = f"{_name(element)} (line {element.sourceline}) {problem}"
         fault = Fault(message=message, field=etree.QName(element).localname)
-        if self.index is not None:
-            fault["index"] = self.index
-        self.faults.append(fault)
+        self.faults.append(self.placed(fault))
         if len(self.faults) == FAULTS_SHOWN:
             raise self.rejected()
+
+    def placed(self, fault: Fault) -> Fault:
+        if self.index is not None:
+            fault["index"] = self.index
+        return fault
 
     def rejected(self) -> Rejected:
         more = f" (and {len(self.faults) - 1} more)" if len(self.faults) > 1 else ""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
+from rsnotify.core.documents import change_list_index
 from rsnotify.core.notification import ChannelName, Interval, capability_list
 from rsnotify.errors import Rejected
 
@@ -190,6 +191,11 @@ def render_links(channel: ChannelName, base_url: str) -> str:
         f'<{base_url}{channel.path}>; rel="self", <{base_url}/hub>; rel="hub", '
         f'<{base_url}{capability_list(channel.set_name)}>; rel="resourcesync"'
     )
+
+
+def render_index_link(channel: ChannelName, base_url: str) -> str:
+    """Where a Destination finds what it has missed: the relation that ResourceSync has for it."""
+    return f'<{base_url}{change_list_index(channel.set_name)}>; rel="index"'
 
 
 def parse_links(header: str) -> dict[str, str]:

@@ -33,6 +33,10 @@ class Window(NamedTuple):
         from_, until, changes, size, closed = map(int, text.split())
         return cls(Position(from_), Position(until), changes, size, Position(closed))
 
+    def render(self) -> str:
+        """As it was parsed from."""
+        return " ".join(str(int(number)) for number in self)
+
 
 class Record(NamedTuple):
     """A change journal's record, field by field as Redis keeps it."""
@@ -58,8 +62,11 @@ class Schedule(NamedTuple):
     resourcelist_minutes: int
 
     def wants_snapshot(self, record: Record, at: Position, taken: Position, now: Position) -> bool:
-        """Whether the snapshot of `at`, taken at `taken`, is old, and something has changed."""
-        return record.head > at and now - taken >= self.resourcelist_minutes * MINUTE
+        """Whether the snapshot of `at`, taken at `taken`, is old, and something has changed.
+
+        One that was taken later than now, by a clock that has gone back, is as good as old.
+        """
+        return record.head > at and not 0 <= now - taken < self.resourcelist_minutes * MINUTE
 
 
 class Span(NamedTuple):

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
-from rsnotify.core.notification import KINDS, ChannelName
+from rsnotify.core.notification import BEGINS, KINDS, ChannelName
 from rsnotify.core.websub import CONTENT_TYPE, render_links
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
@@ -27,11 +27,15 @@ class Topic:
         channel = _channel(request)
         feed = self._hub.feed(channel)
         await self._access.require_reader(request, self._hub.record(channel.set_name))
+        begins = feed.tail.head  # before the newest is read: a change in between is told twice
         newest = await self._hub.latest(feed)
         return Response(
             b"" if newest is None else newest.payload,
             media_type=CONTENT_TYPE,
-            headers={"Link": render_links(channel, self._origin.base(request))},
+            headers={
+                "Link": render_links(channel, self._origin.base(request)),
+                BEGINS: str(begins),
+            },
         )
 
 

@@ -4,6 +4,7 @@ Nothing here knows how either is kept.
 """
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -19,12 +20,13 @@ from rsnotify.errors import Rejected, no_such_set
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import json_response, read_body
 from rsnotify.storage.sets import SetOptions
-from rsnotify.storage.tokens import Right, Token, Tokens, new_id
+from rsnotify.storage.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.upkeep.chores import Upkeep
 
 BODY_BYTES = 64 * 1024
 SETS_OF_A_TOKEN = 1_000
 NOTE_CHARACTERS = 255
+SECRET = re.compile(r"rsn_[A-Za-z0-9_-]{43,128}")  # 32 random bytes at least
 SNAPSHOT_SECONDS = 20.0
 ADDRESSES = ("describedby", "resourcelist", "resourcedump", "changedump")
 
@@ -32,11 +34,12 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is asked for when a token is made."""
+    """What is asked for when a token is made; who chooses the token itself can ask again."""
 
     sets: tuple[str, ...]
     rights: tuple[Right, ...] = ("publish",)
     note: str = ""
+    token: str | None = None
 
 
 class Administration:
@@ -51,7 +54,7 @@ class Administration:
     async def list_sets(self, request: Request) -> Response:
         await self._access.require_known(request)
         everything = self._access.is_admin(request)
-        records = self._hub.sets.values()
+        records = sorted(self._hub.sets.values(), key=lambda record: record.name)
         return json_response([record for record in records if everything or not record.private])
 
     async def add_set(self, request: Request) -> Response:
@@ -110,16 +113,18 @@ class Administration:
         await self._access.require_admin(request)
         asked = _decoded(await read_body(request, BODY_BYTES), NewToken)
         self._check_sets(asked.sets)
-        now = Position.parse(datetime.now(UTC).isoformat())
+        secret = _checked_secret(asked.token)
         token = Token(
-            id=new_id(),
+            id=id_of(secret),
             sets=asked.sets,
-            created=str(now),
+            created=str(Position.parse(datetime.now(UTC).isoformat())),
             rights=asked.rights,
             note=asked.note[:NOTE_CHARACTERS],
         )
-        secret = await self._tokens.create(token)
-        return json_response(msgspec.to_builtins(token) | {"token": secret}, 201)
+        made = await self._tokens.create(secret, token)
+        kept = token if made else _same(await self._tokens.find(secret), token)
+        content = msgspec.to_builtins(kept) | {"token": secret}
+        return json_response(content, 201 if made else 200)
 
     async def revoke_token(self, request: Request) -> Response:
         await self._access.require_admin(request)
@@ -142,6 +147,21 @@ def _checked(options: SetOptions) -> SetOptions:
         if wrong is not None or len(address or "") > URI_CHARACTERS:
             raise Rejected(f"{name}: {wrong or 'the address is too long'}")
     return options
+
+
+def _checked_secret(chosen: str | None) -> str:
+    if chosen is None:
+        return new_secret()
+    if SECRET.fullmatch(chosen) is None:
+        raise Rejected("a token is rsn_ and 43 to 128 of A-Z a-z 0-9 _ -: choose it at random")
+    return chosen
+
+
+def _same(kept: Token | None, asked: Token) -> Token:
+    """The token that is there already, if it is the one that is asked for again."""
+    if kept is None or msgspec.structs.replace(asked, created=kept.created) != kept:
+        raise Rejected("there is such a token already, for something else", status=409)
+    return kept
 
 
 def _decoded(body: bytes, type_: type[Struct]) -> Struct:

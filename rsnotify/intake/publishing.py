@@ -38,24 +38,27 @@ class Intake:
         channel = ChannelName(request.path_params["set"], kind)
         return json_response(await self.receive(request, channel), 201)
 
-    async def receive(self, request: Request, channel: ChannelName) -> dict[str, int | str]:
+    async def receive(
+        self, request: Request, channel: ChannelName, *, in_address: bool = False
+    ) -> dict[str, int | str]:
         """Publish what the request carries; what to tell its sender."""
-        await self._access.require(request, "publish", channel.set_name)
+        name = channel.set_name
+        await self._access.require(request, "publish", name, in_address=in_address)
         self._hub.feed(channel)  # an unknown set is known before the body is read
         submission = await _read_submission(request, channel.kind)
         if channel.kind == "framework" and (shared := submission.of_source_description()):
-            await self._tell_other_sets(request, channel, shared)
+            await self._tell_other_sets(request, channel, shared, in_address=in_address)
         interval = await self._hub.publish(channel, submission)
         return accepted(submission, interval)
 
     async def _tell_other_sets(
-        self, request: Request, own: ChannelName, submission: Submission
+        self, request: Request, own: ChannelName, submission: Submission, *, in_address: bool
     ) -> None:
         """The Source Description stands above all sets. Their channels first, its own last: what
         fails half-way is repeated with its key, and none of them gets it twice."""
         others = [name for name in self._hub.sets if name != own.set_name]
         for name in others:
-            await self._require_right_to(name, request)
+            await self._require_right_to(name, request, in_address=in_address)
         await asyncio.gather(*(self._tell(name, submission) for name in others))
 
     async def _tell(self, name: str, submission: Submission) -> None:
@@ -65,9 +68,9 @@ class Intake:
             if refused.status != 404:  # else the set has been removed meanwhile
                 raise
 
-    async def _require_right_to(self, name: str, request: Request) -> None:
+    async def _require_right_to(self, name: str, request: Request, *, in_address: bool) -> None:
         try:
-            await self._access.require(request, "publish", name)
+            await self._access.require(request, "publish", name, in_address=in_address)
         except Rejected as refused:
             detail = "a Source Description change goes to every set: it needs a token for all"
             raise Rejected(detail, status=refused.status) from None

@@ -85,7 +85,7 @@ class WebSubEndpoint:
     async def _accepted(self, request: HttpRequest, asked: Asked) -> Request:
         """What is asked, or its denial (WEBSUB 15): the answer is the same (WEBSUB 13)."""
         channel = channel_of(asked.topic, self._bases(request))
-        asker = request.client.host if request.client else ""
+        asker = self._origin.asker(request)
         record = None if channel is None else self._hub.sets.get(channel.set_name)
         if channel is None or record is None:
             return Request(
@@ -95,8 +95,9 @@ class WebSubEndpoint:
                 reason=UNKNOWN_TOPIC,
                 asker=asker,
             )
+        token = ""
         if asked.mode == "subscribe":
-            await self._access.require_reader(request, record)
+            token = await self._access.require_reader(request, record)
         return Request(
             order=asked.mode,
             topic=asked.topic,
@@ -106,6 +107,7 @@ class WebSubEndpoint:
             secret=asked.secret,
             lease_seconds=asked.lease_seconds or self._lease_seconds,
             by_token=record.private,
+            token=token,
             asker=asker,
         )
 
@@ -117,7 +119,10 @@ class WebSubEndpoint:
     # --- publishing ------------------------------------------------------------------------------
 
     async def _publish(self, request: HttpRequest) -> Response:
-        """RESOURCESYNC 1.4 (b): the payload itself, answered with literally 200."""
+        """RESOURCESYNC 1.4 (b): the payload itself, answered with literally 200.
+
+        Publishers of 2014 know no header for a token: it may stand in the hub's address.
+        """
         links = parse_links(", ".join(request.headers.getlist("link")))
         for rel in ("self", "hub"):
             if rel not in links:
@@ -125,7 +130,8 @@ class WebSubEndpoint:
         channel = channel_of(links["self"], self._bases(request))
         if channel is None:
             raise Rejected(f"{UNKNOWN_TOPIC} {links['self'][:200]!r}", status=404)
-        return json_response(await self._intake.receive(request, channel), 200)
+        accepted = await self._intake.receive(request, channel, in_address=True)
+        return json_response(accepted, 200)
 
     def _ping(self, request: HttpRequest, form: Form) -> Response:
         """WEBSUB 20: there is nothing to fetch, what a Source publishes here came with its POST."""

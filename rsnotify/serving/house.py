@@ -6,16 +6,15 @@ other rooms. Nothing here listens, and nothing here knows how the process was st
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
-from time import monotonic
-from typing import Any
 
 from starlette.types import ASGIApp
 
 from rsnotify import app as table
 from rsnotify.access import Access
+from rsnotify.cache import Cache
 from rsnotify.core.window import HOUR, Schedule
 from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
@@ -24,32 +23,35 @@ from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
 from rsnotify.delivery.websub.dialler import Dialler
-from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.subscribers import Subscribers
 from rsnotify.intake.websub import WebSubEndpoint
+from rsnotify.loops import Loop, run_beside
 from rsnotify.origin import Origin
 from rsnotify.settings import Settings
 from rsnotify.storage import keys
 from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import connect, durability_warnings, without_password
+from rsnotify.storage.connection import connect
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.told import Told
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
 
-log = logging.getLogger(__name__)
-
-REDIS_SECONDS = 30.0  # how long a Redis of the operator's own may take to appear
 AGAIN_SECONDS = 0.1
+LEFT = (
+    "after the loss Redis holds %d tokens and %d WebSub subscriptions: make what is missing again; "
+    "sets of the command line that are served again, empty: %s"
+)
 
-Loop = Coroutine[Any, Any, None]
+log = logging.getLogger(__name__)
 
 
 class House:
@@ -59,41 +61,29 @@ class House:
         self._settings = settings
         self._redis_url = redis_url
         self._base_url = base_url
+        self._wanted: tuple[str, ...] = ()
         self._client = connect(redis_url)
         self._journal_client = connect(redis_url)  # so that no herd stands in front of a Source
         self._tokens = Tokens(self._journal_client)
         self._windows = Windows(self._client)
         self._snapshots = Snapshots(self._client)
-        self._access = Access(self._tokens, token)
+        self._access = Access(self._tokens, token, self._origin.asker)
         self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
 
     async def opened(self, sets: Iterable[str]) -> None:
         """Have seen every journal, and serve these sets."""
-        await self._see_journals()
-        if self._settings.redis_url:
-            for warning in await durability_warnings(self._client):
-                log.warning("%s", warning)
-        for name in sets:
-            record, made = await self.hub.add_set(name)
-            if made:
-                await self._upkeep.say.set_changed(record, "created")
+        self._wanted = tuple(sets)
+        await self.hub.start()
+        await self._make_wanted()
         await self.hub.start()  # who follows from now on does not hear of what was before
 
-    async def _see_journals(self) -> None:
-        """A Redis that never comes is a matter of settings."""
-        until = monotonic() + REDIS_SECONDS
-        said = ""
-        while True:
-            try:
-                return await self.hub.start()
-            except TryAgain as error:
-                silence = f"no Redis answers at {without_password(self._redis_url)}: {error.detail}"
-                if monotonic() > until:
-                    raise InvalidSettings([silence]) from None
-                if silence != said:
-                    log.warning("%s; waiting up to %.0f s for it", silence, REDIS_SECONDS)
-                said = silence
-            await asyncio.sleep(1)
+    async def _make_wanted(self) -> None:
+        added = [await self.hub.add_set(name) for name in self._wanted]
+        new = [record for record, made in added if made]
+        for record in new:
+            await self._upkeep.say.set_changed(record, "created")
+        if new:
+            await self._upkeep.say.tell_description()
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -156,7 +146,8 @@ class House:
     @cached_property
     def hub(self) -> Hub:
         bell = Bell(self._redis_url)
-        return Hub(self._journal, Sets(self._client), bell, base_url=self._base_url)
+        sets, cache = Sets(self._client), Cache(self._settings.cache_mb)
+        return Hub(self._journal, sets, bell, self._windows, base_url=self._base_url, cache=cache)
 
     @cached_property
     def _journal(self) -> Journal:
@@ -193,7 +184,7 @@ class House:
 
     @cached_property
     def _upkeep(self) -> Upkeep:
-        announcements = Announcements(self.hub)
+        announcements = Announcements(self.hub, Told(self._client))
         return Upkeep(
             self.hub,
             self._windows,
@@ -203,22 +194,33 @@ class House:
             self._schedule,
         )
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """The loops, for as long as this block; one that dies ends the block."""
-        async with self._deliveries() as deliveries, asyncio.TaskGroup() as tasks:
+    async def run(self, main: Loop) -> None:
+        """Run the server with every loop beside it."""
+        async with self._deliveries() as deliveries:
             loops = {
                 "follow the journals": self.hub.follow(),
                 "listen to the bell": self.hub.listen(),
                 "keep readers alive": self._keepalive.run(),
-                "upkeep": self._upkeep.run(),
+                "end readers with their tokens": self.channels.revocations.run(),
+                "make lost sets again": self._make_lost_sets_again(),
+                **self._upkeep.loops(),
                 **deliveries,
             }
-            running = [tasks.create_task(loop, name=name) for name, loop in loops.items()]
+            await run_beside(loops, main)
+
+    async def _make_lost_sets_again(self) -> None:
+        """After Redis has lost data, serve what the command line names, and say what is missing."""
+        while True:
+            await self.hub.registry_lost.wait()
+            self.hub.registry_lost.clear()
             try:
-                yield
-            finally:
-                await end(running)
+                await self._make_wanted()
+                tokens, left = await self._tokens.all(), await self._subscriptions.all()
+                log.error(LEFT, len(tokens), len(left), ", ".join(self._wanted) or "none")
+            except TryAgain as error:
+                log.warning("making lost sets again waits: %s", error.detail)
+                self.hub.registry_lost.set()
+                await asyncio.sleep(AGAIN_SECONDS)
 
     @asynccontextmanager
     async def _deliveries(self) -> AsyncIterator[dict[str, Loop]]:
@@ -226,6 +228,7 @@ class House:
         async with websub(
             self.hub,
             self._subscriptions,
+            self._tokens,
             Bell(self._redis_url, keys.SUBSCRIPTIONS_BELL),
             Dialler(private=settings.callback_private == "allow"),
             deliveries=settings.deliveries,
@@ -233,11 +236,3 @@ class House:
             algorithm=settings.signature,
         ) as ownership:
             yield ownership.loops()
-
-
-async def end(loops: Collection[asyncio.Task[None]]) -> None:
-    """Cancel until it is heard: `wait_for` of Python 3.11, which redis-py sends by, may lose it."""
-    while waiting := [loop for loop in loops if not loop.done()]:
-        for loop in waiting:
-            loop.cancel()
-        await asyncio.wait(waiting, timeout=AGAIN_SECONDS)

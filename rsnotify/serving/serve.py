@@ -4,25 +4,34 @@ Rules that hold here: the server and every loop live in one block, so a loop tha
 process with it instead of leaving a server that answers and does nothing.
 """
 
-import asyncio
 import gc
+import logging
 import os
+import re
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import uvloop
 
 from rsnotify.errors import InvalidSettings
+from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.serving.house import House
+from rsnotify.serving.reachable import reachable, warning
 from rsnotify.serving.webserver import WebServer, web_config
 from rsnotify.serving.workers import run_workers
 from rsnotify.settings import Settings
-from rsnotify.storage.server import EmbeddedRedis
+from rsnotify.storage.embedded_redis import EmbeddedRedis
+from rsnotify.storage.external_redis import wait_until_usable
+from rsnotify.storage.subscriptions import release_all_claims
 
+log = logging.getLogger(__name__)
+
+ADMIN_TOKEN_CHARACTERS = 16
 COLLECTED = (50_000, 20, 50)  # Python's own rhythm stops the loop for 50 ms during a large fan-out
 
 
@@ -36,7 +45,7 @@ def run(
     """Serve until SIGTERM or SIGINT."""
     gc.set_threshold(*COLLECTED)
     try:
-        uvloop.run(_serve(settings, sets, on_ready, share_port=share_port))
+        uvloop.run(run_to_the_end(_serve(settings, sets, on_ready, share_port=share_port)))
     except BaseExceptionGroup as group:
         raise _sole(group) from None
 
@@ -44,7 +53,7 @@ def run(
 def admin_token(settings: Settings) -> str:
     """The token that may do everything: the setting, else the one kept in the data directory."""
     if settings.admin_token:
-        return settings.admin_token
+        return _strong(settings.admin_token, "RSNOTIFY_ADMIN_TOKEN")
     path = settings.data / "admin-token"
     try:
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,7 +61,19 @@ def admin_token(settings: Settings) -> str:
             _keep_whole(path, f"rsn_{secrets.token_urlsafe(32)}\n")
     except OSError as error:
         raise InvalidSettings([f"cannot keep an admin token in {path}: {error}"]) from None
-    return read_admin_token(settings.data)
+    return _strong(read_admin_token(settings.data), str(path))
+
+
+def _strong(token: str, where: str) -> str:
+    """A token that nobody guesses and that a header can carry."""
+    if len(token) < ADMIN_TOKEN_CHARACTERS or not re.fullmatch(r"[!-~][ -~]*[!-~]", token):
+        raise InvalidSettings(
+            [
+                f"the admin token in {where} must have at least {ADMIN_TOKEN_CHARACTERS} characters"
+                ", all visible ASCII; `openssl rand -hex 32` makes a good one"
+            ]
+        )
+    return token
 
 
 def _keep_whole(path: Path, text: str) -> None:
@@ -85,11 +106,16 @@ async def _serve(
     token = admin_token(settings)
     with _bound(settings, share=share_port or several) as bound:
         address = _address(bound)
-        async with _redis(settings) as redis_url:
+        told = warning(bound.getsockname()[0], address, settings.public_url)
+        if told and not share_port:  # else the parent has said it
+            log.warning("%s", told)
+
+        def served(redis: _Redis) -> Loop:
             if several:
-                await run_workers(settings, sets, redis_url, address, on_ready)
-            else:
-                await _run_hub(settings, sets, redis_url, token, bound, lambda: on_ready(address))
+                return run_workers(settings, sets, redis.url, address, on_ready, redis.locks)
+            return _run_hub(settings, sets, redis.url, token, bound, lambda: on_ready(address))
+
+        await _on_redis(settings, served, is_worker=share_port)
 
 
 @contextmanager
@@ -112,20 +138,29 @@ def _bound(settings: Settings, *, share: bool) -> Iterator[socket.socket]:
 
 def _address(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    host = reachable(host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-@asynccontextmanager
-async def _redis(settings: Settings) -> AsyncIterator[str]:
-    """The address of the Redis to use; an embedded one lives as long as this block."""
+class _Redis(NamedTuple):
+    """The Redis to use, and the locks that bear witness to who uses an embedded one."""
+
+    url: str
+    locks: Sequence[int] = ()
+
+
+async def _on_redis(
+    settings: Settings, served: Callable[[_Redis], Loop], *, is_worker: bool
+) -> None:
+    """Serve on the Redis of the settings; an embedded one lives as long as that, ours alone."""
     if settings.redis_url:
-        yield settings.redis_url
+        await wait_until_usable(settings.redis_url, warn=not is_worker)
+        await served(_Redis(settings.redis_url))
         return
-    async with EmbeddedRedis(settings.data) as server, asyncio.TaskGroup() as tasks:
-        supervisor = tasks.create_task(server.supervise(), name="redis-server supervisor")
-        yield server.url
-        supervisor.cancel()
+    async with EmbeddedRedis(settings.data) as server:
+        await release_all_claims(server.url)
+        redis = _Redis(server.url, [server.hub_lock])
+        await run_beside({"redis-server supervisor": server.supervise()}, served(redis))
 
 
 async def _run_hub(
@@ -141,8 +176,7 @@ async def _run_hub(
         await house.opened(sets)
         drain = partial(house.channels.drain, settings.drain_seconds)
         server = WebServer(web_config(house.app, settings), on_ready, drain)
-        async with house.running():
-            await server.serve(sockets=[bound])
+        await house.run(server.serve(sockets=[bound]))
     finally:
         await house.close()
 

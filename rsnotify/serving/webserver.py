@@ -15,7 +15,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from rsnotify.delivery.channels.websocket import Handshake
-from rsnotify.serving.patience import PatientHttp
+from rsnotify.serving.deadlines import Deadlines
+from rsnotify.serving.http_protocol import HttpProtocol
 from rsnotify.settings import Settings
 
 BACKLOG = 4_096  # thousands of Destinations may come back at the same moment
@@ -25,7 +26,11 @@ Drain = Callable[[], Coroutine[Any, Any, None]]
 
 
 def web_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    http = partial(PatientHttp, send_timeout_seconds=settings.send_timeout_seconds)
+    http = partial(
+        HttpProtocol,
+        deadlines=Deadlines(),
+        send_timeout_seconds=settings.send_timeout_seconds,
+    )
     return uvicorn.Config(
         app,
         http=http,  # type: ignore[arg-type]

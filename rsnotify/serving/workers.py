@@ -1,7 +1,8 @@
 """Several hub processes that share one port and one Redis, under a parent that does nothing else.
 
 Rules that hold here: the kernel spreads connections over the processes' own sockets; one that dies
-is started anew; SIGTERM to the parent drains them all. Nothing here knows what a hub does.
+is started anew; SIGTERM to the parent drains them all, and one that does not end in time is killed.
+Nothing here knows what a hub does.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import logging
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from signal import SIGINT, SIGTERM
 from threading import Thread
 
@@ -19,6 +20,7 @@ from rsnotify.settings import Settings
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 1.0
+END_SECONDS = 30.0  # after the drain: a worker bounds its own end, unless it is stuck for good
 
 
 async def run_workers(
@@ -27,14 +29,18 @@ async def run_workers(
     redis_url: str,
     address: str,
     on_ready: Callable[[str], None],
+    inherited: Collection[int] = (),
 ) -> None:
-    """Keep the workers running until SIGTERM or SIGINT, then drain them."""
-    ending = asyncio.Event()
+    """Keep the workers running until SIGTERM or SIGINT, then drain them.
+
+    The files that they inherit stay open, and so locked, for as long as one of them lives.
+    """
+    loop, ending = asyncio.get_running_loop(), asyncio.Event()
     for signal in (SIGINT, SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(signal, ending.set)
+        loop.add_signal_handler(signal, ending.set)
     command = _command(settings, sets, address)
     environment = os.environ | {"RSNOTIFY_REDIS_URL": redis_url}  # not for all to see, as arguments
-    workers = [Worker(command, environment, ending) for _ in range(settings.workers)]
+    workers = [Worker(command, environment, ending, inherited) for _ in range(settings.workers)]
     async with asyncio.TaskGroup() as tasks:
         for worker in workers:
             tasks.create_task(worker.keep(), name="keep a worker")
@@ -43,6 +49,7 @@ async def run_workers(
         announcing.cancel()
         for worker in workers:
             worker.end()
+            loop.call_later(settings.drain_seconds + END_SECONDS, worker.kill)
 
 
 async def _announce(workers: Sequence["Worker"], on_ready: Callable[[], None]) -> None:
@@ -52,12 +59,12 @@ async def _announce(workers: Sequence["Worker"], on_ready: Callable[[], None]) -
 
 
 def end_with_parent() -> None:
-    """Ask this worker to end once its parent is dead, even if that was killed."""
+    """End this worker when its parent was killed, at once: whoever comes next must be alone."""
 
     def watch() -> None:
         while os.read(sys.stdin.fileno(), 1024):  # no lock of ours is held meanwhile
             pass
-        os.kill(os.getpid(), SIGTERM)
+        os._exit(1)
 
     Thread(target=watch, name="watch the parent", daemon=True).start()
 
@@ -76,12 +83,17 @@ class Worker:
     """One process, started anew when it dies unasked."""
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], ending: asyncio.Event
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        ending: asyncio.Event,
+        inherited: Collection[int] = (),
     ) -> None:
         self.ready = asyncio.Event()
         self._command = command
         self._environment = environment
         self._ending = ending
+        self._inherited = inherited
         self._process: Process | None = None
 
     def __repr__(self) -> str:
@@ -94,6 +106,7 @@ class Worker:
                 stdin=PIPE,  # it ends when we do, however we end
                 stdout=PIPE,
                 env=self._environment,
+                pass_fds=self._inherited,
                 start_new_session=True,  # Ctrl-C reaches the parent, which drains us
             )
             if self._ending.is_set():  # while it was being started
@@ -120,3 +133,8 @@ class Worker:
     def end(self) -> None:
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(SIGTERM)
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            log.error("worker %d does not end: it is killed", self._process.pid)
+            self._process.kill()

@@ -12,11 +12,12 @@
 --            d (deleted) or u, length of the escaped loc, fragment
 --
 -- Answer: for each submission {from, until}, or {from, until, 1} where the key was known,
--- or {} where the key was used for something else. A channel that does not exist answers nil.
+-- or {} where the key was used for something else. A channel that does not exist answers nil,
+-- one of whose keys is not what it should be an error, and nothing is written.
 
 local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
 local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'window_bytes',
-  'changed', 'created', 'head')
+  'changed', 'created', 'head', 'first')
 if not record[1] then return nil end
 
 local last, window_from = tonumber(record[1]), tonumber(record[2])
@@ -26,6 +27,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local changed = math.max(now, tonumber(record[5]) + 1)
 local remembered = KEYS[5] .. record[6] .. ':' -- a set made anew remembers nothing of the old one
+-- The newest change, or where the stream begins behind it; `last` may have moved beyond both.
+local head = math.max(tonumber(record[7]), tonumber(record[8]))
 local answers, at, appended = {}, 6, false
 local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
 
@@ -36,6 +39,29 @@ local function stream_id(position)
   local microseconds = position % 1000
   return string.format('%.0f-%d', (position - microseconds) / 1000, microseconds)
 end
+
+-- What a script has written is not undone when it fails: so it looks at every key first.
+local function damaged()
+  local kinds = {[stream] = 'stream', [windows] = 'zset'}
+  local submission = 6
+  while submission <= #ARGV do
+    local after = submission + 4 + tonumber(ARGV[submission + 3]) * 5
+    kinds[remembered .. ARGV[submission]] = 'string'
+    for i = submission + 5, after - 1, 5 do
+      if ARGV[i] ~= '-1' then kinds[KEYS[4] .. ARGV[i]] = 'hash' end
+    end
+    submission = after
+  end
+  for key, kind in pairs(kinds) do
+    local found = redis.call('TYPE', key).ok
+    if found ~= 'none' and found ~= kind then
+      return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. found .. ' instead of a ' .. kind)
+    end
+  end
+end
+
+local damage = damaged()
+if damage then return damage end
 
 -- A Source's own time counts unless it lies in the future or more than a second behind.
 local function next_position(own)
@@ -89,7 +115,7 @@ local function write_state(shards)
 end
 
 local function append(first, count, shards)
-  local from = last
+  local from = head
   for i = first, first + (count - 1) * 5, 5 do
     local position, size = next_position(tonumber(ARGV[i])), #ARGV[i + 4] + FILLED
     make_room(position, size)
@@ -98,6 +124,7 @@ local function append(first, count, shards)
     fold(shards, ARGV[i + 1], ARGV[i + 2] == 'd', tonumber(ARGV[i + 3]), ARGV[i + 4])
     count_in_window(size)
   end
+  head = last
   return from
 end
 

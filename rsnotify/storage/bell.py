@@ -53,4 +53,4 @@ class Bell:
                     await pubsub.ping()
                 asked = heard is None
                 if heard is not None and heard["type"] == "message":
-                    yield heard["data"].decode()
+                    yield heard["data"].decode(errors="replace")

@@ -3,20 +3,20 @@
 Nothing here knows what is read or written.
 """
 
-from importlib.resources import files
+from rsnotify.storage.connection import Client, Script
 
-from rsnotify.storage.connection import Client
+_IF_EQUALS = Script("if_equals.lua")
 
 
 class IfEquals:
     """Whether it was done; what else stands there, or nothing, is left as it is."""
 
     def __init__(self, client: Client) -> None:
-        script = files("rsnotify.storage").joinpath("if_equals.lua").read_text()
-        self._script = client.register_script(script)
+        self._client = client
 
     async def __call__(
         self, key: str, expected: bytes | str | int, *command: bytes | str | int, field: str = ""
     ) -> bool:
         """Do the command to the key; `expected` stands in this field of it, or is all of it."""
-        return bool(await self._script(keys=[key], args=[field, expected, *command]))
+        call = _IF_EQUALS.call([key], field, expected, *command)
+        return bool(await self._client.execute_command(*call))

@@ -1,47 +1,35 @@
-"""The way to Redis: connections, their time limits, and what their failures mean to a peer.
+"""The way to Redis: connections, their time limits, scripts, and the one door for its failures.
 
 Rules that hold here: a failing Redis is `TryAgain` to whoever asked, in less than three seconds;
-no exception of the client library travels further inwards. Nothing here knows a key.
+whatever is asked through `connect()` fails with errors of ours, in a pipeline and in a script too;
+the client library may repeat a command whose answer was lost, so each must be repeatable.
+Nothing here knows a key.
 """
 
+import hashlib
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from importlib.resources import files
+from typing import Any, TypeVar
 
 from redis import asyncio as redis
+from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
-from redis.exceptions import (
-    BusyLoadingError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-)
-from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import TimeoutError as AnswerLate
+from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
 
-from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify.errors import InvalidSettings, TryAgain, Unanswered
+from rsnotify.storage.failures import judge
 
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
 CONNECTIONS = 64
 PIECE_BYTES = 64 * 1024
 
-# What an answer of Redis begins with when it would say otherwise a little later.
-_PASSING = ("MISCONF", "LOADING", "READONLY", "OOM", "BUSY", "CLUSTERDOWN", "NOREPLICAS")
-
-_IN_TROUBLE = (
-    AnswerLate,
-    BusyLoadingError,
-    ConnectionLost,
-    OutOfMemoryError,
-    ReadOnlyError,
-    OSError,
-)
-
 Client = Any  # redis-py's stubs give every command a type that is both sync and async
+Command = tuple[Any, ...]
+Parsed = TypeVar("Parsed")
 
 
 def connect(url: str) -> Client:
@@ -56,20 +44,132 @@ def connect(url: str) -> Client:
             timeout=ANSWER_SECONDS,
             socket_connect_timeout=CONNECT_SECONDS,
             socket_timeout=ANSWER_SECONDS,
-            # One repetition mends a connection that died idle; every append carries its key.
+            # One repetition mends a connection that died idle.
             retry=Retry(ConstantBackoff(0), 1),
             protocol=2,
         )
     except ValueError as error:
         raise InvalidSettings([f"--redis {without_password(url)!r}: {error}"]) from None
-    client = redis.Redis.from_pool(pool)
+    client = _Client.from_pool(pool)
     client.response_callbacks.pop("XRANGE", None)  # raw pairs: the journal reads them by itself
     return client
 
 
+class Script:
+    """A Lua script of ours: called by its hash, sent whole to a Redis that has forgotten it."""
+
+    _texts: dict[str, str] = {}  # noqa: RUF012 - by hash, of all there are
+
+    def __init__(self, name: str) -> None:
+        text = files("rsnotify.storage").joinpath(name).read_text()
+        self._sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self._texts[self._sha] = text
+
+    def call(self, keys: Sequence[object], *arguments: object) -> Command:
+        """The command that runs it, for a client or a pipeline to execute."""
+        return ("EVALSHA", self._sha, len(keys), *keys, *arguments)
+
+    @classmethod
+    def in_full(cls, command: Command) -> Command:
+        """The same command for a Redis that does not know the script."""
+        _, sha, *rest = command
+        return ("EVAL", cls._texts[sha], *rest)
+
+
+_PIECE = Script("piece.lua")
+
+
+class _Client(redis.Redis):
+    """The client library's, whose failures are ours."""
+
+    async def execute_command(self, *command: Any, **options: Any) -> Any:
+        with _judged():
+            try:
+                return await self._execute(*command, **options)
+            except NoScriptError:
+                return await self._execute(*Script.in_full(command), **options)
+
+    async def _execute(self, *command: Any, **options: Any) -> Any:
+        return await super().execute_command(*command, **options)  # type: ignore[no-untyped-call]
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> "_Pipeline":
+        return _Pipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+
+    async def once(self, commands: Sequence[Command]) -> list[Any]:
+        """Have these done in one journey that the library does not repeat; an error is an answer.
+
+        `Unanswered` says that they may have been done, any other `TryAgain` that none of them was.
+        """
+        answers = await self._once(commands)
+        forgotten = [at for at, each in enumerate(answers) if isinstance(each, NoScriptError)]
+        if forgotten:
+            again = await self._once([Script.in_full(commands[at]) for at in forgotten])
+            for at, answer in zip(forgotten, again, strict=True):
+                answers[at] = answer
+        return answers
+
+    async def _once(self, commands: Sequence[Command]) -> list[Any]:
+        with _judged():
+            pool: Any = self.connection_pool
+            connection = await pool.get_connection()
+        try:
+            await connection.send_packed_command(connection.pack_commands(commands))
+            return [await _answer(connection) for _ in commands]
+        except BusyLoadingError as error:
+            await connection.disconnect()
+            raise judge(error) from error
+        except (RedisError, OSError) as error:
+            raise Unanswered(str(judge(error))) from error
+        finally:
+            await pool.release(connection)
+
+
+class _Pipeline(Pipeline):
+    """The client library's; an error among its answers is judged as what Redis said."""
+
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:
+        commands = [command for command, _ in self.command_stack]
+        with _judged():
+            answers = await super().execute(raise_on_error=False)
+            for at, answer in enumerate(answers):
+                if isinstance(answer, NoScriptError):
+                    answers[at] = await self._in_full(commands[at])
+        judged = [judge(each) if isinstance(each, Exception) else each for each in answers]
+        failed = (each for each in judged if isinstance(each, Exception))
+        if raise_on_error and (first := next(failed, None)):
+            raise first
+        return judged
+
+    async def _in_full(self, command: Command) -> Any:
+        self.execute_command(*Script.in_full(command))
+        (answer,) = await super().execute(raise_on_error=False)
+        return answer
+
+
+async def _answer(connection: Any) -> Any:
+    try:
+        return await connection.read_response()
+    except NoScriptError as error:
+        return error
+    except ResponseError as error:
+        return judge(error)
+
+
+@contextmanager
+def _judged() -> Iterator[None]:
+    """Let no failure of the client library out that has a meaning to whoever asked."""
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        judged = judge(error)
+        if judged is error:
+            raise
+        raise judged from error
+
+
 def without_password(url: str) -> str:
     """The address as it may be shown."""
-    return re.sub(r"//[^/@]*@", "//…@", url)
+    return re.sub(r"(?<=://)[^/@]*(?=@)|(?<=password=)[^&]*", "…", url)
 
 
 async def write_in_pieces(client: Client, key: str, data: bytes, *, seconds: int) -> None:
@@ -78,56 +178,28 @@ async def write_in_pieces(client: Client, key: str, data: bytes, *, seconds: int
     A piece that is written twice, by a repetition of the client library, changes nothing.
     """
     for start in range(0, len(data), PIECE_BYTES):
-        pipeline = client.pipeline(transaction=False)
-        pipeline.setrange(key, start, data[start : start + PIECE_BYTES])
-        pipeline.expire(key, seconds)
-        await pipeline.execute()
+        piece = data[start : start + PIECE_BYTES]
+        if not await client.execute_command(*_PIECE.call([key], start, piece, seconds)):
+            raise TryAgain("what was being written has expired: it took too long")
 
 
-@contextmanager
-def failures_translated() -> Iterator[None]:
-    """Let nothing of the client library out."""
+def each(answers: Iterable[Any], parse: Callable[[Any], Parsed]) -> list[Parsed | Exception]:
+    """The answers, one for each of many, parsed; what one of them alone suffers from stays there.
+
+    A Redis in trouble is everybody's.
+    """
+    return [_parsed(answer, parse) for answer in answers]
+
+
+def _parsed(answer: Any, parse: Callable[[Any], Parsed]) -> Parsed | Exception:
+    if isinstance(answer, TryAgain):
+        raise answer
+    if isinstance(answer, Exception):
+        return answer
     try:
-        yield
-    except (RedisError, OSError) as error:
-        raise translated(error) from error
+        return parse(answer)
+    except Exception as error:  # it is not what the hub has written
+        return error
 
 
-def translated(error: Exception) -> Exception:
-    """What a failure means to a peer: a Redis in trouble is `TryAgain`, all else a bug of ours."""
-    if isinstance(error, _IN_TROUBLE):
-        return TryAgain(f"the journal cannot be reached: {error or type(error).__name__}")
-    if isinstance(error, ResponseError) and str(error).startswith(_PASSING):
-        return TryAgain(f"the journal cannot be written: {error}")
-    return error
-
-
-async def durability_warnings(client: Client) -> list[str]:
-    """What this Redis would do to acknowledged changes, in plain words; empty when all is well."""
-    with failures_translated():
-        try:
-            config: dict[str, str] = {}
-            for name in ("appendonly", "appendfsync", "maxmemory-policy"):  # one a call before 7.0
-                config |= await client.config_get(name)
-        except ResponseError:
-            return [
-                "Redis does not let us read its configuration: make sure that it has "
-                "`appendonly yes` and `maxmemory-policy noeviction`."
-            ]
-    warnings = []
-    if config.get("appendonly") != "yes":
-        warnings.append(
-            "This Redis keeps no append-only file: a restart of it loses acknowledged changes. "
-            "Set `appendonly yes` (and `appendfsync always` against power cuts)."
-        )
-    elif config.get("appendfsync") == "no":
-        warnings.append(
-            "This Redis never syncs its append-only file: a power cut loses acknowledged changes. "
-            "Set `appendfsync always`, or `everysec` to risk one second."
-        )
-    if config.get("maxmemory-policy", "noeviction") != "noeviction":
-        warnings.append(
-            f"This Redis evicts keys when full (`{config['maxmemory-policy']}`): whole journals "
-            "would vanish. Set `maxmemory-policy noeviction`."
-        )
-    return warnings
+failures_translated = nullcontext  # the client does that by itself

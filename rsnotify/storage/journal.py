@@ -1,40 +1,44 @@
 """The journals: append to one, read it back, ask where it stands.
 
 Rules that hold here: an append is one atom (`append.lua`) with an idempotency key, so it may be
-repeated at any time; it is answered only when Redis has it. Appends that arrive while a round
+repeated at any time; it is answered only when Redis has it, and refused only when Redis has it not,
+as far as that can be known within a bounded time. Appends that arrive while a round
 is on its way to Redis travel together in the next one, so a busy hub pays for one `fsync` a round.
 Nothing here knows what a fragment says.
 """
 
 import asyncio
-import hashlib
 import secrets
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
+from dataclasses import dataclass
 from itertools import chain, count
+from time import monotonic
 from typing import NamedTuple
 from zlib import crc32
 
-from redis.exceptions import NoScriptError
-
 from rsnotify.core.change import Position
 from rsnotify.core.notification import ChannelName, Interval, Row
-from rsnotify.core.submission import LOC_START, Fragment, Submission
+from rsnotify.core.submission import ENTRIES_BYTES, LOC_START, Fragment, Submission
 from rsnotify.core.window import HOUR, WINDOW_BYTES
-from rsnotify.errors import Rejected, Trimmed, TryAgain, no_such_set
+from rsnotify.errors import Rejected, Trimmed, TryAgain, Unanswered, no_such_set
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, failures_translated, translated
+from rsnotify.storage.connection import Client, Command, Script, each
 
-APPEND = files("rsnotify.storage").joinpath("append.lua").read_text()
-APPEND_SHA = hashlib.sha1(APPEND.encode(), usedforsecurity=False).hexdigest()
+APPEND = Script("append.lua")
 
-APPEND_SECONDS = 2.5  # a Source hears 503 before three seconds have passed
+APPEND_SECONDS = 2.5  # a Source hears 503 before three seconds have passed, unless…
+CERTAIN_SECONDS = 10.0  # …it has no key to ask again with: for so long we ask in its place
+AGAIN_SECONDS = 0.1
 WRITERS = 2  # one packs the next round while Redis works on the other
-ROUND_CHANGES = 4_000  # how long Redis may be busy with one round: some 40 ms
+ROUND_CHANGES = 4_000  # more go together in one request only: Redis is busy for some 40 ms
+ROUND_BYTES = ENTRIES_BYTES
 WAITING_BYTES = 64 * 1024 * 1024  # a Redis in trouble must not fill our memory
 
 NO_WINDOW = (0, 0, 1)  # a framework channel's journal is not cut into Change Lists
+
+SILENCE = "the journal does not answer; repeat with the same key"
+UNCERTAIN = "the journal does not answer, and may have stored the changes"
 
 CALLERS_KEY_SECONDS = 24 * 3600
 OUR_KEY_SECONDS = 600  # only for repetitions by the client library
@@ -47,11 +51,18 @@ class Standing(NamedTuple):
     head: Position
 
 
-class _Append(NamedTuple):
+@dataclass(slots=True)
+class _Append:
     channel: ChannelName
     submission: Submission
     key: str  # the same at every repetition, whoever drew it
     answer: asyncio.Future[Interval]
+    is_taken: bool = False  # into a round: Redis may have it
+
+    def give_up(self) -> None:
+        """Its Source has waited for long enough, if it can find out later what became of it."""
+        if not self.answer.done() and (self.submission.key or not self.is_taken):
+            self.answer.set_exception(TryAgain(SILENCE))
 
 
 class Journal:
@@ -69,16 +80,17 @@ class Journal:
         """Append all of it or nothing; the interval it now covers in the journal."""
         if self._waiting_bytes > WAITING_BYTES:
             raise TryAgain("too many changes are waiting for the journal")
-        answer: asyncio.Future[Interval] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
         key = submission.key or next(self._own_keys)
-        self._waiting.append(_Append(channel, submission, key, answer))
+        append = _Append(channel, submission, key, loop.create_future())
+        self._waiting.append(append)
         self._waiting_bytes += submission.size
         self._start_writer()
+        patience = loop.call_later(APPEND_SECONDS, append.give_up)
         try:
-            async with asyncio.timeout(APPEND_SECONDS):
-                return await answer
-        except TimeoutError:
-            raise TryAgain("the journal does not answer; repeat with the same key") from None
+            return await append.answer
+        finally:
+            patience.cancel()
 
     def _start_writer(self) -> None:
         if sum(not writer.done() for writer in self._writers) < WRITERS:
@@ -91,43 +103,57 @@ class Journal:
             try:
                 _settle(appends, await self._run(appends))
             except Exception as error:  # whoever waits for the answer gets it
-                _settle(appends, [translated(error)] * len(appends))
+                _settle(appends, [error] * len(appends))
 
     def _take_round(self) -> list[_Append]:
         """The next appends, those of a channel side by side, in the order of their arrival."""
-        taken, changes = [], 0
-        while self._waiting and changes < ROUND_CHANGES:
+        taken: list[_Append] = []
+        changes = size = 0
+        while self._waiting:
+            submission = self._waiting[0].submission
+            changes, size = changes + len(submission.fragments), size + submission.size
+            if taken and (changes > ROUND_CHANGES or size > ROUND_BYTES):
+                break
+            self._waiting_bytes -= submission.size
             append = self._waiting.popleft()
-            self._waiting_bytes -= append.submission.size
             if not append.answer.done():  # whoever has given up asks again with the same key
+                append.is_taken = True
                 taken.append(append)
-                changes += len(append.submission.fragments)
         return sorted(taken, key=lambda append: append.channel)
 
-    async def _run(self, appends: Sequence[_Append]) -> list[object]:
+    async def _run(self, appends: Sequence[_Append]) -> Sequence[object]:
+        """An answer for each; asked for again as long as nobody knows what became of them."""
+        until = monotonic() + CERTAIN_SECONDS
         try:
             return await self._call(appends)
-        except NoScriptError:  # Redis was restarted; whatever did run is known by its key
-            await self._client.script_load(APPEND)
+        except Unanswered:
+            while monotonic() < until:
+                answers = await self._call_again(appends)
+                if not any(isinstance(answer, TryAgain) for answer in answers):
+                    return answers
+                await asyncio.sleep(AGAIN_SECONDS)
+        raise TryAgain(UNCERTAIN)
+
+    async def _call_again(self, appends: Sequence[_Append]) -> Sequence[object]:
+        try:
             return await self._call(appends)
+        except TryAgain as error:
+            return [error]
 
     async def _call(self, appends: Sequence[_Append]) -> list[object]:
         by_channel: dict[ChannelName, list[_Append]] = {}
         for append in appends:
             by_channel.setdefault(append.channel, []).append(append)
-        pipeline = self._client.pipeline(transaction=False)
-        for channel, group in by_channel.items():
-            pipeline.execute_command("EVALSHA", APPEND_SHA, *self._arguments(channel, group))
-        replies = await pipeline.execute(raise_on_error=False)
-        for reply in replies:
-            if isinstance(reply, NoScriptError):
-                raise reply
+        replies = await self._client.once([self._command(*each) for each in by_channel.items()])
         return list(chain.from_iterable(map(_answers, replies, by_channel.values())))
+
+    def _command(self, channel: ChannelName, group: Iterable[_Append]) -> Command:
+        names = (keys.stream(channel), keys.record(channel), keys.windows(channel))
+        prefixes = (keys.state(channel.set_name), keys.remembered(channel))
+        return APPEND.call((*names, *prefixes), *self._arguments(channel, group))
 
     def _arguments(self, channel: ChannelName, group: Iterable[_Append]) -> Iterable[object]:
         of_changes = channel.kind == "change"
-        yield from (5, keys.stream(channel), keys.record(channel), keys.windows(channel))
-        yield from (keys.state(channel.set_name), keys.remembered(channel))
         yield from (str(channel), keys.BELL, *(self._window if of_changes else NO_WINDOW))
         for append in group:
             submission = append.submission
@@ -148,46 +174,42 @@ class Journal:
             "XRANGE", keys.stream(channel), f"({after.stream_id}", end, "COUNT", count
         )
         pipeline.hget(keys.record(channel), "first")  # afterwards: a trim in between shows
-        with failures_translated():
-            rows, first = await pipeline.execute()
+        rows, first = await pipeline.execute()
         if first is None:
             raise no_such_set(channel.set_name)
         if after < int(first):
             raise Trimmed(Position(int(first)))
-        return [_row(row) for row in rows]
+        return _rows(rows)
 
     async def read_on(
         self, cursors: Mapping[ChannelName, Position], *, count: int
-    ) -> dict[ChannelName, list[Row]]:
-        """What follows in each of these channels, in one journey."""
+    ) -> tuple[dict[ChannelName, list[Row] | Exception], int]:
+        """What follows in each of these channels, or why it cannot be read, in one journey.
+
+        And the version of the sets' records after it: whatever was decided about a set before one
+        of these changes was published has moved it.
+        """
         pipeline = self._client.pipeline(transaction=False)
         for channel, after in cursors.items():
             pipeline.execute_command(
                 "XRANGE", keys.stream(channel), f"({after.stream_id}", "+", "COUNT", count
             )
-        with failures_translated():
-            replies = await pipeline.execute()
-        return {
-            channel: [_row(row) for row in reply]
-            for channel, reply in zip(cursors, replies, strict=True)
-        }
+        pipeline.get(keys.SETS_VERSION)
+        *replies, version = await pipeline.execute(raise_on_error=False)
+        if isinstance(version, Exception):
+            raise version
+        return dict(zip(cursors, each(replies, _rows), strict=True)), int(version or 0)
 
-    async def standings(self, channels: Sequence[ChannelName]) -> list[Standing | None]:
-        """Where each journal stands; None for a channel that does not exist."""
+    async def standings(self, channels: Sequence[ChannelName]) -> list[Standing | Exception | None]:
+        """Where each journal stands; None if there is no such channel, or why nobody knows."""
         pipeline = self._client.pipeline(transaction=False)
         for channel in channels:
             pipeline.hmget(keys.record(channel), "first", "head")
-        with failures_translated():
-            rows = await pipeline.execute()
-        return [
-            None if head is None else Standing(Position(int(first)), Position(int(head)))
-            for first, head in rows
-        ]
+        return each(await pipeline.execute(raise_on_error=False), _standing)
 
     async def latest(self, channel: ChannelName) -> Position | None:
         """After which position the newest append begins; None before the first."""
-        with failures_translated():
-            latest, first = await self._client.hmget(keys.record(channel), "latest", "first")
+        latest, first = await self._client.hmget(keys.record(channel), "latest", "first")
         return None if latest is None else max(Position(int(latest)), Position(int(first)))
 
 
@@ -201,7 +223,7 @@ def _fragment_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, .
 def _answers(reply: object, group: Sequence[_Append]) -> Sequence[object]:
     """One answer for each append of a channel, whatever became of the call."""
     if isinstance(reply, Exception):
-        return [translated(reply)] * len(group)
+        return [reply] * len(group)
     if reply is None:
         return [no_such_set(group[0].channel.set_name)] * len(group)
     return reply  # type: ignore[return-value]
@@ -226,6 +248,15 @@ def _used_otherwise(submission: Submission) -> Rejected:
         "send new changes under a new key",
         status=409,
     )
+
+
+def _standing(fields: Sequence[bytes | None]) -> Standing | None:
+    first, head = fields
+    return None if first is None or head is None else Standing(Position(first), Position(head))
+
+
+def _rows(entries: Iterable[tuple[bytes, tuple[bytes, bytes]]]) -> list[Row]:
+    return [_row(entry) for entry in entries]
 
 
 def _row(entry: tuple[bytes, tuple[bytes, bytes]]) -> Row:

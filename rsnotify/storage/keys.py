@@ -3,9 +3,12 @@
 from rsnotify.core.notification import ChannelName
 
 BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <head>" after an append, "sets" or "tokens" else
+DATA_ID = "rsnotify:data"  # chosen by chance for an empty Redis: another one means other data
 SETS = "rsnotify:sets"  # hash: name -> record of the set
 SETS_VERSION = "rsnotify:sets:version"
 SETS_CHANGED = "rsnotify:sets:changed"  # when that was, by the clock of Redis
+SETS_TOLD = "rsnotify:sets:told"  # hash: what was told of the Source Description last
+WATCHED = "rsnotify:watched"  # what was seen of the clock of Redis: rsnotify.core.watched
 TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
 
 STATE_SHARDS = 256
@@ -27,9 +30,10 @@ def windows(channel: ChannelName) -> str:
     return of_set(channel.set_name, channel.kind, "windows")
 
 
-def packed(channel: ChannelName, from_: int) -> str:
-    """The compressed entries of the closed window that begins here."""
-    return of_set(channel.set_name, channel.kind, "packed", str(int(from_)))
+def packed(channel: ChannelName, from_: int | None = None) -> str:
+    """The compressed entries of the window that begins here; else what their names begin with."""
+    begins = "" if from_ is None else str(int(from_))
+    return of_set(channel.set_name, channel.kind, "packed", begins)
 
 
 def snapshot(set_name: str, name: str = "") -> str:
@@ -59,7 +63,7 @@ def remembered(channel: ChannelName) -> str:
 # --- subscriptions: all keys of a share are in one Cluster slot ----------------------------------
 
 SUBSCRIPTIONS_BELL = "rsnotify:subscriptions:bell"  # pub/sub: the share that was asked something
-DELIVERERS = "rsnotify:subscriptions:hubs"  # sorted set: hub process -> when it counts as gone
+DELIVERERS = "rsnotify:subscriptions:beats"  # hash: hub process -> its last sign of life
 
 
 def of_share(share: int, *parts: str) -> str:

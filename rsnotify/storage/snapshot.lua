@@ -5,9 +5,9 @@
 -- ARGV  1 token that must hold the claim   2 `created` of the set   3 seconds the old one stays
 --       4 .. field, value, … of the new one, its name and parts among them
 --
--- Answer: 1, or 0 if the claim was lost or the set is another one by now.
+-- Answer: 1, or 0 if the claim was lost, a part has expired or the set is another one by now.
 
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if string.match(redis.call('GET', KEYS[1]) or '', '^%S*') ~= ARGV[1] then return 0 end
 if redis.call('HGET', KEYS[2], 'created') ~= ARGV[2] then return 0 end
 
 local function each_key(name, parts, act)
@@ -15,12 +15,17 @@ local function each_key(name, parts, act)
   for number = 1, parts do act(KEYS[4] .. name .. ':' .. number) end
 end
 
+local values = {}
+for i = 4, #ARGV, 2 do values[ARGV[i]] = ARGV[i + 1] end
+for number = 1, values.parts do
+  if redis.call('EXISTS', KEYS[4] .. values.name .. ':' .. number) == 0 then return 0 end
+end
+
 local old = redis.call('HMGET', KEYS[3], 'name', 'parts')
 redis.call('DEL', KEYS[3])
 redis.call('HSET', KEYS[3], unpack(ARGV, 4))
-local new = redis.call('HMGET', KEYS[3], 'name', 'parts')
-redis.call('HSET', KEYS[4] .. new[1], unpack(ARGV, 4))
-each_key(new[1], new[2], function(key) redis.call('PERSIST', key) end)
+redis.call('HSET', KEYS[4] .. values.name, unpack(ARGV, 4))
+each_key(values.name, values.parts, function(key) redis.call('PERSIST', key) end)
 if old[1] then
   each_key(old[1], old[2], function(key) redis.call('EXPIRE', key, ARGV[3]) end)
 end

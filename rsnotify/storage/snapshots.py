@@ -6,20 +6,20 @@ place of the old one at once, whose parts stay for those who are still walking t
 Nothing here knows how a part is made.
 """
 
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from importlib.resources import files
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from rsnotify.core.change import Position
 from rsnotify.core.notification import ChannelName
 from rsnotify.core.packing import Packed
 from rsnotify.core.state import Resource
-from rsnotify.errors import TryAgain
+from rsnotify.errors import no_such_set
 from rsnotify.storage import keys
-from rsnotify.storage.conditional import IfEquals
-from rsnotify.storage.connection import Client, failures_translated, write_in_pieces
+from rsnotify.storage.claims import Claim, Claims
+from rsnotify.storage.connection import Client, Script, each, write_in_pieces
+
+_BEGIN, _PUBLISH = Script("begin_snapshot.lua"), Script("snapshot.lua")
 
 CLAIM_SECONDS = 30
 JOURNEY_RESOURCES = 4_000  # to be read from Redis at once, about
@@ -55,29 +55,12 @@ class Snapshot(NamedTuple):
         }
 
 
-class Claim:
-    """The right to take a snapshot of a set, for as long as it is kept up."""
+class Beginning(NamedTuple):
+    """Where a snapshot stands that has begun, in which set's life, and when that was."""
 
-    def __init__(self, client: Client, if_equals: IfEquals, set_name: str) -> None:
-        self.token = secrets.token_hex(8)
-        self._client = client
-        self._if_equals = if_equals
-        self._key = keys.claim(set_name, "snapshot")
-
-    async def take(self) -> bool:
-        return bool(await self._client.set(self._key, self.token, nx=True, ex=CLAIM_SECONDS))
-
-    def keep_up(self, pipeline: Client) -> None:
-        """To be kept up with the journey that this begins; its first two answers are for us."""
-        pipeline.get(self._key)
-        pipeline.expire(self._key, CLAIM_SECONDS)
-
-    def check(self, answers: Sequence[Any]) -> None:
-        if answers[0] != self.token.encode():
-            raise TryAgain("another hub process has taken over the snapshot")
-
-    async def let_go(self) -> None:
-        await self._if_equals(self._key, self.token, "DEL")
+    at: Position
+    created: Position
+    begun: Position
 
 
 class Snapshots:
@@ -85,35 +68,30 @@ class Snapshots:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._if_equals = IfEquals(client)
-        script = files("rsnotify.storage").joinpath("snapshot.lua").read_text()
-        self._publish = client.register_script(script)
+        self._claims = Claims(client)
 
     # --- reading -------------------------------------------------------------------------------
 
     async def newest(self, set_name: str) -> Snapshot | None:
-        with failures_translated():
-            return Snapshot.from_fields(await self._client.hgetall(keys.snapshot(set_name)))
+        return Snapshot.from_fields(await self._client.hgetall(keys.snapshot(set_name)))
 
     async def newest_of(self, set_names: Sequence[str]) -> dict[str, Snapshot | None]:
-        """The newest of each set, in one journey."""
+        """The newest of each set, in one journey; those that cannot be read are left out."""
         pipeline = self._client.pipeline(transaction=False)
         for name in set_names:
             pipeline.hgetall(keys.snapshot(name))
-        with failures_translated():
-            found = await pipeline.execute()
-        return dict(zip(set_names, map(Snapshot.from_fields, found), strict=True))
+        found = each(await pipeline.execute(raise_on_error=False), Snapshot.from_fields)
+        pairs = zip(set_names, found, strict=True)
+        return {name: newest for name, newest in pairs if not isinstance(newest, Exception)}
 
     async def named(self, set_name: str, name: str) -> Snapshot | None:
         """A snapshot that has been replaced too, as long as somebody walks it."""
-        with failures_translated():
-            fields = await self._client.hgetall(keys.snapshot(set_name, name))
+        fields = await self._client.hgetall(keys.snapshot(set_name, name))
         return Snapshot.from_fields(fields)
 
     async def part(self, set_name: str, snapshot: Snapshot, number: int) -> Packed | None:
         key = keys.snapshot_part(set_name, snapshot.name, number)
-        with failures_translated():
-            data = await self._client.get(key)
+        data = await self._client.get(key)
         return None if data is None else Packed.from_bytes(data)
 
     async def keep_walkable(self, set_name: str, snapshot: Snapshot) -> None:
@@ -123,23 +101,27 @@ class Snapshots:
         for number in range(1, snapshot.parts + 1):
             key = keys.snapshot_part(set_name, snapshot.name, number)
             pipeline.expire(key, WALK_SECONDS)
-        with failures_translated():
-            await pipeline.execute()
+        await pipeline.execute()
 
     # --- taking --------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def claim(self, set_name: str) -> AsyncIterator[Claim | None]:
         """The claim to the set's next snapshot; None if another hub process has it."""
-        claim = Claim(self._client, self._if_equals, set_name)
-        with failures_translated():
-            if not await claim.take():
-                yield None
-                return
-            try:
-                yield claim
-            finally:
+        claim = await self._claims.take(keys.claim(set_name, "snapshot"), CLAIM_SECONDS)
+        try:
+            yield claim
+        finally:
+            if claim is not None:
                 await claim.let_go()
+
+    async def begin(self, set_name: str) -> Beginning:
+        """Where it stands: behind the newest change, where from now on no change will be."""
+        key = keys.record(ChannelName(set_name, "change"))
+        found = await self._client.execute_command(*_BEGIN.call([key]))
+        if found is None:
+            raise no_such_set(set_name)
+        return Beginning(*map(Position, found))
 
     async def shards(self, set_name: str, claim: Claim) -> AsyncIterator[list[Resource]]:
         """The current state: each shard is one moment, the shards follow one another."""
@@ -150,10 +132,10 @@ class Snapshots:
             for number in range(shard, min(shard + at_once, keys.STATE_SHARDS)):
                 pipeline.hgetall(keys.state(set_name, number))
             answers = await pipeline.execute()
-            claim.check(answers)
+            claim.check(answers[0])
             shard += at_once
-            at_once = max(1, JOURNEY_RESOURCES // max(1, *map(len, answers[2:])))
-            for found in answers[2:]:
+            at_once = max(1, JOURNEY_RESOURCES // max(1, *map(len, answers[1:])))
+            for found in answers[1:]:
                 yield sorted(found.items())
 
     async def write_part(self, set_name: str, name: str, number: int, packed: Packed) -> None:
@@ -171,5 +153,5 @@ class Snapshots:
             keys.snapshot(set_name),
         ]
         fields = [text for field in snapshot.to_fields().items() for text in field]
-        arguments = [claim.token, int(created), WALK_SECONDS, *fields]
-        return bool(await self._publish(keys=names, args=arguments))
+        call = _PUBLISH.call(names, claim.token, int(created), WALK_SECONDS, *fields)
+        return bool(await self._client.execute_command(*call))

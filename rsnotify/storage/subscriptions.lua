@@ -1,6 +1,6 @@
 -- Everything that must be one atom about the subscriptions of one share.
 --
--- KEYS  1 owner (string with a time limit: the process that may call this share's callbacks)
+-- KEYS  1 owner (string: the process that may call this share's callbacks, and its last sign of life)
 --       2 records (hash: subscription -> what its callback confirmed)
 --       3 progress (hash: subscription -> how far it has come)
 --       4 requests (hash: request -> its time and what was asked)
@@ -14,15 +14,39 @@ local owner, records, progress = KEYS[1], KEYS[2], KEYS[3]
 local requests, latest, host = KEYS[4], KEYS[5], KEYS[6]
 local acts = {}
 
--- me, milliseconds: own the share, or go on owning it
-function acts.claim(me, milliseconds)
-  local holder = redis.call('GET', owner)
-  if holder and holder ~= me then return 0 end
-  redis.call('SET', owner, me, 'PX', milliseconds)
+-- The process that owns the share, and its sign of life when it said so last.
+local function holder()
+  local held = redis.call('GET', owner)
+  if not held then return nil end
+  local name, beat = string.match(held, '^(%S+) (%d+)$')
+  return name or held, tonumber(beat)
+end
+
+local function is_owner(me) return holder() == me end
+
+-- Whether the name stands among those who are gone, with no earlier sign of life than this one.
+local function is_gone(name, beat, gone)
+  for i = 1, #gone, 2 do
+    if gone[i] == name and beat and beat <= tonumber(gone[i + 1]) then return true end
+  end
+  return false
+end
+
+-- me, my sign of life, then whoever is gone and its last sign, again and again: own the share, or
+-- go on owning it; otherwise whoever owns it. No clock of Redis is asked: it may jump.
+function acts.claim(me, beat, ...)
+  local name, seen = holder()
+  if name and name ~= me and not is_gone(name, seen, {...}) then return redis.call('GET', owner) end
+  redis.call('SET', owner, me .. ' ' .. beat)
   return 1
 end
 
-local function is_owner(me) return redis.call('GET', owner) == me end
+-- me, my sign of life: go on owning it. What is nobody's is not taken: it may have changed meanwhile.
+function acts.renew(me, beat)
+  if not is_owner(me) then return 0 end
+  redis.call('SET', owner, me .. ' ' .. beat)
+  return 1
+end
 
 function acts.release(me)
   if is_owner(me) then redis.call('DEL', owner) end

@@ -1,7 +1,8 @@
 """The subscriptions in Redis, by share: claim a share, read it, write what became of it.
 
 Rules that hold here: what only a share's owner may write is refused to others by the script itself,
-so a process that froze and lost its share can spoil nothing; times are Redis's.
+so a process that froze and lost its share can spoil nothing; moments are Redis's, durations those
+of this process's own clock: a process is gone when its sign of life has not risen for so long.
 Nothing here calls a callback or decides what follows from an answer.
 """
 
@@ -9,14 +10,15 @@ import hashlib
 import os
 import secrets
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from time import monotonic
+from typing import Any, NamedTuple
 
 import msgspec
-from redis.exceptions import NoScriptError
 
 from rsnotify.core.change import MICROSECONDS
+from rsnotify.core.clock import Watch
 from rsnotify.core.subscription import (
     SHARES,
     Order,
@@ -29,10 +31,9 @@ from rsnotify.core.subscription import (
 from rsnotify.core.websub import authority
 from rsnotify.errors import TooMany
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, failures_translated
+from rsnotify.storage.connection import Client, Script, connect
 
-SCRIPT = files("rsnotify.storage").joinpath("subscriptions.lua").read_text()
-SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
+SCRIPT = Script("subscriptions.lua")
 
 CLAIM_SECONDS = 15.0
 ASKER_SECONDS = 600  # a request that is still pending after this no longer counts for its asker
@@ -61,11 +62,21 @@ class ShareContent(NamedTuple):
 class Subscriptions:
     """Every subscription of a hub, and who is looking after it."""
 
-    def __init__(self, client: Client, *, pending_per_host: int, pending_per_asker: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        pending_per_host: int,
+        pending_per_asker: int,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self.me = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._client = client
         self._pending_per_host = pending_per_host
         self._pending_per_asker = pending_per_asker
+        self._clock = clock
+        self._watch = Watch(CLAIM_SECONDS)
+        self._beat = 0
 
     # --- for whoever asks ------------------------------------------------------------------------
 
@@ -84,31 +95,28 @@ class Subscriptions:
             await self._dismiss(request.asker, id_)
         if done == -1:
             raise TooMany(f"too many verifications are pending for {host}")
-        with failures_translated():
-            await self._client.publish(keys.SUBSCRIPTIONS_BELL, str(share))
+        await self._client.publish(keys.SUBSCRIPTIONS_BELL, str(share))
 
     async def _admit(self, asker: str, id_: str) -> None:
         key = keys.asker(asker)
         pipeline = self._client.pipeline(transaction=False)
         pipeline.time()
         pipeline.zcard(key)
-        with failures_translated():
-            (now, _), pending = await pipeline.execute()
-            if pending >= self._pending_per_asker:
-                await self._client.zremrangebyscore(key, "-inf", now - ASKER_SECONDS)
-                raise TooMany("too many of your requests are waiting for their verification")
-            pipeline.zadd(key, {id_: now})
-            pipeline.expire(key, ASKER_SECONDS)
-            await pipeline.execute()
+        (now, _), pending = await pipeline.execute()
+        if pending >= self._pending_per_asker:
+            await self._client.zremrangebyscore(key, "-inf", now - ASKER_SECONDS)
+            await self._client.zremrangebyscore(key, f"({now}", "+inf")  # a clock went back
+            raise TooMany("too many of your requests are waiting for their verification")
+        pipeline.zadd(key, {id_: now})
+        pipeline.expire(key, ASKER_SECONDS)
+        await pipeline.execute()
 
     async def _dismiss(self, asker: str, id_: str) -> None:
-        with failures_translated():
-            await self._client.zrem(keys.asker(asker), id_)
+        await self._client.zrem(keys.asker(asker), id_)
 
     async def now(self) -> int:
         """Redis's time in microseconds."""
-        with failures_translated():
-            seconds, microseconds = await self._client.time()
+        seconds, microseconds = await self._client.time()
         return int(seconds) * MICROSECONDS + int(microseconds)
 
     async def all(self) -> dict[str, Stored]:
@@ -122,8 +130,7 @@ class Subscriptions:
         for share in range(SHARES):
             pipeline.hget(keys.of_share(share, "records"), id_)
             pipeline.hget(keys.of_share(share, "progress"), id_)
-        with failures_translated():
-            replies = await pipeline.execute()
+        replies = await pipeline.execute()
         for record, progress in zip(*[iter(replies)] * 2, strict=True):
             if record is not None and progress is not None:
                 return Stored(_record_decoder.decode(record), _progress_decoder.decode(progress))
@@ -147,30 +154,47 @@ class Subscriptions:
 
     async def attend(self) -> tuple[int, int]:
         """Say that this process lives: Redis's time in microseconds, and how many processes do."""
-        now = await self.now()
+        self._beat += 1
         pipeline = self._client.pipeline(transaction=False)
-        pipeline.zadd(keys.DELIVERERS, {self.me: now / MICROSECONDS + CLAIM_SECONDS})
-        pipeline.zremrangebyscore(keys.DELIVERERS, "-inf", now / MICROSECONDS)
-        pipeline.zcard(keys.DELIVERERS)
-        with failures_translated():
-            _, _, count = await pipeline.execute()
-        return now, count
+        pipeline.hset(keys.DELIVERERS, self.me, self._beat)
+        pipeline.hgetall(keys.DELIVERERS)
+        _, beats = await pipeline.execute()
+        for name, beat in beats.items():
+            self._watch.look(name.decode(), int(beat), self._clock())
+        gone = [name for name in self._watch.gone(self._clock()) if name.encode() in beats]
+        if gone:  # one that was only frozen counts again from its next sign of life
+            await self._client.hdel(keys.DELIVERERS, *gone)
+        return await self.now(), len(beats) - len(gone)
+
+    def seconds_to_next_end(self) -> float | None:
+        """When the next process counts as gone if it shows no sign of life."""
+        end = self._watch.next_end(self._clock())
+        return None if end is None else end - self._clock()
 
     async def leave(self, shares: Iterable[int]) -> None:
         """Let others have these shares at once, and count this process no more."""
         await self.release(shares)
-        with failures_translated():
-            await self._client.zrem(keys.DELIVERERS, self.me)
+        await self._client.hdel(keys.DELIVERERS, self.me)
 
     async def claim(self, shares: Sequence[int]) -> list[bool]:
-        """Own these shares for the next seconds, as far as no other process owns them."""
-        milliseconds = round(CLAIM_SECONDS * 1000)
-        return [
-            bool(owned)
-            for owned in await self._act(
-                [(share, "", ("claim", self.me, milliseconds)) for share in shares]
-            )
-        ]
+        """Own these shares for the next seconds, as far as no process that lives owns them."""
+        gone = self._watch.gone(self._clock())
+        claim = ("claim", self.me, self._beat, *chain.from_iterable(gone.items()))
+        replies = await self._act([(share, "", claim) for share in shares])
+        return [self._owns(reply) for reply in replies]
+
+    async def renew(self, shares: Sequence[int]) -> list[bool]:
+        """Go on owning those that are still ours; what is nobody's any more must be read anew."""
+        act = ("renew", self.me, self._beat)
+        return [reply == 1 for reply in await self._act([(share, "", act) for share in shares])]
+
+    def _owns(self, reply: int | bytes) -> bool:
+        """Whose share it is otherwise, and since when it has shown no sign of life, is kept."""
+        if isinstance(reply, bytes):
+            name, _, beat = reply.decode().rpartition(" ")
+            if name:
+                self._watch.look(name, int(beat), self._clock())
+        return reply == 1
 
     async def release(self, shares: Iterable[int]) -> None:
         await self._act([(share, "", ("release", self.me)) for share in shares])
@@ -181,8 +205,7 @@ class Subscriptions:
             pipeline.hgetall(keys.of_share(share, "records"))
             pipeline.hgetall(keys.of_share(share, "progress"))
             pipeline.hgetall(keys.of_share(share, "requests"))
-        with failures_translated():
-            replies = await pipeline.execute()
+        replies = await pipeline.execute()
         return [
             ShareContent(_subscriptions(records, progress), _requests(requests))
             for records, progress, requests in zip(*[iter(replies)] * 3, strict=True)
@@ -193,8 +216,7 @@ class Subscriptions:
         pipeline = self._client.pipeline(transaction=False)
         for share in shares:
             pipeline.hgetall(keys.of_share(share, "requests"))
-        with failures_translated():
-            return [_requests(reply) for reply in await pipeline.execute()]
+        return [_requests(reply) for reply in await pipeline.execute()]
 
     async def settle(
         self, id_: str, request: Request, *, keep: Stored | None = None, drop: bool = False
@@ -226,25 +248,24 @@ class Subscriptions:
 
     # --- the script ------------------------------------------------------------------------------
 
-    async def _act(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[int]:
-        with failures_translated():
-            try:
-                return await self._call(acts)
-            except NoScriptError:  # Redis was restarted; every act may be repeated
-                await self._client.script_load(SCRIPT)
-                return await self._call(acts)
-
-    async def _call(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[int]:
+    async def _act(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
         for share, host, act in acts:
-            pipeline.execute_command("EVALSHA", SCRIPT_SHA, *_keys(share, host), *act)
-        replies: list[int] = await pipeline.execute()
+            pipeline.execute_command(*SCRIPT.call(_keys(share, host), *act))
+        replies: list[Any] = await pipeline.execute()
         return replies
+
+
+async def release_all_claims(url: str) -> None:
+    """Forget who owned which share: for whoever knows that every hub process before it is dead."""
+    owners = [keys.of_share(share, "owner") for share in range(SHARES)]
+    async with connect(url) as client:
+        await client.delete(*owners, keys.DELIVERERS)
 
 
 def _keys(share: int, host: str) -> tuple[object, ...]:
     names = ("owner", "records", "progress", "requests", "latest")
-    return (6, *(keys.of_share(share, name) for name in names), keys.of_share(share, "host", host))
+    return (*(keys.of_share(share, name) for name in names), keys.of_share(share, "host", host))
 
 
 def _order(order: Order, record: Record, reason: str = "") -> Request:

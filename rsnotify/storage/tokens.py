@@ -5,13 +5,14 @@ Nothing here knows of HTTP headers, nor of the admin token, which is a setting.
 
 import hashlib
 import secrets
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, failures_translated
+from rsnotify.storage.connection import Client
 
 Right = Literal["publish", "read"]
 
@@ -35,17 +36,22 @@ class Tokens:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def create(self, token: Token) -> str:
-        """Keep the token's record; answer the secret, which is not kept."""
-        secret = f"rsn_{secrets.token_urlsafe(32)}"
-        with failures_translated():
-            await self._client.hset(keys.TOKENS, _hashed(secret), msgspec.json.encode(token))
-        return secret
+    async def create(self, secret: str, token: Token) -> bool:
+        """Keep the token's record, but not the secret; false if there is one for it already."""
+        record = msgspec.json.encode(token)
+        return bool(await self._client.hsetnx(keys.TOKENS, token_key(secret), record))
 
     async def find(self, secret: str) -> Token | None:
-        with failures_translated():
-            record = await self._client.hget(keys.TOKENS, _hashed(secret))
+        record = await self._client.hget(keys.TOKENS, token_key(secret))
         return None if record is None else msgspec.json.decode(record, type=Token)
+
+    async def revoked(self, token_keys: Collection[str]) -> set[str]:
+        """Those of these tokens that exist no more."""
+        if not token_keys:
+            return set()
+        asked = list(token_keys)
+        records = await self._client.hmget(keys.TOKENS, asked)
+        return {key for key, record in zip(asked, records, strict=True) if record is None}
 
     async def all(self) -> list[Token]:
         return sorted((await self._records()).values(), key=lambda token: token.created)
@@ -54,19 +60,23 @@ class Tokens:
         hashes = [key for key, token in (await self._records()).items() if token.id == token_id]
         if not hashes:
             raise Rejected(f"there is no token {token_id!r}", status=404)
-        with failures_translated():
-            await self._client.hdel(keys.TOKENS, *hashes)
-            await self._client.publish(keys.BELL, "tokens")
+        await self._client.hdel(keys.TOKENS, *hashes)
+        await self._client.publish(keys.BELL, "tokens")
 
     async def _records(self) -> dict[bytes, Token]:
-        with failures_translated():
-            records = await self._client.hgetall(keys.TOKENS)
+        records = await self._client.hgetall(keys.TOKENS)
         return {key: msgspec.json.decode(record, type=Token) for key, record in records.items()}
 
 
-def new_id() -> str:
-    return secrets.token_hex(4)
+def new_secret() -> str:
+    return f"rsn_{secrets.token_urlsafe(32)}"
 
 
-def _hashed(secret: str) -> str:
+def id_of(secret: str) -> str:
+    """Known to whoever has the secret, so that a token can be revoked whose making went wrong."""
+    return token_key(secret)[:8]
+
+
+def token_key(secret: str) -> str:
+    """By which a token is known to whoever must not know the token."""
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -8,16 +8,20 @@ Nothing here knows what a Change List looks like.
 import asyncio
 import secrets
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 
 from rsnotify.core.change import Position
 from rsnotify.core.notification import ChannelName
 from rsnotify.core.packing import Packed
+from rsnotify.core.watched import Watched
 from rsnotify.core.window import Record, Span, Window
 from rsnotify.errors import no_such_set
 from rsnotify.storage import keys
+from rsnotify.storage.claims import Claims
 from rsnotify.storage.conditional import IfEquals
-from rsnotify.storage.connection import Client, failures_translated, translated, write_in_pieces
+from rsnotify.storage.connection import Client, Script, each, write_in_pieces
+from rsnotify.storage.watch import Watch
+
+_CLOSE, _KEEP, _TRIM = Script("close.lua"), Script("keep.lua"), Script("trim.lua")
 
 FIELDS = Record._fields
 KEEP_SECONDS = 600  # what was being written when its hub died is gone after that
@@ -29,8 +33,8 @@ class Windows:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._if_equals = IfEquals(client)
-        self._close = client.register_script(_script("close.lua"))
-        self._trim = client.register_script(_script("trim.lua"))
+        self._claims = Claims(client)
+        self._watch = Watch(client)
         self._asked: dict[str, asyncio.Future[Record | None]] = {}
         self._reader: asyncio.Task[None] | None = None
 
@@ -57,15 +61,17 @@ class Windows:
                 _settle(asked.values(), error)
             else:
                 for future, record in zip(asked.values(), found, strict=True):
-                    future.set_result(record)
+                    if isinstance(record, Exception):
+                        _settle([future], record)
+                    else:
+                        future.set_result(record)
 
-    async def records(self, set_names: Sequence[str]) -> list[Record | None]:
-        """Each set's record; None for a set that does not exist."""
+    async def records(self, set_names: Sequence[str]) -> list[Record | Exception | None]:
+        """Each set's record; None for a set that does not exist, or why it cannot be read."""
         pipeline = self._client.pipeline(transaction=False)
         for name in set_names:
             pipeline.hmget(keys.record(_changes(name)), *FIELDS)
-        with failures_translated():
-            return [_record(row) for row in await pipeline.execute()]
+        return each(await pipeline.execute(raise_on_error=False), _record)
 
     async def span(self, set_name: str, *, after: Position | None = None) -> Span:
         """The record, and the closed windows that end after a position, at one moment."""
@@ -74,8 +80,7 @@ class Windows:
         pipeline.hmget(keys.record(channel), *FIELDS)
         pipeline.zrangebyscore(keys.windows(channel), _behind(after), "+inf")
         pipeline.zrange(keys.windows(channel), 0, 0)
-        with failures_translated():
-            row, windows, oldest = await pipeline.execute()
+        row, windows, oldest = await pipeline.execute()
         record = _record(row)
         if record is None:
             raise no_such_set(set_name)
@@ -85,74 +90,63 @@ class Windows:
     async def closed_after(self, set_name: str, cursor: Position) -> Window | None:
         """The closed window in which the change after the cursor stands, if it is in one."""
         key = keys.windows(_changes(set_name))
-        with failures_translated():
-            found = await self._client.zrangebyscore(key, _behind(cursor), "+inf", 0, 1)
+        found = await self._client.zrangebyscore(key, _behind(cursor), "+inf", 0, 1)
         return Window.parse(found[0]) if found else None
 
     async def oldest(self, set_name: str) -> Window | None:
-        with failures_translated():
-            found = await self._client.zrange(keys.windows(_changes(set_name)), 0, 0)
+        found = await self._client.zrange(keys.windows(_changes(set_name)), 0, 0)
         return Window.parse(found[0]) if found else None
 
     async def now(self) -> Position:
         """The clock that all hub processes share."""
-        with failures_translated():
-            seconds, microseconds = await self._client.time()
+        seconds, microseconds = await self._client.time()
         return Position(seconds * 1_000_000 + microseconds)
+
+    async def watched(self) -> Watched:
+        """What all hub processes have seen of that clock: by this, things grow old."""
+        return await self._watch.look()
 
     # --- what becomes of them ------------------------------------------------------------------
 
     async def close(self, set_name: str, period: int) -> bool:
         """Close the open window at the newest edge that has passed, if it is due."""
         channel = _changes(set_name)
-        with failures_translated():
-            return bool(
-                await self._close(
-                    keys=[keys.record(channel), keys.windows(channel)], args=[int(period)]
-                )
-            )
+        call = _CLOSE.call([keys.record(channel), keys.windows(channel)], int(period))
+        return bool(await self._client.execute_command(*call))
 
     async def keep(self, set_name: str, window: Window, packed: Packed) -> None:
         """Keep the entries of a closed window outside the stream."""
-        key = keys.packed(_changes(set_name), window.from_)
+        channel, data = _changes(set_name), packed.to_bytes()
+        key = keys.packed(channel, window.from_)
         written = f"{key}:{secrets.token_hex(8)}"
-        pipeline = self._client.pipeline(transaction=True)
-        pipeline.persist(written)
-        pipeline.renamenx(written, key)
-        pipeline.unlink(written)
-        with failures_translated():
-            await write_in_pieces(self._client, written, packed.to_bytes(), seconds=KEEP_SECONDS)
-            await pipeline.execute()
+        await write_in_pieces(self._client, written, data, seconds=KEEP_SECONDS)
+        names = [keys.windows(channel), written, key]
+        await self._client.execute_command(*_KEEP.call(names, window.render(), len(data)))
 
     async def packed(self, set_name: str, window: Window) -> Packed | None:
-        with failures_translated():
-            data = await self._client.get(keys.packed(_changes(set_name), window.from_))
+        data = await self._client.get(keys.packed(_changes(set_name), window.from_))
         return None if data is None else Packed.from_bytes(data)
 
     async def settle(self, set_name: str, created: Position, **upto: Position) -> None:
         """Write down how far the chores of the set created then have come: `settled`, `told`."""
         key = keys.record(_changes(set_name))
         fields = [part for name, at in upto.items() for part in (name, int(at))]
-        with failures_translated():
-            await self._if_equals(key, int(created), "HSET", *fields, field="created")
+        await self._if_equals(key, int(created), "HSET", *fields, field="created")
 
     async def trim(self, set_name: str, window: Window) -> bool:
         """Let the stream begin behind a window that is packed; only if it begins before it now."""
         channel = _changes(set_name)
         names = [keys.stream(channel), keys.record(channel), keys.packed(channel, window.from_)]
-        with failures_translated():
-            return bool(
-                await self._trim(keys=names, args=[int(window.from_), int(window.until), 1])
-            )
+        call = _TRIM.call(names, int(window.from_), int(window.until), 1)
+        return bool(await self._client.execute_command(*call))
 
     async def trim_framework(self, set_name: str, begin: Position) -> None:
         """Forget framework changes up to a position; Destinations that old must look anew."""
         channel = ChannelName(set_name, "framework")
         names = [keys.stream(channel), keys.record(channel), keys.stream(channel)]
-        with failures_translated():
-            first, head = await self._client.hmget(keys.record(channel), "first", "head")
-            if first is not None and int(first) < (upto := min(int(begin), int(head))):
-                await self._trim(keys=names, args=[int(first), upto, 0])
+        first, head = await self._client.hmget(keys.record(channel), "first", "head")
+        if first is not None and int(first) < (upto := min(int(begin), int(head))):
+            await self._client.execute_command(*_TRIM.call(names, int(first), upto, 0))
 
     async def forget(self, set_name: str, windows: Sequence[Window]) -> None:
         """Remove closed windows for good."""
@@ -160,18 +154,11 @@ class Windows:
         pipeline = self._client.pipeline(transaction=True)
         pipeline.zremrangebyscore(keys.windows(channel), "-inf", int(windows[-1].until))
         pipeline.unlink(*(keys.packed(channel, window.from_) for window in windows))
-        with failures_translated():
-            await pipeline.execute()
+        await pipeline.execute()
 
     async def claim(self, set_name: str, act: str, seconds: float) -> bool:
         """Whether this process is the one that does it; nobody else is for so long."""
-        with failures_translated():
-            key = keys.claim(set_name, act)
-            return bool(await self._client.set(key, "1", nx=True, px=int(seconds * 1000)))
-
-
-def _script(name: str) -> str:
-    return files("rsnotify.storage").joinpath(name).read_text()
+        return await self._claims.take(keys.claim(set_name, act), seconds) is not None
 
 
 def _changes(set_name: str) -> ChannelName:
@@ -190,5 +177,5 @@ def _record(row: Sequence[bytes | None]) -> Record | None:
 
 def _settle(futures: Iterable[asyncio.Future[Record | None]], error: Exception) -> None:
     for future in futures:
-        future.set_exception(translated(error))
+        future.set_exception(error)
         future.exception()  # nobody may be left to hear it

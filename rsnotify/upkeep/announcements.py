@@ -2,11 +2,14 @@
 
 Rules that hold here: first it is true, then it is said; every fact has its own idempotency key, so
 however many hub processes say it, Destinations hear it once. Our keys have a space in them, which
-no publisher's can have.
+no publisher's can have. What all sets must hear, the Source Description, is gathered for some
+seconds, and what was told of it is written down afterwards: whoever dies in between is repeated.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from time import monotonic
 
 from rsnotify.core.change import Change, Position
 from rsnotify.core.documents import (
@@ -22,13 +25,20 @@ from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
 from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.snapshots import Snapshot
+from rsnotify.storage.told import Described, Told
+
+GATHER_SECONDS = 3.0  # what changes meanwhile in the Source Description is one notification
+SETS_AT_ONCE = 100  # are told of it in one go, so that Sources need not wait long
 
 
 class Announcements:
     """Says on framework channels what has become of the hub's documents."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, told: Told, clock: Callable[[], float] = monotonic) -> None:
         self._hub = hub
+        self._told = told
+        self._clock = clock
+        self._noticed: float | None = None  # when the description was first seen to be another
 
     async def window_closed(self, set_name: str, window: Window) -> None:
         """The closed list has got its end, and a new one begins there."""
@@ -58,15 +68,40 @@ class Announcements:
         key = f"set-{change}-{record.name}-{record.edited}"
         loc = self._hub.base_url + capability_list(record.name)
         await self._say(record.name, key, [Change(loc, change, capability="capabilitylist")])
-        if change == "updated" or not record.private:
-            await self._description_changed(key)
 
-    async def _description_changed(self, key: str) -> None:
+    async def keep_description_told(self) -> None:
+        """A chore: say to every set that the Source Description has changed, once it has for some
+        seconds, whichever process changed it."""
+        described = self._described()
+        if not described.is_news_after(await self._told.read()):
+            self._noticed = None
+            return
+        if self._noticed is None:
+            self._noticed = self._clock()
+        is_due = self._clock() - self._noticed >= GATHER_SECONDS
+        if is_due and await self._told.claim(GATHER_SECONDS):
+            await self.tell_description()
+
+    async def tell_description(self) -> None:
+        """Say it now."""
+        described, names = self._described(), list(self._hub.sets)
+        key = f"description-{described.version}-{described.digest}"
         loc = self._hub.base_url + SOURCE_DESCRIPTION
         changes = [Change(loc, "updated", capability="description")]
-        await asyncio.gather(
-            *(self._say(name, f"description-{key}", changes) for name in self._hub.sets)
+        for start in range(0, len(names), SETS_AT_ONCE):
+            some = names[start : start + SETS_AT_ONCE]
+            await asyncio.gather(*(self._say(name, key, changes) for name in some))
+        await self._told.write(described)
+
+    def _described(self) -> Described:
+        """What the Source Description says of the sets: it names those that are public."""
+        named = sorted(
+            f"{record.name} {record.describedby or ''}"
+            for record in self._hub.sets.values()
+            if not record.private
         )
+        digest = blake2b("\n".join(named).encode(), digest_size=12).hexdigest()
+        return Described(self._hub.sets_version, digest)
 
     def _of_list(self, set_name: str, from_: Position, change: str) -> Change:
         base = self._hub.base_url

@@ -8,16 +8,18 @@ that cannot be served holds up no other.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from rsnotify.core.change import Position
 from rsnotify.core.packing import Packed
+from rsnotify.core.watched import Watched
 from rsnotify.core.window import DAY, Record, Schedule, Window, is_due
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
+from rsnotify.loops import Loop
+from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows
-from rsnotify.underway import Underway
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.snapshot import take_snapshot
 
@@ -53,17 +55,16 @@ class Upkeep:
         self.say = announcements
         self._pack = pack
         self._schedule = schedule
-        self._asked_for: Underway[Snapshot] = Underway("snapshot")
+        self._asked_for: SingleFlight[str, Snapshot] = SingleFlight("snapshot")
 
-    async def run(self) -> None:
-        """Round after round, for as long as the hub lives."""
-        async with asyncio.TaskGroup() as tasks:
-            for chore, seconds in (
-                (self.keep_windows, ROUND_SECONDS),
-                (self.keep_snapshots, ROUND_SECONDS),
-                (self.let_go, LETTING_GO_SECONDS),
-            ):
-                tasks.create_task(self._repeat(chore, seconds), name=chore.__name__)
+    def loops(self) -> dict[str, Loop]:
+        """Round after round, for as long as the hub lives, by name."""
+        return {
+            "keep windows": self._repeat(self.keep_windows, ROUND_SECONDS),
+            "keep snapshots": self._repeat(self.keep_snapshots, ROUND_SECONDS),
+            "let go of what is old": self._repeat(self.let_go, LETTING_GO_SECONDS),
+            "tell of the sets": self._repeat(self.say.keep_description_told, ROUND_SECONDS),
+        }
 
     async def _repeat(self, chore: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:
@@ -71,30 +72,39 @@ class Upkeep:
                 await chore()
             except TryAgain as error:
                 log.warning("a chore waits: %s", error.detail)
+            except Exception as error:  # a bug, or damaged data: the other chores go on
+                log.warning("the chore %s fails", chore.__name__, exc_info=error)
             await asyncio.sleep(seconds)
 
-    async def _each_set(self, act: Act) -> None:
+    def _changed_sets(self) -> list[str]:
+        """Those to which something was published: the others have nothing to close or to list."""
+        return [name for name in self._hub.sets if self._hub.has_changed(name)]
+
+    async def _each_set(self, act: Act, names: Sequence[str]) -> None:
         """Do it to each set as it stands; one that goes meanwhile is nobody's concern."""
-        names = list(self._hub.sets)
         if not names:
             return
         now = await self._windows.now()
         for name, record in zip(names, await self._windows.records(names), strict=True):
-            if record is None:
-                continue
-            try:
-                await act(name, record, now)
-            except Rejected as gone:
-                if gone.status != 404:
-                    raise
-            except TryAgain as error:
-                log.warning("a chore of %r waits: %s", name, error.detail)
+            if record is not None:
+                await self._do(act, name, record, now)
+
+    async def _do(self, act: Act, name: str, record: Record | Exception, now: Position) -> None:
+        try:
+            if isinstance(record, Exception):
+                raise record
+            await act(name, record, now)
+        except TryAgain as error:
+            log.warning("a chore of %r waits: %s", name, error.detail)
+        except Exception as error:
+            if not (isinstance(error, Rejected) and error.status == 404):
+                log.warning("a chore of %r fails", name, exc_info=error)
 
     # --- windows -------------------------------------------------------------------------------
 
     async def keep_windows(self) -> None:
         """Close what is due, pack what is closed, say what has changed."""
-        await self._each_set(self._keep_windows)
+        await self._each_set(self._keep_windows, self._changed_sets())
 
     async def _keep_windows(self, name: str, record: Record, now: Position) -> None:
         period = self._schedule.period
@@ -121,14 +131,19 @@ class Upkeep:
 
     async def let_go(self) -> None:
         """Trim the streams behind what is packed; forget what nobody can ask for any more."""
-        await self._each_set(self._let_go)
+        watched = await self._windows.watched()
 
-    async def _let_go(self, name: str, record: Record, now: Position) -> None:
+        async def let_go(name: str, record: Record, _: Position) -> None:
+            await self._let_go(name, record, watched)
+
+        await self._each_set(let_go, list(self._hub.sets))
+
+    async def _let_go(self, name: str, record: Record, watched: Watched) -> None:
         schedule = self._schedule
-        await self._trim(name, record.first, Position(now - STREAM_DAYS * DAY))
-        await self._windows.trim_framework(name, Position(now - schedule.index_days * DAY))
+        await self._trim(name, record.first, watched.ago(STREAM_DAYS * DAY))
+        await self._windows.trim_framework(name, watched.ago(schedule.index_days * DAY))
         # The stream is trimmed window by window: one that it still holds cannot be missed yet.
-        old = Position(now - schedule.retention_days * DAY)
+        old = watched.ago(schedule.retention_days * DAY)
         await self._forget(name, min(record.first, old))
 
     async def _trim(self, name: str, first: Position, begin: Position) -> None:
@@ -149,17 +164,20 @@ class Upkeep:
     async def keep_snapshots(self) -> None:
         """Take those that are due."""
         # Where the Source lists its resources itself, it needs no list of ours.
-        names = [name for name, each in self._hub.sets.items() if each.resourcelist is None]
+        sets = self._hub.sets
+        names = [name for name in self._changed_sets() if sets[name].resourcelist is None]
         newest = await self._snapshots.newest_of(names)
 
         async def keep(name: str, record: Record, now: Position) -> None:
-            if name not in newest or not self._wants_snapshot(record, newest[name], now):
+            if name not in names:
+                return
+            if name in newest and not self._wants_snapshot(record, newest[name], now):
                 return
             # Taking those before it may have taken long: another hub process may have it by now.
             if self._wants_snapshot(record, await self._snapshots.newest(name), now):
                 await self.snapshot(name)
 
-        await self._each_set(keep)
+        await self._each_set(keep, names)
 
     def _wants_snapshot(self, record: Record, newest: Snapshot | None, now: Position) -> bool:
         if newest is None:

@@ -1,7 +1,8 @@
 """Taking a snapshot: the set's state becomes a Resource List, while changes go on coming in.
 
-Rules that hold here: `at` is where the journal stood before the first shard was read, so every
-change up to it is in the snapshot, and following the channel from it misses none; memory holds one
+Rules that hold here: `at` is one microsecond after the newest change before the first shard was
+read, so every change before it is in the snapshot, no change will ever have it as its datetime, and
+following the channel from it misses none; memory holds one
 part, compressed; nobody waits for more than a slice of the work.
 """
 
@@ -11,7 +12,8 @@ from time import monotonic
 
 from rsnotify.core.packing import Packed, Packer
 from rsnotify.core.state import Resource, render_resources
-from rsnotify.storage.snapshots import Claim, Snapshot, Snapshots
+from rsnotify.storage.claims import Claim
+from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows
 
 PART_RESOURCES = 50_000
@@ -58,14 +60,12 @@ class Taking:
 
     async def run(self) -> Snapshot | None:
         """The finished snapshot; None if the claim was lost on the way."""
-        record = await self._windows.record(self._set_name)
-        self._name = str(int(await self._windows.now()))
+        at, created, begun = await self._snapshots.begin(self._set_name)
+        self._name = str(int(begun))
         resources = await self._write_parts()
-        completed = max(record.last, await self._windows.now())
-        snapshot = Snapshot(self._name, record.last, completed, self._number, resources)
-        published = await self._snapshots.publish(
-            self._set_name, record.created, self._claim, snapshot
-        )
+        completed = max(at, await self._windows.now())
+        snapshot = Snapshot(self._name, at, completed, self._number, resources)
+        published = await self._snapshots.publish(self._set_name, created, self._claim, snapshot)
         return snapshot if published else None
 
     async def _write_parts(self) -> int:

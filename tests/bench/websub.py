@@ -1,8 +1,9 @@
 """How fast WebSub deliveries go out, and whether a Source feels them.
 
 The hub, its Redis and the receivers share the machine. Each callback has a host of its own on
-loopback; the receivers are one process that does nothing but answer. Every notification carries one
-change: the next is published when all have received the last.
+loopback; the receivers are one process that does nothing but answer, at once or after a latency
+that stands for their distance. Every notification carries one change: the next is published when
+all have received the last.
 """
 
 import asyncio
@@ -24,6 +25,9 @@ from rsnotify.core.change import Position
 from tests.running import TOKEN, RunningHub
 
 SUBSCRIBERS = (1, 100, 1_000)
+LATENCIES = (0.05, 0.2)
+DISTANT_SECONDS = 5.0  # how long each latency is measured
+DELIVERIES_AT_ONCE = 100  # the default of RSNOTIFY_DELIVERIES
 DELIVERIES = 20_000
 LATENCY_ROUNDS = 300
 BUSY_ROUNDS = 60
@@ -37,6 +41,7 @@ NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 class Receiver(asyncio.Protocol):
     """Confirms what is to be verified, answers 204 to deliveries, counts and times them."""
 
+    latency: ClassVar = 0.0
     reached: ClassVar = Counter[bytes]()  # how many have received the notification up to here
     waiting: ClassVar[list[tuple[bytes, int, asyncio.Transport]]] = []
 
@@ -57,15 +62,27 @@ class Receiver(asyncio.Protocol):
 
     def answer(self, head: bytes) -> None:
         if head.startswith(POST):
-            self.transport.write(NO_CONTENT)
-            self.reached[UNTIL.search(head)[1]] += 1
-            self.tell()
+            until = UNTIL.search(head)[1]
+            if self.latency:
+                asyncio.get_running_loop().call_later(self.latency, self.received, until)
+            else:
+                self.received(until)
+        elif head.startswith(b"GET /latency/"):
+            Receiver.latency = float(head.split(b" ")[1].rpartition(b"/")[2])
+            self.text(self.transport, b"")
         elif CHALLENGE in head:
             self.text(self.transport, head.partition(CHALLENGE)[2].split(b"&")[0].split(b" ")[0])
+        elif head.startswith(b"GET /answered/"):
+            self.text(self.transport, str(self.reached.total()).encode())
         else:  # GET /<position>/<count>: answered when so many have received it
             _, position, count = head.split(b" ")[1].split(b"/")
             self.waiting.append((position, int(count), self.transport))
             self.tell()
+
+    def received(self, until: bytes) -> None:
+        self.transport.write(NO_CONTENT)
+        self.reached[until] += 1
+        self.tell()
 
     def tell(self) -> None:
         for waits in [waits for waits in self.waiting if self.reached[waits[0]] >= waits[1]]:
@@ -135,6 +152,23 @@ class Load:
         async with self.session.get(url) as answer:
             return float(await answer.text())
 
+    async def set_latency(self, seconds: float) -> None:
+        async with self.session.get(f"http://127.0.0.1:{self.port}/latency/{seconds}"):
+            pass
+
+    async def delivered(self) -> int:
+        """How many requests the receivers have answered so far."""
+        async with self.session.get(f"http://127.0.0.1:{self.port}/answered/") as answer:
+            return int(await answer.text())
+
+    async def keep_publishing(self, stop: asyncio.Event) -> list[float]:
+        """A Source at its own pace, so that everybody is always behind; what each publish took."""
+        took = []
+        while not stop.is_set():
+            took.append((await self.publish())[0])
+            await asyncio.sleep(0.02)
+        return took
+
     async def round(self) -> tuple[float, float]:
         """One change to everyone: seconds until acknowledged, seconds until all had it."""
         begun = time.time()
@@ -166,6 +200,34 @@ async def measure() -> None:
             for count in SUBSCRIBERS:
                 await load.subscribe(count)
                 await report(load)
+            print()
+            print(
+                "| latency of 1,000 receivers | deliveries/s | of the limit |"
+                " p50, p99 answer to the Source meanwhile |"
+            )
+            print("|---|---|---|---|", flush=True)
+            for latency in LATENCIES:
+                await report_distant(load, latency)
+
+
+async def report_distant(load: Load, latency: float) -> None:
+    """The limit is what so many calls at once can do if each takes the latency and no longer."""
+    await load.set_latency(latency)
+    await load.round()  # connections, and what is known of who answers promptly
+    stop = asyncio.Event()
+    source = asyncio.create_task(load.keep_publishing(stop))
+    await asyncio.sleep(0.5)
+    begun, before = time.perf_counter(), await load.delivered()
+    await asyncio.sleep(DISTANT_SECONDS)
+    rate = (await load.delivered() - before) / (time.perf_counter() - begun)
+    stop.set()
+    took = sorted(await source)
+    p99 = took[int(len(took) * 0.99)]
+    print(
+        f"| {latency * 1000:.0f} ms | {rate:,.0f} | {rate * latency / DELIVERIES_AT_ONCE:.2f} "
+        f"| {middle(took)}, {p99 * 1000:.1f} ms |",
+        flush=True,
+    )
 
 
 async def report(load: Load) -> None:

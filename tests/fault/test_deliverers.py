@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from rsnotify.core.change import Position
-from rsnotify.storage.server import EmbeddedRedis
+from rsnotify.storage.embedded_redis import EmbeddedRedis
 from tests.receivers import Asked, Receiver, response, topic
 from tests.running import RunningHub, until
 

@@ -1,8 +1,13 @@
 """Who is told what about the token that was sent."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
-from tests.running import RunningHub
+from tests.integration.test_cli import rsnotify
+from tests.running import TOKEN, RunningHub
 
 NOBODY = {"Authorization": "Bearer of-nobody"}
 ADMIN_ONLY = [
@@ -29,3 +34,79 @@ async def test_a_known_token_is_told_that_it_is_not_the_admins(hub: RunningHub) 
         status, problem = await hub.ask(method, path, headers=known)
         assert (status, problem["detail"]) == (403, "only the admin token may do this")
     assert (await hub.ask("GET", "/api/sets", headers=known))[0] == 200
+
+
+CHOSEN = "rsn_" + "a" * 43
+
+
+async def made(hub: RunningHub, **asked: object) -> tuple[int, dict[str, object]]:
+    return await hub.ask("POST", "/api/tokens", json={"sets": ["dataset1"], **asked})
+
+
+async def test_a_token_that_was_chosen_may_be_asked_for_again(hub: RunningHub) -> None:
+    status, token = await made(hub, token=CHOSEN, note="mine")
+    assert (status, token["token"]) == (201, CHOSEN)
+    assert await made(hub, token=CHOSEN, note="mine") == (200, token)
+    for other in ({"note": "yours"}, {"note": "mine", "rights": ["read"]}):
+        assert (await made(hub, token=CHOSEN, **other))[0] == 409
+    _, listed = await hub.ask("GET", "/api/tokens")
+    assert [each["id"] for each in listed] == [token["id"]]
+    assert CHOSEN not in str(listed)
+
+
+async def test_a_token_has_43_to_128_random_characters_1000_sets_and_a_note(
+    hub: RunningHub,
+) -> None:
+    for length, status in [(42, 400), (43, 201), (128, 201), (129, 400)]:
+        assert (await made(hub, token="rsn_" + "b" * length))[0] == status, length
+    assert (await made(hub, token="rsn_" + "ü" * 43))[0] == 400
+    for sets, status in [(0, 400), (1, 201), (1_000, 201), (1_001, 400)]:
+        assert (await made(hub, sets=["dataset1"] * sets))[0] == status, sets
+    for characters in (255, 256):
+        _, token = await made(hub, note="n" * characters)
+        assert token["note"] == "n" * 255
+
+
+async def test_a_body_that_administers_or_subscribes_has_64_kib(hub: RunningHub) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    for length, of_tokens, of_forms in [(65_536, 201, 400), (65_537, 413, 413)]:
+        body = b'{"sets": ["dataset1"]}'.ljust(length)
+        assert (await hub.ask("POST", "/api/tokens", data=body))[0] == of_tokens
+        body = b"hub.mode=nonsense&a=".ljust(length, b"a")
+        assert (await hub.ask("POST", "/hub", data=body, headers=form))[0] == of_forms
+
+
+@asynccontextmanager
+async def losing_the_first_answer(hub: RunningHub) -> AsyncIterator[str]:
+    """The address of a door to the hub that breaks the first connection once it was answered."""
+    lost: list[bytes] = []
+
+    async def door(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"}")
+        to_hub = await asyncio.open_connection("127.0.0.1", hub.port)
+        to_hub[1].write(request)
+        answer = await to_hub[0].readuntil(b"}")
+        if lost:
+            writer.write(answer)
+            await writer.drain()
+        lost.append(answer)
+        writer.close()
+        to_hub[1].close()
+
+    async with await asyncio.start_server(door, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    assert b"201" in lost[0]
+
+
+async def test_a_token_whose_answer_was_lost_is_the_one_that_is_shown(hub: RunningHub) -> None:
+    async with losing_the_first_answer(hub) as url:
+        ended = await rsnotify(
+            *("tokens", "create", "--set", "dataset1", "--url", url), RSNOTIFY_TOKEN=TOKEN
+        )
+    assert ended.status == 0, ended.err
+    (listed,) = (await hub.ask("GET", "/api/tokens"))[1]
+    known = {"Authorization": f"Bearer {ended.out.strip()}"}
+    change = {"loc": "http://example.com/a", "change": "updated"}
+    assert listed["sets"] == ["dataset1"]
+    path = "/api/sets/dataset1/changes"
+    assert (await hub.ask("POST", path, json=change, headers=known))[0] == 201

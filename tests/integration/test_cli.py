@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.running import TOKEN, RunningHub, clean_environment, until
+from tests.running import TOKEN, RunningHub, clean_environment
 
 URLSET = (
     '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
@@ -240,6 +240,12 @@ async def test_a_token_is_made_shown_once_and_revoked(hub: RunningHub) -> None:
     assert json.loads((await rsnotify("tokens", "list", "--json", hub=hub)).out) == []
 
 
+async def test_a_token_that_is_refused_is_named_by_where_it_came_from(hub: RunningHub) -> None:
+    ended = await rsnotify("tokens", "list", RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN="wrong")
+    assert (ended.status, ended.out) == (1, "")
+    assert "not known, or was revoked (it is the one in RSNOTIFY_TOKEN)" in ended.err
+
+
 async def test_on_the_hubs_own_machine_the_data_directory_gives_the_token(
     tmp_path: Path,
 ) -> None:
@@ -274,6 +280,8 @@ async def test_a_hub_that_is_not_there_is_told_soon() -> None:
         (("publish", "dataset1"), {}, "name resources, or give a --file"),
         (("subscribe", "dataset1", "--from", "noon"), {}, "--from"),
         (("validate", "/no/such/file"), {}, "cannot read"),
+        (("subscribe", "x", "--count", "-1"), {}, "-1 is not in the range x>=0"),
+        (("sets", "list", "--url", "127.0.0.1:8080"), {}, "write http://127.0.0.1:8080"),
     ],
 )
 async def test_a_wrong_command_or_setting_exits_2_and_says_how_to_mend_it(
@@ -326,18 +334,3 @@ async def test_several_workers_share_the_port_and_the_sets(tmp_path: Path) -> No
             str(number) for number in range(20)
         ]
         assert await hub.stop() == 0
-
-
-async def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
-    async with RunningHub(tmp_path / "data", "--workers", "2") as hub:
-        await hub.kill()
-
-        async def port_is_free() -> bool:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", hub.port)
-            except ConnectionRefusedError:
-                return True
-            writer.close()
-            return False
-
-        assert await until(port_is_free)

@@ -1,15 +1,21 @@
 """The dialler against names that lie, receivers that never end, and connections that break."""
 
 import asyncio
+import gzip
 import socket
+import ssl
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from yarl import URL
 
 from rsnotify.core.subscription import Answer
-from rsnotify.delivery.websub.dialler import ANSWER_BYTES, Dialler
+from rsnotify.delivery.websub.bounded import ANSWER_BYTES, ANSWER_LINES, BoundedHandler
+from rsnotify.delivery.websub.dialler import BODY_BYTES, CALL_SECONDS, Dialler
 from tests.receivers import Asked, Receiver, answers, response
+
+CERTIFICATE = Path(__file__).parent / "self-signed.pem"
 
 
 class Names:
@@ -118,16 +124,157 @@ async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
         assert len(receiver.asked) == 1
 
 
-async def test_of_an_answer_without_end_only_a_little_is_read() -> None:
-    async def endless(asked, writer) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+WITHOUT_END = {  # what comes first, what comes for ever, whether the status is known by then
+    "a status line": (b"HTTP/1.1 200 ", b"O" * 1000, False),
+    "Continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, False),
+    "Processing": (b"", b"HTTP/1.1 102 Processing\r\n\r\n" * 1000, False),
+    "Early Hints": (b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 1000, False),
+    "a header": (OK + b"A: ", b"b" * 1000, False),
+    "headers": (OK, b"A: b\r\n" * 1000, False),
+    "folded lines": (OK + b"A: b\r\n", b" b\r\n" * 1000, False),
+    "empty lines": (b"", b"\r\n" * 1000, False),
+    "a chunk's extension": (CHUNKED + b"1;", b"a" * 1000, True),
+    "chunks of one byte": (CHUNKED, b"1\r\nx\r\n" * 1000, True),
+    "trailers": (CHUNKED + b"0\r\n", b"A: b\r\n" * 1000, None),  # aiohttp has a limit of its own
+    "a body": (OK + b"\r\n", b"x" * 1000, True),
+    "a packed body": (
+        OK + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"x" * 1000)[:10],
+        b"\xff" * 1000,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_END)
+async def test_of_an_answer_without_end_only_a_little_is_heard(kind: str) -> None:
+    begin, more, status_known = WITHOUT_END[kind]
+    written = 0
+
+    async def endless(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        nonlocal written
+        writer.write(begin)
         while not writer.is_closing():
-            writer.write(b"1000\r\n" + b"x" * 0x1000 + b"\r\n")
+            writer.write(more)
+            written += len(more)
             await writer.drain()
 
     async with Receiver(get=endless, post=endless) as receiver, Dialler(private=True) as dialler:
-        assert len((await dialler.get(receiver.callback)).body) == ANSWER_BYTES + 1
+        for answer in await dialler.get(receiver.callback), await post(dialler, receiver.callback):
+            assert answer.seconds < CALL_SECONDS, "it was heard until the time was over"
+            assert answer.body == b""
+            known = answer.status == 200
+            assert status_known in (known, None), answer.note
+    assert written < 64 * 1024 * 1024, "what fits into the buffers of two sockets and a little"
+
+
+def answer_after(hints: bytes, size: int) -> bytes:
+    """A good answer of so many bytes in all."""
+    head = hints + OK + b"Content-Length: %05d\r\n\r\n"
+    room = size - len(head % 0)
+    return head % room + b"x" * room
+
+
+ONE_LINE_AND_ANOTHER = b"HTTP/1.1 100 Continue\r\n\r\n"
+LONG_HINT = b"HTTP/1.1 103 Early Hints\r\nA: %b\r\n\r\n" % (b"b" * 6000)
+AT_THE_BOUND = {
+    "bytes": lambda past: answer_after(LONG_HINT * 4, ANSWER_BYTES + past),
+    "lines": lambda past: (
+        ONE_LINE_AND_ANOTHER * (ANSWER_LINES // 2 - 1) + OK + b"A: b\r\n" * past + b"\r\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", AT_THE_BOUND)
+@pytest.mark.parametrize("past", [0, 1])
+async def test_an_answer_is_heard_up_to_the_bound_and_no_further(kind: str, past: int) -> None:
+    async def behave(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(AT_THE_BOUND[kind](past))
+        writer.close()
+
+    async with Receiver(get=behave) as receiver, Dialler(private=True) as dialler:
+        answer = await dialler.get(receiver.callback)
+    if past:
+        assert (answer.status, answer.body) == (200 if kind == "bytes" else 0, b"")
+    else:
+        assert answer.succeeded, answer.note
+        assert len(answer.body) > 0 or kind == "lines"
+
+
+@pytest.mark.parametrize("size", [BODY_BYTES, BODY_BYTES + 1])
+async def test_a_body_is_read_whole_or_not_at_all(size: int) -> None:
+    async with (
+        Receiver(get=answers("200 OK", b"x" * size)) as receiver,
+        Dialler(private=True) as dialler,
+    ):
+        answer = await dialler.get(receiver.callback)
+        assert answer.body == (b"x" * size if size == BODY_BYTES else b"")
+
+
+async def test_a_packed_body_stays_packed() -> None:
+    packed = gzip.compress(b"x" * 10_000_000)
+    async with (
+        Receiver(get=answers("200 OK", packed, Content_Encoding="gzip")) as receiver,
+        Dialler(private=True) as dialler,
+    ):
+        assert (await dialler.get(receiver.callback)).body == packed
+
+
+async def test_a_body_of_a_byte_now_and_then_ends_with_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rsnotify.delivery.websub.dialler.CALL_SECONDS", 0.2)
+
+    async def trickles(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK + b"Content-Length: 1000\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b"x")
+            await asyncio.sleep(0.01)
+
+    async with (
+        Receiver(get=trickles, post=trickles) as receiver,
+        Dialler(private=True) as dialler,
+    ):
+        answer = await dialler.get(receiver.callback)
+        assert answer.note.startswith("no answer within")
         assert (await post(dialler, receiver.callback)).succeeded
+
+
+async def test_each_answer_on_a_connection_has_the_whole_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The seam: aiohttp makes its connections by our class, and tells it of each request."""
+    heard: list[BoundedHandler] = []
+    listen_anew = BoundedHandler._listen_anew
+
+    def remembered(self: BoundedHandler) -> None:
+        heard.append(self)
+        listen_anew(self)
+
+    monkeypatch.setattr(BoundedHandler, "_listen_anew", remembered)
+    body = b"x" * (BODY_BYTES - 1)
+    async with (
+        Receiver(post=answers("200 OK", body)) as receiver,
+        Dialler(private=True) as dialler,
+    ):
+        for _ in range(4):
+            assert (await post(dialler, receiver.callback)).succeeded
+    assert len(heard) == 1 + 4
+    assert len(set(map(id, heard))) == 1
+
+
+async def test_a_certificate_that_is_not_trusted_is_called_so() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    server = await asyncio.start_server(lambda _r, _w: None, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    async with Dialler(private=True) as dialler:
+        answer = await dialler.get(f"https://127.0.0.1:{port}/")
+    server.close()
+    assert answer.text.startswith("its certificate is not trusted: ")
+    assert "self-signed" in answer.text
+    assert not answer.reached
 
 
 async def test_what_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """The hub over a real Redis: what it keeps in memory is never more than the journal holds."""
 
+import pytest
+
 from rsnotify.core.change import Change, Position
 from rsnotify.core.notification import ChannelName
 from rsnotify.core.submission import Submission, fragment_of
@@ -50,3 +52,41 @@ async def test_changes_that_redis_has_lost_are_not_told_from_memory(client: Clie
     assert after is not None
     assert b"example.com/kept" in after.payload
     assert b"example.com/lost" not in after.payload
+
+
+async def test_sets_that_redis_has_lost_are_named_and_those_that_were_removed_are_not(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = hub_on(client)
+    for name in ("dataset1", "dataset2", "dataset3"):
+        await hub.add_set(name)
+    await hub.remove_set("dataset1")
+    assert not hub.registry_lost.is_set()
+    await client.flushall()
+    await hub.start()
+    assert hub.registry_lost.is_set()
+    assert hub.sets == {}
+    assert "gone with their changes: dataset2, dataset3" in caplog.text
+
+
+async def test_a_loss_is_seen_though_somebody_was_quicker_to_make_the_set_again(
+    client: Client,
+) -> None:
+    one, two = hub_on(client), hub_on(client)
+    await one.add_set("dataset1")
+    await two.start()
+    await client.flushall()
+    made, _ = await one.add_set("dataset1")
+    for hub in (one, two):
+        await hub.start()
+        assert hub.registry_lost.is_set()
+        assert hub.sets == {"dataset1": made}
+
+
+async def test_data_of_before_are_no_loss(client: Client) -> None:
+    await hub_on(client).add_set("dataset1")
+    await client.delete(keys.DATA_ID)
+    hub = hub_on(client)
+    await hub.start()
+    await hub.add_set("dataset2")
+    assert not hub.registry_lost.is_set()

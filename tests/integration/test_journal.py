@@ -2,10 +2,8 @@
 
 import asyncio
 from itertools import pairwise
-from typing import Any
 
 import pytest
-from redis.exceptions import NoScriptError
 
 from rsnotify.core.change import Change, Position
 from rsnotify.core.notification import ChannelName, Interval
@@ -192,23 +190,6 @@ async def test_scripts_forgotten_by_a_restarted_redis_are_loaded_again(
 ) -> None:
     await journal.append(CHANNEL, submission("1"))
     await client.script_flush()
-    await journal.append(CHANNEL, submission("2"))
-    assert len(await positions(journal)) == 2
-
-
-async def test_a_round_that_is_repeated_stores_nothing_twice(
-    journal: Journal, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As when Redis was restarted after it had run some of the calls: it knows no script then."""
-    call = journal._call
-
-    async def call_and_forget(appends: Any) -> list[object]:
-        monkeypatch.setattr(journal, "_call", call)
-        await call(appends)
-        raise NoScriptError("NOSCRIPT")
-
-    await journal.append(CHANNEL, submission("1"))
-    monkeypatch.setattr(journal, "_call", call_and_forget)
     await journal.append(CHANNEL, submission("2"))
     assert len(await positions(journal)) == 2
 

@@ -1,5 +1,6 @@
 """What can be pulled, on a real Redis: every document, its conditions, its end."""
 
+import asyncio
 import gzip
 from collections.abc import AsyncIterator, Sequence
 from email.utils import formatdate, parsedate_to_datetime
@@ -8,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.change import MICROSECONDS, Position
+from rsnotify.core.change import MICROSECONDS, Change, Position
 from rsnotify.core.notification import Interval
 from rsnotify.core.packing import pack
+from rsnotify.core.watched import Watched
 from rsnotify.core.window import DAY, MINUTE, last_edge
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
 from rsnotify.errors import TryAgain, no_such_set
@@ -19,7 +21,7 @@ from rsnotify.storage.connection import Client
 from rsnotify.storage.sets import SetOptions
 from rsnotify.storage.snapshots import Snapshot
 from rsnotify.upkeep import snapshot
-from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Pulling, names
+from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Pulling, loc, names
 from tests.running import TOKEN, until
 
 OPEN = f"/{SET}/changelist.xml"
@@ -664,8 +666,11 @@ async def test_a_set_that_cannot_be_served_holds_up_no_other(
 
     pulling.windows.trim_framework = failing  # type: ignore[method-assign]
     await pulling.upkeep.let_go()
-    assert asked == ["a", SET]
-    assert [record.args for record in caplog.records] == [("a", "no Redis"), (SET, "no Redis")]
+    assert sorted(asked) == ["a", SET]
+    assert sorted(record.args for record in caplog.records) == [
+        ("a", "no Redis"),
+        (SET, "no Redis"),
+    ]
 
 
 async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
@@ -673,12 +678,12 @@ async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
 ) -> None:
     async with Pulling(client, changes=3, retention_days=1) as pulling:
         await pulling.update(*"abcdef")  # two windows that no hub packs for two days
-        past_present = pulling.windows.now
+        now = pulling.windows.watched
 
-        async def later() -> Position:
-            return Position(await past_present() + 2 * DAY)
+        async def later() -> Watched:
+            return Watched((await now()).seen + 2 * DAY)
 
-        pulling.windows.now = later  # type: ignore[method-assign]
+        pulling.windows.watched = later  # type: ignore[method-assign]
         await pulling.upkeep.let_go()
         await pulling.upkeep.keep_windows()
         await pulling.upkeep.let_go()
@@ -736,8 +741,82 @@ async def test_of_many_resource_lists_one_is_said_and_never_the_index(pulling: P
 async def test_a_change_of_a_set_is_said_on_its_channel_and_of_the_source_on_all(
     pulling: Pulling, change: str
 ) -> None:
-    record, _ = await pulling.hub.add_set("other")
-    await pulling.upkeep.say.set_changed(record, change)
-    await pulling.upkeep.say.set_changed(record, change)
+    await pulling.hub.add_set("other")
+    await pulling.upkeep.say.set_changed(pulling.hub.sets[SET], change)
+    await pulling.upkeep.say.set_changed(pulling.hub.sets[SET], change)
+    await pulling.upkeep.say.tell_description()
+    await pulling.upkeep.say.tell_description()
     described = ("description", "updated", "/.well-known/resourcesync")
-    assert await said(pulling) == [described]
+    assert await said(pulling) == [
+        ("capabilitylist", change, f"/{SET}/capabilitylist.xml"),
+        described,
+    ]
+
+
+# What becomes of a set that goes meanwhile ------------------------------------------------------
+
+
+async def lasting_keys(pulling: Pulling) -> list[bytes]:
+    found = [key async for key in pulling.client.scan_iter(match=f"rsnotify:{{{SET}}}:*")]
+    return [key for key in found if await pulling.client.ttl(key) < 0]
+
+
+async def test_a_window_packed_while_its_set_is_removed_leaves_no_key(pulling: Pulling) -> None:
+    await pulling.update(*"abcd")
+    (window,) = (await pulling.windows.span(SET)).windows
+    packed = pack([])
+    await pulling.hub.remove_set(SET)
+    await pulling.windows.keep(SET, window, packed)
+    assert await lasting_keys(pulling) == []
+    await pulling.hub.add_set(SET)  # one made anew has no such window either
+    await pulling.windows.keep(SET, window, packed)
+    assert await pulling.windows.packed(SET, window) is None
+
+
+async def test_whatever_is_made_while_a_set_is_removed_leaves_no_key(pulling: Pulling) -> None:
+    """The chores and the removal at once, again and again."""
+    for _ in range(10):
+        await pulling.hub.add_set(SET)
+        await pulling.update(*"abcdef")
+        await asyncio.gather(
+            pulling.upkeep.keep_windows(),
+            pulling.upkeep.snapshot(SET),
+            pulling.hub.remove_set(SET),
+            return_exceptions=True,
+        )
+        assert await lasting_keys(pulling) == []
+
+
+# Where a snapshot stands ------------------------------------------------------------------------
+
+
+async def test_no_change_has_the_datetime_at_which_a_resource_list_stands(
+    pulling: Pulling,
+) -> None:
+    last = await pulling.update("a")
+    at = (await pulling.upkeep.snapshot(SET)).at  # type: ignore[union-attr]
+    assert at == last.until + 1
+    moment = str(Position(at))
+    next_ = await pulling.publish(Change(loc("b"), "updated", datetime=moment))
+    assert next_.until == at + 1
+    assert next_.from_ == last.until  # consecutive intervals join all the same
+
+
+async def test_snapshots_without_a_change_between_them_stand_at_the_same_place(
+    pulling: Pulling,
+) -> None:
+    await pulling.update("a")
+    one, other = [await pulling.upkeep.snapshot(SET) for _ in range(2)]
+    assert one.at == other.at  # type: ignore[union-attr]
+
+
+async def test_whoever_asks_from_a_resource_lists_at_misses_nothing(pulling: Pulling) -> None:
+    await pulling.update("a")
+    at = (await pulling.upkeep.snapshot(SET)).at  # type: ignore[union-attr]
+    assert names(await pulling.document(f"{OPEN}?from={at}")) == []
+    await pulling.update("b")
+    assert names(await pulling.document(f"{OPEN}?from={at}")) == ["b"]
+    await pulling.is_level()
+    told = await pulling.hub.after(pulling.hub.feed(CHANGES), at)
+    assert told is not None
+    assert told.from_ == at

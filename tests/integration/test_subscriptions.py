@@ -1,19 +1,25 @@
 """The subscriptions in a real Redis: who owns a share, and what only its owner may write."""
 
+from typing import Any
+
 import pytest
 
 from rsnotify.core.subscription import SHARES, Progress, Record, Request, share_of
 from rsnotify.errors import TooMany
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client
-from rsnotify.storage.subscriptions import Stored, Subscriptions
+from rsnotify.storage.connection import Client, connect
+from rsnotify.storage.subscriptions import CLAIM_SECONDS, Stored, Subscriptions, release_all_claims
+from tests.clock import HOUR, Clock
+from tests.faults import OwnRedis
 
 CALLBACK = "http://callback.test/1"
 SHARE = share_of(CALLBACK)
 
 
-def subscriptions(client: Client, per_host: int = 10, per_asker: int = 10) -> Subscriptions:
-    return Subscriptions(client, pending_per_host=per_host, pending_per_asker=per_asker)
+def subscriptions(
+    client: Client, per_host: int = 10, per_asker: int = 10, **options: Any
+) -> Subscriptions:
+    return Subscriptions(client, pending_per_host=per_host, pending_per_asker=per_asker, **options)
 
 
 def request(order: str = "subscribe", callback: str = CALLBACK, **fields: object) -> Request:
@@ -37,6 +43,25 @@ async def test_a_share_has_one_owner(client: Client) -> None:
     assert await one.claim([1, 2, 3]) == [True, True, False]
 
 
+async def test_every_share_is_free_when_all_claims_are_released(
+    client: Client, redis_url: str
+) -> None:
+    one, two = subscriptions(client), subscriptions(client)
+    await one.attend()
+    await one.claim(range(SHARES))
+    await release_all_claims(redis_url)
+    assert set(await two.claim(range(SHARES))) == {True}
+    _, hubs = await two.attend()
+    assert hubs == 1
+
+
+async def test_a_share_that_was_nobodys_meanwhile_is_not_renewed(client: Client) -> None:
+    store = subscriptions(client)
+    await store.claim([1, 2])
+    await client.delete(keys.of_share(1, "owner"))
+    assert await store.renew([1, 2]) == [False, True]
+
+
 async def test_a_share_that_was_released_is_free(client: Client) -> None:
     one, two = subscriptions(client), subscriptions(client)
     await one.claim([1])
@@ -46,10 +71,85 @@ async def test_a_share_that_was_released_is_free(client: Client) -> None:
     assert await two.claim([1]) == [True]
 
 
-async def test_a_claim_ends_by_itself(client: Client) -> None:
-    await subscriptions(client).claim([1])
-    left = await client.pttl(keys.of_share(1, "owner"))
-    assert 0 < left <= 15_000
+class Hours:
+    """A monotonic clock that tests move."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_a_claim_ends_when_its_owner_shows_no_sign_of_life(client: Client) -> None:
+    hours = Hours()
+    one = subscriptions(client, clock=hours)
+    two = subscriptions(client, clock=hours)
+    await one.attend()
+    assert await one.claim([1]) == [True]
+    assert (await two.attend())[1] == 2
+    hours.now = CLAIM_SECONDS - 0.001
+    assert await two.claim([1]) == [False]
+    assert (await two.attend())[1] == 2
+    hours.now = CLAIM_SECONDS
+    assert (await two.attend())[1] == 1
+    assert await two.claim([1]) == [True]
+    assert await one.claim([1]) == [False]
+
+
+async def test_an_owner_that_was_only_frozen_keeps_what_it_has_renewed(client: Client) -> None:
+    hours = Hours()
+    one, two = subscriptions(client, clock=hours), subscriptions(client, clock=hours)
+    for store in (one, two):
+        await store.attend()
+    assert await one.claim([1, 2]) == [True, True]
+    hours.now = CLAIM_SECONDS
+    await two.attend()  # and counts it as gone
+    assert (await one.attend())[1] == 2
+    assert await one.claim([1]) == [True]
+    assert await two.claim([1, 2]) == [False, True]
+    assert await one.claim([2]) == [False]
+
+
+async def test_the_next_end_is_when_the_first_of_the_others_has_been_silent_for_long_enough(
+    client: Client,
+) -> None:
+    hours = Hours()
+    one, two = subscriptions(client, clock=hours), subscriptions(client, clock=hours)
+    await one.attend()
+    await two.attend()
+    hours.now = 2.0
+    await two.attend()
+    assert two.seconds_to_next_end() == CLAIM_SECONDS - 2
+
+
+async def test_a_claim_of_a_hub_before_this_one_ends_by_its_own_time_limit(client: Client) -> None:
+    hours = Hours()
+    store = subscriptions(client, clock=hours)
+    await client.set(keys.of_share(1, "owner"), "host:1:abc", px=15_000)
+    hours.now = 1000.0
+    assert await store.claim([1]) == [False]
+    await client.delete(keys.of_share(1, "owner"))
+    assert await store.claim([1]) == [True]
+
+
+@pytest.mark.parametrize("hours_moved", [-1, 48])
+async def test_a_clock_of_redis_that_jumps_ends_no_claim_and_keeps_none(
+    moved_redis: OwnRedis, clock: Clock, hours_moved: int
+) -> None:
+    hours = Hours()
+    client = connect(moved_redis.url)
+    one, two = subscriptions(client, clock=hours), subscriptions(client, clock=hours)
+    await one.attend()
+    await one.claim([1])
+    await two.attend()
+    clock.move(hours_moved * HOUR)
+    assert (await two.attend())[1] == 2
+    assert await two.claim([1]) == [False]
+    hours.now = CLAIM_SECONDS
+    assert (await two.attend())[1] == 1
+    assert await two.claim([1]) == [True]
+    await client.aclose()
 
 
 async def test_whoever_has_lost_a_share_can_write_nothing_of_it(client: Client) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import aiohttp
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -88,6 +89,21 @@ async def test_a_position_between_the_head_and_now_means_the_head(hub: RunningHu
         assert str((await received(channel)).from_) == first["until"]
 
 
+async def test_a_reader_is_told_where_it_begins_and_comes_back_there(hub: RunningHub) -> None:
+    """By a position, not a time: a change that comes may have a datetime before the handshake's."""
+    async with connect(hub.channel()) as channel:
+        begins = channel.response.headers["Rsnotify-From"]
+    last = await hub.publish("http://example.com/a", datetime=begins)  # older than the handshake
+    assert last["from"] == begins
+    async with connect(f"{hub.channel()}?from={begins}") as channel:
+        assert channel.response.headers["Rsnotify-From"] == begins
+        assert str((await received(channel)).until) == last["until"]
+    async with connect(f"{hub.channel()}?from={last['until']}") as channel:
+        assert channel.response.headers["Rsnotify-From"] == last["until"]
+    async with connect(f"{hub.channel()}?from=broken") as channel:
+        assert "Rsnotify-From" not in channel.response.headers
+
+
 async def test_a_position_before_the_journal_is_closed_with_4410_and_told_where_to_look(
     tmp_path: Path, redis_url: str, client: Client
 ) -> None:
@@ -154,6 +170,36 @@ async def test_a_private_channel_needs_a_token(private: RunningHub) -> None:
     assert (await refusal(private.channel("secrets")))[0] == 401
     wrong = {"Authorization": "Bearer rsn_wrong"}
     assert (await refusal(private.channel("secrets"), additional_headers=wrong))[0] == 401
+
+
+async def test_a_reader_ends_with_its_token_and_the_others_stay(private: RunningHub) -> None:
+    readers = [{"Authorization": f"Bearer {await token_for(private, 'read')}"} for _ in range(2)]
+    (first, _) = (await private.ask("GET", "/api/tokens"))[1]
+    url = private.channel("secrets")
+    async with (
+        connect(url, additional_headers=readers[0]) as ends,
+        connect(url, additional_headers=readers[1]) as stays,
+    ):
+        await private.ask("DELETE", f"/api/tokens/{first['id']}")
+        with pytest.raises(ConnectionClosed) as closed:
+            await ends.recv()
+        assert closed.value.rcvd is not None
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (
+            *(1008, "the token has been revoked"),
+        )
+        await private.publish("http://example.com/a", set_name="secrets")
+        assert [each.loc for each in (await received(stays)).changes] == ["http://example.com/a"]
+
+
+async def test_an_event_stream_ends_with_its_token(private: RunningHub) -> None:
+    token = await token_for(private, "read")
+    (made,) = (await private.ask("GET", "/api/tokens"))[1]
+    headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
+    url = f"{private.url}/channels/secrets/change_notification_channel"
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as stream:
+        await private.ask("DELETE", f"/api/tokens/{made['id']}")
+        while await stream.content.read(100):
+            pass
 
 
 async def test_a_right_to_publish_is_no_right_to_read(private: RunningHub) -> None:

@@ -84,7 +84,7 @@ async def test_a_head_without_end_is_refused(hub: RunningHub) -> None:
         writer.write(b"X-%d: " % number + b"a" * 4096 + b"\r\n")
         await writer.drain()
         await asyncio.sleep(0)
-    assert b"400" in await reader.readline()
+    assert b"431" in await reader.readline()
     writer.close()
 
 

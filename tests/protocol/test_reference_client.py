@@ -142,3 +142,19 @@ async def test_the_reference_client_ends_in_sync(
     await snapshot(hub)
     said = await destination.run("--audit")
     assert re.search(r"Status:\s+IN SYNC", said), said
+
+
+@pytest.mark.timeout(INSTALL_SECONDS + 60)
+async def test_the_reference_client_deletes_what_was_created_right_before_a_snapshot(
+    resync: Path, hub: RunningHub, source: Source, tmp_path: Path
+) -> None:
+    """It compares `datetime >= from`, and drops a creation together with its deletion."""
+    await tell(hub, source.write("a", "a", "created"), source.write("b", "b", "created"))
+    at = await snapshot(hub)
+    destination = Destination(resync, tmp_path, hub, source)
+    said = await destination.run("--baseline")
+    assert sorted(destination.files()) == ["a", "b"], said
+
+    await tell(hub, source.delete("b"))
+    said = await destination.run("--incremental", "--from", at)
+    assert sorted(destination.files()) == ["a"], said

@@ -20,14 +20,15 @@ class Stream:
         self.answer = answer
 
     async def event(self) -> dict[str, str]:
-        """The next event by its fields, as a browser reads it; comments are skipped."""
+        """The next event by its fields, as a browser reads it: what has no data is skipped."""
         fields: dict[str, str] = {}
         async with asyncio.timeout(20):
             while line := (await self.answer.content.readline()).decode():
                 name, _, value = line.rstrip("\n").partition(": ")
                 if line == "\n":
-                    if fields:
+                    if "data" in fields:
                         return fields
+                    fields.clear()
                 elif not line.startswith(":"):
                     fields[name] = f"{fields[name]}\n{value}" if name in fields else value
         raise EOFError
@@ -64,6 +65,28 @@ async def test_the_last_event_id_resumes(hub: RunningHub) -> None:
         assert (await events.event())["id"] == second["until"]
     async with stream(hub, query=f"?from={first['until']}") as events:
         assert (await events.event())["id"] == second["until"]
+
+
+async def test_a_stream_begins_with_its_position_and_a_pause_of_its_own(hub: RunningHub) -> None:
+    answer = await hub.publish("http://example.com/res1")
+    for begins in (answer["from"], answer["until"]):
+        async with stream(hub, query=f"?from={begins}") as events:
+            assert events.answer.headers["Rsnotify-From"] == begins
+            lines = [await events.answer.content.readline() for _ in range(3)]
+            assert lines[0].decode() == f"id: {begins}\n"
+            name, _, pause = lines[1].decode().partition(": ")
+            assert (name, lines[2]) == ("retry", b"\n")
+            assert 1_000 <= int(pause) <= 5_000
+
+
+async def test_who_is_cut_off_before_the_first_event_misses_nothing(hub: RunningHub) -> None:
+    """Not even a change with a datetime of its own that lies before the clock of the answer."""
+    async with stream(hub) as events:
+        begins = (await events.answer.content.readline()).decode().removeprefix("id: ").strip()
+    last = await hub.publish("http://example.com/a", datetime=begins)
+    assert last["from"] == begins
+    async with stream(hub, Last_Event_ID=begins) as events:
+        assert (await events.event())["id"] == last["until"]
 
 
 async def test_the_last_event_id_wins_over_where_the_page_once_began(hub: RunningHub) -> None:
@@ -107,12 +130,13 @@ async def test_a_private_stream_needs_a_token(hub: RunningHub) -> None:
 async def test_pages_of_an_allowed_origin_may_read_what_comes(hub: RunningHub) -> None:
     async with stream(hub, Origin="https://a.example") as events:
         assert events.answer.headers["Access-Control-Allow-Origin"] == "https://a.example"
+        assert events.answer.headers["Access-Control-Expose-Headers"] == "Rsnotify-From"
 
 
 async def test_sigterm_ends_a_stream_as_a_whole(tmp_path: Path) -> None:
     async with RunningHub(tmp_path / "data", drain_seconds="0") as hub, stream(hub) as events:
         ending = asyncio.create_task(hub.stop())
-        assert (await events.answer.content.read()).startswith(b":")
+        assert (await events.answer.content.read()).startswith(b"id: ")
         assert await ending == 0
 
 

@@ -32,6 +32,8 @@ async def test_before_the_first_notification_the_topic_is_empty(
     assert headers["Content-Type"] == "application/xml"
     assert f'<{topic(websub_hub, new_set)}>; rel="self"' in headers["Link"]
     assert f'<{websub_hub.url}/hub>; rel="hub"' in headers["Link"]
+    answer = await websub_hub.publish("http://example.com/1", set_name=new_set)
+    assert headers["rsnotify-from"] == answer["from"]  # a cursor that misses nothing
 
 
 async def test_head_tells_the_length_of_what_get_would_bring(websub_hub, new_set) -> None:

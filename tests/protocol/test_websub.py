@@ -10,6 +10,7 @@ from tests.receivers import (
     Receiver,
     answers,
     ask,
+    distant,
     has,
     response,
     subscribe,
@@ -48,6 +49,41 @@ async def test_subscribing_to_a_private_set_needs_a_token_with_read_right(
         await has(receiver, 1, of="verifications")
         await websub_hub.publish("http://example.com/1", set_name=new_set)
         await has(receiver, 1)
+
+
+async def test_what_is_published_after_a_set_turned_private_reaches_nobody_without_a_right(
+    websub_hub, new_set
+) -> None:
+    async with Receiver(post=distant(0.2)) as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await websub_hub.publish("http://example.com/public", set_name=new_set)
+        await has(receiver, 1)
+        await websub_hub.publish("http://example.com/late", set_name=new_set)  # has to wait
+        await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
+        await websub_hub.publish("http://example.com/secret", set_name=new_set)
+        (denial,) = await has(receiver, 1, of="denials")
+        assert denial.query["hub.reason"] == "the topic has become private"
+        assert receiver.locs == ["http://example.com/public"]
+
+
+async def test_a_subscription_ends_with_the_token_that_made_it(websub_hub, new_set) -> None:
+    await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
+    reader = await token_for(websub_hub, new_set, "read")
+    async with Receiver() as receiver:
+        assert await ask_with(websub_hub, reader, new_set, receiver.callback) == 202
+        await until(lambda: subscription(websub_hub, receiver, new_set))
+        tokens = (await websub_hub.ask("GET", "/api/tokens"))[1]
+        (id_,) = [each["id"] for each in tokens if each["sets"] == [new_set]]
+        assert (await websub_hub.ask("DELETE", f"/api/tokens/{id_}"))[0] == 204
+        (denial,) = await has(receiver, 1, of="denials")
+        assert "revoked" in denial.query["hub.reason"]
+        await until(lambda: has_gone(websub_hub, receiver, new_set))
+        await websub_hub.publish("http://example.com/secret", set_name=new_set)
+        assert receiver.locs == []
+
+
+async def has_gone(hub: RunningHub, receiver: Receiver, set_name: str) -> bool:
+    return await subscription(hub, receiver, set_name) is None
 
 
 # --- where the hub may call ----------------------------------------------------------------------

@@ -1,11 +1,22 @@
 """Why a hub could not be reached, in few words."""
 
+import asyncio
 import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from aiohttp import ServerDisconnectedError
+from websockets.asyncio.client import connect
 
-from rsnotify_client.cause import cause_of
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify_client.cause import cause_of, untrusted
+from rsnotify_client.connection import Connection, Unreachable
+from rsnotify_client.follower import Follower
+
+CERTIFICATE = Path(__file__).parents[1] / "certificate.pem"  # for localhost, signed by itself
 
 
 @pytest.mark.parametrize(
@@ -20,7 +31,69 @@ from rsnotify_client.cause import cause_of
         (TimeoutError(), "no answer in time"),
         (ServerDisconnectedError(), "server disconnected"),
         (EOFError(), "EOFError"),
+        (ssl.SSLError(1, "[SSL: UNSUPPORTED_PROTOCOL]"), "TLS failed: [ssl: unsupported protocol]"),
     ],
 )
 def test_a_cause_is_told_without_addresses_and_types(error: Exception, cause: str) -> None:
     assert cause_of(error) == cause
+
+
+@asynccontextmanager
+async def server(*, is_secure: bool) -> AsyncIterator[int]:
+    """A server on localhost that says 503 to everything; its port."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if is_secure else None
+    if context is not None:
+        context.load_cert_chain(CERTIFICATE)
+    async with await asyncio.start_server(answer, "localhost", 0, ssl=context) as running:
+        yield running.sockets[0].getsockname()[1]
+
+
+async def refusal(url: str) -> Exception:
+    """What the client says of a hub there; it does not try again."""
+    with pytest.raises((Rejected, TryAgain)) as raised:
+        async with Connection(url, patience_seconds=0) as connection:
+            await connection.ask("GET", "/api/sets")
+    return raised.value
+
+
+async def test_an_untrusted_certificate_is_told_with_the_mend_and_not_tried_again() -> None:
+    async with server(is_secure=True) as port:
+        refused = await refusal(f"https://localhost:{port}")
+        assert isinstance(refused, Rejected)
+        assert refused.detail.endswith(
+            "its certificate is not trusted (self-signed certificate): "
+            "name the file of the authority that signed it in SSL_CERT_FILE"
+        )
+        with pytest.raises(Rejected, match="certificate is not trusted"):
+            await anext(aiter(Follower(f"wss://localhost:{port}/channels/a/change")))
+
+
+async def test_a_certificate_is_trusted_once_its_authority_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    async with server(is_secure=True) as port:
+        with pytest.raises(Exception, match="503"):
+            await connect(f"wss://localhost:{port}")
+
+
+async def test_a_certificate_for_another_name_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    async with server(is_secure=True) as port:
+        with pytest.raises(ssl.SSLCertVerificationError) as refused:
+            await connect(f"wss://127.0.0.1:{port}")
+    assert (untrusted(refused.value) or "").endswith("use the name that it was made for")
+
+
+async def test_tls_to_a_port_without_it_is_told_so() -> None:
+    async with server(is_secure=False) as port:
+        refused = await refusal(f"https://localhost:{port}")
+    assert isinstance(refused, Unreachable)
+    assert refused.cause == "it does not speak TLS: is it an http:// address?"

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from rsnotify.core.change import Position
-from rsnotify.core.notification import ChannelName, Notification
+from rsnotify.core.notification import HELD_BYTES, ChannelName, Notification
 from rsnotify.delivery.channels.channel import Channel
 from rsnotify.delivery.channels.frames import PAYLOAD, TEXT, Form
 from rsnotify.delivery.channels.keepalive import Keepalive
@@ -71,7 +71,7 @@ class OneChannelHub:
 
     def __init__(self) -> None:
         self.feed = Feed(CHANNEL, "now", START)
-        self.feed.tail._max_bytes = 20
+        self.feed.tail._max_bytes = 20 * HELD_BYTES
         self.journal: list[Notification] = []
         self.reads = 0
         self.trimmed_before = START
@@ -185,6 +185,21 @@ async def test_who_leaves_while_the_journal_is_read_gets_nothing_more(
     assert channel.readers == []
 
 
+async def test_a_channel_is_watched_as_long_as_somebody_reads_it(
+    hub: OneChannelHub, channel: Channel
+) -> None:
+    first, slow = Peer(PLAIN), Peer(PLAIN, room=1)
+    channel.join(first, START)
+    channel.join(slow, START)
+    hub.push()
+    first.close(1000, "")
+    assert hub.feed.is_watched, "one waits for its socket"
+    slow.close(1000, "")
+    assert not hub.feed.is_watched
+    channel.join(Peer(PLAIN), START)
+    assert hub.feed.is_watched
+
+
 async def test_the_end_of_a_channel_reaches_readers_wherever_they_are(
     hub: OneChannelHub, channel: Channel
 ) -> None:
@@ -204,7 +219,7 @@ async def test_every_reader_gets_every_change_once_and_in_order_whatever_happens
     chance = random.Random(seed)
     peers: list[tuple[Peer, int]] = []
     for _ in range(400):
-        act = chance.randrange(5)
+        act = chance.randrange(6)
         if act == 0:
             begin = chance.randrange(len(hub.journal) + 1)
             peer = Peer(PLAIN, room=chance.choice([1, 3, 100]))
@@ -214,6 +229,8 @@ async def test_every_reader_gets_every_change_once_and_in_order_whatever_happens
             chance.choice(peers)[0].drain(chance.choice([1, 5]))
         elif act == 2:
             await asyncio.sleep(0)
+        elif act == 3 and chance.randrange(4) == 0:
+            hub.feed.let_go()  # memory was needed elsewhere
         else:
             hub.push()
     for peer, _ in peers:

@@ -8,6 +8,7 @@ from typer.main import get_command
 
 from rsnotify import errors
 from rsnotify.cli import app
+from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
@@ -52,3 +53,19 @@ def test_every_command_of_the_readme_exists() -> None:
     for text in [(ROOT / "README.md").read_text(), *DOCS.values()]:
         used = re.findall(r"^(?:\.venv/bin/)?rsnotify ([a-z]+)", text, re.MULTILINE)
         assert set(used) <= known
+
+
+def test_the_limits_of_http_stand_in_the_docs_as_the_code_has_them() -> None:
+    table = DOCS["operations.md"].partition("## What the hub expects of HTTP peers")[2]
+    table = table.partition("\n## ")[0]
+    for limit in (
+        f"{http_requests.HEAD_BYTES // 1024} KiB, {http_requests.HEAD_FIELDS} fields",
+        f"| {http_protocol.HEAD_SECONDS:.0f} s |",
+        f"| {http_protocol.BODY_SECONDS:.0f} s |",
+        f"| {http_requests.FRAMING_BYTES // 1024} KiB and {http_protocol.BODY_SECONDS:.0f} s ",
+        f"| {http_protocol.PIPELINED} |",
+        f"| {deadlines.IDLE_SECONDS:.0f} s,",
+        f"| {deadlines.IDLE_CONNECTIONS:,}, or a quarter ",
+        f"{http_protocol.LINGER_SECONDS:.0f} s or {http_protocol.LINGER_BYTES >> 20} MiB",
+    ):
+        assert limit in table

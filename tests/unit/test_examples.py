@@ -1,4 +1,4 @@
-"""The specifications' own example documents, where a copy of them lies beside the repository."""
+"""The specifications' own example documents."""
 
 from pathlib import Path
 from typing import Any
@@ -9,21 +9,25 @@ from lxml import etree
 from rsnotify.core.rules import check
 from rsnotify.core.urlset import parse_document, render_document
 
-SPEC = Path(__file__).parents[3] / "shared" / "spec"
-EXAMPLES = sorted((SPEC / "examples").glob("*.xml"))
+SPECIFICATION = Path(__file__).parents[1] / "specification"
+EXAMPLES = sorted((SPECIFICATION / "examples").glob("*.xml"))
 
 # The walkthrough of the core leaves the mandatory link to the Capability List out, for brevity.
 WALKTHROUGH = {f"core_1.1_html_ex_0{number}.xml" for number in (1, 2, 3, 4, 5, 8)}
 
-pytestmark = pytest.mark.skipif(not EXAMPLES, reason="no copy of the specifications here")
-
 
 def schema(root: str) -> etree.XMLSchema:
-    return etree.XMLSchema(etree.parse(SPEC / "xsd" / f"wrapper-{root}.xsd"))
+    return etree.XMLSchema(etree.parse(SPECIFICATION / "schemas" / f"wrapper-{root}.xsd"))
 
 
 def each_example(test: Any) -> Any:
     return pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)(test)
+
+
+def test_the_examples_of_all_specifications_are_here() -> None:
+    assert len(EXAMPLES) == 46
+    of = {path.name.partition("_")[0] for path in EXAMPLES}
+    assert of == {"archives", "change", "core", "framework", "notification"}
 
 
 @each_example

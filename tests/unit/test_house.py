@@ -1,6 +1,9 @@
 """The house keeps its order: imports go one way, and each foreign package has one room."""
 
 import ast
+import re
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +15,10 @@ CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
     ("errors", "unread"),
-    ("settings", "underway"),
+    ("loops", "settings", "single_flight"),
     ("core",),
-    ("storage",),
-    ("feed",),
+    ("cache", "storage"),
+    ("feed", "history"),
     ("hub",),
     ("access", "origin", "upkeep"),
     ("intake", "delivery"),
@@ -34,6 +37,7 @@ ROOMS_OF = {
         "rsnotify/serving/",
         "rsnotify/delivery/channels/websocket.py",
     ),
+    "httptools": ("rsnotify/serving/http_requests.py",),
     "typer": ("rsnotify/cli.py", "rsnotify/commands/"),
     "rich": ("rsnotify/cli.py", "rsnotify/commands/"),
 }
@@ -71,7 +75,7 @@ def test_a_room_imports_only_from_the_floors_below_it_and_its_own(path: Path) ->
 @pytest.mark.parametrize("room", ["storage", "delivery"])
 def test_the_ways_out_do_not_know_each_other(room: str) -> None:
     entrances = {path.stem for path in (HUB / room).iterdir() if path.stem != "__init__"}
-    shared = {"conditional", "connection", "keys"}
+    shared = {"claims", "conditional", "connection", "engine", "failures", "keys", "watch"}
     for path in sources(HUB / room):
         own = path.relative_to(HUB / room).parts[0].removesuffix(".py")
         for name in imports(path):
@@ -91,6 +95,32 @@ def test_a_foreign_package_is_known_in_its_own_rooms_only(
         where = str(path.relative_to(ROOT))
         if any(name.split(".")[0] == package for name in imports(path)):
             assert where.startswith(rooms), f"{where} imports {package}"
+
+
+def dependencies() -> dict[str, str]:
+    """What pyproject.toml demands for running, by name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return {re.split(r"[\[><=~]", each)[0]: each for each in project["dependencies"]}
+
+
+def test_what_is_imported_is_demanded() -> None:
+    known = {*sys.stdlib_module_names, "rsnotify", "rsnotify_client"}
+    imported = {
+        name.split(".")[0] for path in sources(HUB) + sources(CLIENT) for name in imports(path)
+    }
+    chosen_by_name = {"httptools"}  # uvicorn takes its parser from it
+    assert imported - known - {""} | chosen_by_name == dependencies().keys()
+
+
+def test_every_version_has_both_its_bounds() -> None:
+    bounds = re.compile(r"[\w-]+(\[\w+\])?>=(\d+)\.?[\d.]*,<(\d+)")
+    for name, demanded in dependencies().items():
+        found = bounds.fullmatch(demanded)
+        if name in ("uvicorn", "aiohttp"):  # whose insides are overridden: to the next minor one
+            assert re.fullmatch(r"\w+>=\d+[\d.]*,<\d+\.\d+", demanded), demanded
+        else:
+            assert found, f"{demanded} has not both bounds"
+            assert int(found[3]) - int(found[2]) in (1, 2), demanded
 
 
 def test_the_client_knows_the_hubs_documents_and_errors_only() -> None:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from rsnotify.errors import Rejected
 from rsnotify.origin import Origin
 
-PROXY = (ip_network("10.0.0.0/8"),)
+PROXY = (ip_network("10.0.0.0/8"), ip_network("2001:db8:1::/48"))
 
 
 def request(client: str = "192.0.2.1", **headers: str) -> Request:
@@ -44,3 +44,48 @@ def test_what_anybody_else_says_was_forwarded_does_not_count() -> None:
     asked = request("192.0.2.1", host="inner", **FORWARDED)
     assert Origin(None, PROXY).base(asked) == "http://inner"
     assert Origin(None).base(request("10.1.2.3", host="inner", **FORWARDED)) == "http://inner"
+
+
+# --- who asks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "asker"),
+    [
+        ("192.0.2.1", "203.0.113.9", "192.0.2.1"),
+        ("10.1.2.3", "203.0.113.9", "203.0.113.9"),
+        ("::ffff:10.1.2.3", "203.0.113.9", "203.0.113.9"),
+        ("2001:db8:1::5", "203.0.113.9", "203.0.113.9"),
+        ("10.1.2.3", "198.51.100.7, 203.0.113.9", "203.0.113.9"),
+        ("10.1.2.3", "198.51.100.7, 203.0.113.9, 10.9.9.9", "203.0.113.9"),
+        ("10.1.2.3", "10.9.9.9", "10.9.9.9"),
+        ("10.1.2.3", "203.0.113.9:4711", "203.0.113.9"),
+        ("10.1.2.3", "::ffff:203.0.113.9", "203.0.113.9"),
+        ("10.1.2.3", "[2001:db8:2:3:4:5:6:7]:4711", "2001:db8:2:3::/64"),
+        ("10.1.2.3", "203.0.113.9, unknown", "10.1.2.3"),
+        ("10.1.2.3", "1" * 100, "10.1.2.3"),
+        ("10.1.2.3", "", "10.1.2.3"),
+    ],
+)
+def test_behind_a_trusted_proxy_whoever_it_names_asks(
+    peer: str, forwarded: str, asker: str
+) -> None:
+    assert Origin(None, PROXY).asker(request(peer, x_forwarded_for=forwarded)) == asker
+
+
+def test_without_trusted_proxies_the_peer_asks_whatever_it_says() -> None:
+    assert Origin(None).asker(request("10.1.2.3", x_forwarded_for="203.0.113.9")) == "10.1.2.3"
+    assert Origin(None).asker(request("::ffff:203.0.113.9")) == "203.0.113.9"
+
+
+def test_64_bits_of_an_ipv6_address_are_one_asker() -> None:
+    one, same, other = (
+        Origin(None).asker(request(address))
+        for address in ("2001:db8::1", "2001:db8::ffff:ffff:ffff:ffff", "2001:db8:0:1::1")
+    )
+    assert one == same != other
+
+
+def test_a_proxy_known_by_ipv4_is_known_in_ipv6_notation_too() -> None:
+    asked = request("::ffff:10.1.2.3", host="inner", **FORWARDED)
+    assert Origin(None, PROXY).base(asked) == "https://hub.example.org"

@@ -1,18 +1,72 @@
-"""How a hub process ends."""
+"""How a hub process begins and ends."""
 
-import asyncio
+import socket
+from pathlib import Path
 
-from rsnotify.serving.house import end
+import pytest
+
+from rsnotify.errors import InvalidSettings
+from rsnotify.serving.reachable import own_address, reachable, warning
+from rsnotify.serving.serve import ADMIN_TOKEN_CHARACTERS, admin_token
+from rsnotify.settings import Settings
+
+# --- the admin token -----------------------------------------------------------------------------
+
+SHORTEST = "s" * ADMIN_TOKEN_CHARACTERS
 
 
-async def test_a_loop_that_swallows_its_cancellation_ends_all_the_same() -> None:
-    async def stubborn() -> None:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            await asyncio.Event().wait()
+def test_an_admin_token_of_16_characters_is_taken(tmp_path: Path) -> None:
+    assert admin_token(Settings(admin_token=SHORTEST)) == SHORTEST
+    (tmp_path / "admin-token").write_text(SHORTEST + "\n")
+    assert admin_token(Settings(data=tmp_path)) == SHORTEST
 
-    loop = asyncio.create_task(stubborn())
-    await asyncio.sleep(0)
-    await end([loop])
-    assert loop.cancelled()
+
+@pytest.mark.parametrize("token", [SHORTEST[1:], "tökén" * 9, "a\tb" * 9, " " * 20, "a" * 16 + " "])
+def test_a_weak_admin_token_is_refused_and_not_repeated(token: str) -> None:
+    with pytest.raises(InvalidSettings, match="RSNOTIFY_ADMIN_TOKEN must have at least 16") as told:
+        admin_token(Settings(admin_token=token))
+    assert token not in str(told.value)
+
+
+def test_one_in_the_data_directory_is_refused_too(tmp_path: Path) -> None:
+    (tmp_path / "admin-token").write_text(SHORTEST[1:])
+    with pytest.raises(InvalidSettings, match="admin-token must have at least 16"):
+        admin_token(Settings(data=tmp_path))
+
+
+# --- the address that others reach the hub by ----------------------------------------------------
+
+
+def test_a_hub_on_one_address_is_reached_by_it() -> None:
+    assert reachable("192.0.2.77") == "192.0.2.77"
+
+
+@pytest.mark.parametrize(
+    ("every", "family"), [("0.0.0.0", socket.AF_INET), ("::", socket.AF_INET6)]
+)
+def test_a_hub_on_every_address_is_reached_by_one_of_the_machine(
+    every: str, family: socket.AddressFamily
+) -> None:
+    host = reachable(every)
+    assert host != every
+    own = own_address(family)
+    assert own is None or host == own
+    found = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(found) as bound:  # whose address it is not cannot listen there
+        bound.bind((host, 0))
+
+
+@pytest.mark.parametrize(
+    ("host", "public_url", "warns"),
+    [
+        ("0.0.0.0", None, True),
+        ("::", None, True),
+        ("0.0.0.0", "https://hub.example.org", False),
+        ("127.0.0.1", None, False),
+    ],
+)
+def test_whoever_listens_everywhere_without_a_public_address_is_warned(
+    host: str, public_url: str | None, warns: bool
+) -> None:
+    told = warning(host, "http://192.0.2.7:8080", public_url)
+    assert bool(told and "name http://192.0.2.7:8080" in told) is warns

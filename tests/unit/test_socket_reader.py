@@ -58,13 +58,17 @@ def test_what_looks_like_a_ping_within_a_message_is_none(
     assert transport.written == [PONG_OF_X]
 
 
-def test_who_reads_nothing_is_not_owed_a_pong(reader: SocketReader, transport: Any) -> None:
+def test_the_newest_ping_of_a_paused_reader_is_answered_once_it_reads_again(
+    reader: SocketReader, transport: Any
+) -> None:
     reader.pause_writing()
-    reader.data_received(frame(PING, b"x"))
-    reader.data_received(frame(TEXT, b"hello") + frame(PING, b"x"))
+    reader.data_received(frame(PING, b"w"))
+    reader.data_received(frame(TEXT, b"hello") + frame(PING, b"v") + frame(PING, b"x"))
     assert transport.written == []
     reader.resume_writing()
-    reader.data_received(frame(PING, b"x"))
+    assert transport.written == [PONG_OF_X]
+    reader.pause_writing()
+    reader.resume_writing()
     assert transport.written == [PONG_OF_X]
 
 

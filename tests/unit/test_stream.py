@@ -4,7 +4,7 @@ import pytest
 
 from rsnotify.core.markup import RS, SITEMAP
 from rsnotify.core.stream import SKIPPED_NAMED, DocumentStream
-from rsnotify.core.urlset import TAG_BYTES
+from rsnotify.core.xml_guard import TAG_BYTES
 from rsnotify.errors import Rejected
 
 HEAD = (

@@ -196,7 +196,7 @@ def test_a_framework_change_obeys_its_table(
         (b"x", "text/plain", 415, "text/plain"),
         (b"x", "", 415, "no Content-Type"),
         (b" " * (submission.BODY_BYTES + 1), JSON, 413, "post the changes in parts"),
-        (b"[" + b"0," * 50_001 + b"0]", JSON, 400, "Expected `object`"),
+        (b"[" + b"0," * 10_000 + b"0]", JSON, 413, "more than 10000"),
         (b"[" + json.dumps(RES1).encode() * 1 + b"]", JSON + "; charset=utf-8", 0, ""),
     ],
 )
@@ -211,9 +211,34 @@ def test_a_body_that_is_none_is_refused_with_its_status(
     assert detail in refused.detail
 
 
-def test_more_changes_than_a_document_may_hold_are_refused() -> None:
-    body = b"[" + b",".join([json.dumps(RES1).encode()] * 50_001) + b"]"
-    assert refusal(body).status == 413
+ENTRY = (
+    f'<url><loc>{RES1["loc"]}</loc><rs:md change="updated" datetime="2026-11-20T21:34:00Z"/></url>'
+)
+
+
+def changes(count: int, content_type: str) -> bytes:
+    one = json.dumps(RES1).encode()
+    if content_type == JSON:
+        return b"[" + b",".join([one] * count) + b"]"
+    return b"\n".join([one] * count) if content_type == NDJSON else urlset(ENTRY * count)
+
+
+@pytest.mark.parametrize("content_type", [JSON, NDJSON, XML])
+def test_a_body_has_at_most_10_000_changes(content_type: str) -> None:
+    assert len(read(changes(10_000, content_type), content_type).fragments) == 10_000
+    refused = refusal(changes(10_001, content_type), content_type)
+    assert refused.status == 413
+    assert "10001" in refused.detail
+    assert "in parts" in refused.detail or "at most 10000 at once" in refused.detail
+
+
+def test_what_a_body_becomes_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = [{**RES1, "loc": f"http://example.com/?{'&' * 500}{n}"} for n in range(3)]
+    size = read(several).size
+    monkeypatch.setattr(submission, "ENTRIES_BYTES", size)
+    assert read(several).size == size
+    monkeypatch.setattr(submission, "ENTRIES_BYTES", size - 1)
+    assert refusal(several).status == 413
 
 
 def test_a_change_too_large_for_a_notification_is_refused() -> None:

@@ -13,6 +13,7 @@ from rsnotify.core.subscription import (
     after_answer,
     confirmed,
     fair_part,
+    seconds_left,
     share_of,
     subscription_id,
 )
@@ -82,3 +83,29 @@ def test_a_lease_counts_from_the_verification_and_a_renewal_keeps_the_birthday()
 @pytest.mark.parametrize(("hubs", "part"), [(0, 64), (1, 64), (2, 32), (3, 22), (100, 1)])
 def test_every_share_finds_a_hub(hubs: int, part: int) -> None:
     assert fair_part(hubs) == part
+
+
+@pytest.mark.parametrize(
+    ("now", "left"),
+    [
+        (100, 60),  # as it was answered
+        (130, 30),
+        (160, 0),
+        (100 - 3600, 60),  # the clock went back: no longer than was meant
+        (100 + 86_400, 60 - 86_400),
+    ],
+)
+def test_no_clock_makes_a_wait_longer(now: int, left: float) -> None:
+    second = 1_000_000
+    waiting = Progress(7, 1, next_attempt=160 * second, answered_at=100 * second)
+    assert seconds_left(waiting, now * second) == left
+
+
+def test_what_was_missed_is_remembered_until_something_has_arrived() -> None:
+    missed = Progress(7, missed=True)
+    failed = after_answer(missed, Answer(500), Position(9), 1, 0)
+    assert failed is not None
+    assert failed.missed
+    arrived = after_answer(failed, Answer(204), Position(9), 1, 0)
+    assert arrived is not None
+    assert not arrived.missed

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from rsnotify.core.change import Position
-from rsnotify.core.notification import Notification
+from rsnotify.core.notification import HELD_BYTES, Notification
 from rsnotify.core.tail import Tail
 
 
@@ -13,7 +13,7 @@ def notification(from_: int, until: int, size: int = 10) -> Notification:
     return Notification(Position(from_), Position(until), 1, b"x" * size, slice(0, size))
 
 
-def tail_of(*edges: int, max_bytes: int = 1_000) -> Tail:
+def tail_of(*edges: int, max_bytes: int = 10_000) -> Tail:
     tail = Tail(Position(edges[0]), max_bytes)
     for from_, until in pairwise(edges):
         tail.push(notification(from_, until))
@@ -43,10 +43,18 @@ def test_a_notification_that_does_not_join_is_a_bug() -> None:
 
 
 def test_the_oldest_are_forgotten_when_it_grows_too_large() -> None:
-    tail = tail_of(*range(0, 220, 10), max_bytes=100)
+    tail = tail_of(*range(0, 220, 10), max_bytes=10 * HELD_BYTES)
     assert tail.start > 0
     assert tail.head == 210
     assert tail.next_after(tail.start) is not None
+
+
+def test_a_tail_that_nobody_reads_skips_to_the_head() -> None:
+    tail = tail_of(10, 20)
+    tail.skip_to(Position(50))
+    assert (tail.start, tail.head, tail.size, tail.newest) == (50, 50, 0, None)
+    tail.push(notification(50, 60))
+    assert tail.next_after(Position(50)) is not None
 
 
 def test_one_notification_larger_than_the_tail_is_kept() -> None:

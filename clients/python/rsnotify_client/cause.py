@@ -5,8 +5,17 @@ Nothing here knows what was asked of the hub.
 
 import os
 import re
+import ssl
 
 ERRNO = re.compile(r"\[Errno (\d+)\]")
+TRUST = "name the file of the authority that signed it in SSL_CERT_FILE"
+MENDS = {
+    9: "look at the clock of this machine",
+    10: "its holder must renew it",
+    62: "use the name that it was made for",
+    64: "use the name that it was made for",
+}
+"""How to mend what OpenSSL finds wrong with a certificate; all else by trusting its authority."""
 
 
 def cause_of(error: BaseException) -> str:
@@ -15,14 +24,39 @@ def cause_of(error: BaseException) -> str:
     >>> cause_of(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 9)"))
     'connection refused'
     """
-    error = getattr(error, "os_error", error)  # what aiohttp wraps
+    error = _wrapped(error)
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, ssl.SSLError):  # its errno is a number of OpenSSL's
+        return untrusted(error) or _of_tls(error)
     number = getattr(error, "errno", None) or _first_errno(str(error))
     if number is not None and number > 0:
         return os.strerror(number).lower()
     words = getattr(error, "strerror", None) or str(error)
     return words[:1].lower() + words[1:] or type(error).__name__
+
+
+def untrusted(error: BaseException) -> str | None:
+    """Why the certificate is not trusted, and the mend: to try again helps nobody. Else None."""
+    error = _wrapped(error)
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return None
+    mend = MENDS.get(error.verify_code, TRUST)
+    return f"its certificate is not trusted ({error.verify_message.rstrip('.')}): {mend}"
+
+
+def _wrapped(error: BaseException) -> BaseException:
+    """What aiohttp wraps."""
+    for name in ("certificate_error", "os_error"):
+        error = getattr(error, name, error)
+    return error
+
+
+def _of_tls(error: ssl.SSLError) -> str:
+    reason = getattr(error, "reason", None) or str(error)  # OpenSSL alone gives a reason
+    if reason == "WRONG_VERSION_NUMBER":
+        return "it does not speak TLS: is it an http:// address?"
+    return f"TLS failed: {reason.replace('_', ' ').lower()}"
 
 
 def _first_errno(text: str) -> int | None:

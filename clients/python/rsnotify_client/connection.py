@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify_client.cause import cause_of
+from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.retry import delay_seconds
 
 log = logging.getLogger(__name__)
@@ -109,6 +109,8 @@ class Connection:
             ) as answer:
                 return _understood(answer, await answer.read())
         except (aiohttp.ClientError, TimeoutError) as error:
+            if (why := untrusted(error)) is not None:
+                raise Rejected(f"{self.url} is not spoken to: {why}") from None
             raise Unreachable(self.url, cause_of(error)) from None
 
 

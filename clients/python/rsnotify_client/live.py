@@ -15,8 +15,9 @@ import msgspec
 from aiohttp import WSMsgType
 
 from rsnotify.core.change import Position
+from rsnotify.core.notification import BEGINS
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify_client.cause import cause_of
+from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.discovery import http_twin
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import AGAIN, Unreachable, Web, again
@@ -24,7 +25,6 @@ from rsnotify_client.web import AGAIN, Unreachable, Web, again
 NOTIFICATION_BYTES = 16 * 1024 * 1024
 QUIET_SECONDS = 35.0  # the hub pings every 25 s
 PONG_SECONDS = 10.0
-FROM = "Rsnotify-From"
 REFUSED = frozenset({1008, 4400, 4404})  # another try would end the same
 TOO_OLD = 4410
 EVENT_STREAM = "text/event-stream"
@@ -74,13 +74,13 @@ async def open_channel(
             url = http_twin(url)
         else:
             async with socket:
-                begins = position_of(_header(socket, FROM))
+                begins = position_of(_header(socket, BEGINS))
                 yield Channel(_messages(socket, quiet_seconds, pong_seconds), begins)
             return
     async with web.ask(resumed(url, cursor), headers={"Accept": EVENT_STREAM}) as answer:
         await _check(url, answer)
         yield Channel(
-            _events(answer, quiet_seconds + pong_seconds), position_of(answer.headers.get(FROM))
+            _events(answer, quiet_seconds + pong_seconds), position_of(answer.headers.get(BEGINS))
         )
 
 
@@ -95,11 +95,9 @@ async def _handshake(web: Web, url: str) -> aiohttp.ClientWebSocketResponse:
         )
     except aiohttp.WSServerHandshakeError:
         raise
-    except aiohttp.ClientConnectorCertificateError as error:
-        raise Rejected(
-            f"the certificate of {urlsplit(url).netloc} does not verify: {error}"
-        ) from None
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        if (why := untrusted(error)) is not None:
+            raise Rejected(f"{urlsplit(url).netloc} is not spoken to: {why}") from None
         raise Unreachable(url.partition("?")[0], cause_of(error)) from None
 
 

@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify_client.cause import cause_of
+from rsnotify_client.cause import cause_of, untrusted
 
 CONNECT_SECONDS = 15
 SILENCE_SECONDS = 60
@@ -130,11 +130,11 @@ class Web:
                 max_redirects=REDIRECTS,
             ) as answer:
                 yield answer
-        except aiohttp.ClientConnectorCertificateError as error:
-            raise Refused(_untrusted(url, error)) from None
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, aiohttp.TooManyRedirects):
             raise Refused(f"{url} leads to no address that can be fetched") from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if (why := untrusted(error)) is not None:
+                raise Refused(f"{urlsplit(url).netloc} is not spoken to: {why}") from None
             raise Unreachable(url, cause_of(error)) from None
 
     async def page(
@@ -200,9 +200,3 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
     port = parts.port or {"http": 80, "https": 443}.get(scheme)
     return scheme, (parts.hostname or "").lower(), port
-
-
-def _untrusted(url: str, error: aiohttp.ClientConnectorCertificateError) -> str:
-    words = getattr(error.certificate_error, "verify_message", "") or "it is not trusted"
-    host = urlsplit(url).netloc
-    return f"the certificate of {host} does not verify: {words}; mend it, or trust its issuer"

@@ -29,7 +29,6 @@ class Channel:
 
     def __init__(self, hub: Hub, feed: Feed, keepalive: Keepalive) -> None:
         self.pushed = 0
-        self.has_ended = False
         self._hub = hub
         self._feed = feed
         self._keepalive = keepalive
@@ -38,7 +37,6 @@ class Channel:
         self._waiting: set[Reader] = set()  # for their sockets, or for what is being read
         self._ahead: set[Reader] = set()  # of what this process has seen of the journal
         self._catching_up: asyncio.Task[None] | None = None
-        feed.watchers.add(self)
 
     def __repr__(self) -> str:
         at_head = sum(map(len, self._at_head.values()))
@@ -50,9 +48,15 @@ class Channel:
         at_head = [reader for group in self._at_head.values() for reader in group]
         return [*at_head, *self._behind, *self._waiting, *self._ahead]
 
+    @property
+    def is_read(self) -> bool:
+        elsewhere = self._behind or self._waiting or self._ahead
+        return bool(elsewhere) or any(self._at_head.values())
+
     # --- coming and going ----------------------------------------------------------------------
 
     def join(self, reader: Reader, cursor: Position) -> None:
+        self._feed.watchers.add(self)
         reader.channel, reader.cursor = self, cursor
         self._keepalive.add(reader)
         self._place(reader)
@@ -60,6 +64,8 @@ class Channel:
     def leave(self, reader: Reader) -> None:
         self._keepalive.remove(reader)
         self._displace(reader)
+        if not self.is_read:
+            self._feed.watchers.discard(self)
 
     def pause(self, reader: Reader) -> None:
         """Its socket is full: it keeps its place in the journal, and the others go on."""
@@ -112,7 +118,6 @@ class Channel:
             reader.close(TryAgain.close_code, "the set has become private: come back with a token")
 
     def end(self) -> None:
-        self.has_ended = True
         gone = no_such_set(self._feed.channel.set_name)
         for reader in self.readers:
             reader.close(gone.close_code, gone.detail)

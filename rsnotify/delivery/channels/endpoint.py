@@ -13,12 +13,13 @@ from starlette.websockets import WebSocket
 
 from rsnotify.access import Access
 from rsnotify.core.change import Position
-from rsnotify.core.notification import KINDS, ChannelName
+from rsnotify.core.notification import BEGINS, KINDS, ChannelName
 from rsnotify.delivery.channels.asgi_reader import GONE, AsgiReader
 from rsnotify.delivery.channels.channel import Channel
 from rsnotify.delivery.channels.frames import PAYLOAD, close_reason
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
+from rsnotify.delivery.channels.revocations import Revocations
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
@@ -47,26 +48,28 @@ class Channels:
         self._allowed_origins = allowed_origins
         self._channels: dict[Feed, Channel] = {}
         self._is_draining = False
+        self.revocations = Revocations(access)
 
     async def websocket(self, websocket: WebSocket) -> None:
         """Refuse with an HTTP answer, or accept and let the reader follow."""
-        name = await self.admit(websocket)
+        name, token = await self.admit(websocket)
         begin = await self._beginning(name, websocket.query_params.get("from"))
-        await websocket.accept()  # whatever is published from here on, the reader gets
+        await websocket.accept(
+            headers=_beginning_header(begin)
+        )  # whatever is published from here on, the reader gets
         take = websocket.scope.get("extensions", {}).get(READER)
         if take is not None:
-            self.join(take(), name, begin)
+            self.join(take(), name, begin, token)
         else:
-            await self._follow(websocket, name, begin)
+            await self._follow(websocket, name, begin, token)
 
-    async def admit(self, connection: HTTPConnection) -> ChannelName:
-        """The channel that was asked for, if whoever asks may read it."""
+    async def admit(self, connection: HTTPConnection) -> tuple[ChannelName, str]:
+        """The channel that was asked for, if whoever asks may read it; and by which token's key."""
         name = channel_name(connection)
         self._hub.feed(name)
         record = self._hub.record(name.set_name)
         self._check_origin(connection.headers.get("origin"), is_private=record.private)
-        await self._access.require_reader(connection, record)
-        return name
+        return name, await self._access.require_reader(connection, record)
 
     def _check_origin(self, origin: str | None, *, is_private: bool) -> None:
         """Browsers name where a page came from; a page must not read with its visitor's rights."""
@@ -76,7 +79,7 @@ class Channels:
         if is_private if allowed is None else not {origin, "*"} & set(allowed):
             raise Rejected("pages of this origin may not read this channel", status=403)
 
-    def join(self, reader: Reader, name: ChannelName, begin: Beginning) -> None:
+    def join(self, reader: Reader, name: ChannelName, begin: Beginning, token: str = "") -> None:
         """Let the reader follow the channel; or close it, and say why."""
         try:
             if not isinstance(begin, Position):
@@ -85,6 +88,7 @@ class Channels:
                 reader.close(1001, "the hub is going away; come back with your cursor")
             elif reader.is_open:
                 self._of(self._hub.feed(name)).join(reader, begin)
+                self.revocations.add(reader, token)
         except (Rejected, TryAgain) as error:
             reader.close(error.close_code, error.detail)
 
@@ -117,18 +121,20 @@ class Channels:
     def _of(self, feed: Feed) -> Channel:
         channel = self._channels.get(feed)
         if channel is None:
-            self._forget_ended()
+            self._forget_unread()
             channel = self._channels[feed] = Channel(self._hub, feed, self._keepalive)
         return channel
 
-    def _forget_ended(self) -> None:
-        for feed in [feed for feed, channel in self._channels.items() if channel.has_ended]:
+    def _forget_unread(self) -> None:
+        for feed in [feed for feed, channel in self._channels.items() if not channel.is_read]:
             del self._channels[feed]
 
-    async def _follow(self, websocket: WebSocket, name: ChannelName, begin: Beginning) -> None:
+    async def _follow(
+        self, websocket: WebSocket, name: ChannelName, begin: Beginning, token: str
+    ) -> None:
         """The same without our server: a task a reader, and the server's own frames."""
         reader = AsgiReader(PAYLOAD, part_bytes=1 << 30)
-        self.join(reader, name, begin)
+        self.join(reader, name, begin, token)
         await reader.run(lambda data: websocket.send_text(data.decode()), websocket.receive)
         code, reason = reader.ended or (GONE, "")
         if code != GONE:
@@ -143,6 +149,13 @@ class Channels:
             for reader in readers[start : start + step]:
                 reader.close(1001, "the hub is going away; come back with your cursor")
             await asyncio.sleep(seconds / DRAIN_STEPS)
+
+
+def _beginning_header(begin: Beginning) -> list[tuple[bytes, bytes]]:
+    """Tells a reader where it begins, so that one cut off at once comes back there."""
+    if not isinstance(begin, Position):
+        return []
+    return [(BEGINS.lower().encode(), str(begin).encode())]
 
 
 def channel_name(connection: HTTPConnection) -> ChannelName:

@@ -27,6 +27,7 @@ class SocketReader(asyncio.Protocol):
         "_closing",
         "_is_deflated",
         "_machine",
+        "_owed",
         "_transport",
         "channel",
         "cursor",
@@ -42,6 +43,7 @@ class SocketReader(asyncio.Protocol):
         self._is_deflated = is_deflated
         self._machine: Machine | None = None
         self._closing: asyncio.TimerHandle | None = None
+        self._owed = b""  # the pong to the newest ping, while nothing can be written
         self.write = transport.write
         self.channel: Home | None = None
         self.cursor = Position(0)
@@ -96,6 +98,7 @@ class SocketReader(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.is_paused = False
         self.deadline = None  # it reads, so it lives
+        self._pay()
         if self.channel is not None:
             self.channel.resume(self)
 
@@ -116,18 +119,26 @@ class SocketReader(asyncio.Protocol):
             if isinstance(frame, Frame) and frame.opcode is Opcode.PONG:
                 self.deadline = None
         for data in machine.data_to_send():
-            self._answer(data, is_owed=machine.state is not OPEN or not self.is_paused)
+            if self.is_paused and machine.state is OPEN:
+                self._owed = data
+            else:
+                self._answer(data)
         if machine.state is not OPEN and self._closing is None:
             self._leave()
             loop = asyncio.get_running_loop()
             self._closing = loop.call_later(CLOSE_SECONDS, self._transport.abort)
 
-    def _answer(self, data: bytes, *, is_owed: bool) -> None:
-        """Who reads nothing is not owed a pong: its buffer must not grow."""
-        if not data:
-            self._end()
-        elif is_owed:
+    def _answer(self, data: bytes) -> None:
+        if data:
             self.write(data)
+        else:
+            self._end()
+
+    def _pay(self) -> None:
+        """Of many pings the newest is answered (RFC 6455, 5.5.3): the buffer must not grow."""
+        owed, self._owed = self._owed, b""
+        if owed and self.is_open:
+            self.write(owed)
 
     def _end(self) -> None:
         """The peer may still be sending: closing both ways now could make it miss why."""

@@ -133,7 +133,7 @@ class Handshake(asyncio.Protocol):
             raise RuntimeError(f"{message['type']} after the handshake: the reader has it now")
         match message["type"]:
             case "websocket.accept":
-                self._open()
+                self._open(message)
             case "websocket.close":
                 self._answer_plainly(403, "refused")
             case "websocket.http.response.start":
@@ -143,7 +143,9 @@ class Handshake(asyncio.Protocol):
 
     # --- how it ends ---------------------------------------------------------------------------
 
-    def _open(self) -> None:
+    def _open(self, message: Message) -> None:
+        for name, value in message.get("headers", ()):
+            self._response.headers[name.decode("latin-1")] = value.decode("latin-1")
         self._answer(self._response)
         is_deflated = bool(self._machine.extensions)
         self._reader = SocketReader(self._transport, is_deflated=is_deflated)

@@ -34,8 +34,8 @@ from rsnotify.delivery.pull.sets import Asked, Readers
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
+from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.windows import Windows
-from rsnotify.underway import Underway
 
 COLD_CHANGES = 5_000  # so many behind, a list is sent as it is read
 
@@ -59,8 +59,8 @@ class ChangeLists:
         self._stretches = stretches
         self._period = period
         self._index_days = index_days
-        self._lists = OpenLists()
-        self._warming: Underway[None] = Underway("warming")
+        self._lists = OpenLists(hub.cache)
+        self._warming: SingleFlight[str, None] = SingleFlight("warming")
 
     # --- one list ------------------------------------------------------------------------------
 
@@ -96,13 +96,17 @@ class ChangeLists:
         until = max(record.head, record.window_from)
         frame = change_list_frame(asked.base, asked.name, record.window_from, None)
         kept = self._lists.of(asked.name, record)
-        kept.take(self._hub.feed(ChannelName(asked.name, "change")).tail, until)
+        feed = self._hub.feed(ChannelName(asked.name, "change"))
+        kept.take(feed.tail, until)
+        self._hub.cache.use(feed)  # so that it goes on in memory, for whoever polls next
+        self._lists.used(asked.name, kept)
         if _is_cold(kept, record):
             self._warm(asked.name, kept, until)
         else:
             await self._reach(asked.name, kept, until)
             if in_gzip:
                 packed, reached = await kept.packed()
+                self._lists.used(asked.name, kept)
                 if reached == until:
                     return packed.gzipped(*frame)
             elif kept.until == until:
@@ -119,6 +123,7 @@ class ChangeLists:
             return await self._stretches.read(set_name, cursor, until)
 
         await kept.reach(until, read)
+        self._lists.used(set_name, kept)
 
     async def _closed(self, request: Request, asked: Asked, window: Window) -> Response:
         tag = f"{int(window.from_):x}-{int(window.until):x}-closed"
@@ -198,7 +203,7 @@ class ChangeLists:
 
 def _is_cold(kept: OpenList, record: Record) -> bool:
     """Whether so much is missing that the answer should not wait for it; one at a time warms it."""
-    return kept.size == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
+    return kept.length == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
 
 
 def _position(text: str, status: int = 400) -> Position:

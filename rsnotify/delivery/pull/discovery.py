@@ -96,7 +96,8 @@ class Discovery:
         return left if left <= time() * MICROSECONDS else None
 
     def _public_sets(self) -> list[SetRecord]:
-        return [record for record in self._hub.sets.values() if not record.private]
+        public = [record for record in self._hub.sets.values() if not record.private]
+        return sorted(public, key=lambda record: record.name)
 
 
 def _offer(

@@ -2,20 +2,23 @@
 
 Rules that hold here: a list holds one window's entries from its beginning, grows only at its end,
 and is made anew when the window closes; it grows from the hub's tail, which costs a memory copy,
-and where the tail does not reach, from the journal. Together the lists are bounded in bytes.
+and where the tail does not reach, from the journal. A list that the cache lets go of is made anew
+for who asks next; whoever holds it yet is not disturbed.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
+from rsnotify.cache import Cache
 from rsnotify.core.change import Position
 from rsnotify.core.packing import Packed, Packer
 from rsnotify.core.tail import Tail
 from rsnotify.core.window import Record
 
-OPEN_BYTES = 128 * 1024 * 1024
 PIECE_BYTES = 256 * 1024
 
+Forget = Callable[["OpenList"], None]
 Read = Callable[[Position, Position], Awaitable[tuple[bytes, Position]]]
 """Reads on in the journal: after a position, up to another."""
 
@@ -23,14 +26,25 @@ Read = Callable[[Position, Position], Awaitable[tuple[bytes, Position]]]
 class OpenList:
     """The entries of one open window."""
 
-    def __init__(self, key: tuple[Position, Position]) -> None:
+    stays_when_idle = True  # to make it costs more than to keep it, and who polls comes again
+
+    def __init__(self, key: tuple[Position, Position], forget: Forget) -> None:
         self.key = key
         self.until = key[1]
-        self.size = 0
+        self.length = 0
+        self._forget = forget
         self._pieces: list[bytes] = []
         self._growing = asyncio.Lock()
-        self._packer = Packer(level=1)
+        self._packer: Packer | None = None  # nobody may ask for gzip
         self._packed_bytes = 0
+
+    @property
+    def size(self) -> int:
+        """The bytes of memory that it takes."""
+        return self.length + (0 if self._packer is None else self._packer.size)
+
+    def let_go(self) -> None:
+        self._forget(self)
 
     @property
     def pieces(self) -> tuple[bytes, ...]:
@@ -63,20 +77,20 @@ class OpenList:
             self._pieces[-1] += entries
         else:
             self._pieces.append(entries)
-        self.size += len(entries)
+        self.length += len(entries)
         self.until = until
 
     async def packed(self) -> tuple[Packed, Position]:
         """The entries compressed, and up to where; only what is new is compressed anew."""
         async with self._growing:
             until, more = self.until, self._from(self._packed_bytes)
-            self._packed_bytes = self.size
+            self._packed_bytes = self.length
             return await asyncio.to_thread(self._pack, more), until
 
     def _from(self, begin: int) -> bytes:
         """What stands from this byte on: the last pieces, or a part of the last one."""
         rest: list[bytes] = []
-        at = self.size
+        at = self.length
         while at > begin:
             piece = self._pieces[-1 - len(rest)]
             at -= len(piece)
@@ -84,29 +98,32 @@ class OpenList:
         return b"".join(reversed(rest))
 
     def _pack(self, more: bytes) -> Packed:
-        self._packer.add(more)
-        return self._packer.packed()
+        packer = self._packer = self._packer or Packer(level=1)
+        packer.add(more)
+        return packer.packed()
 
 
 class OpenLists:
     """The open list of every set that is polled."""
 
-    def __init__(self, max_bytes: int = OPEN_BYTES) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
         self._lists: dict[str, OpenList] = {}
 
     def of(self, set_name: str, record: Record) -> OpenList:
         key = (record.created, record.window_from)
-        found = self._lists.pop(set_name, None)
+        found = self._lists.get(set_name)
         if found is None or found.key != key:
-            found = OpenList(key)
-        self._lists[set_name] = found  # the last asked for stands last
-        self._forget()
+            if found is not None:
+                self._cache.forget(found)
+            found = self._lists[set_name] = OpenList(key, partial(self._forget, set_name))
         return found
 
-    def _forget(self) -> None:
-        size = sum(each.size for each in self._lists.values())
-        for name in list(self._lists)[:-1]:
-            if size <= self._max_bytes:
-                return
-            size -= self._lists.pop(name).size
+    def used(self, set_name: str, kept: OpenList) -> None:
+        """It was asked for, and may have grown; one that was let go of meanwhile does not count."""
+        if self._lists.get(set_name) is kept:
+            self._cache.use(kept)
+
+    def _forget(self, set_name: str, kept: OpenList) -> None:
+        if self._lists.get(set_name) is kept:
+            del self._lists[set_name]

@@ -1,28 +1,34 @@
 """WebSub: the transport that Change Notification 1.0.1 and Framework Notification 1.0.1 prescribe.
 
-`ownership` decides which process looks after a subscription, `verification` asks its callback,
-`distribution` delivers, `dialler` is the only one that speaks to callbacks, `share` is what they
-all look at. A subscription is a cursor over the hub, as every reader is.
+A subscription is a cursor over the hub, as every reader is. `ownership` decides which process looks
+after it, and `share` is what that process knows of it; `followers` tells where it stands, `queue`
+whose turn it is. Two kinds of call are made, both by the `dialler`, which alone speaks to
+callbacks: a `verification` asks one, a `delivery` tells it, if its `rights` allow.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from rsnotify.core.slots import Slots
+from rsnotify.delivery.websub.delivery import Delivery
 from rsnotify.delivery.websub.dialler import Dialler
-from rsnotify.delivery.websub.distribution import Distribution
+from rsnotify.delivery.websub.followers import Followers
 from rsnotify.delivery.websub.ownership import Ownership
+from rsnotify.delivery.websub.queue import Queue
+from rsnotify.delivery.websub.rights import Rights
 from rsnotify.delivery.websub.share import Call, Clock
 from rsnotify.delivery.websub.verification import Verification
 from rsnotify.hub import Hub
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.subscriptions import Subscriptions
+from rsnotify.storage.tokens import Tokens
 
 
 @asynccontextmanager
 async def websub(
     hub: Hub,
     store: Subscriptions,
+    tokens: Tokens,
     bell: Bell,
     dialler: Dialler,
     *,
@@ -30,12 +36,13 @@ async def websub(
     deliveries_per_host: int,
     algorithm: str,
 ) -> AsyncIterator[Ownership]:
-    """The loop that looks after subscriptions, drained when this block ends."""
-    clock = Clock()
-    slots = Slots[Call](deliveries, deliveries_per_host)
+    """The loops that look after subscriptions, drained when this block ends."""
+    clock, rights = Clock(), Rights(hub, tokens)
+    queue = Queue(Slots[Call](deliveries, deliveries_per_host))
     async with dialler:
-        distribution = Distribution(hub, dialler, store, clock, slots, algorithm=algorithm)
-        verification = Verification(hub, dialler, store, clock, distribution)
-        ownership = Ownership(hub, store, bell, clock, distribution, verification)
+        delivery = Delivery(hub, dialler, clock, rights, algorithm=algorithm)
+        followers = Followers(hub, store, clock, queue, delivery)
+        verification = Verification(hub, dialler, store, clock, queue, followers)
+        ownership = Ownership(store, bell, clock, rights, queue, followers, verification)
         yield ownership
         await ownership.drain()

@@ -2,7 +2,8 @@
 
 Rules that hold here: every address is checked when it is resolved and again when its socket is
 made, so what was checked is what is dialled; no redirect is followed; an answer costs at most ten
-seconds and 16 KiB. Nothing here knows what is delivered, or what follows from an answer.
+seconds and what `bounded` lets through, and is never unpacked. Nothing here knows what is
+delivered, or what follows from an answer.
 """
 
 import asyncio
@@ -20,9 +21,10 @@ from yarl import URL
 from rsnotify import __version__
 from rsnotify.core.addresses import literal_address, refusal
 from rsnotify.core.subscription import Answer
+from rsnotify.delivery.websub.bounded import AnswerTooLong, BoundedConnector
 
 CALL_SECONDS = 10.0
-ANSWER_BYTES = 16 * 1024
+BODY_BYTES = 16 * 1024  # of an answer that is read at all
 KEEP_ALIVE_SECONDS = 15.0
 REST_SECONDS = 0.5  # for the body of an answer whose status has already told all
 RESOLVING = 64  # lookups at once: a name server that hangs holds a thread for long
@@ -44,7 +46,7 @@ class Dialler:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(
+        connector = BoundedConnector(
             limit=0,  # the slots are the limit
             use_dns_cache=False,
             resolver=self._resolver,
@@ -58,7 +60,7 @@ class Dialler:
             headers={"User-Agent": f"rsnotify/{__version__}"},
             skip_auto_headers=("Accept", "Accept-Encoding"),
             timeout=aiohttp.ClientTimeout(total=CALL_SECONDS, ceil_threshold=2 * CALL_SECONDS),
-            read_bufsize=ANSWER_BYTES,
+            read_bufsize=BODY_BYTES,
         )
         return self
 
@@ -175,12 +177,16 @@ def _result(host: str, port: int, address: str) -> ResolveResult:
 
 
 async def _whole(response: aiohttp.ClientResponse) -> bytes:
-    """The body, up to one byte more than we care for."""
+    """The body; of one that is too long nothing."""
     parts, size = [], 0
-    while size <= ANSWER_BYTES and (part := await response.content.read(ANSWER_BYTES + 1 - size)):
-        parts.append(part)
-        size += len(part)
-    return b"".join(parts)
+    with suppress(AnswerTooLong):
+        while part := await response.content.read(BODY_BYTES + 1 - size):
+            parts.append(part)
+            size += len(part)
+            if size > BODY_BYTES:
+                raise AnswerTooLong
+        return b"".join(parts)
+    return b""
 
 
 async def _rest(response: aiohttp.ClientResponse) -> bytes:
@@ -205,11 +211,26 @@ def _failure(error: Exception, seconds: float) -> Answer:
     cause = getattr(error, "os_error", error)
     if isinstance(cause, NotAllowed):
         return Answer(0, str(cause), seconds=seconds, reached=False, refused=True)
-    if isinstance(error, TimeoutError):
-        return Answer(0, f"no answer within {CALL_SECONDS:.0f} s", seconds=seconds)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return Answer(0, f"no connection: {cause}", seconds=seconds, reached=False)
-    if isinstance(error, (aiohttp.ServerDisconnectedError, ConnectionError)):
-        return Answer(0, _BROKEN, seconds=seconds)
-    said = _printable(str(error)) or type(error).__name__
-    return Answer(0, f"no HTTP answer: {said}", seconds=seconds)
+    reached = not isinstance(error, aiohttp.ClientConnectorError)
+    return Answer(0, _words(error, cause), seconds=seconds, reached=reached)
+
+
+def _words(error: Exception, cause: object) -> str:
+    match error:
+        case TimeoutError():
+            return f"no answer within {CALL_SECONDS:.0f} s"
+        case aiohttp.ClientConnectorCertificateError():
+            return _not_trusted(error)
+        case aiohttp.ClientConnectorError():
+            return f"no connection: {cause}"
+        case aiohttp.ServerDisconnectedError() | ConnectionError():
+            return _BROKEN
+        case AnswerTooLong():
+            return str(error)
+        case _:
+            return f"no HTTP answer: {_printable(str(error)) or type(error).__name__}"
+
+
+def _not_trusted(error: aiohttp.ClientConnectorCertificateError) -> str:
+    said = getattr(error.certificate_error, "verify_message", "")
+    return f"its certificate is not trusted: {said}" if said else "its certificate is not trusted"

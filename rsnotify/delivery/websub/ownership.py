@@ -8,22 +8,27 @@ Nothing here calls a callback.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from time import monotonic
 
-from rsnotify.core.subscription import SHARES, Record, Request, fair_part
-from rsnotify.delivery.websub.distribution import Distribution
+from rsnotify.core.clock import BELIEVED_AFTER_SECONDS
+from rsnotify.core.subscription import SHARES, Request, fair_part
+from rsnotify.delivery.websub.followers import Followers
+from rsnotify.delivery.websub.queue import Queue
+from rsnotify.delivery.websub.rights import Rights
 from rsnotify.delivery.websub.share import Clock, Errand, Share
 from rsnotify.delivery.websub.verification import Verification
 from rsnotify.errors import TryAgain
-from rsnotify.hub import Hub
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.subscriptions import CLAIM_SECONDS, ShareContent, Subscriptions
 
 log = logging.getLogger(__name__)
 
+Claim = Callable[[Sequence[int]], Awaitable[list[bool]]]
+
 RENEW_SECONDS = 2.0
+END_SECONDS = 1.0  # and a subscription ends with its token within two of them
 RECORD_SECONDS = 0.2  # a crash repeats the deliveries of this long
 DRAIN_SECONDS = 3.0
 
@@ -33,18 +38,20 @@ class Ownership:
 
     def __init__(
         self,
-        hub: Hub,
         store: Subscriptions,
         bell: Bell,
         clock: Clock,
-        distribution: Distribution,
+        rights: Rights,
+        queue: Queue,
+        followers: Followers,
         verification: Verification,
     ) -> None:
-        self._hub = hub
         self._store = store
         self._bell = bell
         self._clock = clock
-        self._distribution = distribution
+        self._rights = rights
+        self._queue = queue
+        self._followers = followers
         self._verification = verification
         self._shares: dict[int, Share] = {}
         self._rung: set[int] = set()
@@ -81,11 +88,14 @@ class Ownership:
                 await self._round()
             except TryAgain as error:
                 log.warning("subscriptions wait: %s", error.detail)
-            await asyncio.sleep(RENEW_SECONDS)
+            until_end = self._store.seconds_to_next_end()
+            await asyncio.sleep(
+                RENEW_SECONDS if until_end is None else min(RENEW_SECONDS, until_end)
+            )
 
     async def _round(self) -> None:
         now, hubs = await self._store.attend()
-        self._clock.set(now)
+        _say_leap(self._clock.look(now))
         await self._renew()
         part = fair_part(hubs)
         await self._claim_up_to(part)
@@ -93,16 +103,16 @@ class Ownership:
         self._ring(self._shares)
 
     async def _renew(self) -> None:
-        for number, until in await self._claimed(list(self._shares)):
+        for number, until in await self._claimed(list(self._shares), self._store.renew):
             share = self._shares.get(number)
             if share is not None:  # lost while it was claimed: it is read anew, as any free one
                 share.until = until
-                self._distribution.unpark(share)
+                self._queue.unpark(share)
 
-    async def _claimed(self, numbers: Sequence[int]) -> list[tuple[int, float]]:
+    async def _claimed(self, numbers: Sequence[int], claim: Claim) -> list[tuple[int, float]]:
         """Those of the shares that are ours now, and until when; the others are not any more."""
         until = monotonic() + CLAIM_SECONDS  # Redis begins to count a little later
-        owned = await self._store.claim(numbers)
+        owned = await claim(numbers)
         for number, is_ours in zip(numbers, owned, strict=True):
             if not is_ours:
                 self._lose(number)
@@ -111,22 +121,24 @@ class Ownership:
     def _lose(self, number: int) -> None:
         share = self._shares.pop(number, None)
         if share is not None:
-            log.warning("%r has gone to another hub process", share)
-            self._distribution.abandon(share)
+            log.warning(
+                "%r is not ours any more: another hub process has it, or Redis has lost it", share
+            )
+            self._followers.abandon(share)
 
     async def _claim_up_to(self, part: int) -> None:
         free = [number for number in range(SHARES) if number not in self._shares]
         while free and len(self._shares) < part:
             wanted = part - len(self._shares)
             asked, free = free[:wanted], free[wanted:]
-            for number, until in await self._claimed(asked):
+            for number, until in await self._claimed(asked, self._store.claim):
                 (content,) = await self._store.read([number])  # one at a time: it may be large
                 self._begin(Share(number, until), content)
 
     def _begin(self, share: Share, content: ShareContent) -> None:
         self._shares[share.number] = share
         for id_, stored in content.subscriptions.items():
-            self._distribution.keep(share, id_, *stored)
+            self._followers.keep(share, id_, *stored)
         self._add_errands(share, content.requests)
 
     async def _give_back(self, part: int) -> None:
@@ -139,7 +151,7 @@ class Ownership:
             await self._record_all()
             for share in left:
                 self._shares.pop(share.number, None)
-                self._distribution.abandon(share)
+                self._followers.abandon(share)
             await self._store.release([share.number for share in left])
 
     # --- requests --------------------------------------------------------------------------------
@@ -172,14 +184,14 @@ class Ownership:
         for id_, request in requests.items():
             if id_ not in share.errands and id_ not in share.settled:
                 errand = share.errands[id_] = Errand(share, id_, request, self._verification.settle)
-                self._distribution.add(errand)
+                self._queue.add(errand)
 
     # --- what ends -------------------------------------------------------------------------------
 
     async def _end(self) -> None:
         """A loop of its own: a large set that is removed must not cost the others their claims."""
         while True:
-            await asyncio.sleep(RENEW_SECONDS)
+            await asyncio.sleep(END_SECONDS)
             try:
                 await self._expel()
             except TryAgain as error:
@@ -188,23 +200,17 @@ class Ownership:
     async def _expel(self) -> None:
         """Forget those whose lease has ended (WEBSUB 18); deny those who may not stay (15)."""
         for share in list(self._shares.values()):
+            await self._rights.ask({each.record.token for each in share.subscribers.values()})
             ended = share.ended(self._clock.now())
-            await self._distribution.forget(share, ended, "its lease has ended")
+            await self._followers.forget(share, ended, "its lease has ended")
+            self._followers.take_back(share)
             for subscriber in list(share.subscribers.values()):
                 if share.leaving:
                     break  # whoever has it next sees to the rest
-                reason = None if subscriber.gone else self._why_not(subscriber.record)
+                reason = None if subscriber.gone else self._rights.why_not(subscriber.record)
                 if reason is not None:
                     await self._store.expel(subscriber.record, reason)
             await asyncio.sleep(0)  # a hundred thousand must not be looked at in one turn
-
-    def _why_not(self, record: Record) -> str | None:
-        kept = self._hub.sets.get(record.set_name)
-        if kept is None:
-            return "this hub no longer serves the topic"
-        if kept.private and not record.by_token:
-            return "the topic has become private"
-        return None
 
     # --- progress --------------------------------------------------------------------------------
 
@@ -227,3 +233,12 @@ class Ownership:
             for share in shares:
                 share.unrecorded = progress[share.number] | share.unrecorded
             raise
+
+
+def _say_leap(seconds: float) -> None:
+    if seconds:
+        log.warning(
+            "the clock of Redis has leapt %.0f s %s: if that was wrong, set it right within %d min,"
+            " and no lease will have ended by it",
+            *(abs(seconds), "ahead" if seconds > 0 else "back", BELIEVED_AFTER_SECONDS / 60),
+        )

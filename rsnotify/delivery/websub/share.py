@@ -1,4 +1,4 @@
-"""What this process knows of a share it owns: its subscribers, and what is asked of them.
+"""The state of a share that this process owns: its subscribers, and what is asked of them.
 
 Rules that hold here: memory is a shortcut, Redis has all of it but the progress of the last moment
 (`unrecorded`); nobody may be called for a share whose claim could end during the call.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from yarl import URL
 
-from rsnotify.core.change import MICROSECONDS
+from rsnotify.core.clock import SteadyClock
 from rsnotify.core.notification import ChannelName
 from rsnotify.core.subscription import Progress, Record, Request
 from rsnotify.core.websub import authority
@@ -24,13 +24,14 @@ class Clock:
     """Redis's clock, carried on by ours between two looks at it."""
 
     def __init__(self) -> None:
-        self._offset = 0
+        self._steady = SteadyClock()
 
-    def set(self, redis_time: int) -> None:
-        self._offset = redis_time - round(monotonic() * MICROSECONDS)
+    def look(self, redis_time: int) -> float:
+        """By how many seconds it has leapt since the last look; 0 if it has not."""
+        return self._steady.look(redis_time, monotonic())
 
     def now(self) -> int:
-        return round(monotonic() * MICROSECONDS) + self._offset
+        return self._steady.at(monotonic())
 
 
 class Share:
@@ -45,6 +46,7 @@ class Share:
         self.unsettled: dict[str, Errand] = {}  # by subscription: heard, but not yet written down
         self.settled: set[str] = set()  # requests that a reading under way may still bring
         self.unrecorded: dict[str, Progress] = {}
+        self.aside: set[Subscriber] = set()  # whose lease is over or whose set is gone, as it seems
         self.parked: list[Call] = []  # until the claim is renewed
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -53,8 +55,9 @@ class Share:
         return not self.leaving and monotonic() + SAFE_SECONDS < self.until
 
     def ended(self, now: int) -> list["Subscriber"]:
-        """Those whose lease is over."""
-        return [each for each in self.subscribers.values() if each.record.lease_end <= now]
+        """Those whose lease is over, and has been seen to be."""
+        over = [each for each in self.subscribers.values() if each.record.lease_end <= now]
+        return [each for each in over if each.patient_until <= monotonic()]
 
     def __repr__(self) -> str:
         return f"<Share {self.number}: {len(self.subscribers)} subscribers>"
@@ -78,7 +81,10 @@ class Call:
 class Subscriber(Call):
     """A subscription whose callback this process calls."""
 
-    __slots__ = ("answered", "channel", "gone", "id", "progress", "record", "timer", "url")
+    __slots__ = (
+        *("answered", "channel", "gone", "has_waited", "id", "patient_until"),
+        *("progress", "record", "timer", "url"),
+    )
 
     def __init__(
         self,
@@ -96,12 +102,22 @@ class Subscriber(Call):
         self.url = URL(record.callback, encoded=True)
         self.gone = False
         self.timer: asyncio.TimerHandle | None = None
+        self.has_waited = False  # for its next attempt
+        self.patient_until = 0.0  # a lease that is over does not end before, by our own clock
         self.answered = float("-inf")
 
     def advance(self, progress: Progress) -> None:
         """Only in memory; it is written down with many others a moment later."""
         self.progress = progress
         self.share.unrecorded[self.id] = progress
+
+    def start_timer(self, seconds: float, ring: Callable[["Subscriber"], None]) -> None:
+        self.timer = asyncio.get_running_loop().call_later(seconds, ring, self)
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     def __repr__(self) -> str:
         return f"<Subscriber {self.id} to {self.channel}>"

@@ -16,7 +16,8 @@ from rsnotify.core.schedule import VERIFICATION_WAITS
 from rsnotify.core.subscription import Answer, Progress, Request, confirmed
 from rsnotify.core.websub import denial_url, verification_url
 from rsnotify.delivery.websub.dialler import Dialler
-from rsnotify.delivery.websub.distribution import Distribution
+from rsnotify.delivery.websub.followers import Followers
+from rsnotify.delivery.websub.queue import Queue
 from rsnotify.delivery.websub.share import Clock, Errand, Heard
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
@@ -34,13 +35,15 @@ class Verification:
         dialler: Dialler,
         store: Subscriptions,
         clock: Clock,
-        distribution: Distribution,
+        queue: Queue,
+        followers: Followers,
     ) -> None:
         self._hub = hub
         self._dialler = dialler
         self._store = store
         self._clock = clock
-        self._distribution = distribution
+        self._queue = queue
+        self._followers = followers
 
     async def settle(self, errand: Errand) -> None:
         """One call to the callback, and what follows from its answer; only this is repeated."""
@@ -75,7 +78,7 @@ class Verification:
                 await self._subscribe(errand, heard)
             case "unsubscribe" if heard.confirms:  # WEBSUB 7
                 if await self._settled(errand, drop=True):
-                    self._distribution.drop(errand.share, errand.request.subscription_id)
+                    self._followers.drop(errand.share, errand.request.subscription_id)
             case "remove":
                 await self._settled(errand, drop=True)
             case "retry":
@@ -89,19 +92,19 @@ class Verification:
         record = confirmed(request, heard.verified_at, None if known is None else known.record)
         progress = known.progress if known else Progress(heard.head, answered_at=heard.verified_at)
         if await self._settled(errand, keep=Stored(record, progress)):
-            self._distribution.keep(share, request.subscription_id, record, progress)
+            self._followers.keep(share, request.subscription_id, record, progress)
 
     async def _retry(self, errand: Errand) -> None:
         subscriber = errand.share.subscribers.get(errand.request.subscription_id)
         await self._settled(errand)
         if subscriber is not None:
-            self._distribution.retry(subscriber)
+            self._followers.retry(subscriber)
 
     async def _deny(self, errand: Errand) -> Heard | None:
         """WEBSUB 15: the peer is told, whatever it answers."""
         request = errand.request
         if request.order == "remove":
-            self._distribution.drop(errand.share, request.subscription_id)
+            self._followers.drop(errand.share, request.subscription_id)
         answer = await self._dialler.get(
             denial_url(request.callback, request.topic, request.reason)
         )
@@ -137,7 +140,7 @@ class Verification:
         wait = VERIFICATION_WAITS[errand.attempt]
         log.info("%s is asked again in %d s: %s", errand.callback, wait, answer.text)
         errand.attempt += 1
-        asyncio.get_running_loop().call_later(wait, self._distribution.add, errand)
+        asyncio.get_running_loop().call_later(wait, self._queue.add, errand)
         return True
 
     async def _settled(

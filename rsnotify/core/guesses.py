@@ -1,0 +1,71 @@
+"""How many wrong tokens each address has sent, and when it may try another.
+
+Rules that hold here: a token that was right from an address is never held up there, nor is a wrong
+one that is only repeated, as a forgotten client does; memory is bounded, and what is forgotten only
+makes the hub more patient. Tokens are kept as hashes. Nothing here knows what makes a token right.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from time import monotonic
+from typing import TypeVar
+
+FREE_TRIES = 20  # wrong tokens that an address may send at once
+SECONDS_EACH = 1.0  # after how long it may send one more
+LONGEST_SECONDS = 60.0  # that it waits, however many it has sent
+KNOWN = 10_000  # addresses, and tokens, of which something is kept
+
+Mark = tuple[str, bytes]  # an address and a token's hash
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Guesses:
+    """Slows down whoever tries tokens, and nobody else."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._settled: OrderedDict[str, float] = OrderedDict()  # when all its tries are forgiven
+        self._right: OrderedDict[Mark, None] = OrderedDict()
+        self._wrong: OrderedDict[Mark, None] = OrderedDict()
+
+    def seconds_to_wait(self, address: str, secret: str) -> float:
+        """Zero: the token may be looked at now."""
+        settled = self._settled.get(address)
+        if settled is None:
+            return 0.0
+        mark = _mark(address, secret)
+        if mark in self._right or mark in self._wrong:
+            return 0.0
+        return max(0.0, settled - self._clock() - (FREE_TRIES - 1) * SECONDS_EACH)
+
+    def was_right(self, address: str, secret: str) -> None:
+        mark = _mark(address, secret)
+        self._wrong.pop(mark, None)
+        _keep(self._right, mark, None)
+
+    def was_wrong(self, address: str, secret: str) -> None:
+        mark = _mark(address, secret)
+        self._right.pop(mark, None)
+        if mark not in self._wrong:
+            self._count(address)
+        _keep(self._wrong, mark, None)
+
+    def _count(self, address: str) -> None:
+        now = self._clock()
+        settled = max(self._settled.get(address, now), now) + SECONDS_EACH
+        longest = (FREE_TRIES - 1) * SECONDS_EACH + LONGEST_SECONDS
+        _keep(self._settled, address, min(settled, now + longest))
+
+
+def _mark(address: str, secret: str) -> Mark:
+    return address, hashlib.blake2b(secret.encode(), digest_size=16).digest()
+
+
+def _keep(known: OrderedDict[Key, Value], key: Key, value: Value) -> None:
+    """The latest; beyond the cap, what was kept longest ago goes."""
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > KNOWN:
+        known.popitem(last=False)

@@ -1,0 +1,43 @@
+"""Notifications that were asked for behind the tail, kept for whoever asks next.
+
+Rules that hold here: those asked for last stay, so many and no more; whatever is let go of can be
+read and rendered again. Nothing here waits.
+"""
+
+from rsnotify.core.change import Position
+from rsnotify.core.notification import Notification
+
+
+class Recent:
+    """The notifications that were kept last, by the cursor that they follow."""
+
+    __slots__ = ("_kept", "_most", "size")
+
+    def __init__(self, most: int) -> None:
+        self.size = 0
+        self._most = most
+        self._kept: dict[Position, Notification] = {}
+
+    def get(self, cursor: Position) -> Notification | None:
+        return self._kept.get(cursor)
+
+    def keep(self, notification: Notification) -> None:
+        self._forget(notification.from_)
+        notification.keeper = self
+        self._kept[notification.from_] = notification
+        self.size += notification.size
+        while len(self._kept) > self._most:
+            self._forget(next(iter(self._kept)))
+
+    def grew(self, size: int) -> None:
+        self.size += size
+
+    def let_go(self) -> None:
+        for cursor in tuple(self._kept):
+            self._forget(cursor)
+
+    def _forget(self, cursor: Position) -> None:
+        forgotten = self._kept.pop(cursor, None)
+        if forgotten is not None:
+            forgotten.keeper = None
+            self.size -= forgotten.size

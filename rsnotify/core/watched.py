@@ -1,0 +1,61 @@
+"""How old something has been seen to grow: ages that a jump of the clock does not make.
+
+Rules that hold here: what is deleted for being old must have been watched for that long. Where the
+clock of Redis is far ahead of what was seen of it last, it has jumped, or nobody was watching: that
+stretch is a gap, and no age is counted across it. Nothing here reads a clock or deletes anything.
+"""
+
+from typing import NamedTuple
+
+from rsnotify.core.change import Position
+from rsnotify.core.window import HOUR
+
+GAP = HOUR  # by more than this between two looks; hub processes look once a minute
+GAPS_KEPT = 100  # of more the oldest become one, with what was watched between them
+
+
+class Gap(NamedTuple):
+    """A stretch of the clock that nobody has lived through."""
+
+    end: int
+    length: int
+
+
+class Watched(NamedTuple):
+    """What was seen of the clock of Redis, in microseconds."""
+
+    seen: int  # last
+    gaps: tuple[Gap, ...] = ()  # oldest first
+
+    def at(self, now: int) -> "Watched":
+        """The same after another look at the clock."""
+        gaps = tuple(gap for gap in self.gaps if gap.end <= now)  # else the clock has gone back
+        if now - self.seen > GAP:
+            gaps = (*gaps, Gap(now, now - self.seen))
+        return Watched(now, _fewer(gaps))
+
+    @property
+    def is_behind_a_gap(self) -> bool:
+        """Whether the last look found one."""
+        return bool(self.gaps) and self.gaps[-1].end == self.seen
+
+    def ago(self, length: int) -> Position:
+        """The moment since which so much time was watched.
+
+        >>> int(Watched(100, (Gap(95, 60),)).ago(10))
+        30
+        """
+        moment = self.seen
+        for gap in reversed(self.gaps):
+            if moment - gap.end >= length:
+                break
+            length -= moment - gap.end
+            moment = gap.end - gap.length
+        return Position(moment - length)
+
+
+def _fewer(gaps: tuple[Gap, ...]) -> tuple[Gap, ...]:
+    if len(gaps) <= GAPS_KEPT:
+        return gaps
+    oldest, next_, *others = gaps
+    return (Gap(next_.end, next_.end - (oldest.end - oldest.length)), *others)

@@ -1,0 +1,69 @@
+"""What is refused of an XML document before a parser sees it.
+
+Rules that hold here: only UTF-8 is accepted, and the parser is told so, so what is judged here byte
+by byte is what it sees. Each cap stands against a document that takes far more time or memory to
+parse than to send. Nothing here knows what a ResourceSync document is.
+"""
+
+import re
+
+from rsnotify.errors import Rejected
+
+TAG_BYTES = 8 * 1024  # the parser takes the square of a tag's attributes in time
+MARKUP = 1_000_000  # tags, and attributes: each takes up to 500 bytes of memory, and 7 to send
+MARKUP_BYTES = 16  # of a document so large that this allows it more of them
+ENCODINGS = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
+
+_ENDLESS_TAG = re.compile(rb"<[^<]{%d}" % TAG_BYTES)
+_ATTRIBUTE = re.compile(rb"=\s*[\"']")
+_DECLARED = re.compile(rb"(?:\xef\xbb\xbf)?<\?xml\s[^>]*?\sencoding\s*=\s*[\"']([^\"'>]*)")
+_MARKS = {
+    b"\xff\xfe\0\0": "UTF-32",
+    b"\0\0\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+    b"<\0\0\0": "UTF-32",
+    b"\0\0\0<": "UTF-32",
+    b"<\0": "UTF-16",
+    b"\0<": "UTF-16",
+    b"\x4c\x6f\xa7\x94": "EBCDIC",
+}
+"""How a document begins in the encodings that a parser finds out by itself."""
+
+
+def check_before_parsing(data: bytes) -> None:
+    """`Rejected` says what is wrong with the document, and how to mend it."""
+    _check_encoding(data)
+    if b"<!DOCTYPE" in data:  # its attribute lists and entities cost before they can be refused
+        raise Rejected("a DOCTYPE is not accepted: leave it out, ResourceSync documents have none")
+    if _ENDLESS_TAG.search(data):
+        raise Rejected(f"a tag or a text exceeds {TAG_BYTES} bytes: no value of ours is so long")
+    most = max(MARKUP, len(data) // MARKUP_BYTES)
+    _check_number("tags", data.count(b"<"), most)
+    _check_number("attributes", sum(1 for _ in _ATTRIBUTE.finditer(data)), most)
+
+
+def _check_number(what: str, number: int, most: int) -> None:
+    if number > most:
+        raise Rejected(f"the document has more than {most} {what}: send it in parts", status=413)
+
+
+def _check_encoding(data: bytes) -> None:
+    found = _other_encoding(data)
+    if found is not None:
+        raise Rejected(f"the document is in {found}: send it in UTF-8, no other is accepted")
+
+
+def _other_encoding(data: bytes) -> str | None:
+    """The encoding the document is in or says it is in, unless that is UTF-8."""
+    for mark, name in _MARKS.items():
+        if data.startswith(mark):
+            return name
+    declared = _DECLARED.match(data[:TAG_BYTES])
+    if declared is not None and declared[1].decode("latin-1").lower() not in ENCODINGS:
+        return repr(declared[1][:40].decode("latin-1"))
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return f"another encoding (byte {error.start} is no UTF-8)"
+    return None

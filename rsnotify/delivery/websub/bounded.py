@@ -1,0 +1,76 @@
+"""aiohttp's connections, with a bound on what the other side may say in one answer.
+
+Rules that hold here: bytes and lines are counted as they leave the socket, before anything reads
+them, so it does not matter what they say: a status line without end, headers, `100 Continue` again
+and again, the extension of a chunk, trailers. Past the bound nothing more is read, the connection
+is closed, and what has been understood so far stays. Nothing here knows who is called.
+
+This puts a class of ours in the place of aiohttp's own, by the name of `_factory`: the one place
+where its insides are touched (`tests/integration/test_dialler.py` holds the seam).
+"""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+
+ANSWER_BYTES = 32 * 1024  # head, body and all
+ANSWER_LINES = 512
+
+
+class AnswerTooLong(aiohttp.ClientError):
+    """More was said than we listen to."""
+
+
+class BoundedConnector(aiohttp.TCPConnector):
+    """Makes connections that listen no longer than to the bound."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        loop = asyncio.get_running_loop()
+        self._factory = partial(BoundedHandler, loop=loop)  # type: ignore[assignment]
+
+
+class BoundedHandler(ResponseHandler):
+    """What a connection hears, as far as we listen."""
+
+    __slots__ = ("_bytes_left", "_is_over", "_lines_left")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._listen_anew()
+
+    def _listen_anew(self) -> None:
+        self._bytes_left, self._lines_left, self._is_over = ANSWER_BYTES, ANSWER_LINES, False
+
+    def set_response_params(self, **options: Any) -> None:
+        """Called before each request: another answer begins."""
+        self._listen_anew()
+        super().set_response_params(**options)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        heard = data[: self._bytes_left]
+        lines = heard.count(b"\n")
+        self._is_over = len(data) > self._bytes_left or lines > self._lines_left
+        if lines > self._lines_left:
+            heard = b"\n".join(heard.split(b"\n", self._lines_left)[: self._lines_left]) + b"\n"
+        self._bytes_left -= len(heard)
+        self._lines_left -= lines
+        super().data_received(heard)
+        if self._is_over:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Whoever waits for the answer, or for its body, hears why there will be no more of it."""
+        error, payload = AnswerTooLong("its answer has no end"), self._payload
+        if payload is not None and not payload.is_eof():
+            payload.set_exception(error)
+        if self._exception is None:
+            self.set_exception(error)
+        self._parser = self._payload = None  # the end of the connection is not to be read as one
+        if self.transport is not None:
+            self.transport.abort()

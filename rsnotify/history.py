@@ -1,0 +1,60 @@
+"""The changes of a channel, wherever they are kept: in its stream, and behind that in the windows
+that were packed when they closed.
+
+Rules that hold here: what is read joins, whatever it was read from; only what lies behind the
+oldest window is gone. Nothing here knows who reads, or how a notification looks.
+"""
+
+import asyncio
+
+from rsnotify.core.change import Position
+from rsnotify.core.notification import ChannelName, Row
+from rsnotify.core.packing import rows_after
+from rsnotify.errors import Trimmed, TryAgain
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.windows import Windows
+
+
+class History:
+    """Reads what followed a position, however long ago; a framework channel has its stream only."""
+
+    def __init__(self, journal: Journal, windows: Windows | None) -> None:
+        self._journal = journal
+        self._windows = windows
+
+    async def read(
+        self, channel: ChannelName, after: Position, *, until: Position, count: int
+    ) -> list[Row]:
+        """Up to `count` changes in `(after, until]`, oldest first; `Trimmed` if some are gone."""
+        rows: list[Row] = []
+        while len(rows) < count:
+            wanted = count - len(rows)
+            try:
+                return rows + await self._journal.read(channel, after, until=until, count=wanted)
+            except Trimmed as trimmed:
+                found, after = await self._read_packed(channel, after, wanted, trimmed)
+                rows += found
+        return rows
+
+    async def _read_packed(
+        self, channel: ChannelName, after: Position, count: int, trimmed: Trimmed
+    ) -> tuple[list[Row], Position]:
+        """What follows in the window that comes next, and where that ends."""
+        if self._windows is None or channel.kind != "change":
+            raise trimmed
+        window = await self._windows.closed_after(channel.set_name, after)
+        if window is None or window.until > trimmed.first:
+            raise trimmed
+        if window.from_ > after:
+            raise Trimmed(window.from_)
+        packed = await self._windows.packed(channel.set_name, window)
+        if packed is None:
+            raise TryAgain("the journal has changed; ask again")
+        return await asyncio.to_thread(rows_after, packed, after, count), window.until
+
+    async def kept_from(self, channel: ChannelName, first: Position) -> Position:
+        """Where what is kept begins, if the stream begins at `first`."""
+        if self._windows is None or channel.kind != "change":
+            return first
+        oldest = await self._windows.oldest(channel.set_name)
+        return first if oldest is None else min(first, oldest.from_)

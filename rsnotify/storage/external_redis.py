@@ -1,0 +1,119 @@
+"""The Redis of the operator's own: whether it can keep a journal, asked before anything else.
+
+Rules that hold here: what waiting may mend is waited for, for a while; what it cannot mend ends the
+start at once with one sentence that says how to mend it. Nothing here knows a key.
+"""
+
+import asyncio
+import logging
+from time import monotonic
+
+from redis.exceptions import ResponseError
+
+from rsnotify.errors import InvalidSettings, RedisRefuses, TryAgain
+from rsnotify.storage.connection import Client, connect, without_password
+from rsnotify.storage.engine import OLDEST_IN_WORDS, Engine
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 30.0  # how long it may take to appear
+AGAIN_SECONDS = 1.0
+
+NOT_ALONE = {
+    "cluster": "is a node of a Redis Cluster, which rsnotify cannot use: "
+    "give the address of a Redis that stands alone",
+    "sentinel": "is a Sentinel, which keeps no data: give the address of the Redis it watches",
+}
+
+
+async def wait_until_usable(url: str, *, warn: bool) -> None:
+    """Return once this Redis answers and can keep a journal; warn if it may lose of it."""
+    async with connect(url) as client:
+        await _answer(client, without_password(url))
+        for warning in await durability_warnings(client) if warn else ():
+            log.warning("%s", warning)
+
+
+async def _answer(client: Client, address: str) -> None:
+    until = monotonic() + PATIENCE_SECONDS
+    said = ""
+    while True:
+        try:
+            return await require_usable(client, address)
+        except RedisRefuses as error:
+            raise InvalidSettings([f"--redis {address}: {error.detail}"]) from None
+        except TryAgain as error:
+            silence = f"no Redis answers at {address}: {error.detail}"
+            if monotonic() > until:
+                raise InvalidSettings([silence]) from None
+            if silence != said:
+                log.warning("%s; waiting up to %.0f s for it", silence, PATIENCE_SECONDS)
+            said = silence
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def require_usable(client: Client, address: str) -> None:
+    """Raise unless it is of a version and a kind that can keep a journal, and has loaded it."""
+    try:
+        hello = await client.execute_command("HELLO")
+    except ResponseError:  # Redis knows this command from 6.0 on
+        raise InvalidSettings([_too_old(address, "is too old")]) from None
+    await client.ping()
+    problem = _problem(_pairs(hello), address)
+    if problem:
+        raise InvalidSettings([problem])
+
+
+def _pairs(hello: object) -> dict[str, str]:
+    """The answer to HELLO, which comes as a list of names and values in turn."""
+    assert isinstance(hello, list)  # noqa: S101
+    texts = [each.decode() if isinstance(each, bytes) else str(each) for each in hello]
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def _problem(hello: dict[str, str], address: str) -> str | None:
+    """Why a server that says this of itself cannot be used; None if it can."""
+    not_alone = NOT_ALONE.get(hello.get("mode", ""))
+    if not_alone:
+        return f"the server at {address} {not_alone}"
+    engine = Engine.parse(f"{hello.get('server')} {hello.get('version')}")
+    if engine is not None and not engine.is_new_enough:
+        return _too_old(address, f"is {engine}, which is too old")
+    return None
+
+
+def _too_old(address: str, how_old: str) -> str:
+    return (
+        f"the server at {address} {how_old}: rsnotify needs {OLDEST_IN_WORDS}; update it, "
+        "or leave --redis away and the hub starts one of its own"
+    )
+
+
+async def durability_warnings(client: Client) -> list[str]:
+    """What this Redis would do to acknowledged changes, in plain words; empty when all is well."""
+    try:
+        config: dict[str, str] = {}
+        for name in ("appendonly", "appendfsync", "maxmemory-policy"):
+            config |= await client.config_get(name)
+    except (ResponseError, RedisRefuses):
+        return [
+            "Redis does not let us read its configuration: make sure that it has "
+            "`appendonly yes` and `maxmemory-policy noeviction`."
+        ]
+    warnings = []
+    if config.get("appendonly") != "yes":
+        warnings.append(
+            "This Redis keeps no append-only file: a restart of it loses acknowledged changes. "
+            "Set `appendonly yes` (and `appendfsync always` against power cuts)."
+        )
+    elif config.get("appendfsync") == "no":
+        warnings.append(
+            "This Redis never syncs its append-only file: a power cut loses acknowledged changes. "
+            "Set `appendfsync always`, or `everysec` to risk one second."
+        )
+    if config.get("maxmemory-policy", "noeviction") != "noeviction":
+        warnings.append(
+            f"This Redis evicts keys when full (`{config['maxmemory-policy']}`): whole journals "
+            "would vanish. Set `maxmemory-policy noeviction`."
+        )
+    return warnings

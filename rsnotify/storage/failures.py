@@ -1,0 +1,122 @@
+"""What the failures of Redis mean to whoever asked: one pure function and its table.
+
+Rules that hold here: an error is judged by its code, wherever the client library left it (in the
+error's class, its text, or behind what a pipeline or a script puts before it), else by its class.
+What is in no table is a bug of ours or one set's damaged keys: it stays what it is.
+"""
+
+import re
+import ssl
+
+from redis.exceptions import AskError as Ask
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterCrossSlotError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    TryAgainError,
+)
+from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import TimeoutError as AnswerLate
+
+from rsnotify.errors import RedisRefuses, TryAgain
+
+# What Redis would say otherwise a little later.
+PASSING = {
+    "BUSY": "a script keeps Redis busy",
+    "UNKILLABLE": "a script keeps Redis busy",
+    "LOADING": "Redis is loading its data",
+    "MISCONF": "Redis cannot write its data to disk",
+    "OOM": "Redis has no memory left",
+    "NOREPLICAS": "too few replicas of Redis are connected",
+    "READONLY": "this Redis is a replica",
+    "MASTERDOWN": "this Redis has lost its master",
+    "CLUSTERDOWN": "the Redis Cluster is down",
+    "TRYAGAIN": "the Redis Cluster moves its keys",
+}
+
+# What it will say until its operator, or ours, has changed something.
+LASTING = {
+    "NOAUTH": "Redis wants a password: give it in its address",
+    "WRONGPASS": "Redis refuses user or password: check them in its address",
+    "NOPERM": "Redis does not allow this user to do it: check what he may do",
+    "DENIED": "Redis lets only its own machine in",
+    "MOVED": "this Redis is a node of a Cluster",
+    "ASK": "this Redis is a node of a Cluster",
+    "CROSSSLOT": "this Redis is a node of a Cluster",
+}
+
+# The client library takes the code off the texts of these; the more special ones stand first.
+_CODES = {
+    MasterDownError: "MASTERDOWN",
+    ClusterDownError: "CLUSTERDOWN",
+    MovedError: "MOVED",
+    Ask: "ASK",
+    AuthenticationError: "WRONGPASS",
+    BusyLoadingError: "LOADING",
+    ClusterCrossSlotError: "CROSSSLOT",
+    NoPermissionError: "NOPERM",
+    NoScriptError: "NOSCRIPT",
+    OutOfMemoryError: "OOM",
+    ReadOnlyError: "READONLY",
+    TryAgainError: "TRYAGAIN",
+}
+
+_UNKNOWN = "Protocol error: unauthenticated"  # to a long command, where NOAUTH is meant
+
+_ANNOTATED = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: \(['\"](.*)", re.DOTALL)
+_BEGINS = re.compile(r"([A-Z]{3,}) ")
+_WITHIN = re.compile(r"(?:because of: |: -?)([A-Z]{3,}) ")  # an aborted transaction; a script
+
+
+def judge(error: Exception) -> Exception:
+    """Which of our errors it is: `TryAgain` while Redis is in trouble, else the error itself."""
+    untrusted = _untrusted(error)
+    if untrusted is not None:
+        return RedisRefuses(untrusted)
+    code = code_of(error)
+    if code in PASSING:
+        return TryAgain(f"the journal cannot be used: {PASSING[code]} ({code})")
+    if code in LASTING:
+        return RedisRefuses(f"the journal cannot be used: {LASTING[code]} ({code})")
+    if isinstance(error, ConnectionLost | AnswerLate | OSError):
+        return TryAgain(f"the journal cannot be reached: {error or type(error).__name__}")
+    return error
+
+
+def code_of(error: Exception) -> str:
+    """The first word of what Redis said, such as MISCONF; empty if it said nothing."""
+    for class_, code in _CODES.items():
+        if isinstance(error, class_):
+            return code
+    text = str(error)
+    if _UNKNOWN in text:
+        return "NOAUTH"
+    annotated = _ANNOTATED.match(text)
+    return _code_in(annotated[1] if annotated else text)
+
+
+def _code_in(text: str) -> str:
+    found = _BEGINS.match(text)
+    if found and found[1] not in ("ERR", "EXECABORT"):
+        return found[1]
+    within = _WITHIN.search(text)
+    return within[1] if within else ""
+
+
+def _untrusted(error: BaseException | None) -> str | None:
+    """What is wrong with a certificate, if that is at the root of this failure."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return (
+                f"the certificate of Redis is not trusted ({error.verify_message}): add "
+                "?ssl_ca_certs=FILE, with the certificate of its authority, to its address"
+            )
+        error = error.__cause__ or error.__context__
+    return None

@@ -1,0 +1,58 @@
+-- Make, edit or remove a set, and tell every hub process of it: one atom, so that no set exists of
+-- which nobody has been told.
+--
+-- KEYS  1 records of the sets (hash)   2 their version   3 when they changed
+--       4 the set's journals: their records, then    5 of framework changes
+-- ARGV  1 the act   2 the bell   3 name of the set, then what the act needs
+--
+-- Whoever finds a record that is not the one expected is told by the answer and nothing is done.
+
+local records, name = KEYS[1], ARGV[3]
+local acts = {}
+
+local function announce()
+  local time = redis.call('TIME')
+  redis.call('SET', KEYS[3], string.format('%.0f', time[1] * 1000000 + time[2]))
+  redis.call('INCR', KEYS[2])
+  redis.call('PUBLISH', ARGV[2], 'sets')
+end
+
+-- record, position at which its journals begin; answers the record that there is
+function acts.add(record, now)
+  for _, journal in ipairs({KEYS[4], KEYS[5]}) do
+    for _, field in ipairs({'created', 'first', 'last', 'head', 'window_from', 'changed', 'settled', 'told'}) do
+      redis.call('HSETNX', journal, field, now)
+    end
+    redis.call('HSETNX', journal, 'window_count', 0)
+    redis.call('HSETNX', journal, 'window_bytes', 0)
+  end
+  if redis.call('HSETNX', records, name, record) == 1 then announce() end
+  return redis.call('HGET', records, name)
+end
+
+-- record as it was read, record to stand in its place
+function acts.edit(before, after)
+  if redis.call('HGET', records, name) ~= before then return 0 end
+  redis.call('HSET', records, name, after)
+  announce()
+  return 1
+end
+
+-- sorted set of its windows, what the names of packed windows begin with; newest snapshot, what the
+-- names of snapshots begin with; then every other key that it has
+function acts.remove(windows, packed, snapshot, snapshots, ...)
+  for _, window in ipairs(redis.call('ZRANGE', windows, 0, -1)) do
+    redis.call('UNLINK', packed .. string.match(window, '^%d+'))
+  end
+  local newest = redis.call('HMGET', snapshot, 'name', 'parts')
+  if newest[1] then
+    redis.call('UNLINK', snapshot, snapshots .. newest[1])
+    for number = 1, newest[2] do redis.call('UNLINK', snapshots .. newest[1] .. ':' .. number) end
+  end
+  redis.call('UNLINK', windows, KEYS[4], KEYS[5], ...)
+  if redis.call('HDEL', records, name) == 0 then return 0 end
+  announce()
+  return 1
+end
+
+return acts[ARGV[1]](unpack(ARGV, 4))

@@ -1,0 +1,72 @@
+"""The end of a hub: it comes, whatever swallows a cancellation, and takes its Redis with it."""
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from rsnotify.serving import workers
+from rsnotify.settings import Settings
+from tests.running import RunningHub
+
+DEAF = ("-m", "tests.fault.deaf")
+
+
+class DeafHub(RunningHub):
+    """A hub whose tasks each swallow one cancellation."""
+
+    program = DEAF
+
+
+def redis_is_gone(data: Path) -> bool:
+    pid = int((data / "redis.lock").read_text())
+    return not Path(f"/proc/{pid}").exists()
+
+
+async def test_a_hub_whose_tasks_each_swallow_a_cancellation_ends_in_good_order(
+    tmp_path: Path,
+) -> None:
+    hub = DeafHub(tmp_path / "data", drain_seconds="0")
+    await hub.start()
+    await hub.publish("http://example.com/1")
+    assert await hub.stop() == 0
+    assert "did not end" not in hub.log.read_text()
+    assert redis_is_gone(hub.data)
+
+
+async def test_a_loop_that_never_hears_is_named_and_the_process_goes_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEAF_LOOP", "yes")
+    hub = DeafHub(tmp_path / "data", drain_seconds="0")
+    await hub.start()
+    assert await hub.stop() == 1
+    assert "'listen to the bell' did not end" in hub.log.read_text()
+    assert redis_is_gone(hub.data)
+
+
+STUCK = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print('rsnotify ready')
+time.sleep(99)
+"""
+
+
+async def test_a_worker_that_is_stuck_for_good_is_killed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    command = [sys.executable, "-u", "-c", STUCK]
+    monkeypatch.setattr(workers, "_command", lambda *_: command)
+    monkeypatch.setattr(workers, "END_SECONDS", 0.1)
+    settings = Settings(workers=2, drain_seconds=0)
+    ready: list[str] = []
+
+    def end(address: str) -> None:
+        ready.append(address)
+        signal.raise_signal(signal.SIGTERM)
+
+    await workers.run_workers(settings, [], "redis://nowhere", "http://127.0.0.1:1", end)
+    assert ready == ["http://127.0.0.1:1"]
+    assert len([text for text in caplog.messages if "does not end" in text]) == 2

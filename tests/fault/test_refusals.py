@@ -1,0 +1,78 @@
+"""A Redis that refuses: the hub lives on, its readers stay, and all goes on afterwards."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rsnotify.core.notification import ChannelName
+from rsnotify.storage import keys
+from tests.faults import OwnRedis, a_replica, busy, too_few_replicas
+from tests.raw import Raw, raw_channel
+from tests.running import RunningHub, until
+
+CHANGE = {"loc": "http://example.com/refused", "change": "updated"}
+
+
+@pytest.fixture
+async def hub(own_redis: OwnRedis, tmp_path: Path) -> AsyncIterator[RunningHub]:
+    """A hub on a Redis to be maltreated, with two sets."""
+    sets = ("dataset1", "dataset2")
+    async with RunningHub(tmp_path / "data", "--redis", own_redis.url, sets=sets) as running:
+        yield running
+
+
+async def said(hub: RunningHub, words: str) -> None:
+    """Wait until the log says so."""
+
+    async def found() -> bool:
+        return words in hub.log.read_text()
+
+    await until(found)
+
+
+async def tells_the_next(hub: RunningHub, reader: Raw, loc: str) -> None:
+    await hub.publish(loc)
+    assert loc.encode() in await reader.text()
+
+
+async def status_of_a_publish(hub: RunningHub) -> int:
+    status, _ = await hub.ask("POST", "/api/sets/dataset1/changes", json=[CHANGE])
+    return status
+
+
+async def test_a_hub_outlives_whatever_its_redis_refuses(
+    hub: RunningHub, own_redis: OwnRedis
+) -> None:
+    refusals = {"NOREPLICAS": too_few_replicas, "READONLY": a_replica, "BUSY": busy}
+    async with raw_channel(hub.channel()) as reader:
+        for code, refusing in refusals.items():
+            await tells_the_next(hub, reader, f"http://example.com/before-{code}")
+            async with refusing(own_redis.client):
+                assert await status_of_a_publish(hub) == 503
+                await said(hub, f"({code})")
+            await until(lambda: is_accepted(hub))
+            assert CHANGE["loc"].encode() in await reader.text()
+    assert hub.process is not None
+    assert hub.process.returncode is None
+    assert "Traceback" not in hub.log.read_text()
+
+
+async def is_accepted(hub: RunningHub) -> bool:
+    return await status_of_a_publish(hub) == 201
+
+
+async def test_a_set_whose_keys_are_damaged_holds_up_no_other(
+    hub: RunningHub, own_redis: OwnRedis
+) -> None:
+    damaged = ChannelName("dataset2", "change")
+    async with raw_channel(hub.channel()) as reader:
+        await own_redis.client.set(keys.record(damaged), "something else")
+        await said(hub, "what Redis has of dataset2/change cannot be read")
+        await said(hub, "a chore of 'dataset2' fails")
+        await tells_the_next(hub, reader, "http://example.com/meanwhile")
+        assert (await hub.ask("GET", "/health/ready"))[0] == 200
+        status, _ = await hub.ask("POST", "/api/sets/dataset2/changes", json=[CHANGE])
+        assert status == 500
+    assert "WRONGTYPE" in hub.log.read_text()
+    assert "Traceback" in hub.log.read_text()

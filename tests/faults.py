@@ -1,0 +1,255 @@
+"""What can go wrong with a Redis, for any test: a server of one's own, refusals, a slow way to it.
+
+    async with OwnRedis(tmp_path) as redis, SlowWay(redis.url) as way:
+        hub = RunningHub(tmp_path / "data", "--redis", way.url)
+        async with too_few_replicas(redis.client): ...      # NOREPLICAS until the block ends
+        way.delay_seconds = 0.2                             # each answer comes that much later
+        way.lose_next_answer("EVALSHA")                     # it is done, but nobody is told
+
+`OwnRedis(tmp_path, clock=Clock(tmp_path))` is one whose clock can be moved.
+"""
+
+import asyncio
+import os
+from asyncio import StreamReader, StreamWriter
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from redis import asyncio as redis
+from redis.exceptions import RedisError
+
+from rsnotify.storage.connection import Client
+from rsnotify.storage.embedded_redis.binaries import find_binary
+from tests.clock import Clock
+from tests.running import until
+
+CHUNK_BYTES = 65536
+
+Refusing = AbstractAsyncContextManager[None]
+
+
+class OwnRedis:
+    """A redis-server that a test may maltreat: nobody else uses it."""
+
+    def __init__(self, folder: Path, *options: str, clock: Clock | None = None) -> None:
+        self.folder = folder / "own-redis"
+        self.url = f"unix://{self.folder}/s"
+        self._options = options
+        self._environment = dict(os.environ) | (clock.environment if clock else {})
+        self._process: Process | None = None
+
+    async def __aenter__(self) -> Self:
+        self.folder.mkdir(exist_ok=True)
+        self.client: Client = redis.Redis.from_url(self.url, protocol=2)
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.aclose()
+        await self.kill()
+
+    async def start(self) -> None:
+        """Start it; what it was told before a kill is in its append-only file."""
+        binary = await find_binary(self.folder, None)
+        with (self.folder / "log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(binary.path, "--port", "0", "--unixsocket", "s", "--save", ""),
+                *("--appendonly", "yes", "--enable-debug-command", "yes", *self._options),
+                cwd=self.folder,
+                env=self._environment,
+                stdin=DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        await until(self._answers)
+
+    async def kill(self) -> None:
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+    async def _answers(self) -> bool:
+        try:
+            return bool(await self.client.ping())
+        except (RedisError, OSError):
+            return False
+
+
+# --- refusals ----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def configured(client: Client, name: str, value: str) -> AsyncIterator[None]:
+    """A setting of Redis, until the block ends."""
+    before = (await client.config_get(name))[name]
+    await client.config_set(name, value)
+    try:
+        yield
+    finally:
+        await client.config_set(name, before)
+
+
+def too_few_replicas(client: Client) -> Refusing:
+    """NOREPLICAS to whoever writes."""
+    return configured(client, "min-replicas-to-write", "1")
+
+
+def out_of_memory(client: Client) -> Refusing:
+    """OOM to whoever writes."""
+    return configured(client, "maxmemory", "1")
+
+
+@asynccontextmanager
+async def a_replica(client: Client) -> AsyncIterator[None]:
+    """READONLY to whoever writes: it follows a master that never answers."""
+    await client.replicaof("127.0.0.1", "1")
+    try:
+        yield
+    finally:
+        await client.replicaof("NO", "ONE")
+
+
+@asynccontextmanager
+async def failing_saves(redis: OwnRedis) -> AsyncIterator[None]:
+    """MISCONF to whoever writes: a directory stands where the snapshot file should go."""
+    (redis.folder / "dump.rdb").mkdir()
+    await redis.client.config_set("save", "3600 1")
+    await redis.client.bgsave()
+
+    async def failed() -> bool:
+        found = await redis.client.info("persistence")
+        return bool(found["rdb_last_bgsave_status"] == "err")
+
+    await until(failed)
+    try:
+        yield
+    finally:
+        (redis.folder / "dump.rdb").rmdir()
+        await redis.client.config_set("save", "")
+
+
+@asynccontextmanager
+async def busy(client: Client) -> AsyncIterator[None]:
+    """Nothing but BUSY, until the block ends: a script that never does."""
+    await client.config_set("busy-reply-threshold", "1")
+    endless = asyncio.create_task(_swallowed(client.eval("while true do end", 0)))
+
+    async def says_so() -> bool:
+        try:
+            await client.ping()
+        except RedisError as error:
+            return "BUSY" in str(error)
+        return False
+
+    await until(says_so)
+    try:
+        yield
+    finally:
+        await client.script_kill()
+        await endless
+        await client.config_set("busy-reply-threshold", "5000")
+
+
+async def _swallowed(answer: Awaitable[object]) -> None:
+    with suppress(RedisError):
+        await answer
+
+
+# --- the way to it -----------------------------------------------------------------------------
+
+
+class SlowWay:
+    """A way to a Redis on which answers are delayed, held back, or lost with their connection."""
+
+    def __init__(self, url: str) -> None:
+        self._path = urlsplit(url).path
+        self.delay_seconds = 0.0
+        self.url = ""
+        self.lost = 0  # answers, so far
+        self._open = asyncio.Event()
+        self._open.set()
+        self._to_lose: bytes | None = None
+        self._ways: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self.cut()
+        await asyncio.gather(*self._ways, return_exceptions=True)
+
+    def freeze(self) -> None:
+        """Let no answer through; what is asked goes on reaching Redis."""
+        self._open.clear()
+
+    def thaw(self) -> None:
+        self._open.set()
+
+    def cut(self) -> None:
+        """End every connection."""
+        for way in self._ways:
+            way.cancel()
+
+    def lose_next_answer(self, command: str) -> None:
+        """Redis does what the next request with this word in it asks; its connection ends then."""
+        self._to_lose = command.encode()
+
+    def _connect(self, reader: StreamReader, writer: StreamWriter) -> None:
+        way = asyncio.create_task(self._serve(reader, writer))
+        self._ways.add(way)
+        way.add_done_callback(self._ways.discard)
+
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_unix_connection(self._path)
+            try:
+                await self._carry(reader, writer, there, back)
+            finally:
+                back.transport.abort()
+        except OSError:  # Redis is not there, or one side has gone
+            pass
+        finally:
+            writer.transport.abort()
+
+    async def _carry(
+        self, reader: StreamReader, writer: StreamWriter, there: StreamReader, back: StreamWriter
+    ) -> None:
+        losing = asyncio.Event()
+        ways = (self._asked(reader, back, losing), self._answered(there, writer, losing))
+        tasks = [asyncio.create_task(each) for each in ways]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _asked(
+        self, reader: StreamReader, redis: StreamWriter, losing: asyncio.Event
+    ) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            if self._to_lose is not None and self._to_lose in data:
+                self._to_lose = None
+                losing.set()
+            redis.write(data)
+            await redis.drain()
+
+    async def _answered(
+        self, redis: StreamReader, writer: StreamWriter, losing: asyncio.Event
+    ) -> None:
+        while data := await redis.read(CHUNK_BYTES):
+            await asyncio.sleep(self.delay_seconds)
+            await self._open.wait()
+            if losing.is_set():
+                self.lost += 1
+                break
+            writer.write(data)
+            await writer.drain()

@@ -1,0 +1,213 @@
+"""A Redis of the operator's own that cannot be used: said at once, in one sentence."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rsnotify.errors import InvalidSettings
+from rsnotify.serving.serve import _on_redis, _Redis
+from rsnotify.settings import Settings
+from rsnotify.storage.connection import Client, without_password
+from rsnotify.storage.external_redis import _problem, wait_until_usable
+from rsnotify.storage.subscriptions import Subscriptions
+from tests.redis_server import RedisServer
+from tests.running import RunningHub, until
+
+CERTIFICATE = Path(__file__).parents[1] / "certificate.pem"
+ADDRESS = "redis://localhost"
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    async with RedisServer(tmp_path) as started:
+        yield started
+
+
+async def problem_of(url: str) -> str:
+    """Why this one is refused: long before patience ends."""
+    async with asyncio.timeout(10):
+        with pytest.raises(InvalidSettings) as refusal:
+            await wait_until_usable(url, warn=False)
+    (problem,) = refusal.value.problems
+    return problem
+
+
+async def test_a_redis_that_stands_alone_will_do(server: RedisServer) -> None:
+    await wait_until_usable(server.url, warn=False)
+
+
+async def test_a_worker_or_hub_that_was_given_a_redis_takes_nobodys_claims(
+    client: Client, redis_url: str
+) -> None:
+    sibling = Subscriptions(client, pending_per_host=1, pending_per_asker=1)
+    await sibling.claim([1])
+    settings = Settings.from_env({"RSNOTIFY_REDIS_URL": redis_url})
+    given = []
+
+    async def served(redis: _Redis) -> None:
+        given.append(redis)
+
+    await _on_redis(settings, served, is_worker=True)
+    assert given == [_Redis(redis_url)]
+    assert await sibling.renew([1]) == [True]
+
+
+async def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
+    async with RedisServer(tmp_path, "--cluster-enabled", "yes") as node:
+        problem = await problem_of(node.url)
+    assert problem.startswith(f"the server at {node.url} is a node of a Redis Cluster")
+    assert problem.endswith("give the address of a Redis that stands alone")
+
+
+async def test_a_sentinel_is_refused(tmp_path: Path) -> None:
+    settings = tmp_path / "sentinel.conf"
+    settings.touch()
+    async with RedisServer(tmp_path, str(settings), "--sentinel") as sentinel:
+        problem = await problem_of(sentinel.url)
+    assert problem.startswith(f"the server at {sentinel.url} is a Sentinel")
+    assert problem.endswith("give the address of the Redis it watches")
+
+
+async def test_a_hub_of_several_workers_on_a_cluster_says_so_once_and_ends_with_status_2(
+    tmp_path: Path,
+) -> None:
+    async with RedisServer(tmp_path, "--cluster-enabled", "yes") as node:
+        hub = RunningHub(tmp_path / "data", "--redis", node.url, "--workers", "2")
+        with pytest.raises(AssertionError, match="the hub did not start"):
+            await hub.start()
+    assert hub.process.returncode == 2
+    words = " ".join(hub.log.read_text().split())
+    assert words.startswith("error: the server at"), words
+    assert words.count("error") == 1
+
+
+@pytest.mark.parametrize(
+    ("server", "version", "is_new_enough"),
+    [
+        ("redis", "6.2.14", False),
+        ("redis", "7.0.0", True),
+        ("valkey", "7.1.99", False),
+        ("valkey", "7.2.0", True),
+    ],
+)
+def test_redis_7_0_and_valkey_7_2_are_the_oldest_to_be_used(
+    server: str, version: str, is_new_enough: bool
+) -> None:
+    problem = _problem({"server": server, "version": version, "mode": "standalone"}, ADDRESS)
+    assert (problem is None) == is_new_enough
+    if problem:
+        assert f"is {server.capitalize()} {version}, which is too old: rsnotify needs" in problem
+        assert "leave --redis away" in problem
+
+
+async def test_a_redis_older_than_hello_is_refused(tmp_path: Path) -> None:
+    async with RedisServer(tmp_path, "--rename-command", "HELLO", "") as old:
+        assert "is too old" in await problem_of(old.url)
+
+
+async def test_a_wrong_password_ends_the_start(server: RedisServer) -> None:
+    async with server.client() as client:
+        await client.config_set("requirepass", "right")
+    for url in (server.url, server.url.replace("//", "//:wrong@")):
+        problem = await problem_of(url)
+        assert problem.startswith(f"--redis {without_password(url)}: ")
+        assert "in its address (" in problem
+        assert "wrong@" not in problem
+
+
+async def test_a_password_that_nobody_asked_for_ends_the_start(server: RedisServer) -> None:
+    assert "refuses user or password: check them in its address" in await problem_of(
+        server.url.replace("//", "//:secret@")
+    )
+
+
+async def test_a_wrong_user_ends_the_start(server: RedisServer) -> None:
+    assert "refuses user or password: check them in its address" in await problem_of(
+        server.url.replace("//", "//nobody:x@")
+    )
+
+
+async def test_a_user_that_may_do_nothing_ends_the_start(server: RedisServer) -> None:
+    async with server.client() as client:
+        await client.acl_setuser("idle", enabled=True, passwords=["+x"], commands=["-@all"])
+    assert "check what he may do" in await problem_of(server.url.replace("//", "//idle:x@"))
+
+
+async def test_a_certificate_that_is_not_trusted_ends_the_start() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=context) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        problem = await problem_of(f"rediss://127.0.0.1:{port}")
+    assert "the certificate of Redis is not trusted (self" in problem
+    assert "add ?ssl_ca_certs=FILE" in problem
+
+
+async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+async def test_a_redis_that_comes_late_is_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = RedisServer(tmp_path)
+    waiting = asyncio.create_task(wait_until_usable(server.url, warn=False))
+
+    async def is_said() -> bool:
+        return "waiting up to 30 s for it" in caplog.text
+
+    await until(is_said)
+    async with server:
+        await waiting
+
+
+async def test_a_password_changed_under_a_running_hub_is_answered_503(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    async with RunningHub(tmp_path / "data", "--redis", server.url) as hub, server.client() as one:
+        await one.config_set("requirepass", "another")
+        await one.execute_command("AUTH", "another")
+        await one.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        changes = [{"loc": "http://example.com/1", "change": "updated"}]
+        status, answer = await hub.ask("POST", "/api/sets/dataset1/changes", json=changes)
+        assert (status, "Redis" in answer["detail"]) == (503, True)
+        await one.config_set("requirepass", "")
+
+        async def is_taken() -> bool:
+            return (await hub.ask("POST", "/api/sets/dataset1/changes", json=changes))[0] == 201
+
+        assert await until(is_taken)
+        assert "Traceback" not in hub.log.read_text()
+
+
+async def test_rights_taken_from_a_running_hub_are_answered_503(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    async with server.client() as admin:
+        everything = {"categories": ["+@all"], "keys": ["*"], "channels": ["*"]}
+        await admin.acl_setuser("hub", enabled=True, passwords=["+x"], **everything)
+        url = server.url.replace("//", "//hub:x@")
+        async with RunningHub(tmp_path / "data", "--redis", url) as hub:
+            await admin.acl_setuser("hub", categories=["-@all"])
+            changes = [{"loc": "http://example.com/1", "change": "updated"}]
+            status, _ = await hub.ask("POST", "/api/sets/dataset1/changes", json=changes)
+            assert status == 503
+            await admin.acl_setuser("hub", categories=["+@all"])
+            await hub.publish("http://example.com/1")
+            assert await hub.stop() == 0
+        assert "Traceback" not in hub.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:secret@host:1/0", "redis://…@host:1/0"),
+        ("redis://host/?password=secret&db=1", "redis://host/?password=…&db=1"),
+        ("unix:///a@b/redis.sock", "unix:///a@b/redis.sock"),
+    ],
+)
+def test_no_password_is_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown

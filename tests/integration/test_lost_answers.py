@@ -1,0 +1,211 @@
+"""What is asked of Redis and never answered: stored once, and never refused once stored."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from rsnotify.core.change import Change
+from rsnotify.core.notification import ChannelName, Interval
+from rsnotify.core.submission import Submission, fragment_of
+from rsnotify.errors import TryAgain
+from rsnotify.storage import journal as module
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client, connect
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import SetOptions, Sets
+from tests.faults import (
+    OwnRedis,
+    SlowWay,
+    a_replica,
+    busy,
+    failing_saves,
+    out_of_memory,
+    too_few_replicas,
+)
+from tests.running import until
+
+CHANNEL = ChannelName("a", "change")
+
+
+@pytest.fixture
+async def way(own_redis: OwnRedis) -> AsyncIterator[SlowWay]:
+    async with SlowWay(own_redis.url) as found:
+        yield found
+
+
+@pytest.fixture
+async def client(way: SlowWay) -> AsyncIterator[Client]:
+    """Connected by the slow way; the set `a` is there."""
+    connected = connect(way.url)
+    await Sets(connected).add("a", SetOptions())
+    yield connected
+    await connected.aclose()
+
+
+@pytest.fixture
+def journal(client: Client) -> Journal:
+    return Journal(client, window_changes=10_000)
+
+
+def submission(name: str = "1", key: str | None = None) -> Submission:
+    change = Change(f"http://example.com/{name}", "updated")
+    return Submission([fragment_of(change)], key, "print" if key else "")
+
+
+async def stored(redis: OwnRedis) -> int:
+    return int(await redis.client.xlen(keys.stream(CHANNEL)))
+
+
+async def test_a_change_whose_answer_was_lost_is_stored_once_and_answered(
+    journal: Journal, way: SlowWay, own_redis: OwnRedis
+) -> None:
+    await journal.append(CHANNEL, submission())
+    way.lose_next_answer("EVALSHA")
+    interval = await journal.append(CHANNEL, submission())
+    assert way.lost == 1
+    assert await stored(own_redis) == 2
+    assert [interval.until] == [
+        at for at, _ in await journal.read(CHANNEL, interval.from_, count=9)
+    ]
+
+
+async def test_of_several_sets_in_one_round_whose_answer_was_lost_none_is_stored_twice(
+    client: Client, journal: Journal, way: SlowWay, own_redis: OwnRedis
+) -> None:
+    await Sets(client).add("b", SetOptions())
+    way.lose_next_answer("EVALSHA")
+    channels = [CHANNEL, ChannelName("b", "change"), CHANNEL, ChannelName("a", "framework")]
+    answers = await asyncio.gather(*(journal.append(each, submission()) for each in channels))
+    assert len(set(answers)) == 4
+    assert [await own_redis.client.xlen(keys.stream(each)) for each in channels] == [2, 1, 2, 1]
+
+
+async def test_without_a_key_a_silent_redis_is_asked_until_it_answers(
+    journal: Journal, way: SlowWay, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has long stored what it was asked; the patience of a Source with a key is over."""
+    monkeypatch.setattr(module, "APPEND_SECONDS", 0.2)
+    await journal.append(CHANNEL, submission())
+    way.freeze()
+    keyless = asyncio.create_task(journal.append(CHANNEL, submission("2")))
+    await until(lambda: is_true(stored(own_redis), 2))
+    with_key = journal.append(CHANNEL, submission("3", key="k"))
+    with pytest.raises(TryAgain, match="repeat with the same key"):
+        await with_key
+    assert not keyless.done()
+    way.cut()
+    way.thaw()
+    assert isinstance(await keyless, Interval)
+    await journal.append(CHANNEL, submission("3", key="k"))
+    assert await stored(own_redis) == 3
+
+
+async def is_true(found: object, expected: int) -> bool:
+    return await found == expected  # type: ignore[misc]
+
+
+async def test_without_a_key_the_asking_ends_and_says_what_is_not_known(
+    journal: Journal, way: SlowWay, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CERTAIN_SECONDS", 0.3)
+    await journal.append(CHANNEL, submission())
+    way.lose_next_answer("EVALSHA")
+    asking = asyncio.create_task(journal.append(CHANNEL, submission()))
+    await until(lambda: is_true(stored(own_redis), 2))
+    await own_redis.kill()
+    with pytest.raises(TryAgain, match="may have stored"):
+        await asking
+    await own_redis.start()
+    await journal.append(CHANNEL, submission())
+
+
+async def test_a_redis_that_was_killed_and_is_back_answers_what_it_was_asked_before(
+    journal: Journal, way: SlowWay, own_redis: OwnRedis
+) -> None:
+    await journal.append(CHANNEL, submission())
+    way.freeze()
+    asking = asyncio.create_task(journal.append(CHANNEL, submission()))
+    await until(lambda: is_true(stored(own_redis), 2))
+    await own_redis.kill()
+    way.cut()
+    way.thaw()
+    await own_redis.start()
+    await asking
+    assert await stored(own_redis) == 2
+
+
+async def test_what_a_busy_redis_refuses_is_not_stored(
+    journal: Journal, own_redis: OwnRedis
+) -> None:
+    await journal.append(CHANNEL, submission())
+    async with busy(own_redis.client):
+        with pytest.raises(TryAgain, match="a script keeps Redis busy"):
+            await journal.append(CHANNEL, submission())
+    await journal.append(CHANNEL, submission())
+    assert await stored(own_redis) == 2
+
+
+@pytest.mark.parametrize("key", ["record", "stream", "windows", "state"])
+async def test_an_append_to_a_damaged_set_stores_nothing_at_all(
+    journal: Journal, own_redis: OwnRedis, key: str
+) -> None:
+    await journal.append(CHANNEL, submission())
+    damaged = {
+        "record": keys.record(CHANNEL),
+        "stream": keys.stream(CHANNEL),
+        "windows": keys.windows(CHANNEL),
+        "state": await own_redis.client.keys(f"{keys.state('a')}*"),
+    }[key]
+    for each in damaged if isinstance(damaged, list) else [damaged]:
+        await own_redis.client.set(each, "something else")
+    before = await everything(own_redis)
+    with pytest.raises(Exception, match="WRONGTYPE"):
+        await journal.append(CHANNEL, submission())
+    assert await everything(own_redis) == before
+
+
+async def everything(redis: OwnRedis) -> dict[bytes, bytes]:
+    return {key: await redis.client.dump(key) for key in await redis.client.keys("*")}
+
+
+async def test_a_set_whose_answer_was_lost_is_announced(
+    client: Client, way: SlowWay, own_redis: OwnRedis
+) -> None:
+    """Who made it, edited it and removed it is told that it was done."""
+    sets = Sets(client)
+    versions = []
+    way.lose_next_answer("EVALSHA")
+    _, made = await sets.add("b", SetOptions())
+    versions.append(await sets.version())
+    way.lose_next_answer("EVALSHA")
+    await sets.edit("b", {"private": True})
+    versions.append(await sets.version())
+    assert (made, way.lost) == (True, 2)
+    assert (await sets.all())["b"].private
+    assert versions == sorted(set(versions))
+    assert not (await sets.add("b", SetOptions()))[1]
+    assert await sets.version() == versions[-1]
+
+
+@pytest.mark.parametrize("refusing", [too_few_replicas, out_of_memory, a_replica, failing_saves])
+async def test_a_refusal_means_try_again_wherever_it_comes_from(
+    client: Client, own_redis: OwnRedis, refusing: Any
+) -> None:
+    transaction, pipeline = (client.pipeline(transaction=each) for each in (True, False))
+    for each in (transaction, pipeline):
+        each.get("a").set("a", "b")
+    among = client.pipeline(transaction=False).set("a", "b")
+    async with refusing(own_redis if refusing is failing_saves else own_redis.client):
+        for asked in (
+            client.set("a", "b"),
+            transaction.execute(),
+            pipeline.execute(),
+            client.eval("redis.call('SET', 'a', 'b')", 0),
+        ):
+            with pytest.raises(TryAgain):
+                await asked
+        (answer,) = await among.execute(raise_on_error=False)
+    assert isinstance(answer, TryAgain)
+    assert await client.set("a", "b")

@@ -1,0 +1,202 @@
+"""Many sets: one costs what it costs, however many there are, and they are told of together."""
+
+import pytest
+
+from rsnotify.core.change import Change, Position
+from rsnotify.core.notification import ChannelName
+from rsnotify.core.submission import Submission, fragment_of
+from rsnotify.hub import Hub
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import Client
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import SetOptions, Sets
+from rsnotify.storage.told import Told
+from rsnotify.upkeep.announcements import GATHER_SECONDS, Announcements
+
+PRIVATE = SetOptions(private=True)
+
+
+def hub_on(client: Client) -> Hub:
+    journal = Journal(client, window_changes=10)
+    return Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+
+
+@pytest.fixture
+async def hub(client: Client) -> Hub:
+    hub = hub_on(client)
+    await hub.start()
+    return hub
+
+
+# --- making them ---------------------------------------------------------------------------------
+
+
+async def commands(client: Client) -> int:
+    return (await client.info("stats"))["total_commands_processed"]
+
+
+async def test_a_set_takes_as_many_commands_however_many_there_are(
+    client: Client, hub: Hub
+) -> None:
+    async def cost_of(name: str) -> int:
+        before = await commands(client)
+        await hub.add_set(name)
+        return await commands(client) - before
+
+    await cost_of("first")  # loads the script
+    costs = {await cost_of(f"set{number}") for number in range(30)}
+    assert len(costs) == 1
+
+
+async def test_own_sets_are_served_at_once_and_those_of_others_after_a_look(
+    client: Client, hub: Hub
+) -> None:
+    other = hub_on(client)
+    await other.start()
+    await hub.add_set("mine")
+    await other.add_set("theirs")
+    await hub.add_set("mine2")
+    assert sorted(hub.sets) == ["mine", "mine2"]
+    assert sorted(other.sets) == ["theirs"]
+    await hub.start()
+    await other.start()
+    assert list(hub.sets) == list(other.sets) == ["mine", "mine2", "theirs"]
+    await other.remove_set("mine")
+    assert list(other.sets) == ["mine2", "theirs"]
+    await hub.edit_set("theirs", {"private": True})
+    assert hub.sets["theirs"].private
+    await hub.start()
+    await other.start()
+    assert list(hub.sets.values()) == list(other.sets.values())
+
+
+async def test_a_set_that_is_made_anew_begins_anew(client: Client, hub: Hub) -> None:
+    await hub.add_set("a")
+    first = hub.feed(ChannelName("a", "change"))
+    await hub.remove_set("a")
+    await hub.add_set("a")
+    assert hub.feed(ChannelName("a", "change")).created > first.created
+
+
+# --- what nobody reads ---------------------------------------------------------------------------
+
+
+def submission(loc: str) -> Submission:
+    return Submission([fragment_of(Change(f"http://example.com/{loc}", "updated"))])
+
+
+async def reads(client: Client) -> int:
+    return (await client.info("commandstats")).get("cmdstat_xrange", {}).get("calls", 0)
+
+
+async def test_a_channel_that_nobody_reads_is_not_read_and_loses_nothing_by_that(
+    client: Client, hub: Hub
+) -> None:
+    await hub.add_set("a")
+    channel = ChannelName("a", "change")
+    feed, before = hub.feed(channel), await reads(client)
+    begin = feed.tail.head
+    for name in "abc":
+        head = (await hub.publish(channel, submission(name))).until
+        await hub.start()
+    assert (await reads(client) - before, feed.tail.head, feed.size) == (0, head, 0)
+    found = await hub.after(feed, begin)
+    assert found is not None
+    assert (found.from_, found.until, found.count) == (begin, head, 3)
+    await hub.publish(channel, submission("d"))
+    await hub.start()
+    assert feed.tail.newest is not None, "it is read now"
+    assert feed.tail.newest.from_ == head
+
+
+# --- telling of them -----------------------------------------------------------------------------
+
+
+class Teller:
+    """What one hub process says of the Source Description, with a clock of its own."""
+
+    def __init__(self, client: Client) -> None:
+        self.hub = hub_on(client)
+        self.now = 0.0
+        self._say = Announcements(self.hub, Told(client), clock=lambda: self.now)
+
+    async def round(self, now: float) -> None:
+        self.now = now
+        await self.hub.start()
+        await self._say.keep_description_told()
+
+
+async def told(hub: Hub, client: Client, set_name: str) -> int:
+    """How often this set's channel was told that the Source Description has changed."""
+    channel = ChannelName(set_name, "framework")
+    begin = Position.parse(hub.sets[set_name].created)
+    rows = await Journal(client, window_changes=10).read(channel, begin, count=1_000)
+    return sum(b'capability="description"' in fragment for _, fragment in rows)
+
+
+async def test_what_changes_within_some_seconds_is_one_notification_on_every_set(
+    client: Client,
+) -> None:
+    teller = Teller(client)
+    for number in range(5):
+        await teller.hub.add_set(f"set{number}")
+        await teller.round(number * GATHER_SECONDS / 5)
+    assert await told(teller.hub, client, "set0") == 0
+    await teller.round(GATHER_SECONDS)
+    await teller.round(GATHER_SECONDS + 1)
+    assert [await told(teller.hub, client, f"set{number}") for number in range(5)] == [1] * 5
+
+
+async def test_it_is_told_though_the_process_that_changed_it_has_died(client: Client) -> None:
+    died, other = Teller(client), Teller(client)
+    await died.hub.start()
+    await died.hub.add_set("a")
+    await other.round(0)
+    await other.round(GATHER_SECONDS)
+    assert await told(other.hub, client, "a") == 1
+
+
+async def test_several_processes_tell_it_once(client: Client) -> None:
+    tellers = [Teller(client) for _ in range(3)]
+    await tellers[0].hub.add_set("a")
+    for now in (0.0, GATHER_SECONDS, 2 * GATHER_SECONDS, 3 * GATHER_SECONDS):
+        for teller in tellers:
+            await teller.round(now)
+    assert await told(tellers[0].hub, client, "a") == 1
+
+
+@pytest.mark.parametrize(
+    ("chosen", "times"),
+    [
+        ({"private": True}, 1),
+        ({"describedby": "http://example.com/about"}, 1),
+        ({"resourcelist": "http://example.com/list.xml"}, 0),  # stands in its Capability List
+    ],
+)
+async def test_only_what_the_source_description_says_is_a_change_of_it(
+    client: Client, chosen: dict[str, object], times: int
+) -> None:
+    teller = Teller(client)
+    await teller.hub.add_set("a")
+    await teller.round(0)
+    await teller.round(GATHER_SECONDS)
+    await client.delete("rsnotify:sets:told:claim")  # as after some seconds
+    before = await told(teller.hub, client, "a")
+    await teller.hub.add_set("b", PRIVATE)
+    await teller.hub.edit_set("a", chosen)
+    for now in (10 * GATHER_SECONDS, 11 * GATHER_SECONDS):
+        await teller.round(now)
+    assert await told(teller.hub, client, "a") - before == times
+
+
+async def test_a_set_that_is_gone_is_told_to_those_that_stay(client: Client) -> None:
+    teller = Teller(client)
+    await teller.hub.add_set("a")
+    await teller.hub.add_set("b")
+    await teller.round(0)
+    await teller.round(GATHER_SECONDS)
+    await client.delete("rsnotify:sets:told:claim")
+    await teller.hub.remove_set("b")
+    for now in (10 * GATHER_SECONDS, 11 * GATHER_SECONDS):
+        await teller.round(now)
+    assert await told(teller.hub, client, "a") == 2

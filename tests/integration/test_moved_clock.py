@@ -1,0 +1,154 @@
+"""A Redis whose clock is moved: nothing stalls, and nothing is old that was not seen to age."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from rsnotify.core.change import Position
+from rsnotify.core.window import DAY as DAY_MICROSECONDS
+from rsnotify.errors import TryAgain
+from rsnotify.storage import keys
+from rsnotify.storage.claims import Claims
+from rsnotify.storage.connection import Client, connect, write_in_pieces
+from tests.clock import DAY, HOUR, Clock
+from tests.faults import OwnRedis
+from tests.pulling import FRAMEWORK, SET, Pulling
+
+
+@pytest.fixture
+async def client(moved_redis: OwnRedis) -> AsyncIterator[Client]:
+    connected = connect(moved_redis.url)
+    yield connected
+    await connected.aclose()
+
+
+@pytest.fixture
+async def pulling(client: Client) -> AsyncIterator[Pulling]:
+    async with Pulling(client, changes=3, index_days=1, retention_days=1) as found:
+        yield found
+
+
+async def test_a_clock_that_goes_back_an_hour_keeps_no_claim_from_its_successor(
+    client: Client, clock: Clock
+) -> None:
+    here = [0.0]
+    claims = Claims(client, clock=lambda: here[0])
+    assert await Claims(client).take("claim", 30) is not None  # and then its holder dies
+    assert await claims.take("claim", 30) is None
+    clock.move(-HOUR)
+    here[0] = 29.9
+    assert await claims.take("claim", 30) is None
+    here[0] = 30.0
+    assert await claims.take("claim", 30) is not None
+
+
+async def test_a_claim_that_is_kept_up_is_not_taken_over(client: Client, clock: Clock) -> None:
+    here = [0.0]
+    claims = Claims(client, clock=lambda: here[0])
+    held = await Claims(client).take("claim", 30)
+    assert held is not None
+    clock.move(-HOUR)
+    for _ in range(3):
+        pipeline = client.pipeline(transaction=False)
+        held.keep_up(pipeline)
+        held.check((await pipeline.execute())[0])
+        assert await claims.take("claim", 30) is None
+        here[0] += 29.9
+
+
+async def test_who_has_lost_a_claim_is_told(client: Client, clock: Clock) -> None:
+    held = await Claims(client).take("claim", 30)
+    assert held is not None
+    clock.move(HOUR)
+    pipeline = client.pipeline(transaction=False)
+    held.keep_up(pipeline)
+    with pytest.raises(TryAgain, match="the claim was lost"):
+        held.check((await pipeline.execute())[0])
+
+
+async def test_a_clock_that_goes_back_an_hour_stalls_no_snapshot(
+    pulling: Pulling, clock: Clock
+) -> None:
+    await pulling.update("a")
+    await pulling.upkeep.keep_snapshots()
+    before = await pulling.snapshots.newest(SET)
+    clock.move(-HOUR)
+    await pulling.update("b")
+    await pulling.upkeep.keep_snapshots()
+    after = await pulling.snapshots.newest(SET)
+    assert before is not None
+    assert after is not None
+    assert (before.resources, after.resources) == (1, 2)
+    assert after.at > before.at
+
+
+async def test_a_clock_that_jumps_ahead_deletes_no_history(
+    pulling: Pulling, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is a day old may go; two days ahead nothing of it may, before a day was watched."""
+    await pulling.update(*"abcdef")
+    await pulling.upkeep.keep_windows()
+    before = await kept(pulling)
+    await pulling.upkeep.let_go()
+    clock.move(2 * DAY)
+    await pulling.upkeep.let_go()
+    assert "the clock of Redis is 48.0 h ahead of what was last seen of it" in caplog.text
+    await Pulling(pulling.client, retention_days=1).upkeep.let_go()  # nor does another process
+    for _ in range(23):
+        clock.move(HOUR - 1)
+        await pulling.upkeep.let_go()
+    assert await kept(pulling) == before
+    for _ in range(3):  # the stream first, then what it held
+        clock.move(HOUR - 1)
+        await pulling.upkeep.let_go()
+    assert (await kept(pulling))[0] == []
+    assert caplog.text.count("ahead of what was last seen") == 1
+
+
+async def kept(pulling: Pulling) -> tuple[Any, ...]:
+    windows = (await pulling.windows.span(SET)).windows
+    first = (await pulling.windows.record(SET)).first
+    return windows, first, await pulling.client.xlen(keys.stream(FRAMEWORK))
+
+
+async def test_what_expired_while_it_was_being_written_is_not_written_on(
+    client: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, pieces = client.execute_command, []
+
+    async def then_jump(*command: Any) -> Any:
+        answer = await execute(*command)
+        pieces.append(answer)
+        clock.move(2 * DAY)
+        return answer
+
+    monkeypatch.setattr(client, "execute_command", then_jump)
+    with pytest.raises(TryAgain, match="has expired"):
+        await write_in_pieces(client, "large", bytes(200_000), seconds=600)
+    assert pieces == [1, 0]
+
+
+async def test_a_snapshot_whose_parts_have_expired_is_not_shown(
+    pulling: Pulling, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pulling.update("a")
+    write_part = pulling.snapshots.write_part
+
+    async def then_jump(*arguments: Any) -> None:
+        await write_part(*arguments)
+        clock.move(2 * DAY)
+
+    monkeypatch.setattr(pulling.snapshots, "write_part", then_jump)
+    assert await pulling.upkeep.snapshot(SET) is None
+    assert await pulling.snapshots.newest(SET) is None
+
+
+async def test_positions_go_on_whatever_the_clock_does(pulling: Pulling, clock: Clock) -> None:
+    found = [(await pulling.update("a")).until]
+    for seconds in (-HOUR, 2 * DAY, -2 * DAY):
+        clock.move(seconds)
+        found.append((await pulling.update("a")).until)
+    assert found == sorted(set(found))
+    assert found[2] - found[1] > DAY_MICROSECONDS
+    assert found[3] == Position(found[2] + 1)

@@ -1,0 +1,251 @@
+"""The edge of the hub over real sockets: hostile requests, tokens in addresses, who waits."""
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from rsnotify.core.guesses import FREE_TRIES
+from rsnotify.core.submission import BODY_BYTES
+from rsnotify_client.notification import read_notification
+from tests.raw import KEY, raw_channel
+from tests.running import TOKEN, RunningHub
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CHANNEL = "/channels/dataset1/change_notification_channel"
+CHANGES = "/api/sets/dataset1/changes"
+RES1 = {"loc": "http://example.com/res1", "change": "updated"}
+PAYLOAD = (
+    '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
+    'xmlns:rs="http://www.openarchives.org/rs/terms/">'
+    '<url><loc>http://example.com/res1</loc><rs:md change="updated"/></url></urlset>'
+)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def hub(tmp_path_factory):
+    """One for all: it is asked for nothing that others would see."""
+    data = tmp_path_factory.mktemp("edge") / "data"
+    proxies = "127.0.0.1"
+    async with RunningHub(data, trusted_proxies=proxies, pending_per_asker="1") as running:
+        await running.ask("PUT", "/api/sets/secrets", json={"private": True})
+        yield running
+
+
+async def token(hub: RunningHub, *rights: str) -> str:
+    asked = {"sets": ["dataset1", "secrets"], "rights": rights}
+    _, made = await hub.ask("POST", "/api/tokens", json=asked)
+    return made["token"]
+
+
+async def status(hub: RunningHub, method: str, path: str, **options) -> int:
+    """Without any token but those in the options."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, hub.url + path, allow_redirects=False, **options) as answer,
+    ):
+        await answer.read()
+        return answer.status
+
+
+async def exchanged(hub: RunningHub, *parts: bytes) -> bytes:
+    """All that the hub answers until it closes, however much it is sent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+    for part in parts:
+        writer.write(part)
+    async with asyncio.timeout(20):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("endless", [b"0\r\n" + b"A1: b\r\n" * 9_000, b"5;" + b"a" * 64_000])
+async def test_endless_trailers_and_chunk_extensions_are_refused(
+    hub: RunningHub, endless: bytes
+) -> None:
+    head = "POST /hub HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+    writer.write(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+    writer.write(endless)
+    answer = asyncio.create_task(reader.readline())
+    async with asyncio.timeout(20):
+        while not answer.done():
+            writer.write(b"A: b\r\n" * 4_000)
+            await writer.drain()
+            await asyncio.sleep(0)
+    assert b"400" in await answer
+    writer.close()
+
+
+async def test_a_token_in_a_trailer_publishes_nothing(hub: RunningHub) -> None:
+    body = json.dumps(RES1).encode()
+    answer = await exchanged(
+        hub,
+        f"POST {CHANGES} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n".encode(),
+        b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"%x\r\n%b\r\n0\r\nAuthorization: Bearer %b\r\n\r\n" % (len(body), body, TOKEN.encode()),
+    )
+    assert answer.startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize(
+    ("bearer", "expected"), [(TOKEN, 413), ("of-nobody-at-all", 401)], ids=["413", "401"]
+)
+async def test_a_large_body_is_refused_so_that_urllib_hears_it(
+    hub: RunningHub, bearer: str, expected: int
+) -> None:
+    """It says `Connection: close` and reads nothing before it has sent everything."""
+    headers = {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"}
+    body = b" " * (BODY_BYTES + 1)
+
+    def post() -> int:
+        asked = urllib.request.Request(hub.url + CHANGES, body, headers)
+        try:
+            with urllib.request.urlopen(asked, timeout=20) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+
+    assert await asyncio.to_thread(post) == expected
+
+
+async def test_a_websocket_behind_an_unanswered_request_is_answered_after_it_with_400(
+    hub: RunningHub,
+) -> None:
+    upgrade = (
+        f"GET {CHANNEL} HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Key: {KEY}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    answer = await exchanged(
+        hub, b"GET /health/live HTTP/1.1\r\nHost: h\r\n\r\n" + upgrade.encode()
+    )
+    assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"200", b"400"]
+
+
+# --- addresses and tokens ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/hub/", "/api/sets/", f"{CHANNEL}/", "/secrets/changelist.xml/"])
+async def test_no_redirect_repeats_a_token(hub: RunningHub, path: str) -> None:
+    options = {"params": {"access_token": "x"}, "headers": {"Host": "evil.example"}}
+    assert await status(hub, "GET", path, **options) == 404
+
+
+async def test_a_token_in_the_address_reads(hub: RunningHub) -> None:
+    query = {"access_token": await token(hub, "read")}
+    for path in ("/secrets/capabilitylist.xml", "/channels/secrets/change_notification_channel"):
+        assert await status(hub, "GET", path) == 401
+        assert await status(hub, "GET", path, params=query) == 200
+
+
+async def published(hub: RunningHub, **options) -> int:
+    topic = f"{hub.url}{CHANNEL}"
+    link = f'<{topic}>; rel="self", <{hub.url}/hub>; rel="hub"'
+    headers = {"Content-Type": "application/xml", "Link": link}
+    return await status(hub, "POST", "/hub", data=PAYLOAD, headers=headers, **options)
+
+
+async def test_at_the_hub_s_address_a_publisher_s_token_publishes(hub: RunningHub) -> None:
+    assert await published(hub) == 401
+    assert await published(hub, params={"access_token": await token(hub, "publish")}) == 200
+    assert await published(hub, params={"access_token": await token(hub, "read")}) == 403
+    assert await published(hub, params={"access_token": TOKEN}) == 401
+
+
+async def test_elsewhere_a_token_in_the_address_neither_publishes_nor_administers(
+    hub: RunningHub,
+) -> None:
+    for secret in (TOKEN, await token(hub, "publish", "read")):
+        for method, path in [
+            ("POST", CHANGES),
+            ("POST", "/api/sets/dataset1/framework"),
+            ("POST", "/api/sets/dataset1/snapshot"),
+            ("PUT", "/api/sets/dataset2"),
+            ("PATCH", "/api/sets/dataset1"),
+            ("DELETE", "/api/sets/dataset1"),
+            ("GET", "/api/tokens"),
+            ("POST", "/api/tokens"),
+            ("GET", "/api/subscriptions"),
+        ]:
+            query = {"access_token": secret}
+            assert await status(hub, method, path, params=query, json=RES1) == 401, path
+
+
+async def test_the_admin_token_in_an_address_opens_nothing(hub: RunningHub) -> None:
+    path = f"/secrets/capabilitylist.xml?access_token={TOKEN}"
+    assert await status(hub, "GET", path) == 401
+
+
+async def test_no_token_in_an_address_is_ever_logged(hub: RunningHub) -> None:
+    secret = "a-token-that-nobody-may-see"
+    for path in (CHANNEL, "/nothing", "/api/sets/", "/hub", "/secrets/x", "/%ff", "//x"):
+        await status(hub, "GET", f"{path}?access_token={secret}")
+    line = f"GET {CHANNEL}?access_token={secret} HTTP/1.1\r\n"
+    for rest in ("nonsense\r\n\r\n", "Upgrade: x\r\nConnection: Upgrade\r\n\r\n"):
+        await exchanged(hub, (line + "Connection: close\r\n" + rest).encode())
+    async with raw_channel(f"{hub.channel()}?access_token={secret}&from=x") as raw:
+        await raw.closed_with_code()
+    assert secret not in hub.log.read_text()
+
+
+async def test_wrong_tokens_are_slowed_and_right_ones_are_not(hub: RunningHub) -> None:
+    """Each address by itself, as the trusted proxy tells it."""
+    right = await token(hub, "publish")
+
+    async def asked(secret: str, address: str) -> int:
+        headers = {"Authorization": f"Bearer {secret}", "X-Forwarded-For": address}
+        return await status(hub, "POST", CHANGES, json=RES1, headers=headers)
+
+    assert await asked(right, "192.0.2.1") == 201
+    guesses = [await asked(f"guess {number}", "192.0.2.1") for number in range(2 * FREE_TRIES)]
+    assert guesses[:FREE_TRIES] == [401] * FREE_TRIES
+    assert 429 in guesses[FREE_TRIES:]
+    assert await asked(right, "192.0.2.1") == 201
+    assert await asked(TOKEN, "192.0.2.1") == 429
+    assert await asked(TOKEN, "192.0.2.2") == 201
+
+
+# --- who asks for subscriptions ------------------------------------------------------------------
+
+
+async def test_behind_a_trusted_proxy_each_asker_has_a_quota_of_its_own(hub: RunningHub) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def asked(forwarded: str, number: int) -> int:
+        form = {
+            "hub.mode": "subscribe",
+            "hub.topic": hub.url + CHANNEL,
+            "hub.callback": f"http://callback{number}.invalid/",
+        }
+        return await status(hub, "POST", "/hub", data=form, headers={"X-Forwarded-For": forwarded})
+
+    statuses = [await asked("2001:db8::1", number) for number in range(3)]
+    assert (statuses[0], statuses[-1]) == (202, 429)
+    assert await asked("2001:db8::2", 3) == 429
+    assert await asked("2001:db8:0:1::1", 4) == 202
+
+
+# --- where it listens ----------------------------------------------------------------------------
+
+
+async def test_a_hub_on_every_address_says_which_one_its_notifications_name(
+    tmp_path: Path,
+) -> None:
+    async with RunningHub(tmp_path / "data", "--host", "0.0.0.0") as hub:
+        assert urlsplit(hub.url).hostname not in ("0.0.0.0", None)
+        assert f"its notifications name {hub.url}" in hub.log.read_text()
+        async with raw_channel(hub.channel()) as channel:
+            await hub.publish("http://example.com/res1")
+            assert f'href="{hub.url}/'.encode() in read_notification(await channel.text()).payload

@@ -1,0 +1,60 @@
+"""A Redis of the operator's own for tests: any kind of it, beside no hub."""
+
+import asyncio
+import socket
+from asyncio.subprocess import DEVNULL, Process
+from pathlib import Path
+from typing import Any, Self
+
+from redis import asyncio as redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
+from redis.exceptions import ResponseError
+
+from rsnotify.storage.embedded_redis.binaries import installed_binaries
+
+
+class RedisServer:
+    """The first server of this machine, started with these options; `async with` ends it."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.options = options
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}"
+        self._process: Process
+
+    async def __aenter__(self) -> Self:
+        binary, *_ = await installed_binaries()
+        self._process = await asyncio.create_subprocess_exec(
+            *(binary.path, *self.options, "--port", str(self.port), "--dir", str(self.folder)),
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+        )
+        await self.answers()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._process.kill()
+        await self._process.wait()
+
+    async def answers(self) -> None:
+        async with self.client() as client:
+            try:
+                await client.ping()
+            except ResponseError:  # that is an answer too
+                return
+
+    def client(self) -> Any:
+        """Speaks to it as soon as it answers, without a password."""
+        return redis.Redis.from_url(self.url, retry=Retry(ConstantBackoff(0.02), 500), protocol=2)
+
+
+def free_port() -> int:
+    """One that leaves room for a Cluster's own, which is 10,000 higher."""
+    while True:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = int(found.getsockname()[1])
+        if port < 55_000:
+            return port

@@ -1,0 +1,109 @@
+"""What is kept in memory: everything is counted, and what is let go of is not missed."""
+
+import pytest
+
+from rsnotify.cache import IDLE_SECONDS, MIB, Cache
+from rsnotify.core.change import Position
+from rsnotify.core.notification import HELD_BYTES, MADE_BYTES, ChannelName, Notification
+from rsnotify.core.recent import Recent
+from rsnotify.core.tail import Tail
+from rsnotify.delivery.channels.frames import DEFLATED, EVENT, PAYLOAD, TEXT, Form
+from rsnotify.feed import Feed
+
+
+def notification(from_: int, until: int, size: int = 10) -> Notification:
+    return Notification(Position(from_), Position(until), 1, b"x" * size, slice(0, size))
+
+
+def feed(set_name: str, *sizes: int) -> Feed:
+    made = Feed(ChannelName(set_name, "change"), "now", Position(0))
+    for number, size in enumerate(sizes):
+        made.push(notification(number, number + 1, size))
+    return made
+
+
+class Ear:
+    """Somebody who reads a channel."""
+
+    def __init__(self, form: Form = TEXT) -> None:
+        self.form = form
+        self.heard: list[Position] = []
+
+    def push(self, notification: Notification) -> None:
+        self.form.of(notification)
+        self.heard.append(notification.until)
+
+    def turn_private(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@pytest.mark.parametrize("form", [TEXT, DEFLATED, EVENT], ids=lambda form: form.name)
+def test_what_is_made_of_a_notification_counts(form: Form) -> None:
+    tail, told = Tail(Position(0)), notification(0, 1, 500)
+    tail.push(told)
+    frame = form.of(told)
+    form.of(told)
+    assert tail.size == HELD_BYTES + 500 + len(frame) + MADE_BYTES
+
+
+def test_stretches_behind_the_tail_count_too_and_the_oldest_of_too_many_goes() -> None:
+    recent = Recent(2)
+    kept = [notification(number, number + 1, 500) for number in range(3)]
+    for each in kept:
+        recent.keep(each)
+        TEXT.of(each)
+    TEXT.of(kept[0])
+    assert recent.size == kept[1].size + kept[2].size
+    assert [recent.get(each.from_) for each in kept] == [None, *kept[1:]]
+
+
+def test_the_payload_as_it_is_counts_once() -> None:
+    told = notification(0, 1, 500)
+    PAYLOAD.of(told)
+    assert told.size == HELD_BYTES + 500
+
+
+def test_what_was_let_go_of_grows_for_nobody() -> None:
+    tail, told = Tail(Position(0)), notification(0, 1)
+    tail.push(told)
+    tail.let_go()
+    TEXT.of(told)
+    assert (tail.size, tail.start, tail.head) == (0, 1, 1)
+
+
+@pytest.mark.parametrize(("more", "is_kept"), [(0, True), (1, False)])
+def test_at_the_budget_all_is_kept_and_one_past_it_the_least_recently_used_goes(
+    more: int, is_kept: bool
+) -> None:
+    cache = Cache(1)
+    first = feed("first", 1_000)
+    second = feed("second", MIB - first.size - HELD_BYTES + more)
+    cache.use(first)
+    cache.use(second)
+    assert (first in cache, first.size > 0) == (is_kept, is_kept)
+    assert cache.size == first.size + second.size
+    assert cache.size <= MIB
+
+
+def test_whoever_reads_at_the_head_hears_everything_though_nothing_fits() -> None:
+    cache, read, ear = Cache(0), feed("read"), Ear()
+    read.watchers.add(ear)
+    for number in range(5):
+        read.push(notification(number, number + 1))
+        cache.use(read)
+    assert ear.heard == [1, 2, 3, 4, 5]
+    assert (read.size, read.tail.head) == (0, 5)
+
+
+@pytest.mark.parametrize(("seconds", "is_kept"), [(IDLE_SECONDS, True), (IDLE_SECONDS + 1, False)])
+def test_a_channel_that_nobody_reads_shrinks_to_nothing(seconds: float, is_kept: bool) -> None:
+    now = 0.0
+    cache, unread, read = Cache(1, clock=lambda: now), feed("unread", 10), feed("read", 10)
+    read.watchers.add(Ear())
+    cache.use(unread)
+    cache.use(read)
+    now = seconds
+    cache.let_go_of_idle()
+    assert (unread.size > 0, unread in cache) == (is_kept, is_kept)
+    assert read.size > 0

@@ -1,0 +1,92 @@
+"""A clock that is not trusted at once, and who shows signs of life."""
+
+import pytest
+
+from rsnotify.core.clock import (
+    BELIEVED_AFTER_SECONDS,
+    FORGOTTEN_AFTER,
+    LEAP_SECONDS,
+    SteadyClock,
+    Watch,
+)
+
+SECOND = 1_000_000
+NOW = 1_800_000_000 * SECOND
+TWO_DAYS = 2 * 86_400.0
+
+
+def clock_after_a_leap(seconds: float) -> SteadyClock:
+    """It stood at `NOW` a second ago."""
+    clock = SteadyClock()
+    clock.look(NOW, 0)
+    clock.look(NOW + round((1 + seconds) * SECOND), 1)
+    return clock
+
+
+def test_it_goes_on_by_our_own_clock() -> None:
+    clock = SteadyClock()
+    assert clock.look(NOW, 100) == 0
+    assert clock.at(107) == NOW + 7 * SECOND
+
+
+@pytest.mark.parametrize("leap", [LEAP_SECONDS, -3600.0])
+def test_a_small_step_and_one_back_are_believed_at_once(leap: float) -> None:
+    assert clock_after_a_leap(leap).at(1) == NOW + (1 + leap) * SECOND
+
+
+@pytest.mark.parametrize("leap", [LEAP_SECONDS + 0.001, TWO_DAYS])
+def test_a_leap_ahead_is_said_once_and_waited_out(leap: float) -> None:
+    clock = SteadyClock()
+    clock.look(NOW, 0)
+    theirs = NOW + round(leap * SECOND)
+    assert clock.look(theirs, 0) == pytest.approx(leap)
+    for mine in (2.0, BELIEVED_AFTER_SECONDS - 0.001):
+        assert clock.look(theirs + round(mine * SECOND), mine) == 0
+        assert clock.at(mine) == NOW + round(mine * SECOND)
+    mine = BELIEVED_AFTER_SECONDS
+    assert clock.look(theirs + round(mine * SECOND), mine) == 0
+    assert clock.at(mine) == theirs + round(mine * SECOND)
+
+
+def test_a_leap_that_was_undone_leaves_nothing_behind() -> None:
+    clock = clock_after_a_leap(TWO_DAYS)
+    clock.look(NOW + 10 * SECOND, 10)
+    mine = 2 * BELIEVED_AFTER_SECONDS
+    assert clock.look(NOW + round((mine + TWO_DAYS) * SECOND), mine) == pytest.approx(TWO_DAYS)
+    assert clock.at(mine) == NOW + round(mine * SECOND)
+
+
+def test_after_another_leap_the_wait_begins_anew() -> None:
+    clock = clock_after_a_leap(TWO_DAYS)
+    late = BELIEVED_AFTER_SECONDS
+    theirs = NOW + round((late + 2 * TWO_DAYS) * SECOND)
+    assert clock.look(theirs, late) == pytest.approx(2 * TWO_DAYS)
+    assert clock.look(theirs + 2 * SECOND, late + 2) == 0
+    assert clock.at(late + 2) == NOW + round((late + 2) * SECOND)
+
+
+def test_whoever_shows_no_sign_for_long_enough_is_gone() -> None:
+    watch = Watch(15)
+    watch.look("one", 7, 100)
+    watch.look("one", 7, 114)  # the same sign again
+    watch.look("other", 1, 114)
+    assert watch.gone(114.999) == {}
+    assert watch.next_end(114.999) == 115
+    assert watch.gone(115) == {"one": 7}
+    assert watch.next_end(115) == 129
+
+
+def test_an_older_sign_of_life_is_none() -> None:
+    watch = Watch(15)
+    watch.look("one", 7, 100)
+    watch.look("one", 6, 110)
+    assert watch.gone(115) == {"one": 7}
+    watch.look("one", 8, 115)
+    assert watch.gone(115) == {}
+
+
+def test_whoever_is_gone_for_long_is_not_remembered() -> None:
+    watch = Watch(15)
+    watch.look("one", 7, 0)
+    assert watch.gone(15 * FORGOTTEN_AFTER - 0.001) == {"one": 7}
+    assert watch.gone(15 * FORGOTTEN_AFTER) == {}

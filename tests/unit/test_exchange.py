@@ -1,0 +1,141 @@
+"""An answer as bytes: one write, one end, and no header that begins a line of its own."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rsnotify.serving.exchange import COPIED_BYTES, Exchange, render_head
+from tests.unit.test_http_protocol import Transport
+
+
+class Writes(Transport):
+    """Counts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def write(self, data: Any) -> None:
+        self.calls.append("write")
+        super().write(data)
+
+    def writelines(self, parts: Any) -> None:
+        self.calls.append("writelines")
+        super().write(b"".join(parts))
+
+
+class Peer:
+    """A connection with nothing behind it."""
+
+    def __init__(self) -> None:
+        self.transport = Writes()
+        self.ends = 0
+
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        return []
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+    def is_writable(self) -> bool:
+        return True
+
+    async def writable(self) -> None: ...
+
+    def answered(self, _: Exchange) -> None:
+        self.ends += 1
+
+
+def exchange(peer: Peer, method: str = "GET", version: str = "1.1") -> Exchange:
+    scope = {"method": method, "http_version": version, "path": "/"}
+    made = Exchange(peer, scope, keep_alive=True, expects_continue=False)
+    made.complete()
+    return made
+
+
+async def answer(made: Exchange, *parts: bytes, status: int = 200, **headers: str) -> None:
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    await made.send({"type": "http.response.start", "status": status, "headers": raw})
+    for part in parts:
+        await made.send({"type": "http.response.body", "body": part, "more_body": True})
+    await made.send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize(
+    ("size", "call"), [(COPIED_BYTES, "write"), (COPIED_BYTES + 1, "writelines")]
+)
+async def test_head_and_body_leave_in_one_call(size: int, call: str) -> None:
+    peer = Peer()
+    await answer(exchange(peer), b"x" * size, content_length=str(size))
+    assert peer.transport.calls == [call]
+    assert peer.ends == 1
+
+
+async def test_an_answer_of_unknown_length_comes_in_chunks() -> None:
+    peer = Peer()
+    await answer(exchange(peer), b"ab", b"c")
+    assert peer.transport.written.endswith(b"\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n")
+
+
+async def test_to_http_1_0_it_ends_with_the_connection() -> None:
+    peer = Peer()
+    await answer(exchange(peer, version="1.0"), b"ab")
+    assert b"chunked" not in peer.transport.written
+    assert peer.transport.written.endswith(b"connection: close\r\n\r\nab")
+
+
+@pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 304), ("GET", 204)])
+async def test_some_answers_have_no_body(method: str, status: int) -> None:
+    peer = Peer()
+    await answer(exchange(peer, method), b"ab", status=status, content_length="2")
+    assert peer.transport.written.endswith(b"content-length: 2\r\n\r\n")
+
+
+@pytest.mark.parametrize("body", [b"a", b"abc"])
+async def test_an_answer_that_is_not_as_long_as_it_says_is_broken_off(body: bytes) -> None:
+    peer = Peer()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    await exchange(peer).run(app)
+    assert peer.transport.ended == ["aborted"]
+
+
+async def test_a_bug_is_answered_and_logged_without_the_query(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    peer = Peer()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise ValueError
+
+    made = exchange(peer)
+    made.scope["query_string"] = b"access_token=secret"
+    await made.run(app)
+    assert peer.transport.statuses == [500]
+    assert "a bug" in caplog.text
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("value", [b"a\r\nb: c", b"a\nb", b"a\rb", b"a\0b"])
+def test_no_header_begins_a_line_of_its_own(value: bytes) -> None:
+    with pytest.raises(RuntimeError):
+        render_head(200, [(b"a", value)])
+
+
+async def test_a_cancelled_answer_is_broken_off() -> None:
+    peer = Peer()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.Event().wait()
+
+    running = asyncio.create_task(exchange(peer).run(app))
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled()
+    assert peer.transport.ended == ["aborted"]

@@ -1,0 +1,94 @@
+"""What each failure of Redis means to whoever asked, wherever the client library left its code."""
+
+import pytest
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ExecAbortError,
+    MasterDownError,
+    MovedError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import TimeoutError as AnswerLate
+
+from rsnotify.errors import RedisRefuses, TryAgain
+from rsnotify.storage.failures import LASTING, PASSING, judge
+
+
+def annotated(text: str) -> str:
+    """As a pipeline of the client library says it."""
+    return f"Command # 1 (EVALSHA 0f OOM BUSY) of pipeline caused error: {(text,)}"
+
+
+def in_script(text: str) -> str:
+    """As Redis 7 says it of a command in a script."""
+    return f"{text} script: a7f30a77, on @user_script:12."
+
+
+def in_old_script(text: str) -> str:
+    """As Redis 6 did."""
+    return f"ERR Error running script (call to f_a7f30a77): @user_script:12: -{text}"
+
+
+def in_transaction(text: str) -> str:
+    return f"EXECABORT Transaction discarded because of: {text}"
+
+
+@pytest.mark.parametrize("code", [*PASSING, *LASTING])
+@pytest.mark.parametrize(
+    "said",
+    [str, annotated, in_script, in_old_script, in_transaction],
+    ids=lambda said: said.__name__,
+)
+def test_a_code_is_known_wherever_it_stands(code: str, said: object) -> None:
+    error = ResponseError(said(f"{code} Redis can't do it now."))  # type: ignore[operator]
+    assert type(judge(error)) is (TryAgain if code in PASSING else RedisRefuses)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (BusyLoadingError("Redis is loading the dataset in memory"), TryAgain),
+        (OutOfMemoryError(annotated("command not allowed")), TryAgain),
+        (ReadOnlyError("You can't write against a read only replica."), TryAgain),
+        (ClusterDownError("The cluster is down"), TryAgain),
+        (MasterDownError("Link with MASTER is down"), TryAgain),
+        (TryAgainError("Multiple keys request during rehashing of slot"), TryAgain),
+        (ExecAbortError("Transaction discarded because of: NOREPLICAS Not enough"), TryAgain),
+        (ConnectionLost("Connection closed by server."), TryAgain),
+        (AnswerLate("Timeout reading from socket"), TryAgain),
+        (ConnectionRefusedError(111, "Connection refused"), TryAgain),
+        (MovedError("3999 127.0.0.1:6381"), RedisRefuses),
+        (AuthenticationError("invalid username-password pair"), RedisRefuses),
+        (NoPermissionError("this user has no permissions to run the 'set' command"), RedisRefuses),
+    ],
+    ids=lambda case: type(case).__name__ if isinstance(case, Exception) else "",
+)
+def test_a_code_that_is_a_class_is_known(error: Exception, expected: type) -> None:
+    assert type(judge(error)) is expected
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ResponseError(annotated("WRONGTYPE Operation against a key")),
+        ResponseError("ERR value is not an integer or out of range"),
+        ResponseError("unknown command 'XADD'"),
+        NoScriptError("No matching script."),
+    ],
+)
+def test_damage_and_bugs_stay_what_they_are(error: Exception) -> None:
+    assert judge(error) is error
+
+
+def test_what_a_peer_is_told_holds_nothing_of_the_command() -> None:
+    said = judge(ResponseError(annotated("MISCONF Errors writing to the AOF file")))
+    assert str(said) == "the journal cannot be used: Redis cannot write its data to disk (MISCONF)"

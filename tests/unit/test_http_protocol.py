@@ -1,0 +1,489 @@
+"""One HTTP connection by itself: what it reads and how much of it, what it answers, how it ends."""
+
+import asyncio
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies
+from starlette.types import Message, Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from rsnotify.serving.deadlines import IDLE_SECONDS, Deadlines, idle_limit
+from rsnotify.serving.http_protocol import (
+    BODY_SECONDS,
+    HEAD_SECONDS,
+    LINGER_BYTES,
+    LINGER_SECONDS,
+    PIPELINED,
+    HttpProtocol,
+)
+from rsnotify.serving.http_requests import FRAMING_BYTES, HEAD_BYTES, HEAD_FIELDS
+
+GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"
+SLOW = b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n"
+UPGRADE = b"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+CHUNKED = b"POST /body HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+CLOSE = b"connection: close"
+
+
+def post(size: int, path: str = "/body", more: str = "") -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: h\r\n{more}Content-Length: {size}\r\n\r\n"
+    return head.encode()
+
+
+class Transport(asyncio.Transport):
+    """Keeps what is done with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.ended: list[str] = []
+        self.is_paused = False
+        self.unsent = 0
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended.append("half")
+
+    def close(self) -> None:
+        self.ended.append("closed")
+
+    def abort(self) -> None:
+        self.ended.append("aborted")
+
+    def is_closing(self) -> bool:
+        return "closed" in self.ended or "aborted" in self.ended
+
+    def set_protocol(self, protocol: Any) -> None: ...
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    @property
+    def statuses(self) -> list[int]:
+        return [int(part[:3]) for part in self.written.split(b"HTTP/1.1 ")[1:]]
+
+
+class Peer:
+    """Whoever has the connection; time passes when it says so."""
+
+    def __init__(self, deadlines: Deadlines | None = None) -> None:
+        self.now = 0.0
+        self.state = ServerState()
+        self.transport = Transport()
+        self.slow = asyncio.Event()
+        self.scopes: list[Scope] = []
+        self.bodies: list[bytes] = []
+        self.deadlines = deadlines or Deadlines(clock=lambda: self.now)
+        config: Any = SimpleNamespace(loaded_app=self.app)
+        self.protocol = HttpProtocol(
+            config, self.state, {}, deadlines=self.deadlines, send_timeout_seconds=60
+        )
+        self.protocol.connection_made(self.transport)
+
+    async def sends(self, *parts: bytes) -> None:
+        for part in parts:
+            self.protocol.data_received(part)
+        await settled()
+
+    def waits(self, seconds: float) -> None:
+        self.now += seconds
+        self.deadlines.tick()
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scopes.append(scope)
+        if scope["path"] == "/slow":
+            await self.slow.wait()
+        if scope["path"] == "/body":
+            self.bodies.append(await _read(receive))
+        status = 401 if scope["path"] == "/refused" else 200
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def _read(receive: Receive) -> bytes:
+    body = b""
+    message: Message = {"more_body": True}
+    while message.get("more_body", False):
+        message = await receive()
+        body += message.get("body", b"")
+    return body
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def peer() -> Peer:
+    return Peer()
+
+
+# --- heads ---------------------------------------------------------------------------------------
+
+
+def head_of(size: int) -> bytes:
+    """A head whose address and fields have this size."""
+    fields = [b"a%05d" % number for number in range(100)]
+    left = size - len(b"/quick") - sum(len(name) + 4 for name in fields)
+    each, rest = divmod(left, 100)
+    values = [b"x" * each for _ in fields[1:]] + [b"x" * (each + rest)]
+    lines = [b"%b: %b" % pair for pair in zip(fields, values, strict=True)]
+    return b"\r\n".join([b"GET /quick HTTP/1.1", *lines, b"", b""])
+
+
+@pytest.mark.parametrize("step", [1 << 20, 65_000, 1_000])
+@pytest.mark.parametrize(("over", "status"), [(0, 200), (1, 431)])
+async def test_a_head_has_at_most_64_kib_however_it_comes(
+    peer: Peer, step: int, over: int, status: int
+) -> None:
+    head = head_of(HEAD_BYTES + over)
+    await peer.sends(*(head[at : at + step] for at in range(0, len(head), step)))
+    assert peer.transport.statuses == [status]
+
+
+@pytest.mark.parametrize(("over", "status"), [(0, 200), (1, 431)])
+async def test_a_head_has_at_most_256_fields(peer: Peer, over: int, status: int) -> None:
+    fields = b"a: b\r\n" * (HEAD_FIELDS + over)
+    await peer.sends(b"GET /quick HTTP/1.1\r\n" + fields + b"\r\n")
+    assert peer.transport.statuses == [status]
+
+
+async def test_a_field_without_end_is_refused(peer: Peer) -> None:
+    await peer.sends(b"GET /quick HTTP/1.1\r\nA: ", *[b"x" * 4096] * 33)
+    assert peer.transport.statuses == [431]
+
+
+async def test_a_chunk_that_ends_a_large_body_and_begins_a_request_is_no_long_head(
+    peer: Peer,
+) -> None:
+    body = b"x" * 200_000
+    await peer.sends(post(len(body)), body + GET[:20])
+    await peer.sends(GET[20:])
+    assert peer.transport.statuses == [200, 200]
+    assert peer.bodies == [body]
+
+
+async def test_a_head_must_come_within_10_seconds_as_a_whole(peer: Peer) -> None:
+    await peer.sends(GET[:4])
+    peer.waits(HEAD_SECONDS - 1)
+    await peer.sends(GET[4:8])
+    assert peer.transport.ended == []
+    peer.waits(1)
+    assert peer.transport.ended == ["closed"]
+
+
+async def test_line_ends_without_a_request_do_not_keep_a_connection(peer: Peer) -> None:
+    await peer.sends(b"\r\n")
+    peer.waits(HEAD_SECONDS)
+    assert peer.transport.ended == ["closed"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nA: b\r\n folded\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: +3\r\n\r\nabc",
+        b"GET / HTTP/1.1\r\nA : b\r\n\r\n",
+        b"CONNECT a:1 HTTP/1.1\r\n\r\n",
+        b"nonsense\r\n\r\n",
+    ],
+    ids=["folded", "two lengths", "signed length", "space", "connect", "nonsense"],
+)
+async def test_what_could_be_read_in_two_ways_is_refused(peer: Peer, head: bytes) -> None:
+    await peer.sends(head)
+    assert peer.transport.statuses == [400]
+    assert peer.scopes == []
+    assert peer.transport.ended == ["half"]
+
+
+# --- bodies --------------------------------------------------------------------------------------
+
+
+async def test_trailers_are_no_headers(peer: Peer) -> None:
+    await peer.sends(CHUNKED, b"1\r\nx\r\n0\r\nAuthorization: Bearer x\r\n\r\n")
+    assert peer.transport.statuses == [200]
+    assert dict(peer.scopes[0]["headers"]).keys() == {b"host", b"transfer-encoding"}
+
+
+@pytest.mark.parametrize("begin", [b"0\r\n", b"5;a="], ids=["trailers", "extension"])
+@pytest.mark.parametrize(("over", "statuses"), [(0, []), (1, [400])])
+async def test_what_surrounds_the_content_has_at_most_16_kib(
+    peer: Peer, begin: bytes, over: int, statuses: list[int]
+) -> None:
+    await peer.sends(CHUNKED, b"1\r\nx\r\n", begin)
+    trailer = b"A: b\r\n" if begin == b"0\r\n" else b"b"
+    left = FRAMING_BYTES - len(begin) + over
+    await peer.sends(*[trailer * 100] * (left // len(trailer * 100)))
+    await peer.sends(b"x" * (left % len(trailer * 100)))
+    assert peer.transport.statuses == statuses
+
+
+@pytest.mark.parametrize("begin", [b"0\r\nA: ", b"5;a="], ids=["trailers", "extension"])
+async def test_what_surrounds_the_content_has_15_seconds_as_a_whole(
+    peer: Peer, begin: bytes
+) -> None:
+    await peer.sends(CHUNKED, b"1\r\nx\r\n")
+    for byte in begin + b"b" * 8:
+        await peer.sends(bytes([byte]))
+        peer.waits(1)
+        if peer.now < BODY_SECONDS:
+            assert peer.transport.ended == []
+    peer.waits(BODY_SECONDS - peer.now)
+    assert peer.transport.ended == ["closed"]
+
+
+async def test_a_body_may_take_its_time_as_long_as_content_comes(peer: Peer) -> None:
+    await peer.sends(post(10))
+    for _ in range(9):
+        await peer.sends(b"x")
+        peer.waits(BODY_SECONDS - 1)
+    assert peer.transport.ended == []
+    peer.waits(1)
+    assert peer.transport.ended == ["closed"]
+
+
+async def test_a_body_of_tiny_chunks_is_read(peer: Peer) -> None:
+    await peer.sends(CHUNKED + b"1\r\nx\r\n" * 30_000 + b"0\r\n\r\n")
+    assert peer.bodies == [b"x" * 30_000]
+
+
+async def test_who_asks_whether_to_go_on_is_told_so_only_if_the_body_is_read(peer: Peer) -> None:
+    expect = "Expect: 100-continue\r\n"
+    await peer.sends(post(1, more=expect))
+    assert peer.transport.statuses == [100]
+    await peer.sends(b"x")
+    assert peer.transport.statuses == [100, 200]
+    await peer.sends(post(1, "/refused", expect))
+    assert peer.transport.statuses == [100, 200, 401]
+    assert CLOSE in peer.transport.written
+
+
+@pytest.mark.parametrize("length", ["Content-Length: 3", "Transfer-Encoding: chunked"])
+async def test_a_request_that_proposes_another_protocol_keeps_its_body(
+    peer: Peer, length: str
+) -> None:
+    """As the HTTP client of Java does."""
+    head = f"POST /body HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n{length}\r\n\r\n"
+    body = b"abc" if length.startswith("C") else b"3\r\nabc\r\n0\r\n\r\n"
+    await peer.sends(head.encode() + body[:2], body[2:] + GET)
+    assert peer.transport.statuses == [200, 200]
+    assert peer.bodies == [b"abc"]
+
+
+# --- the order of answers ------------------------------------------------------------------------
+
+
+async def test_answers_come_in_the_order_of_the_requests(peer: Peer) -> None:
+    await peer.sends(SLOW + post(1) + b"x" + GET)
+    assert peer.transport.statuses == []
+    peer.slow.set()
+    await settled()
+    assert [scope["path"] for scope in peer.scopes] == ["/slow", "/body", "/quick"]
+    assert peer.transport.statuses == [200, 200, 200]
+    assert not peer.transport.is_paused
+
+
+async def test_a_websocket_behind_an_unanswered_request_is_refused_after_its_answer(
+    peer: Peer,
+) -> None:
+    await peer.sends(SLOW + UPGRADE)
+    assert peer.transport.written == b""
+    peer.slow.set()
+    await settled()
+    assert peer.transport.statuses == [200, 400]
+    assert peer.transport.ended == ["half"]
+
+
+@pytest.mark.parametrize("over", [0, 1])
+async def test_100_requests_may_wait_for_an_answer(peer: Peer, over: int) -> None:
+    await peer.sends(SLOW + GET * (PIPELINED - 1 + over))
+    peer.slow.set()
+    for _ in range(PIPELINED):
+        await settled()
+    assert peer.transport.statuses == [200] * (PIPELINED + over)
+    assert peer.transport.written.count(CLOSE) == over
+
+
+async def test_beyond_that_the_last_answer_ends_the_connection(peer: Peer) -> None:
+    await peer.sends(SLOW + GET * (PIPELINED + 1))
+    peer.slow.set()
+    for _ in range(PIPELINED):
+        await settled()
+    assert peer.transport.statuses == [200] * (PIPELINED + 1)
+    assert peer.transport.ended == ["half"]
+
+
+# --- how it ends ---------------------------------------------------------------------------------
+
+
+async def test_an_answer_before_the_body_has_come_closes_half_and_reads_on(peer: Peer) -> None:
+    await peer.sends(post(LINGER_BYTES * 2, "/refused"))
+    assert peer.transport.statuses == [401]
+    assert CLOSE in peer.transport.written
+    part = b"x" * (1 << 20)
+    await peer.sends(*[part] * (LINGER_BYTES // len(part)))
+    assert peer.transport.ended == ["half"]
+    await peer.sends(b"x")
+    assert peer.transport.ended == ["half", "aborted"]
+
+
+async def test_reading_on_ends_after_30_seconds(peer: Peer) -> None:
+    await peer.sends(post(10, "/refused"))
+    peer.waits(LINGER_SECONDS - 1)
+    await peer.sends(b"x")
+    assert peer.transport.ended == ["half"]
+    peer.waits(1)
+    assert peer.transport.ended == ["half", "aborted"]
+
+
+async def test_trailers_after_a_refused_request_are_not_read_for_ever(peer: Peer) -> None:
+    await peer.sends(CHUNKED.replace(b"/body", b"/refused"))
+    await peer.sends(b"0\r\n", b"A: b\r\n" * 10_000)
+    assert peer.transport.statuses == [401]
+    peer.waits(LINGER_SECONDS)
+    assert peer.transport.ended == ["half", "aborted"]
+
+
+async def test_whoever_closes_after_the_answer_is_closed_at_once(peer: Peer) -> None:
+    await peer.sends(GET.replace(b"Host", b"Connection: close\r\nHost"))
+    assert CLOSE in peer.transport.written
+    assert peer.transport.ended == ["closed"]
+
+
+async def test_an_idle_connection_is_kept_for_75_seconds(peer: Peer) -> None:
+    await peer.sends(GET)
+    peer.waits(IDLE_SECONDS - 1)
+    await peer.sends(GET)
+    peer.waits(IDLE_SECONDS - 1)
+    assert peer.transport.ended == []
+    peer.waits(1)
+    assert peer.transport.ended == ["closed"]
+
+
+async def test_beyond_the_cap_the_connection_that_rests_longest_is_closed() -> None:
+    deadlines = Deadlines(idle_connections=2)
+    peers = [Peer(deadlines) for _ in range(3)]
+    for each in (*peers[:2], peers[0], peers[2]):
+        await each.sends(GET)
+    assert [each.transport.ended for each in peers] == [[], ["closed"], []]
+
+
+@pytest.mark.parametrize(
+    ("files", "kept"), [(4_000, 1_000), (3_996, 999), (1 << 20, 1_000), (3, 1), (-1, 1_000)]
+)
+def test_at_most_a_quarter_of_the_files_and_1000_are_idle_connections(
+    files: int, kept: int
+) -> None:
+    assert idle_limit(files) == kept
+
+
+async def test_when_the_hub_ends_idle_connections_are_closed_and_others_answered_first() -> None:
+    idle, busy, fresh = Peer(), Peer(), Peer()
+    await idle.sends(GET)
+    await busy.sends(SLOW)
+    for each in (idle, busy, fresh):
+        each.protocol.shutdown()
+    assert idle.transport.ended == fresh.transport.ended == ["closed"]
+    assert busy.transport.ended == []
+    busy.slow.set()
+    await settled()
+    assert CLOSE in busy.transport.written
+    assert busy.transport.ended == ["closed"]
+
+
+async def test_a_request_under_way_when_the_hub_ends_is_told_that_it_is_the_last(
+    peer: Peer,
+) -> None:
+    await peer.sends(GET[:10])
+    peer.protocol.shutdown()
+    await peer.sends(GET[10:])
+    assert peer.transport.statuses == [200]
+    assert CLOSE in peer.transport.written
+    assert peer.transport.ended == ["closed"]
+
+
+async def test_a_peer_that_has_gone_is_told_nothing(peer: Peer) -> None:
+    await peer.sends(SLOW + GET)
+    peer.protocol.connection_lost(None)
+    peer.slow.set()
+    await settled()
+    assert peer.transport.written == b""
+    assert peer.state.connections == set()
+
+
+async def test_who_reads_nothing_is_let_go(peer: Peer) -> None:
+    with socket.socket() as held:
+        peer.transport._extra["socket"] = held
+        peer.transport.unsent = 10
+        peer.protocol.pause_writing()
+        await peer.sends(GET)
+        peer.transport.unsent = 9
+        peer.waits(60)
+        assert peer.transport.ended == []
+        peer.waits(60)
+    assert peer.transport.ended == ["aborted"]
+
+
+# --- whatever is sent ----------------------------------------------------------------------------
+
+PARTS = [
+    *(GET, SLOW, UPGRADE, CHUNKED, post(3), post(3, "/refused"), b"abc", b"junk", b"\r\n"),
+    *(b"3;a=b\r\nabc\r\n", b"0\r\n", b"A: b\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n"),
+    *(post(3, more="Expect: 100-continue\r\n"), post(3, more="Connection: close\r\n")),
+    post(3, more="Connection: Upgrade\r\nUpgrade: h2c\r\n"),
+    b"GET http://h/quick?x HTTP/1.1\r\n\r\n",
+]
+
+
+class Handshake(asyncio.Protocol):
+    """Takes over and closes."""
+
+    def __init__(self, **_: Any) -> None: ...
+
+    def connection_made(self, transport: Any) -> None:
+        transport.close()
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(strategies.lists(strategies.sampled_from(PARTS), max_size=6), strategies.data())
+def test_whatever_is_sent_the_connection_ends_and_leaves_nothing(
+    parts: list[bytes], data: strategies.DataObject
+) -> None:
+    sent = b"".join(parts)
+    cut = data.draw(strategies.integers(0, len(sent)))
+
+    async def attack() -> None:
+        peer = Peer()
+        peer.protocol._config.ws_protocol_class = Handshake  # type: ignore[misc]
+        for part in (sent[:cut], sent[cut:]):
+            if not peer.transport.is_closing():
+                await peer.sends(part)
+        peer.slow.set()
+        await settled()
+        for _ in range(4):
+            peer.waits(IDLE_SECONDS)
+        assert peer.transport.is_closing()
+        peer.protocol.connection_lost(None)
+        await settled()
+        assert (peer.state.connections, peer.state.tasks) == (set(), set())
+        assert not peer.deadlines._acts
+        assert not peer.deadlines._idle
+
+    asyncio.run(attack())

@@ -1,0 +1,233 @@
+"""Every number of docs/limits.md is the code's; what no other test holds, is held here."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from rsnotify import access, cache, loops
+from rsnotify.core import (
+    check,
+    forms,
+    guesses,
+    notification,
+    schedule,
+    submission,
+    tail,
+    websub,
+    window,
+)
+from rsnotify.core import xml_guard as xml
+from rsnotify.core.markup import RS, SITEMAP
+from rsnotify.core.notification import Kind
+from rsnotify.core.submission import read_submission
+from rsnotify.delivery.channels import keepalive, machine
+from rsnotify.delivery.websub import dialler
+from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.intake import administration
+from rsnotify.serving import deadlines, http_protocol, http_requests
+from rsnotify.settings import PREFIX, Settings
+from rsnotify.storage import journal, sets
+from rsnotify.upkeep import announcements, snapshot
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
+ROW = re.compile(
+    r"^\| (?P<what>[^|]+?) \| (?P<most>[\d,]+)(?: (?P<unit>KiB|MiB|MB))? \|", re.MULTILINE
+)
+RANGE = re.compile(r"^\| `(RSNOTIFY_\w+)` \| ([\d,]+) \| ([\d,]+) \|$", re.MULTILINE)
+UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "MB": 10**6}
+
+LIMITS: dict[str, float] = {
+    "changes in a request": submission.CHANGES,
+    "body of a request": submission.BODY_BYTES,
+    "changes of a request, as the hub writes them in XML": submission.ENTRIES_BYTES,
+    "one change, as the hub writes it in XML": submission.FRAGMENT_BYTES,
+    "characters of `loc`, `index` or `href`": check.URI_CHARACTERS,
+    "characters of any other text of a change": check.TEXT_CHARACTERS,
+    "digits of `length`": check.LENGTH_DIGITS,
+    "links of a change": check.LINKS,
+    "`pri` of a link": 999_999,
+    "characters of an `Idempotency-Key`": 255,
+    "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
+    "faults that an answer names": submission.FAULTS_NAMED,
+    "bytes from one `<` to the next": xml.TAG_BYTES,
+    "tags of a document; a larger one has one in 16 bytes": xml.MARKUP,
+    "attributes of a document; a larger one has one in 16 bytes": xml.MARKUP,
+    "characters of a set's name": 64,
+    "sets that a token is for": administration.SETS_OF_A_TOKEN,
+    "characters of a token's note": administration.NOTE_CHARACTERS,
+    "random characters of a token that you choose; 43 at least": 128,
+    "body of a request that administers": administration.BODY_BYTES,
+    "seconds until a revoked token is refused everywhere": access.TOKEN_SECONDS,
+    "seconds that changes of the Source Description are gathered": announcements.GATHER_SECONDS,
+    "a channel's latest notifications in memory, with their frames": tail.TAIL_BYTES,
+    "seconds that a channel which nobody reads stays in memory": cache.IDLE_SECONDS,
+    "seconds that a loop of the hub has to end, after the drain": loops.END_SECONDS,
+    "changes in a notification": notification.NOTIFICATION_CHANGES,
+    "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
+    "bytes of a message from a reader": machine.MESSAGE_BYTES,
+    "seconds between two pings": keepalive.PING_SECONDS,
+    "seconds for a pong": keepalive.PONG_SECONDS,
+    "changes after a `?from=`": window.STRETCH_CHANGES,
+    "entries of a Resource List": snapshot.PART_RESOURCES,
+    "bytes of entries in a list": window.WINDOW_BYTES,
+    "bytes of a document that `rsnotify validate` reads": forms.MAX_BYTES,
+    "entries of a document that is valid": forms.MAX_ENTRIES,
+    "characters of a callback or topic": websub.URL_CHARACTERS,
+    "bytes of `hub.secret`": websub.SECRET_BYTES - 1,
+    "days of a lease": websub.LEASE_MAX_SECONDS / 86_400,
+    "body of a request to `/hub` that is a form": websub.FORM_BYTES,
+    "fields of a form": websub.FORM_FIELDS,
+    "seconds that a callback has to answer": dialler.CALL_SECONDS,
+    "further attempts to verify at a callback that takes no connection, 1, 5 and 25 s apart": len(
+        schedule.VERIFICATION_WAITS
+    ),
+    "hours that a `Retry-After` is obeyed": schedule.LONGEST_RETRY_AFTER / 3600,
+    "a request's head": http_requests.HEAD_BYTES,
+    "header fields of a request": http_requests.HEAD_FIELDS,
+    "chunk extensions and trailers between two parts of a body": http_requests.FRAMING_BYTES,
+    "requests that wait for the answer to the one before": http_protocol.PIPELINED,
+    "seconds until a request's head is whole": http_protocol.HEAD_SECONDS,
+    "seconds without a byte of its body": http_protocol.BODY_SECONDS,
+    "seconds between two requests of a connection": deadlines.IDLE_SECONDS,
+    "connections without a request, fewer where few files may be open": deadlines.IDLE_CONNECTIONS,
+    "wrong tokens of an address at once, and then one a second": guesses.FREE_TRIES,
+}
+
+
+def whole(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def test_the_documented_limits_are_the_ones_that_hold() -> None:
+    found = {
+        row["what"]: whole(row["most"]) * UNITS[row["unit"] or ""] for row in ROW.finditer(DOCUMENT)
+    }
+    documented = {what: most for what, most in found.items() if not what.startswith("`RSNOTIFY_")}
+    assert documented == LIMITS
+
+
+# Settings --------------------------------------------------------------------------------------
+
+RANGES = {name: (whole(low), whole(high)) for name, low, high in RANGE.findall(DOCUMENT)}
+
+
+def test_every_number_among_the_settings_has_its_range_in_the_docs() -> None:
+    assert RANGES.keys() == {
+        PREFIX + each.name.upper() for each in fields(Settings) if isinstance(each.default, int)
+    }
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_a_setting_may_be_what_its_range_says_and_no_more(name: str) -> None:
+    low, high = RANGES[name]
+    for value in (low, high):
+        settings = Settings.from_env({name: str(value)})
+        assert getattr(settings, name.removeprefix(PREFIX).lower()) == value
+    for value in (low - 1, high + 1):
+        with pytest.raises(InvalidSettings, match=f"a whole number from {low} to {high}"):
+            Settings.from_env({name: str(value)})
+
+
+# What a change may be --------------------------------------------------------------------------
+
+ONE = {"loc": "http://example.com/a", "change": "updated"}
+LINK = {"rel": "describedby", "href": "http://example.com/b"}
+FRAMEWORK = {"loc": "http://example.com/l", "change": "updated", "capability": "changelist"}
+
+
+def uri(characters: int) -> str:
+    return "http://example.com/".ljust(characters, "a")
+
+
+def accepted(
+    change: object,
+    kind: Kind = "change",
+    key: str | None = None,
+    media_type: str = "application/json",
+) -> bool:
+    try:
+        body = change if isinstance(change, bytes) else json.dumps(change).encode()
+        read_submission(body, media_type, kind, key)
+    except Rejected:
+        return False
+    return True
+
+
+def with_(**chosen: object) -> dict[str, object]:
+    return {**ONE, **chosen}
+
+
+LONGEST_HASH = "md5:" + "0" * 32
+AT_MOST: dict[str, tuple[int, Callable[[int], bool]]] = {
+    "loc": (2_048, lambda n: accepted(with_(loc=uri(n)))),
+    "index": (2_048, lambda n: accepted({**FRAMEWORK, "index": uri(n)}, "framework")),
+    "href": (2_048, lambda n: accepted(with_(links=[{**LINK, "href": uri(n)}]))),
+    "encoding": (1_024, lambda n: accepted(with_(encoding="g" * n))),
+    "profile": (1_024, lambda n: accepted(with_(links=[{**LINK, "profile": "p" * n}]))),
+    "hash": (1_024, lambda n: accepted(with_(hash=LONGEST_HASH.ljust(n)))),
+    "length": (10**18 - 1, lambda n: accepted(with_(length=n))),
+    "length of a link": (10**18 - 1, lambda n: accepted(with_(links=[{**LINK, "length": n}]))),
+    "links": (100, lambda n: accepted(with_(links=[LINK] * n))),
+    "pri": (999_999, lambda n: accepted(with_(links=[{**LINK, "pri": n}]))),
+    "Idempotency-Key": (255, lambda n: accepted(ONE, key="k" * n)),
+    "body": (16 * 1024**2, lambda n: accepted(json.dumps(ONE).encode().ljust(n))),
+}
+
+
+@pytest.mark.parametrize("name", AT_MOST)
+def test_a_change_may_be_as_long_as_documented_and_no_longer(name: str) -> None:
+    most, is_accepted = AT_MOST[name]
+    assert is_accepted(most)
+    assert not is_accepted(most + 1)
+
+
+def test_a_request_has_as_many_changes_as_documented_and_no_more() -> None:
+    changes = [json.dumps(ONE).encode()] * (submission.CHANGES + 1)
+    assert accepted(b"[%s]" % b",".join(changes[:-1]))
+    assert not accepted(b"[%s]" % b",".join(changes))
+
+
+def test_a_change_takes_as_many_bytes_as_documented_and_no_more() -> None:
+    links = [{**LINK, "href": uri(2_000)}] * 15 + [{**LINK, "href": uri(1_200)}]
+    (fragment,) = read_submission(
+        json.dumps(with_(links=links, type="a/b")).encode(), "application/json", "change", None
+    ).fragments
+    left = submission.FRAGMENT_BYTES - len(fragment.xml) - len(' encoding=""')
+    assert accepted(with_(links=links, type="a/b", encoding="e" * left))
+    assert not accepted(with_(links=links, type="a/b", encoding="e" * (left + 1)))
+
+
+def test_a_length_means_the_same_in_every_format() -> None:
+    """A digit more could be published, but nobody would read it in the notification."""
+    for digits, fits in [(18, True), (19, False)]:
+        entry = f'<url><loc>{uri(30)}</loc><rs:md change="updated" length="{"9" * digits}"/></url>'
+        body = f'<urlset xmlns="{SITEMAP}" xmlns:rs="{RS}">{entry}</urlset>'.encode()
+        assert accepted(body, media_type="text/xml") == fits
+        assert accepted(with_(length=int("9" * digits))) == fits
+
+
+# The rest --------------------------------------------------------------------------------------
+
+
+def test_a_set_s_name_has_64_characters_at_most() -> None:
+    sets.check_name("a" * 64)
+    with pytest.raises(Rejected, match="take 1 to 64"):
+        sets.check_name("a" * 65)
+
+
+@pytest.mark.parametrize("name", ["hub.callback", "hub.topic"])
+def test_a_callback_or_topic_has_2048_characters_at_most(name: str) -> None:
+    form = {"hub.callback": ["http://a.example/"], "hub.topic": ["http://hub.example/"]}
+    websub.parse_asked({**form, name: [uri(2_048)]}, "subscribe")
+    with pytest.raises(Rejected, match="longer than 2048 characters"):
+        websub.parse_asked({**form, name: [uri(2_049)]}, "subscribe")
+
+
+def test_a_form_has_100_fields_at_most() -> None:
+    assert len(websub.parse_form(b"&".join([b"a=b"] * 100))["a"]) == 100
+    with pytest.raises(Rejected, match="form cannot be read"):
+        websub.parse_form(b"&".join([b"a=b"] * 101))

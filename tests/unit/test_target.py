@@ -1,0 +1,76 @@
+"""The hub that a command speaks to, and the token that goes with it."""
+
+from pathlib import Path
+
+import pytest
+
+from rsnotify.commands.target import checked_address, credential_for, refusals_of
+from rsnotify.errors import InvalidSettings, Rejected
+
+HERE = "http://127.0.0.1:8080"
+ELSEWHERE = "https://hub.example.org"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the commands are given: nothing is set, and a hub keeps its data there."""
+    for name in ("RSNOTIFY_URL", "RSNOTIFY_TOKEN", "RSNOTIFY_ADMIN_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    for data in ("data", "other"):
+        Path(data).mkdir()
+        Path(data, "admin-token").write_text(f"of {data}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("url", [HERE, ELSEWHERE, "http://[::1]:8080/", "https://a.example/hub"])
+def test_an_address_of_the_web_is_one(url: str) -> None:
+    assert checked_address(url) == url
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "localhost:8080", "hub.example.org", "[::1]:80"])
+def test_an_address_without_http_is_told_what_is_missing(url: str) -> None:
+    with pytest.raises(InvalidSettings) as wrong:
+        checked_address(url)
+    assert wrong.value.problems == (
+        f"--url {url}: http:// or https:// is missing: write http://{url}",
+    )
+
+
+@pytest.mark.parametrize("url", ["ws://hub:8080", "http://", "ftp://hub", "http:///path"])
+def test_another_address_is_shown_an_example(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RSNOTIFY_URL", url)
+    with pytest.raises(InvalidSettings) as wrong:
+        checked_address(url)
+    assert wrong.value.problems == (f"RSNOTIFY_URL={url}: must be an address such as {HERE}",)
+
+
+def test_a_token_is_named_by_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert credential_for(HERE, Path("data")) == ("of data", "it is the one in data/admin-token")
+    monkeypatch.setenv("RSNOTIFY_ADMIN_TOKEN", "a")
+    assert credential_for(HERE, Path("data")) == ("a", "it is the one in RSNOTIFY_ADMIN_TOKEN")
+    monkeypatch.setenv("RSNOTIFY_TOKEN", "b")
+    assert credential_for(HERE, Path("data")) == ("b", "it is the one in RSNOTIFY_TOKEN")
+
+
+def test_the_hub_of_others_is_not_shown_the_token_of_the_one_here() -> None:
+    nobody = (None, "none was sent: set RSNOTIFY_TOKEN")
+    assert credential_for(ELSEWHERE, Path("data")) == nobody
+    assert credential_for(ELSEWHERE, Path("other"))[0] == "of other"
+    assert credential_for(HERE, Path("nowhere")) == nobody
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_names_the_token(status: int) -> None:
+    with pytest.raises(Rejected) as refused, refusals_of(credential_for(HERE, Path("data"))):
+        raise Rejected("the token is not known", status=status)
+    assert refused.value.status == status
+    assert refused.value.detail == "the token is not known (it is the one in data/admin-token)"
+
+
+def test_what_is_no_refusal_of_the_token_says_nothing_of_it() -> None:
+    with (
+        pytest.raises(Rejected, match=r"^no such set$"),
+        refusals_of(credential_for(HERE, Path("data"))),
+    ):
+        raise Rejected("no such set", status=404)
