@@ -333,6 +333,19 @@ async def test_a_hub_is_followed_from_any_address_while_it_is_killed(
     assert (await asyncio.to_thread(in_a_thread))[-4:] == ["one", "two", "three", "four"]
 
 
+async def test_where_it_began_is_kept_before_anything_came(hub: RunningHub, tmp_path: Path) -> None:
+    first = await hub.publish("http://example.com/first")
+    cursor = tmp_path / "cursor"
+    reading = asyncio.create_task(read(hub.url, 1, cursor))
+    while not cursor.exists():
+        await asyncio.sleep(0.01)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    assert cursor.read_text().strip() == first["until"]
+    await hub.publish("http://example.com/second")
+    assert await read(hub.url, 1, cursor) == [("updated", "second")]
+
+
 async def test_a_set_that_is_none_is_refused_at_once(hub: RunningHub) -> None:
     with pytest.raises(Rejected, match="there is no set 'none'"):
         await read(hub.channel("none"), 1)
