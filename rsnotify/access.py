@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
 
-from rsnotify.core.guesses import Guesses
+from rsnotify.core.token_throttle import Guesses
 from rsnotify.errors import Rejected, TooMany
 from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.tokens import Right, Token, Tokens, token_key

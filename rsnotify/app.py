@@ -13,14 +13,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from rsnotify.delivery.channels.endpoint import Channels
+from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.sse import Sse, wants_stream
 from rsnotify.delivery.topic import Topic
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
-from rsnotify.intake.subscribers import Subscribers
+from rsnotify.intake.subscriptions import Subscribers
 from rsnotify.intake.websub import WebSubEndpoint
 
 log = logging.getLogger(__name__)

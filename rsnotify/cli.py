@@ -20,8 +20,8 @@ from rich.markup import escape
 
 from rsnotify import __version__
 from rsnotify.commands.target import DATA, HERE, checked_address, credential_for, refusals_of
-from rsnotify.core.notification import Kind
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.resourcesync.notification import Kind
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -136,7 +136,7 @@ def serve(
     `rsnotify ready ADDRESS`, on stdout.
     """
     from rsnotify.commands import welcome
-    from rsnotify.serving.once import OnceAMinute
+    from rsnotify.serving.log_filter import OnceAMinute
     from rsnotify.serving.serve import run
     from rsnotify.serving.workers import end_with_parent
     from rsnotify.settings import Settings

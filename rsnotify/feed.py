@@ -8,16 +8,16 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import (
+from rsnotify.core.recent import Recent
+from rsnotify.core.tail import Tail
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import (
     NOTIFICATION_BYTES,
     NOTIFICATION_CHANGES,
     ChannelName,
     Notification,
     join_notifications,
 )
-from rsnotify.core.recent import Recent
-from rsnotify.core.tail import Tail
 
 log = logging.getLogger(__name__)
 

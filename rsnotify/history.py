@@ -7,10 +7,10 @@ oldest window is gone. Nothing here knows who reads, or how a notification looks
 
 import asyncio
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import ChannelName, Row
-from rsnotify.core.packing import rows_after
+from rsnotify.core.gzip_parts import rows_after
 from rsnotify.errors import Trimmed, TryAgain
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.windows import Windows
 

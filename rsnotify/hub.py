@@ -13,8 +13,13 @@ from itertools import product
 from time import monotonic
 
 from rsnotify.cache import Cache
-from rsnotify.core.change import Position
-from rsnotify.core.notification import (
+from rsnotify.core.submission import Submission
+from rsnotify.core.tail import Tail
+from rsnotify.errors import Rejected, Trimmed, TryAgain, no_such_set
+from rsnotify.feed import Feed
+from rsnotify.history import History
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import (
     KINDS,
     NOTIFICATION_CHANGES,
     ChannelName,
@@ -24,11 +29,6 @@ from rsnotify.core.notification import (
     cut,
     render_notification,
 )
-from rsnotify.core.submission import Submission
-from rsnotify.core.tail import Tail
-from rsnotify.errors import Rejected, Trimmed, TryAgain, no_such_set
-from rsnotify.feed import Feed
-from rsnotify.history import History
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.journal import Journal, Standing

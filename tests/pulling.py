@@ -9,24 +9,24 @@ from starlette.datastructures import Headers
 
 from rsnotify.access import Access
 from rsnotify.app import build_app
-from rsnotify.core.change import Change, Position
-from rsnotify.core.notification import ChannelName, Interval
-from rsnotify.core.rules import check
+from rsnotify.base_url import Origin
 from rsnotify.core.submission import Submission, fragment_of
-from rsnotify.core.urlset import Document, parse_document
 from rsnotify.core.window import HOUR, Schedule
 from rsnotify.delivery.pull.routes import pull_routes
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.hub import Hub
 from rsnotify.loops import end
-from rsnotify.origin import Origin
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.notification import ChannelName, Interval
+from rsnotify.resourcesync.validation.document_rules import check
+from rsnotify.resourcesync.xml_reader import Document, parse_document
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.tokens import Tokens
-from rsnotify.storage.told import Told
+from rsnotify.storage.told_description import Told
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep

@@ -8,8 +8,8 @@ from typing import Self
 
 from aiohttp import web
 
-from rsnotify.core.change import Change, Link, Position, render_datetime
-from rsnotify.core.markup import Document, Entry, Md, render_document
+from rsnotify.resourcesync.change import Change, Link, Position, render_datetime
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CAPABILITIES = "/capabilitylist.xml"

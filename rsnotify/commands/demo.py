@@ -18,8 +18,8 @@ import typer
 from aiohttp import web
 
 from rsnotify.commands.mirror import until_ended
-from rsnotify.core.change import Change, render_datetime
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.resourcesync.change import Change, render_datetime
 from rsnotify_client.connection import Connection
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.web import Web

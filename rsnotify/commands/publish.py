@@ -16,11 +16,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from rsnotify.core.change import Change
-from rsnotify.core.markup import render_document
-from rsnotify.core.notification import Kind
-from rsnotify.core.urlset import parse_document
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import Kind
+from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify_client.publisher import Accepted, Publisher
 
 AT_ONCE = 1_000

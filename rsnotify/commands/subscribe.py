@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 import typer
 
-from rsnotify.core.change import Position
 from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.change import Position
 from rsnotify_client.cursor import FileCursor
 from rsnotify_client.follower import Follower
 from rsnotify_client.notification import Received, channel_url, rendered

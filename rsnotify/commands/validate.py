@@ -8,10 +8,10 @@ import aiohttp
 import msgspec
 import typer
 
-from rsnotify.core.entry_rules import Violation
-from rsnotify.core.forms import MAX_BYTES
-from rsnotify.core.rules import check
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.resourcesync.validation.document_rules import check
+from rsnotify.resourcesync.validation.entry_rules import Violation
+from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify_client.cause import cause_of
 
 FETCH_SECONDS = 60

@@ -1,0 +1,12 @@
+"""What the hub can decide without waiting: no socket, clock, chance or Redis.
+
+`submission`         a posted body, read and judged
+`window`             how a journal is cut into Change Lists
+`documents`          what stands in each document that can be pulled, and where it is
+`gzip_parts`         entries compressed once, for any document
+`resource_state`     a set's current state as entries of its Resource List
+`tail`, `recent`     notifications kept in memory; `budget` says who gives up memory first
+`clock`, `watched`   clocks that jump, and ages that a jump does not make
+`token_throttle`     who has sent too many wrong tokens
+`websub/`            WebSub's requests, subscriptions, queue and retries
+"""

@@ -5,7 +5,7 @@ machine's wall clock tells moments, and is believed about a leap ahead only afte
 an hour: what is ended for being old must have been seen to grow old. Nothing here reads a clock.
 """
 
-from rsnotify.core.change import MICROSECONDS
+from rsnotify.resourcesync.change import MICROSECONDS
 
 LEAP_SECONDS = 60.0
 BELIEVED_AFTER_SECONDS = 3600.0

@@ -8,16 +8,21 @@ Nothing here knows HTTP, nor where the entries come from.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from rsnotify.core.change import Link, Position
-from rsnotify.core.markup import (
+from rsnotify.core.window import Window
+from rsnotify.resourcesync.change import Link, Position
+from rsnotify.resourcesync.notification import (
+    KINDS,
+    SOURCE_DESCRIPTION,
+    ChannelName,
+    capability_list,
+)
+from rsnotify.resourcesync.xml_writer import (
     Document,
     Entry,
     Md,
     close_root,
     open_root,
 )
-from rsnotify.core.notification import KINDS, SOURCE_DESCRIPTION, ChannelName, capability_list
-from rsnotify.core.window import Window
 
 XML = "application/xml"
 

@@ -4,8 +4,8 @@ Rules that hold here: those asked for last stay, so many and no more; whatever i
 read and rendered again. Nothing here waits.
 """
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import Notification
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import Notification
 
 
 class Recent:

@@ -13,12 +13,12 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from rsnotify.core.change import Change, Position
-from rsnotify.core.check import FieldFault, faults_of, needs_normalising, normalised
-from rsnotify.core.markup import foreign_of, render_fragment, strays
-from rsnotify.core.notification import Kind
-from rsnotify.core.urlset import change_of, parse_document
 from rsnotify.errors import Fault, Rejected
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.change_rules import FieldFault, faults_of, needs_normalising, normalised
+from rsnotify.resourcesync.notification import Kind
+from rsnotify.resourcesync.xml_reader import change_of, parse_document
+from rsnotify.resourcesync.xml_writer import foreign_of, render_fragment, strays
 
 BODY_BYTES = 16 * 1024 * 1024
 CHANGES = 10_000  # Redis stores them in one atom, and is busy for a fifth of a second with so many

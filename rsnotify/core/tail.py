@@ -7,8 +7,8 @@ longer holds, the journal does. Nothing here waits, and nothing here knows who r
 
 from bisect import bisect_left
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import Notification
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import Notification
 
 TAIL_BYTES = 16 * 1024 * 1024  # some 4 MiB of payload, with what is made of it
 

@@ -7,8 +7,8 @@ stretch is a gap, and no age is counted across it. Nothing here reads a clock or
 
 from typing import NamedTuple
 
-from rsnotify.core.change import Position
 from rsnotify.core.window import HOUR
+from rsnotify.resourcesync.change import Position
 
 GAP = HOUR  # by more than this between two looks; hub processes look once a minute
 GAPS_KEPT = 100  # of more the oldest become one, with what was watched between them

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple, Self
 
-from rsnotify.core.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 
 WINDOW_BYTES = 50_000_000  # with room for the document around it below the 50 MiB of a sitemap
 STRETCH_CHANGES = 50_000

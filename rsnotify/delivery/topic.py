@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
-from rsnotify.core.notification import BEGINS, KINDS, ChannelName
-from rsnotify.core.websub import CONTENT_TYPE, render_links
+from rsnotify.base_url import Origin
+from rsnotify.core.websub.protocol import CONTENT_TYPE, render_links
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
-from rsnotify.origin import Origin
+from rsnotify.resourcesync.notification import BEGINS, KINDS, ChannelName
 
 
 class Topic:

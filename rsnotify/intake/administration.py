@@ -13,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
-from rsnotify.core.change import Position
-from rsnotify.core.check import URI_CHARACTERS
-from rsnotify.core.values import problem
 from rsnotify.errors import Rejected, no_such_set
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import json_response, read_body
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change_rules import URI_CHARACTERS
+from rsnotify.resourcesync.values import problem
 from rsnotify.storage.sets import SetOptions
 from rsnotify.storage.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.upkeep.chores import Upkeep

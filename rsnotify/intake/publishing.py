@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
-from rsnotify.core.notification import ChannelName, Interval, Kind
 from rsnotify.core.submission import BODY_BYTES, Submission, read_submission
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
+from rsnotify.resourcesync.notification import ChannelName, Interval, Kind
 
 BESIDE_THE_LOOP_BYTES = 256 * 1024
 BESIDE_THE_LOOP = asyncio.Semaphore(2)  # a body of 16 MiB takes some 500 MiB while it is read

@@ -9,9 +9,9 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
 from rsnotify.access import Access
-from rsnotify.core.addresses import literal_address, refusal
-from rsnotify.core.subscription import Request
-from rsnotify.core.websub import (
+from rsnotify.base_url import Origin
+from rsnotify.core.websub.addresses import literal_address, refusal
+from rsnotify.core.websub.protocol import (
     FORM,
     FORM_BYTES,
     Asked,
@@ -24,10 +24,10 @@ from rsnotify.core.websub import (
     parse_mode,
     parse_pinged,
 )
+from rsnotify.core.websub.subscription import Request
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import Intake, json_response, read_body
-from rsnotify.origin import Origin
 from rsnotify.storage.subscriptions import Subscriptions
 
 UNKNOWN_TOPIC = "this hub does not serve the topic"

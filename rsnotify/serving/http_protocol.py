@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.exchange import Exchange, Headers, plain_head, render_head
 from rsnotify.serving.http_requests import DEAF, NOTHING, Requests
-from rsnotify.unread import unread_bytes
+from rsnotify.socket_backlog import unread_bytes
 
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of its content

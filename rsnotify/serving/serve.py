@@ -20,7 +20,7 @@ import uvloop
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.loops import Loop, run_beside, run_to_the_end
-from rsnotify.serving.house import House
+from rsnotify.serving.composition import Composition
 from rsnotify.serving.reachable import reachable, warning
 from rsnotify.serving.webserver import WebServer, web_config
 from rsnotify.serving.workers import run_workers
@@ -171,14 +171,14 @@ async def _run_hub(
     bound: socket.socket,
     on_ready: Callable[[], None],
 ) -> None:
-    house = House(settings, redis_url, token, settings.public_url or _address(bound))
+    composition = Composition(settings, redis_url, token, settings.public_url or _address(bound))
     try:
-        await house.opened(sets)
-        drain = partial(house.channels.drain, settings.drain_seconds)
-        server = WebServer(web_config(house.app, settings), on_ready, drain)
-        await house.run(server.serve(sockets=[bound]))
+        await composition.opened(sets)
+        drain = partial(composition.channels.drain, settings.drain_seconds)
+        server = WebServer(web_config(composition.app, settings), on_ready, drain)
+        await composition.run(server.serve(sockets=[bound]))
     finally:
-        await house.close()
+        await composition.close()
 
 
 def _sole(group: BaseExceptionGroup[BaseException]) -> BaseException:

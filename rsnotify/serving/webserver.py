@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from rsnotify.delivery.channels.websocket import Handshake
+from rsnotify.delivery.channels.handshake import Handshake
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.http_protocol import HttpProtocol
 from rsnotify.settings import Settings

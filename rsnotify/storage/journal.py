@@ -17,11 +17,11 @@ from time import monotonic
 from typing import NamedTuple
 from zlib import crc32
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import ChannelName, Interval, Row
 from rsnotify.core.submission import ENTRIES_BYTES, LOC_START, Fragment, Submission
 from rsnotify.core.window import HOUR, WINDOW_BYTES
 from rsnotify.errors import Rejected, Trimmed, TryAgain, Unanswered, no_such_set
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName, Interval, Row
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, Command, Script, each
 

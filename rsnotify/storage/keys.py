@@ -1,6 +1,6 @@
 """The names of everything the hub keeps in Redis. All keys of a set share one Cluster slot."""
 
-from rsnotify.core.notification import ChannelName
+from rsnotify.resourcesync.notification import ChannelName
 
 BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <head>" after an append, "sets" or "tokens" else
 DATA_ID = "rsnotify:data"  # chosen by chance for an empty Redis: another one means other data

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import KINDS, ChannelName
 from rsnotify.errors import Rejected, no_such_set
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import KINDS, ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, Script, each
 

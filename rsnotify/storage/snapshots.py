@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Self
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import ChannelName
-from rsnotify.core.packing import Packed
-from rsnotify.core.state import Resource
+from rsnotify.core.gzip_parts import Packed
+from rsnotify.core.resource_state import Resource
 from rsnotify.errors import no_such_set
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.claims import Claim, Claims
 from rsnotify.storage.connection import Client, Script, each, write_in_pieces

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rsnotify.core.change import MICROSECONDS
 from rsnotify.core.clock import Watch
-from rsnotify.core.subscription import (
+from rsnotify.core.websub.protocol import authority
+from rsnotify.core.websub.subscription import (
     SHARES,
     Order,
     Progress,
@@ -28,8 +28,8 @@ from rsnotify.core.subscription import (
     share_of,
     subscription_id,
 )
-from rsnotify.core.websub import authority
 from rsnotify.errors import TooMany
+from rsnotify.resourcesync.change import MICROSECONDS
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, Script, connect
 

@@ -8,12 +8,12 @@ import logging
 
 import msgspec
 
-from rsnotify.core.change import MICROSECONDS
 from rsnotify.core.watched import Watched
 from rsnotify.core.window import HOUR
+from rsnotify.resourcesync.change import MICROSECONDS
 from rsnotify.storage import keys
-from rsnotify.storage.conditional import IfEquals
 from rsnotify.storage.connection import Client
+from rsnotify.storage.if_equals import IfEquals
 
 log = logging.getLogger(__name__)
 

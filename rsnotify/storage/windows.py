@@ -9,16 +9,16 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Sequence
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import ChannelName
-from rsnotify.core.packing import Packed
+from rsnotify.core.gzip_parts import Packed
 from rsnotify.core.watched import Watched
 from rsnotify.core.window import Record, Span, Window
 from rsnotify.errors import no_such_set
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.claims import Claims
-from rsnotify.storage.conditional import IfEquals
 from rsnotify.storage.connection import Client, Script, each, write_in_pieces
+from rsnotify.storage.if_equals import IfEquals
 from rsnotify.storage.watch import Watch
 
 _CLOSE, _KEEP, _TRIM = Script("close.lua"), Script("keep.lua"), Script("trim.lua")

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from time import monotonic
 
-from rsnotify.core.change import Change, Position
 from rsnotify.core.documents import (
     change_list,
     change_list_index,
     resource_list,
     resource_list_part,
 )
-from rsnotify.core.notification import SOURCE_DESCRIPTION, ChannelName, capability_list
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.core.window import Window
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION, ChannelName, capability_list
 from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.snapshots import Snapshot
-from rsnotify.storage.told import Described, Told
+from rsnotify.storage.told_description import Described, Told
 
 GATHER_SECONDS = 3.0  # what changes meanwhile in the Source Description is one notification
 SETS_AT_ONCE = 100  # are told of it in one go, so that Sources need not wait long

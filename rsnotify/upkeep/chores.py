@@ -10,13 +10,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from rsnotify.core.change import Position
-from rsnotify.core.packing import Packed
+from rsnotify.core.gzip_parts import Packed
 from rsnotify.core.watched import Watched
 from rsnotify.core.window import DAY, Record, Schedule, Window, is_due
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.loops import Loop
+from rsnotify.resourcesync.change import Position
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows

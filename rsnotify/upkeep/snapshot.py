@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Iterator
 from time import monotonic
 
-from rsnotify.core.packing import Packed, Packer
-from rsnotify.core.state import Resource, render_resources
+from rsnotify.core.gzip_parts import Packed, Packer
+from rsnotify.core.resource_state import Resource, render_resources
 from rsnotify.storage.claims import Claim
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows

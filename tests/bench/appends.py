@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import uvloop
 
-from rsnotify.core.change import Change
 from rsnotify.core.submission import fragment_of
+from rsnotify.resourcesync.change import Change
 from rsnotify.storage.connection import connect
 from tests.running import TOKEN, RunningHub
 

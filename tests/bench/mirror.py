@@ -21,7 +21,7 @@ import msgspec
 from aiohttp import web
 
 from rsnotify.commands.demo import Collection, Site
-from rsnotify.core.change import Change, render_datetime
+from rsnotify.resourcesync.change import Change, render_datetime
 from rsnotify_client.connection import Connection
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.mirror.report import Event, percentile

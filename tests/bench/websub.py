@@ -21,7 +21,7 @@ from typing import ClassVar
 import aiohttp
 import uvloop
 
-from rsnotify.core.change import Position
+from rsnotify.resourcesync.change import Position
 from tests.running import TOKEN, RunningHub
 
 SUBSCRIBERS = (1, 100, 1_000)

@@ -9,9 +9,9 @@ import pytest
 from aiohttp import WSMsgType, web
 from msgspec import structs
 
-from rsnotify.core.change import Change, Link
-from rsnotify.core.markup import Entry, Md
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client import Follower, HistoryGone, follow, follow_sync
 from rsnotify_client.discovery import discover, linked, linked_in_html, sitemaps_of
 from rsnotify_client.web import Web

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rsnotify.core.change import Change, Position
-from rsnotify.core.markup import RS, SITEMAP, Entry, Md
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.xml_writer import RS, SITEMAP, Entry, Md
 from rsnotify_client.changelists import HistoryGone, ListRef, lists_after
 from rsnotify_client.cursor import FileCursor, Ledger, SqliteCursor, store_of
 from rsnotify_client.live import Events, resumed

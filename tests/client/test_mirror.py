@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from rsnotify.core.change import Link
-from rsnotify.core.forms import PATCH
-from rsnotify.core.markup import Entry, Md
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.resourcesync.change import Link
+from rsnotify.resourcesync.validation.tables import PATCH
+from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.audit import audit, repair
 from rsnotify_client.mirror.fetch import SMALL_BYTES
 from rsnotify_client.mirror.mirror import Mirror, Options

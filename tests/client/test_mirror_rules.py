@@ -6,10 +6,10 @@ import zipfile
 
 import pytest
 
-from rsnotify.core.change import Change, Link
-from rsnotify.core.forms import PATCH
-from rsnotify.core.markup import Entry, Md
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.validation.tables import PATCH
+from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.audit import judged
 from rsnotify_client.documents import Unpacker
 from rsnotify_client.mirror.dump import FREE_BYTES, Package

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from rsnotify.core.change import Position
+from rsnotify.resourcesync.change import Position
 from rsnotify.storage.embedded_redis import EmbeddedRedis
 from tests.receivers import Asked, Receiver, response, topic
 from tests.running import RunningHub, until

@@ -7,7 +7,7 @@ from typing import Any
 
 from redis import asyncio as redis
 
-from rsnotify.core.subscription import SHARES
+from rsnotify.core.websub.subscription import SHARES
 from rsnotify.storage import keys
 from rsnotify.storage.embedded_redis.directory import HUB_LOCK, REDIS_LOCK, LockFile
 from tests.receivers import Receiver, subscribe

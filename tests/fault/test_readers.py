@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.core.change import Change, Position
+from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.follower import Follower
 from rsnotify_client.notification import Received, read_notification
 from rsnotify_client.publisher import Publisher

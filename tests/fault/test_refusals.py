@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.core.notification import ChannelName
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from tests.faults import OwnRedis, a_replica, busy, too_few_replicas
 from tests.raw import Raw, raw_channel

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import ChannelName
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify.storage.sets import SetOptions, Sets

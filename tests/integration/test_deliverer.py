@@ -16,19 +16,19 @@ import msgspec
 import pytest
 from yarl import URL
 
-from rsnotify.core.change import MICROSECONDS, Position
-from rsnotify.core.notification import ChannelName, Notification
-from rsnotify.core.slots import Slots
-from rsnotify.core.subscription import Answer, Progress, Record, Request, share_of
+from rsnotify.core.websub.slots import Slots
+from rsnotify.core.websub.subscription import Answer, Progress, Record, Request, share_of
 from rsnotify.delivery.websub.delivery import Delivery
 from rsnotify.delivery.websub.followers import Followers
 from rsnotify.delivery.websub.ownership import Ownership
 from rsnotify.delivery.websub.queue import BEGUN_AT_ONCE, Queue
 from rsnotify.delivery.websub.rights import Rights
-from rsnotify.delivery.websub.share import Clock, Share, Subscriber
+from rsnotify.delivery.websub.state import Clock, Share, Subscriber
 from rsnotify.delivery.websub.verification import Verification
 from rsnotify.errors import TryAgain, no_such_set
 from rsnotify.feed import Feed
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.storage.connection import Client
 from rsnotify.storage.subscriptions import Stored, Subscriptions
 from rsnotify.storage.tokens import Token, Tokens, new_secret, token_key

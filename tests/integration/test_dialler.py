@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from yarl import URL
 
-from rsnotify.core.subscription import Answer
+from rsnotify.core.websub.subscription import Answer
 from rsnotify.delivery.websub.bounded import ANSWER_BYTES, ANSWER_LINES, BoundedHandler
 from rsnotify.delivery.websub.dialler import BODY_BYTES, CALL_SECONDS, Dialler
 from tests.receivers import Asked, Receiver, answers, response

@@ -20,8 +20,8 @@ from redis import asyncio as redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff, NoBackoff
 
-from rsnotify.core.notification import ChannelName
 from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.embedded_redis import EmbeddedRedis, binaries, directory, origin
 from rsnotify.storage.embedded_redis import server as module

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rsnotify.core.change import Change, Position
-from rsnotify.core.urlset import Document, Entry, parse_document
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.xml_reader import Document, Entry, parse_document
 from rsnotify.storage.connection import connect
 from tests.pulling import BASE, CHANGES, SET, Pulling, loc, times
 

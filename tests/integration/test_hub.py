@@ -2,10 +2,10 @@
 
 import pytest
 
-from rsnotify.core.change import Change, Position
-from rsnotify.core.notification import ChannelName
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client

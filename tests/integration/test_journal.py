@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from rsnotify.core.change import Change, Position
-from rsnotify.core.notification import ChannelName, Interval
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.errors import Rejected, Trimmed, TryAgain
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.journal import Journal

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.change import Change
-from rsnotify.core.notification import ChannelName, Interval
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.errors import TryAgain
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.storage import journal as module
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect

@@ -2,15 +2,15 @@
 
 import pytest
 
-from rsnotify.core.change import Change, Position
-from rsnotify.core.notification import ChannelName
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets
-from rsnotify.storage.told import Told
+from rsnotify.storage.told_description import Told
 from rsnotify.upkeep.announcements import GATHER_SECONDS, Announcements
 
 PRIVATE = SetOptions(private=True)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.change import Position
 from rsnotify.core.window import DAY as DAY_MICROSECONDS
 from rsnotify.errors import TryAgain
+from rsnotify.resourcesync.change import Position
 from rsnotify.storage import keys
 from rsnotify.storage.claims import Claims
 from rsnotify.storage.connection import Client, connect, write_in_pieces

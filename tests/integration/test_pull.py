@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.change import MICROSECONDS, Change, Position
-from rsnotify.core.notification import Interval
-from rsnotify.core.packing import pack
+from rsnotify.core.gzip_parts import pack
 from rsnotify.core.watched import Watched
 from rsnotify.core.window import DAY, MINUTE, last_edge
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
 from rsnotify.errors import TryAgain, no_such_set
+from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
+from rsnotify.resourcesync.notification import Interval
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify.storage.sets import SetOptions

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from starlette.requests import Request as HttpRequest
 
-from rsnotify.core.change import Position
 from rsnotify.errors import Rejected, no_such_set
-from rsnotify.intake.subscribers import Subscribers
+from rsnotify.intake.subscriptions import Subscribers
+from rsnotify.resourcesync.change import Position
 from rsnotify.storage.connection import Client
 from rsnotify.storage.subscriptions import Subscriptions
 from tests.integration.test_subscriptions import SHARE, STORED, pending, request, subscriptions

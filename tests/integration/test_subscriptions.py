@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.subscription import SHARES, Progress, Record, Request, share_of
+from rsnotify.core.websub.subscription import SHARES, Progress, Record, Request, share_of
 from rsnotify.errors import TooMany
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect

@@ -10,8 +10,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 
-from rsnotify.core.change import Change
-from rsnotify.core.notification import ChannelName
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify_client.notification import Received, read_notification

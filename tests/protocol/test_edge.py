@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 import pytest_asyncio
-
 from rsnotify.core.guesses import FREE_TRIES
+
 from rsnotify.core.submission import BODY_BYTES
 from rsnotify_client.notification import read_notification
 from tests.raw import KEY, raw_channel

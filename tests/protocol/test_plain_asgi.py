@@ -11,14 +11,14 @@ from websockets.exceptions import ConnectionClosed
 
 from rsnotify.access import Access
 from rsnotify.app import build_app, following
-from rsnotify.core.notification import ChannelName
+from rsnotify.base_url import Origin
 from rsnotify.core.submission import Submission, read_submission
-from rsnotify.delivery.channels.endpoint import Channels
+from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.topic import Topic
 from rsnotify.hub import Hub
-from rsnotify.origin import Origin
-from rsnotify.serving.house import end
+from rsnotify.loops import end
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal

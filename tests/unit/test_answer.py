@@ -5,7 +5,7 @@ from time import time
 import pytest
 from starlette.datastructures import Headers
 
-from rsnotify.delivery.pull.answer import Known, _last_modified, is_unchanged, wants_gzip
+from rsnotify.delivery.pull.responses import Known, _last_modified, is_unchanged, wants_gzip
 
 SECOND = 1_000_000
 NOON = 1_795_176_000  # Fri, 20 Nov 2026 12:00:00 GMT

@@ -3,12 +3,12 @@
 import pytest
 
 from rsnotify.cache import IDLE_SECONDS, MIB, Cache
-from rsnotify.core.change import Position
-from rsnotify.core.notification import HELD_BYTES, MADE_BYTES, ChannelName, Notification
 from rsnotify.core.recent import Recent
 from rsnotify.core.tail import Tail
 from rsnotify.delivery.channels.frames import DEFLATED, EVENT, PAYLOAD, TEXT, Form
 from rsnotify.feed import Feed
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import HELD_BYTES, MADE_BYTES, ChannelName, Notification
 
 
 def notification(from_: int, until: int, size: int = 10) -> Notification:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsnotify.core.change import Position
+from rsnotify.resourcesync.change import Position
 
 MOMENTS = st.integers(min_value=0, max_value=4_000_000_000_000_000).map(Position)
 

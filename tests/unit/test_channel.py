@@ -5,14 +5,14 @@ import random
 
 import pytest
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import HELD_BYTES, ChannelName, Notification
 from rsnotify.delivery.channels.channel import Channel
 from rsnotify.delivery.channels.frames import PAYLOAD, TEXT, Form
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Home
 from rsnotify.errors import Rejected
 from rsnotify.feed import Feed
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import HELD_BYTES, ChannelName, Notification
 
 CHANNEL = ChannelName("dataset1", "change")
 START = Position(1_000)

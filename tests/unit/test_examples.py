@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from lxml import etree
 
-from rsnotify.core.rules import check
-from rsnotify.core.urlset import parse_document, render_document
+from rsnotify.resourcesync.validation.document_rules import check
+from rsnotify.resourcesync.xml_reader import parse_document, render_document
 
 SPECIFICATION = Path(__file__).parents[1] / "specification"
 EXAMPLES = sorted((SPECIFICATION / "examples").glob("*.xml"))

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from rsnotify.core.guesses import FREE_TRIES, KNOWN, LONGEST_SECONDS, SECONDS_EACH, Guesses
+from rsnotify.core.token_throttle import FREE_TRIES, KNOWN, LONGEST_SECONDS, SECONDS_EACH, Guesses
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 

@@ -14,13 +14,13 @@ HUB = ROOT / "rsnotify"
 CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
-    ("errors", "unread"),
-    ("loops", "settings", "single_flight"),
+    ("errors", "socket_backlog"),
+    ("loops", "resourcesync", "settings", "single_flight"),
     ("core",),
     ("cache", "storage"),
     ("feed", "history"),
     ("hub",),
-    ("access", "origin", "upkeep"),
+    ("access", "base_url", "upkeep"),
     ("intake", "delivery"),
     ("app",),
     ("serving",),
@@ -31,11 +31,11 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 ROOMS_OF = {
     "redis": ("rsnotify/storage/",),
-    "lxml": ("rsnotify/core/urlset.py", "rsnotify/core/stream.py"),
+    "lxml": ("rsnotify/resourcesync/xml_reader.py", "rsnotify/resourcesync/stream.py"),
     "aiohttp": ("rsnotify/delivery/websub/", "rsnotify/commands/", "clients/python/"),
     "uvicorn": (
         "rsnotify/serving/",
-        "rsnotify/delivery/channels/websocket.py",
+        "rsnotify/delivery/channels/handshake.py",
     ),
     "httptools": ("rsnotify/serving/http_requests.py",),
     "typer": ("rsnotify/cli.py", "rsnotify/commands/"),
@@ -75,7 +75,7 @@ def test_a_room_imports_only_from_the_floors_below_it_and_its_own(path: Path) ->
 @pytest.mark.parametrize("room", ["storage", "delivery"])
 def test_the_ways_out_do_not_know_each_other(room: str) -> None:
     entrances = {path.stem for path in (HUB / room).iterdir() if path.stem != "__init__"}
-    shared = {"claims", "conditional", "connection", "engine", "failures", "keys", "watch"}
+    shared = {"claims", "if_equals", "connection", "engine", "failures", "keys", "watch"}
     for path in sources(HUB / room):
         own = path.relative_to(HUB / room).parts[0].removesuffix(".py")
         for name in imports(path):
@@ -127,7 +127,9 @@ def test_the_client_knows_the_hubs_documents_and_errors_only() -> None:
     for path in sources(CLIENT):
         for name in imports(path):
             if name.startswith("rsnotify."):
-                assert name.startswith(("rsnotify.core", "rsnotify.errors")), f"{path}: {name}"
+                assert name.startswith(("rsnotify.resourcesync", "rsnotify.errors")), (
+                    f"{path}: {name}"
+                )
 
 
 @pytest.mark.parametrize("path", sources(HUB) + sources(CLIENT), ids=lambda path: path.name)

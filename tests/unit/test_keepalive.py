@@ -2,7 +2,6 @@
 
 import pytest
 
-from rsnotify.core.change import Position
 from rsnotify.delivery.channels.frames import TEXT
 from rsnotify.delivery.channels.keepalive import (
     PING_SECONDS,
@@ -11,6 +10,7 @@ from rsnotify.delivery.channels.keepalive import (
     TICK_SECONDS,
     Keepalive,
 )
+from rsnotify.resourcesync.change import Position
 
 SEND_TIMEOUT_SECONDS = 60.0
 

@@ -9,25 +9,19 @@ from pathlib import Path
 import pytest
 
 from rsnotify import access, cache, loops
-from rsnotify.core import (
-    check,
-    forms,
-    guesses,
-    notification,
-    schedule,
-    submission,
-    tail,
-    websub,
-    window,
-)
-from rsnotify.core import xml_guard as xml
-from rsnotify.core.markup import RS, SITEMAP
-from rsnotify.core.notification import Kind
+from rsnotify.core import submission, tail, token_throttle, window
 from rsnotify.core.submission import read_submission
-from rsnotify.delivery.channels import keepalive, machine
+from rsnotify.core.websub import protocol, retry_schedule
+from rsnotify.delivery.channels import keepalive
+from rsnotify.delivery.channels import protocol as channel_protocol
 from rsnotify.delivery.websub import dialler
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.intake import administration
+from rsnotify.resourcesync import change_rules, notification
+from rsnotify.resourcesync import xml_guard as xml
+from rsnotify.resourcesync.notification import Kind
+from rsnotify.resourcesync.validation import tables
+from rsnotify.resourcesync.xml_writer import RS, SITEMAP
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
 from rsnotify.storage import journal, sets
@@ -45,10 +39,10 @@ LIMITS: dict[str, float] = {
     "body of a request": submission.BODY_BYTES,
     "changes of a request, as the hub writes them in XML": submission.ENTRIES_BYTES,
     "one change, as the hub writes it in XML": submission.FRAGMENT_BYTES,
-    "characters of `loc`, `index` or `href`": check.URI_CHARACTERS,
-    "characters of any other text of a change": check.TEXT_CHARACTERS,
-    "digits of `length`": check.LENGTH_DIGITS,
-    "links of a change": check.LINKS,
+    "characters of `loc`, `index` or `href`": change_rules.URI_CHARACTERS,
+    "characters of any other text of a change": change_rules.TEXT_CHARACTERS,
+    "digits of `length`": change_rules.LENGTH_DIGITS,
+    "links of a change": change_rules.LINKS,
     "`pri` of a link": 999_999,
     "characters of an `Idempotency-Key`": 255,
     "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
@@ -68,24 +62,24 @@ LIMITS: dict[str, float] = {
     "seconds that a loop of the hub has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
-    "bytes of a message from a reader": machine.MESSAGE_BYTES,
+    "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
     "seconds between two pings": keepalive.PING_SECONDS,
     "seconds for a pong": keepalive.PONG_SECONDS,
     "changes after a `?from=`": window.STRETCH_CHANGES,
     "entries of a Resource List": snapshot.PART_RESOURCES,
     "bytes of entries in a list": window.WINDOW_BYTES,
-    "bytes of a document that `rsnotify validate` reads": forms.MAX_BYTES,
-    "entries of a document that is valid": forms.MAX_ENTRIES,
-    "characters of a callback or topic": websub.URL_CHARACTERS,
-    "bytes of `hub.secret`": websub.SECRET_BYTES - 1,
-    "days of a lease": websub.LEASE_MAX_SECONDS / 86_400,
-    "body of a request to `/hub` that is a form": websub.FORM_BYTES,
-    "fields of a form": websub.FORM_FIELDS,
+    "bytes of a document that `rsnotify validate` reads": tables.MAX_BYTES,
+    "entries of a document that is valid": tables.MAX_ENTRIES,
+    "characters of a callback or topic": protocol.URL_CHARACTERS,
+    "bytes of `hub.secret`": protocol.SECRET_BYTES - 1,
+    "days of a lease": protocol.LEASE_MAX_SECONDS / 86_400,
+    "body of a request to `/hub` that is a form": protocol.FORM_BYTES,
+    "fields of a form": protocol.FORM_FIELDS,
     "seconds that a callback has to answer": dialler.CALL_SECONDS,
     "further attempts to verify at a callback that takes no connection, 1, 5 and 25 s apart": len(
-        schedule.VERIFICATION_WAITS
+        retry_schedule.VERIFICATION_WAITS
     ),
-    "hours that a `Retry-After` is obeyed": schedule.LONGEST_RETRY_AFTER / 3600,
+    "hours that a `Retry-After` is obeyed": retry_schedule.LONGEST_RETRY_AFTER / 3600,
     "a request's head": http_requests.HEAD_BYTES,
     "header fields of a request": http_requests.HEAD_FIELDS,
     "chunk extensions and trailers between two parts of a body": http_requests.FRAMING_BYTES,
@@ -94,7 +88,7 @@ LIMITS: dict[str, float] = {
     "seconds without a byte of its body": http_protocol.BODY_SECONDS,
     "seconds between two requests of a connection": deadlines.IDLE_SECONDS,
     "connections without a request, fewer where few files may be open": deadlines.IDLE_CONNECTIONS,
-    "wrong tokens of an address at once, and then one a second": guesses.FREE_TRIES,
+    "wrong tokens of an address at once, and then one a second": token_throttle.FREE_TRIES,
 }
 
 
@@ -222,12 +216,12 @@ def test_a_set_s_name_has_64_characters_at_most() -> None:
 @pytest.mark.parametrize("name", ["hub.callback", "hub.topic"])
 def test_a_callback_or_topic_has_2048_characters_at_most(name: str) -> None:
     form = {"hub.callback": ["http://a.example/"], "hub.topic": ["http://hub.example/"]}
-    websub.parse_asked({**form, name: [uri(2_048)]}, "subscribe")
+    protocol.parse_asked({**form, name: [uri(2_048)]}, "subscribe")
     with pytest.raises(Rejected, match="longer than 2048 characters"):
-        websub.parse_asked({**form, name: [uri(2_049)]}, "subscribe")
+        protocol.parse_asked({**form, name: [uri(2_049)]}, "subscribe")
 
 
 def test_a_form_has_100_fields_at_most() -> None:
-    assert len(websub.parse_form(b"&".join([b"a=b"] * 100))["a"]) == 100
+    assert len(protocol.parse_form(b"&".join([b"a=b"] * 100))["a"]) == 100
     with pytest.raises(Rejected, match="form cannot be read"):
-        websub.parse_form(b"&".join([b"a=b"] * 101))
+        protocol.parse_form(b"&".join([b"a=b"] * 101))

@@ -2,16 +2,16 @@
 
 import pytest
 
-from rsnotify.core.change import Change, Position
-from rsnotify.core.notification import (
+from rsnotify.core.submission import fragment_of
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.notification import (
     NOTIFICATION_BYTES,
     ChannelName,
     Row,
     cut,
     render_notification,
 )
-from rsnotify.core.rules import check
-from rsnotify.core.submission import fragment_of
+from rsnotify.resourcesync.validation.document_rules import check
 
 T0 = Position.parse("2026-11-20T21:34:00Z")
 CHANGES, FRAMEWORK = ChannelName("dataset1", "change"), ChannelName("dataset1", "framework")

@@ -3,10 +3,10 @@
 import pytest
 
 from rsnotify.cache import MIB, Cache
-from rsnotify.core.change import Position
-from rsnotify.core.packing import PACKER_BYTES
+from rsnotify.core.gzip_parts import PACKER_BYTES
 from rsnotify.core.window import Record
-from rsnotify.delivery.pull.openlist import OpenList, OpenLists
+from rsnotify.delivery.pull.open_list import OpenList, OpenLists
+from rsnotify.resourcesync.change import Position
 
 ZERO = Position(0)
 RECORD = Record(*(ZERO for _ in Record._fields))

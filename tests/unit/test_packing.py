@@ -6,10 +6,10 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsnotify.core.change import Change, Position
-from rsnotify.core.notification import render_rows
-from rsnotify.core.packing import PIECE_BYTES, Packed, Packer, entries_after, pack
+from rsnotify.core.gzip_parts import PIECE_BYTES, Packed, Packer, entries_after, pack
 from rsnotify.core.submission import fragment_of
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.notification import render_rows
 
 
 def rows(*positions: int) -> bytes:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from rsnotify.core import rules
-from rsnotify.core.change import Link
-from rsnotify.core.forms import FORMS, FRAMEWORK_CHANGES
-from rsnotify.core.markup import ENTRY, RS, SITEMAP, Document, Entry, Md, Root
-from rsnotify.core.rules import check, check_document
+from rsnotify.resourcesync.change import Link
+from rsnotify.resourcesync.validation import document_rules
+from rsnotify.resourcesync.validation.document_rules import check, check_document
+from rsnotify.resourcesync.validation.tables import FORMS, FRAMEWORK_CHANGES
+from rsnotify.resourcesync.xml_writer import ENTRY, RS, SITEMAP, Document, Entry, Md, Root
 
 HASH = "md5:1584abdf8ebdc9802ac0c6a7402c03b6"
 PATCH = "http://www.openarchives.org/rs/terms/patch"
@@ -539,7 +539,7 @@ def test_a_document_has_at_most_50_000_entries() -> None:
 
 
 def test_a_document_has_at_most_50_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "MAX_BYTES", len(EMPTY))
+    monkeypatch.setattr(document_rules, "MAX_BYTES", len(EMPTY))
     assert check(EMPTY.encode()) == []
     assert [v.clause for v in check(EMPTY.encode() + b" ")] == ["Sitemap protocol"]
 

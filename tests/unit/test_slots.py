@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rsnotify.core.slots import Slots
+from rsnotify.core.websub.slots import Slots
 
 
 class Call(NamedTuple):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from rsnotify.core.markup import RS, SITEMAP
-from rsnotify.core.stream import SKIPPED_NAMED, DocumentStream
-from rsnotify.core.xml_guard import TAG_BYTES
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.stream import SKIPPED_NAMED, DocumentStream
+from rsnotify.resourcesync.xml_guard import TAG_BYTES
+from rsnotify.resourcesync.xml_writer import RS, SITEMAP
 
 HEAD = (
     f'<urlset xmlns="{SITEMAP}" xmlns:rs="{RS}">'

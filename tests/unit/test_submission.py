@@ -5,9 +5,9 @@ import json
 import pytest
 
 from rsnotify.core import submission
-from rsnotify.core.markup import HOLE
 from rsnotify.core.submission import Submission, read_submission
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.xml_writer import HOLE
 
 JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
 RES1 = {"loc": "http://example.com/res1", "change": "updated"}

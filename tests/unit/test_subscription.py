@@ -2,9 +2,7 @@
 
 import pytest
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import ChannelName
-from rsnotify.core.subscription import (
+from rsnotify.core.websub.subscription import (
     SHARES,
     Answer,
     Progress,
@@ -17,6 +15,8 @@ from rsnotify.core.subscription import (
     share_of,
     subscription_id,
 )
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName
 
 NOW = 1_000_000_000
 SECOND = 1_000_000

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import HELD_BYTES, Notification
 from rsnotify.core.tail import Tail
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import HELD_BYTES, Notification
 
 
 def notification(from_: int, until: int, size: int = 10) -> Notification:

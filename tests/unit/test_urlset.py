@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsnotify.core.change import Change, Link
-from rsnotify.core.markup import RS, SITEMAP, Document, Entry, ForeignLink, Md
-from rsnotify.core.urlset import (
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.xml_reader import (
     HOLE,
     change_of,
     close_root,
@@ -20,7 +20,7 @@ from rsnotify.core.urlset import (
     resource_fragment,
     strays,
 )
-from rsnotify.errors import Rejected
+from rsnotify.resourcesync.xml_writer import RS, SITEMAP, Document, Entry, ForeignLink, Md
 
 NOW = "2026-11-20T21:34:00.123456Z"
 MD5 = "md5:1584abdf8ebdc9802ac0c6a7402c03b6"

@@ -5,9 +5,7 @@ import hmac
 
 import pytest
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import ChannelName, Interval
-from rsnotify.core.websub import (
+from rsnotify.core.websub.protocol import (
     authority,
     channel_of,
     denial_url,
@@ -19,6 +17,8 @@ from rsnotify.core.websub import (
     verification_url,
 )
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName, Interval
 
 BASES = ("https://hub.example/rs", "http://127.0.0.1:8080")
 PATH = "/channels/a.b/change_notification_channel"

@@ -2,7 +2,6 @@
 
 import pytest
 
-from rsnotify.core.change import Position
 from rsnotify.core.window import (
     HOUR,
     INDEX_ENTRIES,
@@ -20,6 +19,7 @@ from rsnotify.core.window import (
     split,
     stretch_after,
 )
+from rsnotify.resourcesync.change import Position
 
 
 def record(**fields: int) -> Record:

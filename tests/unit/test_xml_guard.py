@@ -4,12 +4,12 @@ import codecs
 
 import pytest
 
-from rsnotify.core.markup import RS, SITEMAP
-from rsnotify.core.rules import check
 from rsnotify.core.submission import read_submission
-from rsnotify.core.urlset import parse_document
-from rsnotify.core.xml_guard import MARKUP, TAG_BYTES, check_before_parsing
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.validation.document_rules import check
+from rsnotify.resourcesync.xml_guard import MARKUP, TAG_BYTES, check_before_parsing
+from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify.resourcesync.xml_writer import RS, SITEMAP
 
 CHANGE = '<url><loc>http://e.org/a</loc><rs:md change="updated"/></url>'
 DOCUMENT = f'<urlset xmlns="{SITEMAP}" xmlns:rs="{RS}">{CHANGE}</urlset>'

@@ -12,11 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rsnotify.core.change import Change as Change
-    from rsnotify.core.change import Link as Link
-    from rsnotify.core.change import Position as Position
     from rsnotify.errors import Rejected as Rejected
     from rsnotify.errors import TryAgain as TryAgain
+    from rsnotify.resourcesync.change import Change as Change
+    from rsnotify.resourcesync.change import Link as Link
+    from rsnotify.resourcesync.change import Position as Position
     from rsnotify_client.changelists import HistoryGone as HistoryGone
     from rsnotify_client.cursor import FileCursor as FileCursor
     from rsnotify_client.cursor import SqliteCursor as SqliteCursor
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from rsnotify_client.sync import follow_sync as follow_sync
 
 _PLACES = {
-    "Change": "rsnotify.core.change",
+    "Change": "rsnotify.resourcesync.change",
     "FileCursor": "rsnotify_client.cursor",
     "FollowedChange": "rsnotify_client.following",
     "Follower": "rsnotify_client.follower",
     "HistoryGone": "rsnotify_client.changelists",
-    "Link": "rsnotify.core.change",
-    "Position": "rsnotify.core.change",
+    "Link": "rsnotify.resourcesync.change",
+    "Position": "rsnotify.resourcesync.change",
     "Publisher": "rsnotify_client.publisher",
     "Received": "rsnotify_client.notification",
     "Rejected": "rsnotify.errors",

@@ -12,9 +12,9 @@ from itertools import islice
 from typing import NamedTuple
 from urllib.parse import urljoin
 
-from rsnotify.core.change import Position
-from rsnotify.core.markup import Entry, Md
-from rsnotify.core.stream import Head
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.stream import Head
+from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.documents import Malformed, RemoteDocument
 from rsnotify_client.notification import Received, position_of, timed_changes
 from rsnotify_client.web import Tag, Unchanged, Web

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from rsnotify.core.change import Position
 from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.change import Position
 
 
 class CursorStore(Protocol):

@@ -12,9 +12,9 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from rsnotify.core.markup import Entry
-from rsnotify.core.stream import DocumentStream, Head
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.stream import DocumentStream, Head
+from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.web import Page, Refused, Web, refused
 
 WELL_KNOWN = "/.well-known/resourcesync"

@@ -7,10 +7,10 @@ its address and what is wrong with it.
 import zlib
 from collections.abc import AsyncGenerator, Iterator
 
-from rsnotify.core.forms import MAX_BYTES
-from rsnotify.core.markup import Entry
-from rsnotify.core.stream import DocumentStream, Head
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.stream import DocumentStream, Head
+from rsnotify.resourcesync.validation.tables import MAX_BYTES
+from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.web import CHUNK_BYTES, XML_FIRST, Refused, Tag, Web, check_status
 
 GZIP = b"\x1f\x8b"

@@ -11,8 +11,8 @@ import random
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from rsnotify.core.change import Position
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import Position
 from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.discovery import SOCKETS, Source, discover
 from rsnotify_client.live import (

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Literal, Self
 
-from rsnotify.core.change import Change, Position
+from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.cursor import Cursor, CursorStore, Ledger, store_of
 from rsnotify_client.follower import POLL_SECONDS, Follower
 from rsnotify_client.notification import Received

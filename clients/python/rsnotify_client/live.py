@@ -14,9 +14,9 @@ import aiohttp
 import msgspec
 from aiohttp import WSMsgType
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import BEGINS
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import BEGINS
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.discovery import http_twin
 from rsnotify_client.notification import position_of

@@ -10,11 +10,11 @@ from typing import Literal
 
 import msgspec
 
-from rsnotify.core.change import Change, Position
-from rsnotify.core.markup import Document, Entry, Md, render_document
-from rsnotify.core.urlset import change_of, parse_document
-from rsnotify.core.values import is_datetime, is_w3c_datetime
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.values import is_datetime, is_w3c_datetime
+from rsnotify.resourcesync.xml_reader import change_of, parse_document
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 
 CHANNEL_URL = re.compile(
     r"ws(?P<secure>s?)://(?P<rest>.+)/channels/(?P<name>[^/]+)/(?P<kind>\w+)_notification_channel"

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rsnotify.core.change import Change
-from rsnotify.core.notification import Kind
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.connection import Connection
 
 PLACES = {"change": "changes", "framework": "framework"}

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import aclosing
 
-from rsnotify.core.change import Position
+from rsnotify.resourcesync.change import Position
 from rsnotify_client.cursor import Cursor, store_of
 from rsnotify_client.follower import POLL_SECONDS, Follower
 from rsnotify_client.following import FollowedChange, Keeper, first_cursor

@@ -6,7 +6,7 @@ tells. Several changes may have one position, so those at the cursor are remembe
 
 import msgspec
 
-from rsnotify.core.change import Change, Position
+from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.notification import Received
 
 

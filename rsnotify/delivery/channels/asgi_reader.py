@@ -11,9 +11,9 @@ from typing import Any
 
 from starlette.websockets import WebSocketDisconnect
 
-from rsnotify.core.change import Position
 from rsnotify.delivery.channels.frames import Form
 from rsnotify.delivery.channels.reader import Home
+from rsnotify.resourcesync.change import Position
 
 GONE = 1006  # the code of a connection that ended without one
 

@@ -9,14 +9,14 @@ import asyncio
 import logging
 from collections import OrderedDict
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import Notification
 from rsnotify.delivery.channels.frames import Form
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
 from rsnotify.errors import Rejected, TryAgain, no_such_set
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import Notification
 
 log = logging.getLogger(__name__)
 

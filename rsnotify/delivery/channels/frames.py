@@ -16,7 +16,7 @@ from websockets.extensions.permessage_deflate import (
 from websockets.frames import Frame, Opcode
 from websockets.typing import ExtensionParameter
 
-from rsnotify.core.notification import Notification
+from rsnotify.resourcesync.notification import Notification
 
 REASON_BYTES = 123  # what a close frame can carry
 WINDOW_BITS = 15

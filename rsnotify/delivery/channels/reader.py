@@ -6,8 +6,8 @@ channel decides what it gets. Nothing here does anything.
 
 from typing import Protocol
 
-from rsnotify.core.change import Position
 from rsnotify.delivery.channels.frames import Form
+from rsnotify.resourcesync.change import Position
 
 
 class Reader(Protocol):

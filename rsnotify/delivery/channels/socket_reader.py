@@ -11,11 +11,11 @@ from contextlib import closing
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 
-from rsnotify.core.change import Position
 from rsnotify.delivery.channels.frames import DEFLATED, PING, TEXT, Form, close_reason
-from rsnotify.delivery.channels.machine import Machine, leaves_nothing
+from rsnotify.delivery.channels.protocol import Machine, leaves_nothing
 from rsnotify.delivery.channels.reader import Home
-from rsnotify.unread import unread_bytes
+from rsnotify.resourcesync.change import Position
+from rsnotify.socket_backlog import unread_bytes
 
 CLOSE_SECONDS = 5.0  # how long the other side may take to answer a close
 

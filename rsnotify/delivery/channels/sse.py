@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import BEGINS, ChannelName
+from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.asgi_reader import AsgiReader
-from rsnotify.delivery.channels.endpoint import Channels
 from rsnotify.delivery.channels.frames import COMMENT, EVENT
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import BEGINS, ChannelName
 
 PART_BYTES = 16 * 1024
 RETRY_MILLISECONDS = (1_000, 5_000)  # spread out, or all come back together

@@ -9,7 +9,6 @@ from time import time
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rsnotify.core.change import MICROSECONDS, Position
 from rsnotify.core.documents import (
     archive_of_change_lists,
     change_list_frame,
@@ -17,8 +16,6 @@ from rsnotify.core.documents import (
     list_of_change_lists,
     open_list,
 )
-from rsnotify.core.markup import render_document
-from rsnotify.core.notification import ChannelName
 from rsnotify.core.window import (
     DAY,
     Record,
@@ -28,12 +25,15 @@ from rsnotify.core.window import (
     split,
     stretch_after,
 )
-from rsnotify.delivery.pull.answer import Flow, Parts, answer, flow, whole
-from rsnotify.delivery.pull.openlist import OpenList, OpenLists
-from rsnotify.delivery.pull.sets import Asked, Readers
+from rsnotify.delivery.pull.admission import Asked, Readers
+from rsnotify.delivery.pull.open_list import OpenList, OpenLists
+from rsnotify.delivery.pull.responses import Flow, Parts, answer, flow, whole
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.windows import Windows
 

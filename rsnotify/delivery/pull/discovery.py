@@ -11,7 +11,7 @@ from time import time
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from rsnotify.core.change import MICROSECONDS, Position
+from rsnotify.base_url import Origin
 from rsnotify.core.documents import (
     Offer,
     capabilities,
@@ -20,12 +20,12 @@ from rsnotify.core.documents import (
     socket_capabilities,
     source_description,
 )
-from rsnotify.core.markup import Document, render_document
 from rsnotify.core.window import DAY
-from rsnotify.delivery.pull.answer import Known, whole
-from rsnotify.delivery.pull.sets import Asked, Readers
+from rsnotify.delivery.pull.admission import Asked, Readers
+from rsnotify.delivery.pull.responses import Known, whole
 from rsnotify.hub import Hub
-from rsnotify.origin import Origin
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.xml_writer import Document, render_document
 from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows

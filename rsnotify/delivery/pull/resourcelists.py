@@ -16,11 +16,11 @@ from rsnotify.core.documents import (
     resource_list_frame,
     resource_list_part,
 )
-from rsnotify.core.markup import render_document
-from rsnotify.core.packing import Packed
-from rsnotify.delivery.pull.answer import Flow, Parts, answer, flow, whole
-from rsnotify.delivery.pull.sets import Asked, Readers
+from rsnotify.core.gzip_parts import Packed
+from rsnotify.delivery.pull.admission import Asked, Readers
+from rsnotify.delivery.pull.responses import Flow, Parts, answer, flow, whole
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 
 _PART = re.compile(r"(\d{1,20})-(\d{1,5})").fullmatch

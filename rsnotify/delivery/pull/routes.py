@@ -5,15 +5,15 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from rsnotify.access import Access
-from rsnotify.core.notification import SOURCE_DESCRIPTION
+from rsnotify.base_url import Origin
 from rsnotify.core.window import Schedule
+from rsnotify.delivery.pull.admission import Readers
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
 from rsnotify.delivery.pull.resourcelists import ResourceLists
-from rsnotify.delivery.pull.sets import Readers
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.hub import Hub
-from rsnotify.origin import Origin
+from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.windows import Windows
 

@@ -7,11 +7,11 @@ is being sent goes on from where it is kept instead. Memory holds one piece at a
 import asyncio
 from collections.abc import AsyncIterator
 
-from rsnotify.core.change import Position
-from rsnotify.core.notification import ChannelName, render_rows
-from rsnotify.core.packing import Packed, entries_after, pack
+from rsnotify.core.gzip_parts import Packed, entries_after, pack
 from rsnotify.core.window import Window
 from rsnotify.errors import Trimmed, TryAgain
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName, render_rows
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.windows import Windows
 

@@ -9,14 +9,14 @@ callbacks: a `verification` asks one, a `delivery` tells it, if its `rights` all
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rsnotify.core.slots import Slots
+from rsnotify.core.websub.slots import Slots
 from rsnotify.delivery.websub.delivery import Delivery
 from rsnotify.delivery.websub.dialler import Dialler
 from rsnotify.delivery.websub.followers import Followers
 from rsnotify.delivery.websub.ownership import Ownership
 from rsnotify.delivery.websub.queue import Queue
 from rsnotify.delivery.websub.rights import Rights
-from rsnotify.delivery.websub.share import Call, Clock
+from rsnotify.delivery.websub.state import Call, Clock
 from rsnotify.delivery.websub.verification import Verification
 from rsnotify.hub import Hub
 from rsnotify.storage.bell import Bell

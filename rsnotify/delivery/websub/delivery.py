@@ -11,21 +11,21 @@ from time import monotonic
 
 import msgspec
 
-from rsnotify.core.change import MICROSECONDS, Position
-from rsnotify.core.notification import ChannelName, Interval, Notification
-from rsnotify.core.subscription import PROMPT_SECONDS, Answer, after_answer
-from rsnotify.core.websub import (
+from rsnotify.core.websub.protocol import (
     CONTENT_TYPE,
     notification_id,
     render_index_link,
     render_links,
     signing_headers,
 )
+from rsnotify.core.websub.subscription import PROMPT_SECONDS, Answer, after_answer
 from rsnotify.delivery.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.delivery.websub.rights import Rights
-from rsnotify.delivery.websub.share import Clock, Subscriber
+from rsnotify.delivery.websub.state import Clock, Subscriber
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.notification import ChannelName, Interval, Notification
 
 log = logging.getLogger(__name__)
 

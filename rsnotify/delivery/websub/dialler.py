@@ -19,8 +19,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from rsnotify import __version__
-from rsnotify.core.addresses import literal_address, refusal
-from rsnotify.core.subscription import Answer
+from rsnotify.core.websub.addresses import literal_address, refusal
+from rsnotify.core.websub.subscription import Answer
 from rsnotify.delivery.websub.bounded import AnswerTooLong, BoundedConnector
 
 CALL_SECONDS = 10.0

@@ -15,14 +15,14 @@ from time import monotonic
 import msgspec
 
 from rsnotify.core.clock import BELIEVED_AFTER_SECONDS
-from rsnotify.core.notification import ChannelName, Notification
-from rsnotify.core.subscription import Progress, Record, seconds_left
+from rsnotify.core.websub.subscription import Progress, Record, seconds_left
 from rsnotify.delivery.websub.delivery import Delivery, Denied, Gone
 from rsnotify.delivery.websub.queue import Queue
-from rsnotify.delivery.websub.share import Clock, Share, Subscriber
+from rsnotify.delivery.websub.state import Clock, Share, Subscriber
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
+from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.storage.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)

@@ -13,11 +13,11 @@ from contextlib import suppress
 from time import monotonic
 
 from rsnotify.core.clock import BELIEVED_AFTER_SECONDS
-from rsnotify.core.subscription import SHARES, Request, fair_part
+from rsnotify.core.websub.subscription import SHARES, Request, fair_part
 from rsnotify.delivery.websub.followers import Followers
 from rsnotify.delivery.websub.queue import Queue
 from rsnotify.delivery.websub.rights import Rights
-from rsnotify.delivery.websub.share import Clock, Errand, Share
+from rsnotify.delivery.websub.state import Clock, Errand, Share
 from rsnotify.delivery.websub.verification import Verification
 from rsnotify.errors import TryAgain
 from rsnotify.storage.bell import Bell

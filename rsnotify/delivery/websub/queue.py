@@ -9,8 +9,8 @@ import asyncio
 import logging
 from functools import partial
 
-from rsnotify.core.slots import Slots
-from rsnotify.delivery.websub.share import Call, Share
+from rsnotify.core.websub.slots import Slots
+from rsnotify.delivery.websub.state import Call, Share
 from rsnotify.errors import TryAgain
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ published since; tokens are asked about once a second. Nothing here delivers or 
 
 from collections.abc import Collection
 
-from rsnotify.core.subscription import Record
+from rsnotify.core.websub.subscription import Record
 from rsnotify.hub import Hub
 from rsnotify.storage.tokens import Tokens
 

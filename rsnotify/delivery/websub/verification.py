@@ -11,16 +11,16 @@ import hmac
 import logging
 import secrets
 
-from rsnotify.core.change import Position
-from rsnotify.core.schedule import VERIFICATION_WAITS
-from rsnotify.core.subscription import Answer, Progress, Request, confirmed
-from rsnotify.core.websub import denial_url, verification_url
+from rsnotify.core.websub.protocol import denial_url, verification_url
+from rsnotify.core.websub.retry_schedule import VERIFICATION_WAITS
+from rsnotify.core.websub.subscription import Answer, Progress, Request, confirmed
 from rsnotify.delivery.websub.dialler import Dialler
 from rsnotify.delivery.websub.followers import Followers
 from rsnotify.delivery.websub.queue import Queue
-from rsnotify.delivery.websub.share import Clock, Errand, Heard
+from rsnotify.delivery.websub.state import Clock, Errand, Heard
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import Position
 from rsnotify.storage.subscriptions import Stored, Subscriptions
 
 log = logging.getLogger(__name__)

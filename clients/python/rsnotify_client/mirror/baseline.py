@@ -12,11 +12,11 @@ from time import time
 from typing import BinaryIO
 from urllib.parse import urljoin
 
-from rsnotify.core.change import Position
-from rsnotify.core.markup import Entry
-from rsnotify.core.stream import Head
-from rsnotify.core.urlset import change_of
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.stream import Head
+from rsnotify.resourcesync.xml_reader import change_of
+from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.discovery import Source
 from rsnotify_client.documents import RemoteDocument

@@ -11,10 +11,10 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from rsnotify.core.forms import MAX_BYTES
-from rsnotify.core.markup import Entry, Md
-from rsnotify.core.stream import DocumentStream
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.stream import DocumentStream
+from rsnotify.resourcesync.validation.tables import MAX_BYTES
+from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.web import Refused
 
 MANIFEST = "manifest.xml"

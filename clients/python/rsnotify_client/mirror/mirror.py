@@ -17,8 +17,8 @@ from typing import Any, Self
 
 import msgspec
 
-from rsnotify.core.change import Position
 from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify.resourcesync.change import Position
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import Source, discover
 from rsnotify_client.follower import POLL_SECONDS, Follower

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from rsnotify.core.change import Change, Link, Position
-from rsnotify.core.forms import PATCH
-from rsnotify.core.values import HASH_DIGITS
+from rsnotify.resourcesync.change import Change, Link, Position
+from rsnotify.resourcesync.validation.tables import PATCH
+from rsnotify.resourcesync.values import HASH_DIGITS
 
 ALGORITHMS = {name: name.replace("sha-", "sha") for name in reversed(HASH_DIGITS)}
 """Strongest first; the specification's name and Python's."""

@@ -15,8 +15,8 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from rsnotify.core.change import Position
 from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.change import Position
 from rsnotify_client.mirror.paths import OURS, key_of, settled
 from rsnotify_client.mirror.plan import Have, Wanted, is_current
 

@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from rsnotify.core.change import Change, Link
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Link
 
 SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
 RS = "http://www.openarchives.org/rs/terms/"

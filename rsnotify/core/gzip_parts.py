@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self
 
-from rsnotify.core.change import Position, render_datetime
-from rsnotify.core.notification import Row
+from rsnotify.resourcesync.change import Position, render_datetime
+from rsnotify.resourcesync.notification import Row
 
 PIECE_BYTES = 256 * 1024
 PACKER_BYTES = 264 * 1024  # what zlib needs while more may come

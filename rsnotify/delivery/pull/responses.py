@@ -21,9 +21,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from rsnotify.core.change import MICROSECONDS
 from rsnotify.core.documents import XML, Frame
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import MICROSECONDS
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ and `until` is the position of its last change. Nothing here knows how it travel
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
-from rsnotify.core.change import Link, Position, render_datetime
-from rsnotify.core.markup import HOLE, Md, close_root, open_root
+from rsnotify.resourcesync.change import Link, Position, render_datetime
+from rsnotify.resourcesync.xml_writer import HOLE, Md, close_root, open_root
 
 Kind = Literal["change", "framework"]
 KINDS: tuple[Kind, ...] = ("change", "framework")

@@ -7,11 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
-from rsnotify.core.change import MICROSECONDS, Position
-from rsnotify.core.notification import NOTIFICATION_CHANGES
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import json_response
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.notification import NOTIFICATION_CHANGES
 from rsnotify.storage.subscriptions import Stored, Subscriptions
 
 REMOVED = "the operator of the hub has removed the subscription"

@@ -12,8 +12,10 @@ from typing import Any, TypeVar, cast
 
 from lxml import etree
 
-from rsnotify.core.change import Change, Link
-from rsnotify.core.markup import (
+from rsnotify.errors import Fault, Rejected
+from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.xml_guard import check_before_parsing
+from rsnotify.resourcesync.xml_writer import (
     ENTRY,
     HOLE,
     LINK_FIELDS,
@@ -34,8 +36,6 @@ from rsnotify.core.markup import (
     resource_fragment,
     strays,
 )
-from rsnotify.core.xml_guard import check_before_parsing
-from rsnotify.errors import Fault, Rejected
 
 __all__ = [
     "ENTRY",

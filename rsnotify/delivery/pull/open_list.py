@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from rsnotify.cache import Cache
-from rsnotify.core.change import Position
-from rsnotify.core.packing import Packed, Packer
+from rsnotify.core.gzip_parts import Packed, Packer
 from rsnotify.core.tail import Tail
 from rsnotify.core.window import Record
+from rsnotify.resourcesync.change import Position
 
 PIECE_BYTES = 256 * 1024
 

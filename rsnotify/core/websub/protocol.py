@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from rsnotify.core.documents import change_list_index
-from rsnotify.core.notification import ChannelName, Interval, capability_list
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.notification import ChannelName, Interval, capability_list
 
 FORM = "application/x-www-form-urlencoded"
 CONTENT_TYPE = "application/xml"  # of a topic and of its notifications alike (WEBSUB 21)

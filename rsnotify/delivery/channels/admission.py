@@ -12,8 +12,6 @@ from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
 from rsnotify.access import Access
-from rsnotify.core.change import Position
-from rsnotify.core.notification import BEGINS, KINDS, ChannelName
 from rsnotify.delivery.channels.asgi_reader import GONE, AsgiReader
 from rsnotify.delivery.channels.channel import Channel
 from rsnotify.delivery.channels.frames import PAYLOAD, close_reason
@@ -23,6 +21,8 @@ from rsnotify.delivery.channels.revocations import Revocations
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import BEGINS, KINDS, ChannelName
 
 READER = "rsnotify.reader"  # the ASGI extension by which our server hands over a connection
 AHEAD_SECONDS = 5.0  # how far two clocks may differ before a position counts as in the future

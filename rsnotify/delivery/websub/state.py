@@ -13,9 +13,9 @@ from typing import NamedTuple
 from yarl import URL
 
 from rsnotify.core.clock import SteadyClock
-from rsnotify.core.notification import ChannelName
-from rsnotify.core.subscription import Progress, Record, Request
-from rsnotify.core.websub import authority
+from rsnotify.core.websub.protocol import authority
+from rsnotify.core.websub.subscription import Progress, Record, Request
+from rsnotify.resourcesync.notification import ChannelName
 
 SAFE_SECONDS = 10.5  # a call and a little: so much of the claim must be left when one begins
 

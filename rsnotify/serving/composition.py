@@ -14,9 +14,10 @@ from starlette.types import ASGIApp
 
 from rsnotify import app as table
 from rsnotify.access import Access
+from rsnotify.base_url import Origin
 from rsnotify.cache import Cache
 from rsnotify.core.window import HOUR, Schedule
-from rsnotify.delivery.channels.endpoint import Channels
+from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.pull.routes import pull_routes
 from rsnotify.delivery.pull.stretches import Stretches
@@ -27,10 +28,9 @@ from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
-from rsnotify.intake.subscribers import Subscribers
+from rsnotify.intake.subscriptions import Subscribers
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
-from rsnotify.origin import Origin
 from rsnotify.settings import Settings
 from rsnotify.storage import keys
 from rsnotify.storage.bell import Bell
@@ -40,7 +40,7 @@ from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
-from rsnotify.storage.told import Told
+from rsnotify.storage.told_description import Told
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
@@ -54,7 +54,7 @@ LEFT = (
 log = logging.getLogger(__name__)
 
 
-class House:
+class Composition:
     """Every room of one hub process."""
 
     def __init__(self, settings: Settings, redis_url: str, token: str, base_url: str) -> None:

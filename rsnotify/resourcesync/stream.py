@@ -12,11 +12,11 @@ from typing import cast
 import msgspec
 from lxml import etree
 
-from rsnotify.core.change import Link
-from rsnotify.core.markup import ENTRY, SITEMAP, Entry, Md, Root
-from rsnotify.core.urlset import EntryReader, root_of
-from rsnotify.core.xml_guard import ENCODINGS, TAG_BYTES
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Link
+from rsnotify.resourcesync.xml_guard import ENCODINGS, TAG_BYTES
+from rsnotify.resourcesync.xml_reader import EntryReader, root_of
+from rsnotify.resourcesync.xml_writer import ENTRY, SITEMAP, Entry, Md, Root
 
 SKIPPED_NAMED = 100
 """A hostile document has as many faults as bytes; so many are kept in words."""

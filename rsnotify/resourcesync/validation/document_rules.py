@@ -8,8 +8,9 @@ every place where it is broken. What is only recommended is not judged.
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from rsnotify.core.change import Position
-from rsnotify.core.entry_rules import (
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.validation.entry_rules import (
     ENTRY_RULES,
     Violation,
     Violations,
@@ -22,7 +23,7 @@ from rsnotify.core.entry_rules import (
     position,
     values,
 )
-from rsnotify.core.forms import (
+from rsnotify.resourcesync.validation.tables import (
     CHANGE_0_8,
     FORMS,
     FRAMEWORK_0_8,
@@ -34,8 +35,7 @@ from rsnotify.core.forms import (
     URLSETS,
     Form,
 )
-from rsnotify.core.urlset import ENTRY, Document, Entry, parse_document
-from rsnotify.errors import Rejected
+from rsnotify.resourcesync.xml_reader import ENTRY, Document, Entry, parse_document
 
 __all__ = ["FRAMEWORK_CHANGES", "Violation", "check", "check_document"]
 

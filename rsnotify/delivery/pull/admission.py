@@ -8,11 +8,11 @@ from typing import NamedTuple
 from starlette.requests import Request
 
 from rsnotify.access import Access
-from rsnotify.core.notification import capability_list
-from rsnotify.delivery.pull.answer import Known
+from rsnotify.base_url import Origin
+from rsnotify.delivery.pull.responses import Known
 from rsnotify.errors import no_such_set
 from rsnotify.hub import Hub
-from rsnotify.origin import Origin
+from rsnotify.resourcesync.notification import capability_list
 from rsnotify.storage.sets import SetRecord
 
 

@@ -9,8 +9,8 @@ from functools import cache
 
 import msgspec
 
-from rsnotify.core.change import Link, Position
-from rsnotify.core.forms import (
+from rsnotify.resourcesync.change import Link, Position
+from rsnotify.resourcesync.validation.tables import (
     CHANNELS,
     ENTRY_ATTRIBUTES,
     MAX_LOC_CHARACTERS,
@@ -18,8 +18,16 @@ from rsnotify.core.forms import (
     URLSETS,
     Form,
 )
-from rsnotify.core.markup import LINK_FIELDS, MD_FIELDS, RS, Entry, Md, foreign_of, strays
-from rsnotify.core.values import CHANGES, VALUES, is_datetime, problem
+from rsnotify.resourcesync.values import CHANGES, VALUES, is_datetime, problem
+from rsnotify.resourcesync.xml_writer import (
+    LINK_FIELDS,
+    MD_FIELDS,
+    RS,
+    Entry,
+    Md,
+    foreign_of,
+    strays,
+)
 
 
 class Violation(msgspec.Struct, frozen=True):

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from rsnotify.core.change import Change, Link
-from rsnotify.core.forms import FRAMEWORK_CHANGES
-from rsnotify.core.notification import Kind
-from rsnotify.core.values import CHANGES, VALUES, problem
+from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.notification import Kind
+from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
+from rsnotify.resourcesync.values import CHANGES, VALUES, problem
 
 URI_CHARACTERS = 2_048  # the Sitemap schema's limit for `loc`
 TEXT_CHARACTERS = 1_024  # of any other value

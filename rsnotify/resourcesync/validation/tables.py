@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rsnotify.core.markup import Root
-from rsnotify.core.values import CHANGES
+from rsnotify.resourcesync.values import CHANGES
+from rsnotify.resourcesync.xml_writer import Root
 
 MAX_ENTRIES = 50_000
 MAX_BYTES = 50 * 1024 * 1024

@@ -6,8 +6,8 @@ as `append.lua` folds it: the position's digits, then the fragment from `</loc>`
 
 from collections.abc import Iterable
 
-from rsnotify.core.change import render_datetime
-from rsnotify.core.markup import HOLE, resource_fragment
+from rsnotify.resourcesync.change import render_datetime
+from rsnotify.resourcesync.xml_writer import HOLE, resource_fragment
 
 Resource = tuple[bytes, bytes]  # its escaped loc, and what is kept of its last change
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from rsnotify.core.change import Position
+from rsnotify.resourcesync.change import Position
 
 CHANGES = ("created", "updated", "deleted")
 CHANGE_FREQUENCIES = ("always", "hourly", "daily", "weekly", "monthly", "yearly", "never")

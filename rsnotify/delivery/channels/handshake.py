@@ -19,9 +19,9 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
-from rsnotify.delivery.channels.endpoint import READER
+from rsnotify.delivery.channels.admission import READER
 from rsnotify.delivery.channels.frames import SharedDeflate
-from rsnotify.delivery.channels.machine import quiet
+from rsnotify.delivery.channels.protocol import quiet
 from rsnotify.delivery.channels.socket_reader import SocketReader
 
 log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from zlib import crc32
 
 import msgspec
 
-from rsnotify.core.change import MICROSECONDS, Position
-from rsnotify.core.notification import ChannelName, Kind
-from rsnotify.core.schedule import retry_after_seconds, wait_seconds
-from rsnotify.core.websub import authority
+from rsnotify.core.websub.protocol import authority
+from rsnotify.core.websub.retry_schedule import retry_after_seconds, wait_seconds
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.notification import ChannelName, Kind
 
 SHARES = 64  # the pieces in which hub processes divide the callbacks among themselves
 PROMPT_SECONDS = 1.0  # who answers later than this competes with the slow
