@@ -16,7 +16,8 @@ import pytest
 
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.asyncpublisher import AsyncPublisher
-from rsnotify_client.subscriber import Follower, Received
+from rsnotify_client.follower import Follower
+from rsnotify_client.notification import Received
 from tests.running import TOKEN, RunningHub
 
 PUBLISHERS = 50

@@ -11,7 +11,8 @@ import pytest
 
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.asyncpublisher import AsyncPublisher
-from rsnotify_client.subscriber import Follower, Received, read_notification
+from rsnotify_client.follower import Follower
+from rsnotify_client.notification import Received, read_notification
 from tests.raw import Raw, raw_channel
 from tests.running import TOKEN, RunningHub, until
 

@@ -1,7 +1,8 @@
-"""`python -m tests.soak [NAME]...`: the proofs that take minutes, all of them or those named."""
+"""`python -m tests.soak [NAME]...`: the proofs that take minutes; this is `make soak`."""
 
 import importlib
 import sys
+import time
 from pathlib import Path
 
 NAMES = sorted(
@@ -10,6 +11,6 @@ NAMES = sorted(
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or NAMES:
-        print(f"## {name}\n", flush=True)
+        began = time.monotonic()
         importlib.import_module(f"tests.soak.{name}").main()
-        print(flush=True)
+        print(f"{name}: proven in {time.monotonic() - began:.0f} s", flush=True)

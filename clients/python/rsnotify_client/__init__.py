@@ -1,10 +1,10 @@
-"""rsnotify's Python client: publish changes to a hub, follow its channels.
+"""rsnotify's Python client: publish changes to a hub, follow any Source, mirror it, audit the copy.
 
 >>> with Publisher("http://127.0.0.1:8080", token) as publisher:
 ...     publisher.updated("dataset1", "http://example.com/res1")
 
->>> async for notification in Follower(channel_url("http://127.0.0.1:8080", "dataset1")):
-...     for change in notification.changes:
+>>> async for change in follow("http://127.0.0.1:8080", cursor="cursor"):
+...     async with change:
 ...         print(change.datetime, change.change, change.loc)
 """
 
@@ -20,34 +20,46 @@ if TYPE_CHECKING:
     from rsnotify_client.asyncpublisher import AsyncPublisher as AsyncPublisher
     from rsnotify_client.batch import OutboxError as OutboxError
     from rsnotify_client.between import changes_between as changes_between
+    from rsnotify_client.changelists import HistoryGone as HistoryGone
+    from rsnotify_client.cursor import FileCursor as FileCursor
+    from rsnotify_client.cursor import SqliteCursor as SqliteCursor
+    from rsnotify_client.follower import Follower as Follower
+    from rsnotify_client.following import FollowedChange as FollowedChange
+    from rsnotify_client.following import follow as follow
     from rsnotify_client.memory import QueueFull as QueueFull
+    from rsnotify_client.notification import Received as Received
+    from rsnotify_client.notification import channel_url as channel_url
     from rsnotify_client.outbox import Outbox as Outbox
     from rsnotify_client.publisher import Publisher as Publisher
     from rsnotify_client.relay import Relay as Relay
     from rsnotify_client.sender import Counters as Counters
     from rsnotify_client.sender import RefusedChange as RefusedChange
-    from rsnotify_client.subscriber import Follower as Follower
-    from rsnotify_client.subscriber import Received as Received
-    from rsnotify_client.subscriber import channel_url as channel_url
+    from rsnotify_client.sync import follow_sync as follow_sync
 
 _PLACES = {
     "AsyncPublisher": "rsnotify_client.asyncpublisher",
     "Change": "rsnotify.resourcesync.change",
     "Counters": "rsnotify_client.sender",
-    "Follower": "rsnotify_client.subscriber",
+    "FileCursor": "rsnotify_client.cursor",
+    "FollowedChange": "rsnotify_client.following",
+    "Follower": "rsnotify_client.follower",
+    "HistoryGone": "rsnotify_client.changelists",
     "Link": "rsnotify.resourcesync.change",
     "Outbox": "rsnotify_client.outbox",
     "OutboxError": "rsnotify_client.batch",
     "Position": "rsnotify.resourcesync.change",
     "Publisher": "rsnotify_client.publisher",
     "QueueFull": "rsnotify_client.memory",
-    "Received": "rsnotify_client.subscriber",
+    "Received": "rsnotify_client.notification",
     "RefusedChange": "rsnotify_client.sender",
     "Rejected": "rsnotify.errors",
     "Relay": "rsnotify_client.relay",
+    "SqliteCursor": "rsnotify_client.cursor",
     "TryAgain": "rsnotify.errors",
     "changes_between": "rsnotify_client.between",
-    "channel_url": "rsnotify_client.subscriber",
+    "channel_url": "rsnotify_client.notification",
+    "follow": "rsnotify_client.following",
+    "follow_sync": "rsnotify_client.sync",
 }
 __all__ = sorted(_PLACES)  # noqa: PLE0605
 
