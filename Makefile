@@ -4,6 +4,7 @@ PYTHON ?= python3
 DATA ?= data
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SOAK_ARGS ?=
 
 # Unless PYTHON names one, the first of these that is new enough makes the environment.
 PYTHONS := $(strip $(PYTHON) $(if $(filter file,$(origin PYTHON)),python3.12 python3.11 python3.13 python3.14))
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-versions bench soak clean
+.PHONY: help run test test-versions soak bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +28,9 @@ test: $(VENV)/test.stamp ## run every check; PYTEST_ARGS="-k journal" narrows th
 
 test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest
 	@$(BIN)/python tests/versions.py $(PYTEST_ARGS)
+
+soak: $(VENV)/test.stamp ## prove what takes minutes: kills, backlogs, full disks
+	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
 bench: $(VENV)/test.stamp ## measure; BENCH_ARGS are handed on
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)

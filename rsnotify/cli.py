@@ -189,6 +189,12 @@ def publish(
     index: Annotated[
         str | None, typer.Option(metavar="URI", help="The index that they lie under.")
     ] = None,
+    between: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="OLD NEW", help="What changed between two Resource Lists or sitemaps."
+        ),
+    ] = None,
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: repeated with it, nothing is stored twice.")
     ] = None,
@@ -208,13 +214,27 @@ def publish(
 
     `rsnotify publish dataset1 http://example.com/resourcelist.xml --framework --capability
     resourcelist`
+
+    With `--between` they are what changed between two lists, each a path or a URL of a Resource
+    List, a sitemap or an index of them, plain or gzip:
+
+    `rsnotify publish dataset1 --between yesterday.xml today.xml`
     """
     from rsnotify.commands.publish import of_file, of_locs
     from rsnotify.commands.publish import publish as publish_all
 
     locs = locs or []
-    if bool(locs) == (file is not None):
-        raise typer.BadParameter("name resources, or give a --file; one of the two")
+    if [bool(locs), file is not None, between is not None].count(True) != 1:
+        raise typer.BadParameter("name resources, or give a --file, or --between; one of them")
+    if between is not None:
+        from rsnotify.commands.between import publish_between
+
+        if framework or key or json:
+            raise typer.BadParameter("--between goes without --framework, --key and --json")
+        credential = credential_for(url, data)
+        with refusals_of(credential):
+            publish_between(url, credential.token, set_name, *between)
+        return
     if framework and locs and capability is None:
         raise typer.BadParameter("--framework needs the --capability of the changed documents")
     if not framework and (capability or index):
@@ -230,6 +250,41 @@ def publish(
             *(url, token, set_name, source), kind=kind, key=key, json=json, console=stderr
         ),
     )
+
+
+@app.command()
+def relay(
+    database: Annotated[
+        str,
+        typer.Option(
+            envvar="RSNOTIFY_DATABASE",
+            metavar="URL",
+            help="Such as postgresql://user@host/name, mysql://…, sqlite:///file.db.",
+        ),
+    ],
+    create_table: Annotated[
+        bool, typer.Option("--create-table", help="Create the table first, if it is not there.")
+    ] = False,
+    print_sql: Annotated[
+        bool, typer.Option("--print-sql", help="Print what creates the table, and end.")
+    ] = False,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Publish the outbox table of an application's database, until SIGTERM or Ctrl-C.
+
+    The application writes its changes to the table `rsnotify_outbox` in its own transactions; see
+    `docs/client.md`. Any number of relays may run for one table: one of them works.
+    """
+    from rsnotify.commands import relay as relaying
+
+    if print_sql:
+        relaying.print_table(database)
+        return
+    running = relaying.make(database, url, credential_for(url, data).token)
+    if create_table:
+        relaying.create_table(database, running)
+    relaying.run(running)
 
 
 @app.command()

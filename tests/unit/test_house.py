@@ -103,13 +103,30 @@ def dependencies() -> dict[str, str]:
     return {re.split(r"[\[><=~]", each)[0]: each for each in project["dependencies"]}
 
 
+JOINED = {"django", "flask", "psycopg", "pymysql", "sqlalchemy"}
+"""What the client can be joined with: known to its integrations and its relay, else nowhere."""
+
+
+def test_what_is_only_joined_is_an_extra_of_its_own() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    named = {re.split(r"[\[><=~]", each)[0] for demands in extras.values() for each in demands}
+    assert named >= JOINED
+    rooms = ("rsnotify_client/integrations/", "rsnotify_client/relay.py")
+    for path in sources(HUB) + sources(CLIENT):
+        if {name.split(".")[0] for name in imports(path)} & JOINED:
+            assert any(room in str(path) for room in rooms), path
+
+
 def test_what_is_imported_is_demanded() -> None:
     known = {*sys.stdlib_module_names, "rsnotify", "rsnotify_client"}
     imported = {
         name.split(".")[0] for path in sources(HUB) + sources(CLIENT) for name in imports(path)
     }
     chosen_by_name = {"httptools"}  # uvicorn takes its parser from it
-    assert imported - known - {""} | chosen_by_name == dependencies().keys()
+    demanded = imported - known - {""} - JOINED | chosen_by_name
+    assert demanded == dependencies().keys()
 
 
 def test_every_version_has_both_its_bounds() -> None:
