@@ -7,12 +7,9 @@ import sys
 
 from rsnotify import __version__
 
-EXTRA_OF = {
-    **dict.fromkeys(("typer", "rich"), "cli"),
-    **dict.fromkeys(
-        ("httptools", "redis", "starlette", "uvicorn", "uvloop", "websockets", "yarl"), "hub"
-    ),
-}
+_CLI = ("rich", "typer")
+_HUB = ("httptools", "redis", "starlette", "uvicorn", "uvloop", "websockets", "yarl")
+EXTRA_OF = dict.fromkeys(_CLI, "cli") | dict.fromkeys(_HUB, "hub")
 """Which extra of the distribution brings each package that a bare installation does not have."""
 
 
