@@ -6,6 +6,7 @@ arguments and files of its own; from there on it is what `python -m rsnotify` wo
 """
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -13,9 +14,10 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
+from tempfile import TemporaryFile
 from typing import NamedTuple
 
-FILES = 3  # stdout, stderr, and where process number and exit status are told
+FILES = 4  # stdin, stdout, stderr, and where process number and exit status are told
 REQUEST_BYTES = 200_000
 
 
@@ -53,14 +55,36 @@ class Forked:
         self.send_signal(signal.SIGTERM)
 
 
-async def fork(words: Sequence[str], environment: Mapping[str, str], stderr: int) -> Forked:
-    """Start `rsnotify` with these words; nothing is on its stdin."""
+class Ended(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+async def run(words: Sequence[str], environment: Mapping[str, str], stdin: bytes = b"") -> Ended:
+    """Run `rsnotify` with these words to its end; `stdin` fits into a pipe."""
+    with TemporaryFile() as err:
+        process = await fork(words, environment, err.fileno(), stdin)
+        out = await process.stdout.read()
+        status = await process.wait()
+        err.seek(0)
+        return Ended(status, out.decode(), err.read().decode())
+
+
+async def fork(
+    words: Sequence[str], environment: Mapping[str, str], stderr: int, stdin: bytes = b""
+) -> Forked:
+    """Start `rsnotify` with these words."""
+    stdin_of_child, our_stdin = os.pipe()
     stdout, stdout_of_child = os.pipe()
     told, told_by_child = os.pipe()
+    os.write(our_stdin, stdin)
+    os.close(our_stdin)
     request = json.dumps([list(words), dict(environment)]).encode()
-    socket.send_fds(_server(), [request], [stdout_of_child, stderr, told_by_child])
-    os.close(stdout_of_child)
-    os.close(told_by_child)
+    of_child = [stdin_of_child, stdout_of_child, told_by_child]
+    socket.send_fds(_server(), [request], [*of_child[:2], stderr, told_by_child])
+    for file in of_child:
+        os.close(file)
     of_waiter = await _opened(told)
     return Forked(int(await of_waiter.reader.readline()), await _opened(stdout), of_waiter)
 
@@ -79,18 +103,19 @@ def _server() -> socket.socket:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         its.set_inheritable(True)
-        command = [sys.executable, "-m", "tests.forks", str(its.fileno())]
+        command = [sys.executable, "-c", f"from tests import forks; forks.main({its.fileno()})"]
         os.posix_spawn(sys.executable, command, os.environ)
     return ours
 
 
-def main() -> None:
-    """Wait for requests; a fork comes back from here as the command line."""
+def main(descriptor: int) -> None:
+    """Wait for requests, and fork for each; a fork becomes the command line."""
     from rsnotify import cli
     from rsnotify.serving import serve  # noqa: F401
 
+    gc.freeze()  # a fork need not look at what all have
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    with socket.socket(fileno=int(sys.argv[1])) as requests:
+    with socket.socket(fileno=descriptor) as requests:
         while True:
             request, files, *_ = socket.recv_fds(requests, REQUEST_BYTES, FILES)
             if not request:
@@ -114,14 +139,10 @@ def become(words: list[str], environment: dict[str, str], files: list[int]) -> N
         _, status = os.waitpid(pid, 0)
         os.write(told, b"%d\n" % os.waitstatus_to_exitcode(status))
         os._exit(0)
-    for number, file in enumerate(standard, start=1):
+    for number, file in enumerate(standard):
         os.dup2(file, number)
     for file in files:
         os.close(file)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv[1:] = words
-
-
-if __name__ == "__main__":
-    main()
+    sys.argv[:] = ["rsnotify", *words]
