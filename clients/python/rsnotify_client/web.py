@@ -19,7 +19,7 @@ from rsnotify_client.cause import cause_of, untrusted
 
 CONNECT_SECONDS = 15
 SILENCE_SECONDS = 60
-READ_BYTES = 4 * 1024 * 1024
+READ_BYTES = 1024 * 1024
 PAGE_BYTES = 2 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
 REDIRECTS = 5
