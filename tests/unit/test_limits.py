@@ -55,18 +55,19 @@ LIMITS: dict[str, float] = {
     "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
     "faults that an answer names": submission.FAULTS_NAMED,
     "bytes from one `<` to the next": xml.TAG_BYTES,
-    "tags of a document; a larger one has one in 16 bytes": xml.MARKUP,
-    "attributes of a document; a larger one has one in 16 bytes": xml.MARKUP,
+    "tags of a document, or one in 16 bytes of a larger document": xml.MARKUP,
+    "attributes of a document, or one in 16 bytes of a larger document": xml.MARKUP,
     "characters of a set's name": 64,
     "sets that a token is for": administration.SETS_OF_A_TOKEN,
     "characters of a token's note": administration.NOTE_CHARACTERS,
-    "random characters of a token that you choose; 43 at least": 128,
-    "body of a request that administers": administration.BODY_BYTES,
+    "random characters of a token that you choose, at least 43": 128,
+    "body of a request about sets or tokens": administration.BODY_BYTES,
+    "seconds that a request for a snapshot waits": administration.SNAPSHOT_SECONDS,
     "seconds until a revoked token is refused everywhere": access.TOKEN_SECONDS,
     "seconds that changes of the Source Description are gathered": announcements.GATHER_SECONDS,
     "a channel's latest notifications in memory, with their frames": tail.TAIL_BYTES,
     "seconds that a channel which nobody reads stays in memory": cache.IDLE_SECONDS,
-    "seconds that a loop of the hub has to end, after the drain": loops.END_SECONDS,
+    "seconds that background work has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
     "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
@@ -83,7 +84,7 @@ LIMITS: dict[str, float] = {
     "body of a request to `/hub` that is a form": protocol.FORM_BYTES,
     "fields of a form": protocol.FORM_FIELDS,
     "seconds that a callback has to answer": dialler.CALL_SECONDS,
-    "further attempts to verify at a callback that takes no connection, 1, 5 and 25 s apart": len(
+    "further attempts to verify, after 1, 5 and 25 s, if a callback accepts no connection": len(
         retry_schedule.VERIFICATION_WAITS
     ),
     "hours that a `Retry-After` is obeyed": retry_schedule.LONGEST_RETRY_AFTER / 3600,
@@ -91,11 +92,11 @@ LIMITS: dict[str, float] = {
     "header fields of a request": http_requests.HEAD_FIELDS,
     "chunk extensions and trailers between two parts of a body": http_requests.FRAMING_BYTES,
     "requests that wait for the answer to the one before": http_protocol.PIPELINED,
-    "seconds until a request's head is whole": http_protocol.HEAD_SECONDS,
+    "seconds until a request's head is complete": http_protocol.HEAD_SECONDS,
     "seconds without a byte of its body": http_protocol.BODY_SECONDS,
     "seconds between two requests of a connection": deadlines.IDLE_SECONDS,
-    "connections without a request, fewer where few files may be open": deadlines.IDLE_CONNECTIONS,
-    "wrong tokens of an address at once, and then one a second": token_throttle.FREE_TRIES,
+    "idle connections, or fewer: a quarter of the files that may be open": deadlines.IDLE_CONNECTIONS,
+    "wrong tokens from an address at once; then one a second": token_throttle.FREE_TRIES,
 }
 
 
