@@ -14,7 +14,7 @@ from rsnotify.core.submission import read_submission
 from rsnotify.core.websub import protocol, retry_schedule
 from rsnotify.delivery.channels import keepalive
 from rsnotify.delivery.channels import protocol as channel_protocol
-from rsnotify.delivery.websub import dialler
+from rsnotify.delivery.websub import bounded, dialler
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.intake import administration
 from rsnotify.resourcesync import change_rules, notification
@@ -24,7 +24,8 @@ from rsnotify.resourcesync.validation import tables
 from rsnotify.resourcesync.xml_writer import RS, SITEMAP
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
-from rsnotify.storage import journal, sets
+from rsnotify.storage import external_redis, journal, sets
+from rsnotify.storage.embedded_redis import directory
 from rsnotify.upkeep import announcements, snapshot
 from rsnotify_client import batch, listing, outboxfile, publisher, sender
 
@@ -87,6 +88,9 @@ LIMITS: dict[str, float] = {
     "further attempts to verify, after 1, 5 and 25 s, if a callback accepts no connection": len(
         retry_schedule.VERIFICATION_WAITS
     ),
+    "a callback's answer, headers included": bounded.ANSWER_BYTES,
+    "lines of a callback's answer": bounded.ANSWER_LINES,
+    "body of a callback's answer to a verification": dialler.BODY_BYTES,
     "hours that a `Retry-After` is obeyed": retry_schedule.LONGEST_RETRY_AFTER / 3600,
     "a request's head": http_requests.HEAD_BYTES,
     "header fields of a request": http_requests.HEAD_FIELDS,
@@ -95,7 +99,9 @@ LIMITS: dict[str, float] = {
     "seconds until a request's head is complete": http_protocol.HEAD_SECONDS,
     "seconds without a byte of its body": http_protocol.BODY_SECONDS,
     "seconds between two requests of a connection": deadlines.IDLE_SECONDS,
-    "idle connections, or fewer: a quarter of the files that may be open": deadlines.IDLE_CONNECTIONS,
+    "idle connections, or a quarter of the open files if fewer": deadlines.IDLE_CONNECTIONS,
+    "seconds that the hub waits for your own Redis to appear": external_redis.PATIENCE_SECONDS,
+    "seconds that it waits for the workers of a killed hub": directory.WORKERS_LIMIT_SECONDS,
     "wrong tokens from an address at once; then one a second": token_throttle.FREE_TRIES,
 }
 
