@@ -68,7 +68,7 @@ def test_every_command_that_the_documents_show_exists() -> None:
     known = set(command.commands)  # type: ignore[attr-defined]
     for text in (page.read_text() for page in PAGES):
         blocks = "".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-        used = re.findall(r"^(?:\$ )?rsnotify ([a-z]+)", blocks, re.MULTILINE)
+        used = re.findall(r"^(?:│ )?(?:\$ )?rsnotify ([a-z]+)", blocks, re.MULTILINE)
         assert set(used) <= known
 
 
