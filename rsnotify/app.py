@@ -20,12 +20,12 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
-from rsnotify.intake.subscriptions import Subscribers
+from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
+from rsnotify.resourcesync.notification import CHANNEL_PATH
 
 log = logging.getLogger(__name__)
 
-CHANNEL = "/channels/{set}/{kind}_notification_channel"
 
 Routes = list[BaseRoute]
 
@@ -56,7 +56,7 @@ def publishing(intake: Intake) -> Routes:
     ]
 
 
-def administering(administration: Administration, subscribers: Subscribers) -> Routes:
+def administering(administration: Administration, subscribers: SubscriptionAdmin) -> Routes:
     subscription = "/api/subscriptions/{subscription}"
     return [
         Route("/api/sets", administration.list_sets),
@@ -76,8 +76,8 @@ def administering(administration: Administration, subscribers: Subscribers) -> R
 
 def following(channels: Channels, topic: Topic) -> Routes:
     return [
-        WebSocketRoute(CHANNEL, channels.websocket),
-        Route(CHANNEL, Page(Sse(channels), topic).channel),
+        WebSocketRoute(CHANNEL_PATH, channels.websocket),
+        Route(CHANNEL_PATH, Page(Sse(channels), topic).channel),
     ]
 
 
@@ -129,8 +129,6 @@ async def _rejected(request: Request, error: Exception) -> Response:  # noqa: AR
     members: Mapping[str, object] = {"errors": error.faults} if error.faults else {}
     answer = problem(error.status, error.detail, **members)
     answer.headers.update(error.headers)
-    if error.status == 401:
-        answer.headers["www-authenticate"] = 'Bearer realm="rsnotify"'
     return answer
 
 

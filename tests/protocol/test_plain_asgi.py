@@ -11,7 +11,7 @@ from websockets.exceptions import ConnectionClosed
 
 from rsnotify.access import Access
 from rsnotify.app import build_app, following
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.core.submission import Submission, read_submission
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
@@ -49,7 +49,7 @@ async def channels(hub: Hub, client: Client) -> Channels:
 @pytest.fixture
 async def url(hub: Hub, channels: Channels, client: Client) -> AsyncIterator[str]:
     """The channel's address at a server as it comes."""
-    topic = Topic(hub, Access(Tokens(client), "admin"), Origin(None))
+    topic = Topic(hub, Access(Tokens(client), "admin"), BaseUrl(None))
     app = build_app(following(channels, topic))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(app, ws="websockets-sansio", lifespan="off", log_config=None)

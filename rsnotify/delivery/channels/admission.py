@@ -22,7 +22,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import BEGINS, KINDS, ChannelName
+from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName
 
 READER = "rsnotify.reader"  # the ASGI extension by which our server hands over a connection
 AHEAD_SECONDS = 5.0  # how far two clocks may differ before a position counts as in the future
@@ -155,7 +155,7 @@ def _beginning_header(begin: Beginning) -> list[tuple[bytes, bytes]]:
     """Tells a reader where it begins, so that one cut off at once comes back there."""
     if not isinstance(begin, Position):
         return []
-    return [(BEGINS.lower().encode(), str(begin).encode())]
+    return [(FROM_HEADER.lower().encode(), str(begin).encode())]
 
 
 def channel_name(connection: HTTPConnection) -> ChannelName:

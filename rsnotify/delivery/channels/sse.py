@@ -16,7 +16,7 @@ from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.asgi_reader import AsgiReader
 from rsnotify.delivery.channels.frames import COMMENT, EVENT
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import BEGINS, ChannelName
+from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName
 
 PART_BYTES = 16 * 1024
 RETRY_MILLISECONDS = (1_000, 5_000)  # spread out, or all come back together
@@ -86,12 +86,12 @@ def _headers(cursor: Position, origin: str | None) -> dict[str, str]:
         "content-type": "text/event-stream",
         "cache-control": "no-store",
         "x-accel-buffering": "no",
-        BEGINS.lower(): str(cursor),
+        FROM_HEADER.lower(): str(cursor),
     }
     if origin is not None:
         headers |= {
             "access-control-allow-origin": origin,
-            "access-control-expose-headers": BEGINS,
+            "access-control-expose-headers": FROM_HEADER,
             "vary": "origin",
         }
     return headers

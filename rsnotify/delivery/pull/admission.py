@@ -8,9 +8,9 @@ from typing import NamedTuple
 from starlette.requests import Request
 
 from rsnotify.access import Access
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.delivery.pull.responses import Known
-from rsnotify.errors import no_such_set
+from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.notification import capability_list
 from rsnotify.storage.sets import SetRecord
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 class Readers:
     """Lets requests in to the sets."""
 
-    def __init__(self, hub: Hub, access: Access, origin: Origin) -> None:
+    def __init__(self, hub: Hub, access: Access, origin: BaseUrl) -> None:
         self._hub = hub
         self._access = access
         self._origin = origin
@@ -44,6 +44,6 @@ class Readers:
         name = request.path_params["set"]
         record = self._hub.sets.get(name)
         if record is None:
-            raise no_such_set(name)
+            raise NoSuchSet(name)
         await self._access.require_reader(request, record)
         return Asked(record, self._origin.base(request))

@@ -18,7 +18,7 @@ from rsnotify.core.documents import (
 )
 from rsnotify.core.window import (
     DAY,
-    Record,
+    JournalRecord,
     Window,
     kept_from,
     last_edge,
@@ -84,7 +84,7 @@ class ChangeLists:
             raise await self._missing(asked, from_)
         return await self._closed(request, asked, window)
 
-    async def _open(self, request: Request, asked: Asked, record: Record) -> Response:
+    async def _open(self, request: Request, asked: Asked, record: JournalRecord) -> Response:
         tag = f"{int(record.window_from):x}-{int(max(record.head, record.window_from)):x}"
 
         async def make(in_gzip: bool) -> Parts | Flow:
@@ -92,7 +92,7 @@ class ChangeLists:
 
         return await answer(request, asked.known(tag, record.changed), make)
 
-    async def _opened(self, asked: Asked, record: Record, *, in_gzip: bool) -> Parts | Flow:
+    async def _opened(self, asked: Asked, record: JournalRecord, *, in_gzip: bool) -> Parts | Flow:
         until = max(record.head, record.window_from)
         frame = change_list_frame(asked.base, asked.name, record.window_from, None)
         kept = self._lists.of(asked.name, record)
@@ -201,7 +201,7 @@ class ChangeLists:
         return Rejected(f"no Change List begins at {from_}", status=404)
 
 
-def _is_cold(kept: OpenList, record: Record) -> bool:
+def _is_cold(kept: OpenList, record: JournalRecord) -> bool:
     """Whether so much is missing that the answer should not wait for it; one at a time warms it."""
     return kept.length == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
 

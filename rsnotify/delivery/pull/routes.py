@@ -5,8 +5,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from rsnotify.access import Access
-from rsnotify.base_url import Origin
-from rsnotify.core.window import Schedule
+from rsnotify.base_url import BaseUrl
+from rsnotify.core.documents import change_list_index
+from rsnotify.core.window import DocumentSchedule
 from rsnotify.delivery.pull.admission import Readers
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
@@ -21,11 +22,11 @@ from rsnotify.storage.windows import Windows
 def pull_routes(
     hub: Hub,
     access: Access,
-    origin: Origin,
+    origin: BaseUrl,
     windows: Windows,
     snapshots: Snapshots,
     stretches: Stretches,
-    schedule: Schedule,
+    schedule: DocumentSchedule,
     *,
     describedby: str | None = None,
 ) -> list[BaseRoute]:
@@ -47,7 +48,7 @@ def pull_routes(
         Route("/{set}/capabilitylist-ws.xml", discovery.socket_capabilities),
         Route("/{set}/changelist.xml", change_lists.current),
         Route("/{set}/changelist/{from_}.xml", change_lists.by_beginning),
-        Route("/{set}/changelist-index.xml", change_lists.index),
+        Route(change_list_index("{set}"), change_lists.index),
         Route("/{set}/changelist-archive.xml", change_lists.archive),
         Route("/{set}/resourcelist.xml", resource_lists.newest),
         Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
