@@ -98,7 +98,7 @@ class OpenList:
         return b"".join(reversed(rest))
 
     def _pack(self, more: bytes) -> Packed:
-        packer = self._packer = self._packer or Packer(level=1)
+        packer = self._packer = self._packer or Packer()
         packer.add(more)
         return packer.packed()
 

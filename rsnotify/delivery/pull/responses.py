@@ -10,12 +10,12 @@ Nothing here knows which document it is.
 import asyncio
 import logging
 import re
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from time import time
 from typing import NamedTuple
 
+from isal import isal_zlib
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -27,6 +27,7 @@ from rsnotify.resourcesync.change import MICROSECONDS
 
 log = logging.getLogger(__name__)
 
+GZIP = 31  # as window bits: deflate in a gzip file
 FOR_EVER = "max-age=31536000, immutable"
 REVALIDATE = "no-cache"
 SETTLED_SECONDS = 2  # by how much the clocks of the hub and of Redis may differ
@@ -71,7 +72,7 @@ async def whole(request: Request, known: Known, render: Callable[[], bytes]) -> 
 
     async def make(in_gzip: bool) -> Parts:
         document = render()
-        return [zlib.compress(document, 6, 31) if in_gzip else document]
+        return [isal_zlib.compress(document, wbits=GZIP) if in_gzip else document]
 
     return await answer(request, known, make)
 
@@ -116,7 +117,7 @@ async def _framed(frame: Frame, first: bytes, entries: Flow) -> Flow:
 
 async def _gzipped(flow: Flow) -> Flow:
     """Compress what comes, large pieces beside the event loop."""
-    deflate = zlib.compressobj(1, zlib.DEFLATED, 31)
+    deflate = isal_zlib.compressobj(1, isal_zlib.DEFLATED, GZIP)
     async for piece in flow:
         if len(piece) > BESIDE_THE_LOOP_BYTES:
             yield await asyncio.to_thread(deflate.compress, piece)
