@@ -15,7 +15,7 @@ from typing import NamedTuple
 from starlette.requests import HTTPConnection
 
 from rsnotify.core.token_throttle import Guesses
-from rsnotify.errors import Rejected, TooMany
+from rsnotify.errors import Rejected, TokenRefused, TooMany
 from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.tokens import Right, Token, Tokens, token_key
 
@@ -110,7 +110,7 @@ class Access:
         token = await self._find(sent.secret)
         if token is None:
             self._guesses.was_wrong(address, sent.secret)
-            raise Rejected("the token is not known, or was revoked", status=401)
+            raise TokenRefused("the token is unknown or has been revoked")
         self._guesses.was_right(address, sent.secret)
         return token
 
@@ -139,10 +139,9 @@ def _sent(connection: HTTPConnection) -> Sent | None:
 def _required(connection: HTTPConnection, *, in_address: bool) -> Sent:
     sent = _sent(connection)
     if sent is None:
-        raise Rejected("a token is needed: send `Authorization: Bearer <token>`", status=401)
+        raise TokenRefused("a token is needed: send `Authorization: Bearer <token>`")
     if sent.in_address and not in_address:
-        raise Rejected(
-            "a token in the address is not enough here: send `Authorization: Bearer <token>`",
-            status=401,
+        raise TokenRefused(
+            "a token in the address is not accepted here: send `Authorization: Bearer <token>`"
         )
     return sent

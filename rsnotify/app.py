@@ -129,8 +129,6 @@ async def _rejected(request: Request, error: Exception) -> Response:  # noqa: AR
     members: Mapping[str, object] = {"errors": error.faults} if error.faults else {}
     answer = problem(error.status, error.detail, **members)
     answer.headers.update(error.headers)
-    if error.status == 401:
-        answer.headers["www-authenticate"] = 'Bearer realm="rsnotify"'
     return answer
 
 

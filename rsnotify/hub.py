@@ -13,9 +13,10 @@ from itertools import product
 from time import monotonic
 
 from rsnotify.cache import Cache
+from rsnotify.core.documents import change_list_index
 from rsnotify.core.submission import Submission
 from rsnotify.core.tail import Tail
-from rsnotify.errors import Rejected, Trimmed, TryAgain, no_such_set
+from rsnotify.errors import HistoryGone, NoSuchSet, Trimmed, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.history import History
 from rsnotify.resourcesync.change import Position
@@ -119,7 +120,7 @@ class Hub:
     def record(self, set_name: str) -> SetRecord:
         record = self.sets.get(set_name)
         if record is None:
-            raise no_such_set(set_name)
+            raise NoSuchSet(set_name)
         return record
 
     def feed(self, channel: ChannelName) -> Feed:
@@ -127,7 +128,7 @@ class Hub:
         if feed is None and channel.set_name in self.sets:
             raise TryAgain(f"what Redis has of {channel.set_name!r} cannot be read")
         if feed is None:
-            raise no_such_set(channel.set_name)
+            raise NoSuchSet(channel.set_name)
         return feed
 
     def has_changed(self, set_name: str) -> bool:
@@ -178,7 +179,7 @@ class Hub:
         """Where the journal begins and ends at this moment, whatever the tail knows."""
         (standing,) = await self._journal.standings([channel])
         if standing is None:
-            raise no_such_set(channel.set_name)
+            raise NoSuchSet(channel.set_name)
         if isinstance(standing, Exception):
             raise standing
         return standing
@@ -204,11 +205,11 @@ class Hub:
             feed.past.keep(found)
         return found
 
-    def _gone(self, channel: ChannelName, trimmed: Trimmed) -> Rejected:
-        index = f"{self.base_url}/{channel.set_name}/changelist-index.xml"
+    def _gone(self, channel: ChannelName, trimmed: Trimmed) -> HistoryGone:
+        index = self.base_url + change_list_index(channel.set_name)
         begins = Position(trimmed.first)
         detail = f"see {index}: what is kept begins at {begins}"  # a close frame may cut its end
-        return Rejected(detail, status=410, close_code=4410)
+        return HistoryGone(detail)
 
     def _render(self, channel: ChannelName, from_: Position, rows: Sequence[Row]) -> Notification:
         return render_notification(channel, from_, rows, base_url=self.base_url)

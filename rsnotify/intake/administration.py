@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
-from rsnotify.errors import Rejected, no_such_set
+from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import json_response, read_body
 from rsnotify.resourcesync.change import Position
@@ -89,7 +89,7 @@ class Administration:
         name = request.path_params["set"]
         await self._access.require(request, "publish", name)
         if name not in self._hub.sets:
-            raise no_such_set(name)
+            raise NoSuchSet(name)
         taking = self._upkeep.snapshot_for(name)
         done, _ = await asyncio.wait({taking}, timeout=SNAPSHOT_SECONDS)
         if not done:
@@ -136,7 +136,7 @@ class Administration:
             raise Rejected(f"name 1 to {SETS_OF_A_TOKEN} sets that the token is for")
         for name in names:
             if name not in self._hub.sets:
-                raise no_such_set(name)
+                raise NoSuchSet(name)
 
 
 def _checked(options: SetOptions) -> SetOptions:

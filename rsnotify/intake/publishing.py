@@ -6,6 +6,7 @@ Nothing here knows how a body is judged, nor how changes are stored.
 """
 
 import asyncio
+from contextlib import suppress
 
 import msgspec
 from starlette.requests import Request
@@ -13,7 +14,7 @@ from starlette.responses import Response
 
 from rsnotify.access import Access
 from rsnotify.core.submission import BODY_BYTES, Submission, read_submission
-from rsnotify.errors import Rejected
+from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.notification import ChannelName, Interval, Kind
 
@@ -62,18 +63,15 @@ class Intake:
         await asyncio.gather(*(self._tell(name, submission) for name in others))
 
     async def _tell(self, name: str, submission: Submission) -> None:
-        try:
+        with suppress(NoSuchSet):  # the set has been removed meanwhile
             await self._hub.publish(ChannelName(name, "framework"), submission)
-        except Rejected as refused:
-            if refused.status != 404:  # else the set has been removed meanwhile
-                raise
 
     async def _require_right_to(self, name: str, request: Request, *, in_address: bool) -> None:
         try:
             await self._access.require(request, "publish", name, in_address=in_address)
         except Rejected as refused:
             detail = "a Source Description change goes to every set: it needs a token for all"
-            raise Rejected(detail, status=refused.status) from None
+            raise Rejected(detail, status=refused.status, headers=refused.headers) from None
 
 
 def accepted(submission: Submission, interval: Interval) -> dict[str, int | str]:

@@ -146,9 +146,8 @@ _NAMED = {"self": "topic", "hub": "hub"}
 
 
 def _refused(error: Rejected | TryAgain) -> Response:
-    answer = PlainTextResponse(f"{error.detail}\n", error.status)
     if isinstance(error, TryAgain):
-        answer.headers["retry-after"] = str(error.retry_after_seconds)
-    elif error.status == 401:
-        answer.headers["www-authenticate"] = 'Bearer realm="rsnotify"'
-    return answer
+        headers = {"retry-after": str(error.retry_after_seconds)}
+    else:
+        headers = error.headers
+    return PlainTextResponse(f"{error.detail}\n", error.status, headers)

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from rsnotify.core.submission import ENTRIES_BYTES, LOC_START, Fragment, Submission
 from rsnotify.core.window import HOUR, WINDOW_BYTES
-from rsnotify.errors import Rejected, Trimmed, TryAgain, Unanswered, no_such_set
+from rsnotify.errors import NoSuchSet, Rejected, Trimmed, TryAgain, Unanswered
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Row
 from rsnotify.storage import keys
@@ -176,7 +176,7 @@ class Journal:
         pipeline.hget(keys.record(channel), "first")  # afterwards: a trim in between shows
         rows, first = await pipeline.execute()
         if first is None:
-            raise no_such_set(channel.set_name)
+            raise NoSuchSet(channel.set_name)
         if after < int(first):
             raise Trimmed(Position(int(first)))
         return _rows(rows)
@@ -225,7 +225,7 @@ def _answers(reply: object, group: Sequence[_Append]) -> Sequence[object]:
     if isinstance(reply, Exception):
         return [reply] * len(group)
     if reply is None:
-        return [no_such_set(group[0].channel.set_name)] * len(group)
+        return [NoSuchSet(group[0].channel.set_name)] * len(group)
     return reply  # type: ignore[return-value]
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from rsnotify.errors import Rejected, no_such_set
+from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
 from rsnotify.storage import keys
@@ -96,7 +96,7 @@ class Sets:
         while not is_written:
             stored = await self._client.hget(keys.SETS, name)
             if stored is None:
-                raise no_such_set(name)
+                raise NoSuchSet(name)
             before = msgspec.json.decode(stored, type=SetRecord)
             record = msgspec.structs.replace(before, **chosen, edited=str(await self._now()))
             is_written = await self._act("edit", name, stored, msgspec.json.encode(record))
@@ -105,7 +105,7 @@ class Sets:
     async def remove(self, name: str) -> None:
         """Forget the set and all its changes, at one moment: none can be appended in between."""
         if not await self._act("remove", name, *_keys_of_documents(name), *_other_keys(name)):
-            raise no_such_set(name)
+            raise NoSuchSet(name)
 
     async def _act(self, act: str, name: str, *arguments: bytes | str | int) -> Any:
         journals = [keys.record(ChannelName(name, kind)) for kind in KINDS]

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from rsnotify.core.gzip_parts import Packed
 from rsnotify.core.resource_state import Resource
-from rsnotify.errors import no_such_set
+from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
@@ -120,7 +120,7 @@ class Snapshots:
         key = keys.record(ChannelName(set_name, "change"))
         found = await self._client.execute_command(*_BEGIN.call([key]))
         if found is None:
-            raise no_such_set(set_name)
+            raise NoSuchSet(set_name)
         return Beginning(*map(Position, found))
 
     async def shards(self, set_name: str, claim: Claim) -> AsyncIterator[list[Resource]]:

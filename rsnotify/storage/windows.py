@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from rsnotify.core.gzip_parts import Packed
 from rsnotify.core.watched import Watched
 from rsnotify.core.window import Record, Span, Window
-from rsnotify.errors import no_such_set
+from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
@@ -49,7 +49,7 @@ class Windows:
                 self._reader = asyncio.create_task(self._read_asked(), name="reader of records")
         found = await asyncio.shield(future)
         if found is None:
-            raise no_such_set(set_name)
+            raise NoSuchSet(set_name)
         return found
 
     async def _read_asked(self) -> None:
@@ -83,7 +83,7 @@ class Windows:
         row, windows, oldest = await pipeline.execute()
         record = _record(row)
         if record is None:
-            raise no_such_set(set_name)
+            raise NoSuchSet(set_name)
         first = Window.parse(oldest[0]) if oldest else None
         return Span(record, [Window.parse(window) for window in windows], first)
 

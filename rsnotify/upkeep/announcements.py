@@ -8,6 +8,7 @@ seconds, and what was told of it is written down afterwards: whoever dies in bet
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from hashlib import blake2b
 from time import monotonic
 
@@ -19,7 +20,7 @@ from rsnotify.core.documents import (
 )
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.core.window import Window
-from rsnotify.errors import Rejected
+from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION, ChannelName, capability_list
@@ -114,8 +115,5 @@ class Announcements:
 
     async def _say(self, set_name: str, key: str, changes: Iterable[Change]) -> None:
         submission = Submission([fragment_of(change) for change in changes], f"hub {key}")
-        try:
+        with suppress(NoSuchSet):  # the set has been removed meanwhile: nobody listens
             await self._hub.publish(ChannelName(set_name, "framework"), submission)
-        except Rejected as gone:
-            if gone.status != 404:  # nobody listens any more to a set that has been removed
-                raise

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from rsnotify.core.gzip_parts import Packed
 from rsnotify.core.watched import Watched
 from rsnotify.core.window import DAY, Record, Schedule, Window, is_due
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.loops import Loop
 from rsnotify.resourcesync.change import Position
@@ -96,9 +96,10 @@ class Upkeep:
             await act(name, record, now)
         except TryAgain as error:
             log.warning("a chore of %r waits: %s", name, error.detail)
+        except NoSuchSet:
+            return
         except Exception as error:
-            if not (isinstance(error, Rejected) and error.status == 404):
-                log.warning("a chore of %r fails", name, exc_info=error)
+            log.warning("a chore for the set %r failed", name, exc_info=error)
 
     # --- windows -------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from rsnotify.delivery.websub.queue import BEGUN_AT_ONCE, Queue
 from rsnotify.delivery.websub.rights import Rights
 from rsnotify.delivery.websub.state import Clock, Share, Subscriber
 from rsnotify.delivery.websub.verification import Verification
-from rsnotify.errors import TryAgain, no_such_set
+from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
@@ -114,7 +114,7 @@ class OneSet:
 
     def feed(self, channel: ChannelName) -> Feed:
         if channel not in self.feeds:
-            raise no_such_set(channel.set_name)
+            raise NoSuchSet(channel.set_name)
         return self.feeds[channel]
 
     async def standing(self, _: ChannelName) -> Any:

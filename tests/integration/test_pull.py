@@ -13,7 +13,7 @@ from rsnotify.core.gzip_parts import pack
 from rsnotify.core.watched import Watched
 from rsnotify.core.window import DAY, MINUTE, last_edge
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
-from rsnotify.errors import TryAgain, no_such_set
+from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
 from rsnotify.resourcesync.notification import Interval
 from rsnotify.storage import keys
@@ -329,7 +329,7 @@ async def test_a_document_that_cannot_be_begun_is_a_status(pulling: Pulling) -> 
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
 
 
-@pytest.mark.parametrize("error", [TryAgain("no Redis"), no_such_set(SET)])
+@pytest.mark.parametrize("error", [TryAgain("no Redis"), NoSuchSet(SET)])
 async def test_a_document_that_cannot_be_finished_is_broken_off(
     pulling: Pulling,
     monkeypatch: pytest.MonkeyPatch,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from starlette.requests import Request as HttpRequest
 
-from rsnotify.errors import Rejected, no_such_set
+from rsnotify.errors import HistoryGone, NoSuchSet
 from rsnotify.intake.subscriptions import Subscribers
 from rsnotify.resourcesync.change import Position
 from rsnotify.storage.connection import Client
@@ -19,7 +19,7 @@ class Admin:
 
 class RemovedSet:
     def feed(self, channel):
-        raise no_such_set(channel.set_name)
+        raise NoSuchSet(channel.set_name)
 
 
 class ShortJournal:
@@ -29,7 +29,7 @@ class ShortJournal:
         return type("Feed", (), {"tail": type("Tail", (), {"head": Position(99)})})
 
     async def stretch_after(self, *_):
-        raise Rejected("see the archive", status=410, close_code=4410)
+        raise HistoryGone("see the archive")
 
 
 @pytest.fixture

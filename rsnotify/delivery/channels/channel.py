@@ -12,7 +12,7 @@ from collections import OrderedDict
 from rsnotify.delivery.channels.frames import Form
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
-from rsnotify.errors import Rejected, TryAgain, no_such_set
+from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
@@ -118,7 +118,7 @@ class Channel:
             reader.close(TryAgain.close_code, "the set has become private: come back with a token")
 
     def end(self) -> None:
-        gone = no_such_set(self._feed.channel.set_name)
+        gone = NoSuchSet(self._feed.channel.set_name)
         for reader in self.readers:
             reader.close(gone.close_code, gone.detail)
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from rsnotify.access import Access
 from rsnotify.base_url import Origin
 from rsnotify.delivery.pull.responses import Known
-from rsnotify.errors import no_such_set
+from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.notification import capability_list
 from rsnotify.storage.sets import SetRecord
@@ -44,6 +44,6 @@ class Readers:
         name = request.path_params["set"]
         record = self._hub.sets.get(name)
         if record is None:
-            raise no_such_set(name)
+            raise NoSuchSet(name)
         await self._access.require_reader(request, record)
         return Asked(record, self._origin.base(request))

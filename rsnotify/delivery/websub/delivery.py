@@ -22,7 +22,7 @@ from rsnotify.core.websub.subscription import PROMPT_SECONDS, Answer, after_answ
 from rsnotify.delivery.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.delivery.websub.rights import Rights
 from rsnotify.delivery.websub.state import Clock, Subscriber
-from rsnotify.errors import Rejected
+from rsnotify.errors import HistoryGone, Rejected
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Notification
@@ -73,9 +73,7 @@ class Delivery:
             cursor = Position(subscriber.progress.cursor)
             try:
                 return await self._hub.stretch_after(feed, cursor)
-            except Rejected as error:
-                if error.status != 410:
-                    raise
+            except HistoryGone as error:
                 log.warning("%r has missed changes: %s", subscriber, error.detail)
             kept_from = await self._hub.kept_from(subscriber.channel)
             moved = {"cursor": int(kept_from), "missed": True}
