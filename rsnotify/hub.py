@@ -90,6 +90,27 @@ class Hub:
         self._ring(channel, interval.until)
         return interval
 
+    def also_told(self, channel: ChannelName, submission: Submission) -> list[str]:
+        """The other sets that a submission concerns: all of them, if it changes the Source
+        Description, which belongs to all sets."""
+        if channel.kind != "framework" or submission.of_source_description() is None:
+            return []
+        return [name for name in self.sets if name != channel.set_name]
+
+    async def publish_to_all(
+        self, channel: ChannelName, submission: Submission, others: Iterable[str]
+    ) -> Interval:
+        """Publish to the channel, and before that to the other sets that `also_told` has named: if
+        one of them fails, repeating with the same key tells no set twice."""
+        shared = submission.of_source_description()
+        if shared is not None:
+            await asyncio.gather(*(self._publish_shared(name, shared) for name in others))
+        return await self.publish(channel, submission)
+
+    async def _publish_shared(self, set_name: str, shared: Submission) -> None:
+        with suppress(NoSuchSet):  # the set was removed in the meantime
+            await self.publish(ChannelName(set_name, "framework"), shared)
+
     async def add_set(
         self, name: str, options: SetOptions = DEFAULT_OPTIONS
     ) -> tuple[SetRecord, bool]:
