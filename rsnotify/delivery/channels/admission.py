@@ -12,9 +12,7 @@ from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
 from rsnotify.access import Access
-from rsnotify.delivery.channels.asgi_reader import GONE, AsgiReader
 from rsnotify.delivery.channels.channel import Channel
-from rsnotify.delivery.channels.frames import PAYLOAD, close_reason
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
 from rsnotify.delivery.channels.revocations import Revocations
@@ -28,7 +26,7 @@ READER = "rsnotify.reader"  # the ASGI extension by which our server hands over 
 AHEAD_SECONDS = 5.0  # how far two clocks may differ before a position counts as in the future
 DRAIN_STEPS = 100
 
-Beginning = Position | Rejected | TryAgain  # where a reader begins, or why it cannot
+Start = Position | Rejected | TryAgain  # where a reader begins, or why it cannot
 
 
 class Channels:
@@ -53,15 +51,12 @@ class Channels:
     async def websocket(self, websocket: WebSocket) -> None:
         """Refuse with an HTTP answer, or accept and let the reader follow."""
         name, token = await self.admit(websocket)
-        begin = await self._beginning(name, websocket.query_params.get("from"))
+        begin = await self._start_of(name, websocket.query_params.get("from"))
         await websocket.accept(
-            headers=_beginning_header(begin)
+            headers=_start_header(begin)
         )  # whatever is published from here on, the reader gets
-        take = websocket.scope.get("extensions", {}).get(READER)
-        if take is not None:
-            self.join(take(), name, begin, token)
-        else:
-            await self._follow(websocket, name, begin, token)
+        take_reader = websocket.scope["extensions"][READER]
+        self.join(take_reader(), name, begin, token)
 
     async def admit(self, connection: HTTPConnection) -> tuple[ChannelName, str]:
         """The channel that was asked for, if whoever asks may read it; and by which token's key."""
@@ -79,7 +74,7 @@ class Channels:
         if is_private if allowed is None else not {origin, "*"} & set(allowed):
             raise Rejected("pages of this origin may not read this channel", status=403)
 
-    def join(self, reader: Reader, name: ChannelName, begin: Beginning, token: str = "") -> None:
+    def join(self, reader: Reader, name: ChannelName, begin: Start, token: str = "") -> None:
         """Let the reader follow the channel; or close it, and say why."""
         try:
             if not isinstance(begin, Position):
@@ -87,12 +82,12 @@ class Channels:
             if self._is_draining:
                 reader.close(1001, "the hub is going away; come back with your cursor")
             elif reader.is_open:
-                self._of(self._hub.feed(name)).join(reader, begin)
+                self._channel_of(self._hub.feed(name)).join(reader, begin)
                 self.revocations.add(reader, token)
         except (Rejected, TryAgain) as error:
             reader.close(error.close_code, error.detail)
 
-    async def _beginning(self, name: ChannelName, after: str | None) -> Beginning:
+    async def _start_of(self, name: ChannelName, after: str | None) -> Start:
         """A close frame can say what is wrong only once the connection is open."""
         try:
             return await self.cursor(name, after)
@@ -118,27 +113,16 @@ class Channels:
         await self._hub.after(self._hub.feed(name), cursor)
         return cursor
 
-    def _of(self, feed: Feed) -> Channel:
+    def _channel_of(self, feed: Feed) -> Channel:
         channel = self._channels.get(feed)
         if channel is None:
-            self._forget_unread()
+            self._drop_channels_without_readers()
             channel = self._channels[feed] = Channel(self._hub, feed, self._keepalive)
         return channel
 
-    def _forget_unread(self) -> None:
+    def _drop_channels_without_readers(self) -> None:
         for feed in [feed for feed, channel in self._channels.items() if not channel.is_read]:
             del self._channels[feed]
-
-    async def _follow(
-        self, websocket: WebSocket, name: ChannelName, begin: Beginning, token: str
-    ) -> None:
-        """The same without our server: a task a reader, and the server's own frames."""
-        reader = AsgiReader(PAYLOAD, part_bytes=1 << 30)
-        self.join(reader, name, begin, token)
-        await reader.run(lambda data: websocket.send_text(data.decode()), websocket.receive)
-        code, reason = reader.ended or (GONE, "")
-        if code != GONE:
-            await websocket.close(code, close_reason(reason))
 
     async def drain(self, seconds: float) -> None:
         """Send all readers away, evenly over this time, so that they do not return as one herd."""
@@ -151,7 +135,7 @@ class Channels:
             await asyncio.sleep(seconds / DRAIN_STEPS)
 
 
-def _beginning_header(begin: Beginning) -> list[tuple[bytes, bytes]]:
+def _start_header(begin: Start) -> list[tuple[bytes, bytes]]:
     """Tells a reader where it begins, so that one cut off at once comes back there."""
     if not isinstance(begin, Position):
         return []

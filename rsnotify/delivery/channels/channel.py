@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 
-from rsnotify.delivery.channels.frames import Form
+from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
@@ -21,7 +21,7 @@ from rsnotify.resourcesync.notification import Notification
 log = logging.getLogger(__name__)
 
 TURN_BYTES = 64 * 1024  # what a reader that catches up gets before the next one does
-BREATH_BYTES = 1024 * 1024  # what is written to those behind before the loop serves others
+YIELD_BYTES = 1024 * 1024  # what is written to those behind before the loop serves others
 
 
 class Channel:
@@ -32,7 +32,7 @@ class Channel:
         self._hub = hub
         self._feed = feed
         self._keepalive = keepalive
-        self._at_head: dict[Form, set[Reader]] = {}
+        self._at_head: dict[WireFormat, set[Reader]] = {}
         self._behind: OrderedDict[Reader, None] = OrderedDict()
         self._waiting: set[Reader] = set()  # for their sockets, or for what is being read
         self._ahead: set[Reader] = set()  # of what this process has seen of the journal
@@ -63,15 +63,15 @@ class Channel:
 
     def leave(self, reader: Reader) -> None:
         self._keepalive.remove(reader)
-        self._displace(reader)
+        self._take_out(reader)
         if not self.is_read:
             self._feed.watchers.discard(self)
 
     def pause(self, reader: Reader) -> None:
         """Its socket is full: it keeps its place in the journal, and the others go on."""
-        if reader in self._at_head.get(reader.form, ()):
+        if reader in self._at_head.get(reader.wire_format, ()):
             reader.cursor = self._feed.tail.head
-        self._displace(reader)
+        self._take_out(reader)
         self._waiting.add(reader)
         self._keepalive.watch(reader)
 
@@ -81,21 +81,21 @@ class Channel:
 
     def _place(self, reader: Reader) -> None:
         """Where the reader belongs, by its cursor."""
-        self._displace(reader)
+        self._take_out(reader)
         head = self._feed.tail.head
         if reader.is_paused:
             self._waiting.add(reader)
         elif reader.cursor > head:
             self._ahead.add(reader)
         elif reader.cursor == head:
-            reader.pushed = -1  # much may still be on its way to it
-            self._at_head.setdefault(reader.form, set()).add(reader)
+            reader.pushed_at_ping = -1  # much may still be on its way to it
+            self._at_head.setdefault(reader.wire_format, set()).add(reader)
         else:
             self._behind[reader] = None
             self._start_catching_up()
 
-    def _displace(self, reader: Reader) -> None:
-        self._at_head.get(reader.form, set()).discard(reader)
+    def _take_out(self, reader: Reader) -> None:
+        self._at_head.get(reader.wire_format, set()).discard(reader)
         self._behind.pop(reader, None)
         self._waiting.discard(reader)
         self._ahead.discard(reader)
@@ -105,9 +105,9 @@ class Channel:
     def push(self, notification: Notification) -> None:
         """The hot path: one frame for all, one write a reader."""
         self.pushed += 1
-        for form, readers in self._at_head.items():
+        for wire_format, readers in self._at_head.items():
             if readers:
-                frame = form.of(notification)
+                frame = wire_format.render(notification)
                 for reader in tuple(readers):  # a full socket takes its reader out of the set
                     reader.write(frame)
         for reader in tuple(self._ahead):
@@ -135,14 +135,14 @@ class Channel:
             while self._behind:
                 reader, _ = self._behind.popitem(last=False)
                 self._waiting.add(reader)
-                written += await self._serve(reader)
-                if written > BREATH_BYTES:
+                written += await self._serve_one(reader)
+                if written > YIELD_BYTES:
                     written = 0
                     await asyncio.sleep(0)
         finally:
             self._catching_up = None
 
-    async def _serve(self, reader: Reader) -> int:
+    async def _serve_one(self, reader: Reader) -> int:
         """Give the reader its turn; how many bytes that was."""
         try:
             found = await self._hub.after(self._feed, reader.cursor)
@@ -159,7 +159,7 @@ class Channel:
         written = 0
         while found is not None and reader in self._waiting and not reader.is_paused:
             reader.cursor = found.until
-            frame = reader.form.of(found)
+            frame = reader.wire_format.render(found)
             reader.write(frame)
             written += len(frame)
             found = self._feed.tail.next_after(reader.cursor) if written < TURN_BYTES else None

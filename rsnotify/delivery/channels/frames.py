@@ -1,7 +1,7 @@
 """What is written to a reader, made once and shared: frames of RFC 6455 and blocks of SSE.
 
 Rules that hold here: a frame for all has no mask and no compression context, so the same bytes
-serve every reader of its form. Nothing here writes anything.
+serve every reader of its wire_format. Nothing here writes anything.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,13 +22,13 @@ REASON_BYTES = 123  # what a close frame can carry
 WINDOW_BITS = 15
 
 
-class Form(NamedTuple):
+class WireFormat(NamedTuple):
     """How a notification is written for one kind of readers."""
 
     name: str
     make: Callable[[Notification], bytes]
 
-    def of(self, notification: Notification) -> bytes:
+    def render(self, notification: Notification) -> bytes:
         return notification.once(self.name, self.make)
 
 
@@ -45,14 +45,9 @@ def _event(notification: Notification) -> bytes:
     return b"id: %s\ndata: %s\n\n" % (str(notification.until).encode(), lines)
 
 
-def _payload(notification: Notification) -> bytes:
-    return notification.payload
-
-
-TEXT = Form("text frame", _text_frame)
-DEFLATED = Form("deflated frame", _deflated_frame)
-EVENT = Form("event", _event)
-PAYLOAD = Form("payload", _payload)
+TEXT = WireFormat("text frame", _text_frame)
+DEFLATED = WireFormat("deflated frame", _deflated_frame)
+EVENT = WireFormat("event", _event)
 
 PING = Frame(Opcode.PING, b"").serialize(mask=False)
 COMMENT = b":\n\n"  # what keeps an event stream alive

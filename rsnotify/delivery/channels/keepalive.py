@@ -29,7 +29,7 @@ class Keepalive:
         self._slots: list[set[Reader]] = [set() for _ in range(SLOTS)]
         self._at = 0
         self._next_slot = 0
-        self._full: dict[Reader, tuple[float, int]] = {}  # since when, with how much unread
+        self._blocked: dict[Reader, tuple[float, int]] = {}  # since when, with how much unread
 
     async def run(self) -> None:
         """Turn the wheel for as long as the hub lives."""
@@ -49,10 +49,10 @@ class Keepalive:
 
     def watch(self, reader: Reader) -> None:
         """Its socket is full."""
-        self._full[reader] = (self._clock(), reader.backlog())
+        self._blocked[reader] = (self._clock(), reader.backlog())
 
     def unwatch(self, reader: Reader) -> None:
-        self._full.pop(reader, None)
+        self._blocked.pop(reader, None)
 
     def tick(self) -> None:
         now = self._clock()
@@ -60,29 +60,29 @@ class Keepalive:
         for reader in tuple(self._slots[self._at]):
             self._ping(reader, now)
         for reader in tuple(self._slots[self._at - PONG_SLOTS]):
-            self._look_for_pong(reader, now)
-        for reader in tuple(self._full):
-            self._look_for_progress(reader, now)
+            self._check_pong(reader, now)
+        for reader in tuple(self._blocked):
+            self._check_progress(reader, now)
 
     def _ping(self, reader: Reader, now: float) -> None:
         if reader.is_paused or reader.channel is None or not reader.ping():
             return
         if reader.deadline is None:
-            quiet = reader.pushed == reader.channel.pushed
+            quiet = reader.pushed_at_ping == reader.channel.pushed
             patience = PONG_SECONDS if quiet else max(PONG_SECONDS, self._send_timeout_seconds)
             reader.deadline = now + patience
-        reader.pushed = reader.channel.pushed
+        reader.pushed_at_ping = reader.channel.pushed
 
-    def _look_for_pong(self, reader: Reader, now: float) -> None:
+    def _check_pong(self, reader: Reader, now: float) -> None:
         """The ping of a busy reader stands behind all that was sent before: it has longer."""
         if reader.deadline is not None and now >= reader.deadline and not reader.is_paused:
             reader.close(1011, f"no pong came within {PONG_SECONDS:.0f} s")
 
-    def _look_for_progress(self, reader: Reader, now: float) -> None:
-        since, unread = self._full[reader]
+    def _check_progress(self, reader: Reader, now: float) -> None:
+        since, unread = self._blocked[reader]
         backlog = reader.backlog()
         if backlog < unread:
-            self._full[reader] = (now, backlog)
+            self._blocked[reader] = (now, backlog)
         elif now - since >= self._send_timeout_seconds:
             seconds = f"{self._send_timeout_seconds:.0f} s"
             reader.close(1013, f"nothing was read for {seconds}; come back with your cursor")

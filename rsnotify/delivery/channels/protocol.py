@@ -21,7 +21,7 @@ quiet.setLevel(logging.WARNING)  # a handshake's address may hold a token: it is
 _utf8 = codecs.getincrementaldecoder("utf-8")
 
 
-class Machine(ServerProtocol):
+class ReaderProtocol(ServerProtocol):
     """The server's side of an open connection."""
 
     def __init__(self, *, is_deflated: bool) -> None:
@@ -42,11 +42,11 @@ class Machine(ServerProtocol):
                 self._text = None
 
     def close(self) -> None:
-        """Let go: the parser, a generator, and the machine hold each other."""
+        """Let go: the parser, a generator, and the protocol hold each other."""
         self.parser.close()
 
 
-def leaves_nothing(data: bytes) -> bool:
+def is_one_ping_or_pong(data: bytes) -> bool:
     """Whether this is one whole ping or pong: who has read it may forget all about it."""
     if len(data) < 6 or data[0] not in (0x89, 0x8A):
         return False

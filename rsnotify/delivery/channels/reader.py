@@ -6,22 +6,22 @@ channel decides what it gets. Nothing here does anything.
 
 from typing import Protocol
 
-from rsnotify.delivery.channels.frames import Form
+from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.resourcesync.change import Position
 
 
 class Reader(Protocol):
     """A Destination's connection, as its channel knows it."""
 
-    channel: "Home | None"
+    channel: "ReaderChannel | None"
     cursor: Position  # counts only while the reader is not at the head
     is_paused: bool
     deadline: float | None  # when an answer to a ping must have come
-    pushed: int  # what the channel had pushed at the last ping
+    pushed_at_ping: int  # what the channel had pushed at the last ping
     slot: int  # of the wheel of pings
 
     @property
-    def form(self) -> Form: ...
+    def wire_format(self) -> WireFormat: ...
 
     @property
     def is_open(self) -> bool: ...
@@ -39,7 +39,7 @@ class Reader(Protocol):
     def close(self, code: int, reason: str) -> None: ...
 
 
-class Home(Protocol):
+class ReaderChannel(Protocol):
     """A reader's channel, as the reader knows it."""
 
     pushed: int

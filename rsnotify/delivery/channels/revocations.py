@@ -13,7 +13,7 @@ from rsnotify.errors import TryAgain
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 REVOKED = "the token has been revoked"
 
 
@@ -32,13 +32,13 @@ class Revocations:
     async def run(self) -> None:
         """Look again and again, for as long as the hub lives."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             try:
-                await self.look()
+                await self.check()
             except TryAgain as error:
                 log.warning("looking for revoked tokens waits: %s", error.detail)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Send those away whose token is no more."""
         self._forget_closed()
         for token in await self._access.revoked(list(self._readers)):

@@ -6,19 +6,16 @@ yet; what a WebSocket is told by a close code, a stream is told by its HTTP stat
 """
 
 import random
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rsnotify.delivery.channels.admission import Channels
-from rsnotify.delivery.channels.asgi_reader import AsgiReader
-from rsnotify.delivery.channels.frames import COMMENT, EVENT
+from rsnotify.delivery.channels.sse_reader import SseReader, body_message
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import BEGINS, ChannelName
 
-PART_BYTES = 16 * 1024
 RETRY_MILLISECONDS = (1_000, 5_000)  # spread out, or all come back together
 
 
@@ -62,17 +59,13 @@ class EventStream(Response):
         self.init_headers(_headers(cursor, origin))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        reader = AsgiReader(EVENT, part_bytes=PART_BYTES, alive=COMMENT)
+        reader = SseReader()
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        await send(_body(_opening(self._cursor, random.randint(*RETRY_MILLISECONDS))))  # noqa: S311
+        await send(body_message(_opening(self._cursor, random.randint(*RETRY_MILLISECONDS))))  # noqa: S311
         self._channels.join(reader, self._name, self._cursor, self._token)
-        await reader.run(lambda part: send(_body(part)), receive)
+        await reader.run(send, receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-def _body(part: bytes) -> dict[str, Any]:
-    return {"type": "http.response.body", "body": part, "more_body": True}
 
 
 def _opening(cursor: Position, retry_milliseconds: int) -> bytes:
