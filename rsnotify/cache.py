@@ -15,7 +15,7 @@ IDLE_SECONDS = 60.0
 MIB = 1024 * 1024
 
 
-class Kept(Protocol):
+class CacheEntry(Protocol):
     """Something in memory that a journal has too."""
 
     @property
@@ -28,34 +28,34 @@ class Kept(Protocol):
         """Whether it is kept, where there is room, though nobody has used it for a while."""
         ...
 
-    def let_go(self) -> None: ...
+    def release(self) -> None: ...
 
 
 class Cache:
     """Tails, frames, stretches and open lists, the least recently used of which go first."""
 
     def __init__(self, mebibytes: int, clock: Callable[[], float] = monotonic) -> None:
-        self._budget: Budget[Kept] = Budget(mebibytes * MIB)
+        self._budget: Budget[CacheEntry] = Budget(mebibytes * MIB)
         self._clock = clock
 
-    def __contains__(self, kept: Kept) -> bool:
-        return kept in self._budget
+    def __contains__(self, entry: CacheEntry) -> bool:
+        return entry in self._budget
 
     @property
     def size(self) -> int:
         return self._budget.total
 
-    def use(self, kept: Kept) -> None:
+    def use(self, entry: CacheEntry) -> None:
         """It is used, or has grown: others may have to go for it, or it may itself."""
-        for other in self._budget.use(kept, kept.size, self._clock()):
-            other.let_go()
+        for other in self._budget.use(entry, entry.size, self._clock()):
+            other.release()
 
-    def forget(self, kept: Kept) -> None:
+    def forget(self, entry: CacheEntry) -> None:
         """It is no more."""
-        self._budget.forget(kept)
+        self._budget.forget(entry)
 
-    def let_go_of_idle(self) -> None:
-        for kept in self._budget.idle(self._clock() - IDLE_SECONDS):
-            if not kept.stays_when_idle:
-                self._budget.forget(kept)
-                kept.let_go()
+    def release_idle(self) -> None:
+        for entry in self._budget.idle(self._clock() - IDLE_SECONDS):
+            if not entry.stays_when_idle:
+                self._budget.forget(entry)
+                entry.release()

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from rsnotify.core.recent import Recent
+from rsnotify.core.recent import RecentNotifications
 from rsnotify.core.tail import Tail
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
@@ -45,8 +45,8 @@ class Feed:
         self.heard = head  # the newest change, read or not
         self.tail = Tail(head)
         self.watchers: set[Watcher] = set()
-        self.past = Recent(PAST_KEPT)
-        self.joined = Recent(PAST_KEPT)
+        self.past = RecentNotifications(PAST_KEPT)
+        self.joined = RecentNotifications(PAST_KEPT)
 
     @property
     def size(self) -> int:
@@ -59,11 +59,11 @@ class Feed:
 
     stays_when_idle = is_watched
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Keep nothing but where the channel stands."""
-        self.tail.let_go()
-        self.past.let_go()
-        self.joined.let_go()
+        self.tail.release()
+        self.past.release()
+        self.joined.release()
 
     def push(self, notification: Notification) -> None:
         self.tail.push(notification)
@@ -71,12 +71,12 @@ class Feed:
 
     def skip_to(self, head: Position) -> None:
         """Nobody reads what came until there."""
-        self.let_go()
+        self.release()
         self.tail.skip_to(head)
 
     def go_back(self, head: Position) -> None:
         """The journal has lost what came after `head`: so must whatever was made of it."""
-        self.let_go()
+        self.release()
         self.heard, self.tail = head, Tail(head)
 
     def turn_private(self) -> None:

@@ -299,7 +299,7 @@ class Hub:
         """The clock's round: which sets there are, and which journals have moved unheard."""
         async with self._turn:  # what was seen before somebody's turn must not be judged after it
             await self._look()
-        self.cache.let_go_of_idle()
+        self.cache.release_idle()
 
     async def _look_at_registry(self) -> None:
         """Whether others have made, edited or removed a set."""

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 Keeper = TypeVar("Keeper")
 
 
-class _Kept(NamedTuple):
+class _Usage(NamedTuple):
     size: int
     used: float  # when
 
@@ -20,7 +20,7 @@ class Budget(Generic[Keeper]):
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.total = 0
-        self._kept: dict[Keeper, _Kept] = {}
+        self._kept: dict[Keeper, _Usage] = {}
 
     def __contains__(self, keeper: Keeper) -> bool:
         return keeper in self._kept
@@ -28,9 +28,9 @@ class Budget(Generic[Keeper]):
     def use(self, keeper: Keeper, size: int, now: float) -> list[Keeper]:
         """The keeper is used, and has so much now; those that must give."""
         self.forget(keeper)
-        self._kept[keeper] = _Kept(size, now)
+        self._kept[keeper] = _Usage(size, now)
         self.total += size
-        return self._given()
+        return self._evict()
 
     def forget(self, keeper: Keeper) -> None:
         """It has nothing any more."""
@@ -42,7 +42,7 @@ class Budget(Generic[Keeper]):
         """Those that were not used since then."""
         return [keeper for keeper, kept in self._kept.items() if kept.used < since]
 
-    def _given(self) -> list[Keeper]:
+    def _evict(self) -> list[Keeper]:
         given: list[Keeper] = []
         while self.total > self.limit:
             keeper = next(iter(self._kept))

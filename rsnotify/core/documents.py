@@ -34,7 +34,7 @@ class Frame(NamedTuple):
     foot: bytes
 
 
-class Offer(NamedTuple):
+class SetCapabilities(NamedTuple):
     """What a set has to offer besides its channels and its Change Lists."""
 
     set_name: str
@@ -45,7 +45,7 @@ class Offer(NamedTuple):
     has_archive: bool = False
 
 
-class Taken(NamedTuple):
+class SnapshotTimes(NamedTuple):
     """When a snapshot was taken: all changes up to `at` are in it."""
 
     at: Position
@@ -88,18 +88,20 @@ def change_list_archive(set_name: str) -> str:
 # Discovery -------------------------------------------------------------------------------------
 
 
-def source_description(base: str, offers: Iterable[Offer], describedby: str | None) -> Document:
+def source_description(
+    base: str, sets: Iterable[SetCapabilities], describedby: str | None
+) -> Document:
     return Document(
         root="urlset",
         md=Md(capability="description"),
         links=tuple(_described(describedby)),
-        entries=tuple(_of_set(base, offer) for offer in offers),
+        entries=tuple(_of_set(base, offered) for offered in sets),
     )
 
 
-def _of_set(base: str, offer: Offer) -> Entry:
-    loc = base + capability_list(offer.set_name)
-    links = tuple(_described(offer.describedby))
+def _of_set(base: str, offered: SetCapabilities) -> Entry:
+    loc = base + capability_list(offered.set_name)
+    links = tuple(_described(offered.describedby))
     return Entry(loc=loc, md=Md(capability="capabilitylist"), links=links)
 
 
@@ -108,38 +110,40 @@ def _described(href: str | None) -> Iterator[Link]:
         yield Link(rel="describedby", href=href)
 
 
-def capabilities(base: str, offer: Offer) -> Document:
+def capabilities(base: str, offered: SetCapabilities) -> Document:
     """The set's Capability List: WebSub topics, their WebSocket addresses as alternates."""
-    twin = base + socket_capability_list(offer.set_name)
-    channels = (_topic(base, ChannelName(offer.set_name, kind)) for kind in KINDS)
-    return _capability_list(base, offer, twin, channels)
+    twin = base + socket_capability_list(offered.set_name)
+    channels = (_topic(base, ChannelName(offered.set_name, kind)) for kind in KINDS)
+    return _capability_list(base, offered, twin, channels)
 
 
-def socket_capabilities(base: str, offer: Offer) -> Document:
+def socket_capabilities(base: str, offered: SetCapabilities) -> Document:
     """The same as version 0.8 has it: a channel's address is its WebSocket."""
-    twin = base + capability_list(offer.set_name)
-    channels = (_socket_channel(base, ChannelName(offer.set_name, kind)) for kind in KINDS)
-    return _capability_list(base, offer, twin, channels)
+    twin = base + capability_list(offered.set_name)
+    channels = (_socket_channel(base, ChannelName(offered.set_name, kind)) for kind in KINDS)
+    return _capability_list(base, offered, twin, channels)
 
 
-def _capability_list(base: str, offer: Offer, twin: str, channels: Iterable[Entry]) -> Document:
+def _capability_list(
+    base: str, offered: SetCapabilities, twin: str, channels: Iterable[Entry]
+) -> Document:
     up = Link(rel="up", href=base + SOURCE_DESCRIPTION)
     alternate = Link(rel="alternate", href=twin, type=XML)
     return Document(
         root="urlset",
         md=Md(capability="capabilitylist"),
-        links=(up, alternate, *_described(offer.describedby)),
-        entries=(*_documents(base, offer), *channels),
+        links=(up, alternate, *_described(offered.describedby)),
+        entries=(*_documents(base, offered), *channels),
     )
 
 
-def _documents(base: str, offer: Offer) -> Iterator[Entry]:
-    archive = base + change_list_archive(offer.set_name) if offer.has_archive else None
+def _documents(base: str, offered: SetCapabilities) -> Iterator[Entry]:
+    archive = base + change_list_archive(offered.set_name) if offered.has_archive else None
     found = {
-        "resourcelist": offer.resourcelist,
-        "resourcedump": offer.resourcedump,
-        "changelist": base + change_list_index(offer.set_name),
-        "changedump": offer.changedump,
+        "resourcelist": offered.resourcelist,
+        "resourcedump": offered.resourcedump,
+        "changelist": base + change_list_index(offered.set_name),
+        "changedump": offered.changedump,
         "changelist-archive": archive,
     }
     for capability, loc in found.items():
@@ -193,7 +197,7 @@ def change_list_frame(
     return _frame(links, md)
 
 
-def list_of_change_lists(
+def change_list_index_document(
     base: str,
     set_name: str,
     windows: Sequence[Window],
@@ -213,7 +217,7 @@ def list_of_change_lists(
     )
 
 
-def archive_of_change_lists(base: str, set_name: str, windows: Sequence[Window]) -> Document:
+def change_list_archive_document(base: str, set_name: str, windows: Sequence[Window]) -> Document:
     """The Change List Archive: closed lists that have left the index."""
     begin, end = windows[0].from_, windows[-1].until
     return Document(
@@ -233,28 +237,28 @@ def _of_windows(base: str, set_name: str, windows: Iterable[Window]) -> Iterator
 # Resource Lists --------------------------------------------------------------------------------
 
 
-def resource_list_frame(base: str, set_name: str, taken: Taken, *, is_part: bool) -> Frame:
+def resource_list_frame(base: str, set_name: str, times: SnapshotTimes, *, is_part: bool) -> Frame:
     links = [_up(base, set_name)]
     if is_part:
         links.append(Link(rel="index", href=base + resource_list(set_name)))
-    return _frame(links, _md(taken))
+    return _frame(links, _md(times))
 
 
-def list_of_resource_lists(
-    base: str, set_name: str, taken: Taken, parts: Iterable[str]
+def resource_list_index_document(
+    base: str, set_name: str, times: SnapshotTimes, parts: Iterable[str]
 ) -> Document:
     """The Resource List Index of a snapshot too large for one list."""
-    md = Md(at=str(taken.at), completed=str(taken.completed))
+    md = Md(at=str(times.at), completed=str(times.completed))
     return Document(
         root="sitemapindex",
-        md=_md(taken),
+        md=_md(times),
         links=(_up(base, set_name),),
         entries=tuple(Entry(loc=base + part, md=md) for part in parts),
     )
 
 
-def _md(taken: Taken) -> Md:
-    return Md(capability="resourcelist", at=str(taken.at), completed=str(taken.completed))
+def _md(times: SnapshotTimes) -> Md:
+    return Md(capability="resourcelist", at=str(times.at), completed=str(times.completed))
 
 
 def _up(base: str, set_name: str) -> Link:

@@ -8,7 +8,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
 
 
-class Recent:
+class RecentNotifications:
     """The notifications that were kept last, by the cursor that they follow."""
 
     __slots__ = ("_kept", "_most", "size")
@@ -32,7 +32,7 @@ class Recent:
     def grew(self, size: int) -> None:
         self.size += size
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         for cursor in tuple(self._kept):
             self._forget(cursor)
 

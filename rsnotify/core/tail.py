@@ -33,21 +33,21 @@ class Tail:
         self.size += notification.size
         self.head = notification.until
         if self.size > self._max_bytes:
-            self._forget_oldest()
+            self._drop_oldest()
 
     def grew(self, size: int) -> None:
         self.size += size
 
     def skip_to(self, head: Position) -> None:
         """Nobody reads what lies before; whoever wants it yet reads the journal."""
-        self.let_go()
+        self.release()
         self.start = self.head = head
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Forget everything but where the tail ends."""
         self._forget(len(self._notifications))
 
-    def _forget_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         """Forget half: trimming one by one would shift the list at every push."""
         size, number = self.size, 0
         while size > self._max_bytes // 2 and number < len(self._notifications) - 1:

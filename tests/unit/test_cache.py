@@ -3,7 +3,7 @@
 import pytest
 
 from rsnotify.cache import IDLE_SECONDS, MIB, Cache
-from rsnotify.core.recent import Recent
+from rsnotify.core.recent import RecentNotifications
 from rsnotify.core.tail import Tail
 from rsnotify.delivery.channels.frames import DEFLATED, EVENT, TEXT, WireFormat
 from rsnotify.feed import Feed
@@ -50,7 +50,7 @@ def test_what_is_made_of_a_notification_counts(wire_format: WireFormat) -> None:
 
 
 def test_stretches_behind_the_tail_count_too_and_the_oldest_of_too_many_goes() -> None:
-    recent = Recent(2)
+    recent = RecentNotifications(2)
     kept = [notification(number, number + 1, 500) for number in range(3)]
     for each in kept:
         recent.keep(each)
@@ -63,7 +63,7 @@ def test_stretches_behind_the_tail_count_too_and_the_oldest_of_too_many_goes() -
 def test_what_was_let_go_of_grows_for_nobody() -> None:
     tail, told = Tail(Position(0)), notification(0, 1)
     tail.push(told)
-    tail.let_go()
+    tail.release()
     TEXT.render(told)
     assert (tail.size, tail.start, tail.head) == (0, 1, 1)
 
@@ -100,6 +100,6 @@ def test_a_channel_that_nobody_reads_shrinks_to_nothing(seconds: float, is_kept:
     cache.use(unread)
     cache.use(read)
     now = seconds
-    cache.let_go_of_idle()
+    cache.release_idle()
     assert (unread.size > 0, unread in cache) == (is_kept, is_kept)
     assert read.size > 0

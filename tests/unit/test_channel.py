@@ -230,7 +230,7 @@ async def test_every_reader_gets_every_change_once_and_in_order_whatever_happens
         elif act == 2:
             await asyncio.sleep(0)
         elif act == 3 and chance.randrange(4) == 0:
-            hub.feed.let_go()  # memory was needed elsewhere
+            hub.feed.release()  # memory was needed elsewhere
         else:
             hub.push()
     for peer, _ in peers:

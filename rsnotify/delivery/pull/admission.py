@@ -9,14 +9,14 @@ from starlette.requests import Request
 
 from rsnotify.access import Access
 from rsnotify.base_url import Origin
-from rsnotify.delivery.pull.responses import Known
+from rsnotify.delivery.pull.responses import DocumentInfo
 from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.notification import capability_list
 from rsnotify.storage.sets import SetRecord
 
 
-class Asked(NamedTuple):
+class RequestedSet(NamedTuple):
     """A set that somebody may read, and the base of the links for them."""
 
     record: SetRecord
@@ -26,13 +26,13 @@ class Asked(NamedTuple):
     def name(self) -> str:
         return self.record.name
 
-    def known(self, tag: str, modified: int, *, is_fixed: bool = False) -> Known:
+    def info(self, tag: str, modified: int, *, is_fixed: bool = False) -> DocumentInfo:
         """A document of this set."""
         link = self.base + capability_list(self.name)
-        return Known(tag, modified, is_fixed, self.record.private, link)
+        return DocumentInfo(tag, modified, is_fixed, self.record.private, link)
 
 
-class Readers:
+class SetAdmission:
     """Lets requests in to the sets."""
 
     def __init__(self, hub: Hub, access: Access, origin: Origin) -> None:
@@ -40,10 +40,10 @@ class Readers:
         self._access = access
         self._origin = origin
 
-    async def admit(self, request: Request) -> Asked:
+    async def admit(self, request: Request) -> RequestedSet:
         name = request.path_params["set"]
         record = self._hub.sets.get(name)
         if record is None:
             raise NoSuchSet(name)
         await self._access.require_reader(request, record)
-        return Asked(record, self._origin.base(request))
+        return RequestedSet(record, self._origin.base(request))

@@ -18,8 +18,8 @@ from rsnotify.resourcesync.change import Position
 
 PIECE_BYTES = 256 * 1024
 
-Forget = Callable[["OpenList"], None]
-Read = Callable[[Position, Position], Awaitable[tuple[bytes, Position]]]
+OnRelease = Callable[["OpenList"], None]
+ReadJournal = Callable[[Position, Position], Awaitable[tuple[bytes, Position]]]
 """Reads on in the journal: after a position, up to another."""
 
 
@@ -28,7 +28,7 @@ class OpenList:
 
     stays_when_idle = True  # to make it costs more than to keep it, and who polls comes again
 
-    def __init__(self, key: tuple[Position, Position], forget: Forget) -> None:
+    def __init__(self, key: tuple[Position, Position], forget: OnRelease) -> None:
         self.key = key
         self.until = key[1]
         self.length = 0
@@ -43,7 +43,7 @@ class OpenList:
         """The bytes of memory that it takes."""
         return self.length + (0 if self._packer is None else self._packer.size)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._forget(self)
 
     @property
@@ -56,7 +56,7 @@ class OpenList:
     def is_growing(self) -> bool:
         return self._growing.locked()
 
-    def take(self, tail: Tail, until: Position) -> None:
+    def grow_from_tail(self, tail: Tail, until: Position) -> None:
         """Grow from the tail, as far as it joins."""
         if self.is_growing:
             return
@@ -66,7 +66,7 @@ class OpenList:
                 return
             self._add(found.payload[found.entries], found.until)
 
-    async def reach(self, until: Position, read: Read) -> None:
+    async def grow_to(self, until: Position, read: ReadJournal) -> None:
         """Grow from the journal."""
         async with self._growing:
             while self.until < until:

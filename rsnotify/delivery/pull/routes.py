@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute, Route
 from rsnotify.access import Access
 from rsnotify.base_url import Origin
 from rsnotify.core.window import Schedule
-from rsnotify.delivery.pull.admission import Readers
+from rsnotify.delivery.pull.admission import SetAdmission
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
 from rsnotify.delivery.pull.resourcelists import ResourceLists
@@ -30,17 +30,17 @@ def pull_routes(
     describedby: str | None = None,
 ) -> list[BaseRoute]:
     """To stand last in the table: the sets' names come first in these paths."""
-    readers = Readers(hub, access, origin)
+    admission = SetAdmission(hub, access, origin)
     days = schedule.index_days
     discovery = Discovery(
-        *(hub, readers, origin, windows, snapshots), describedby=describedby, index_days=days
+        *(hub, admission, origin, windows, snapshots), describedby=describedby, index_days=days
     )
     change_lists = ChangeLists(
-        *(hub, readers, windows, stretches), period=schedule.period, index_days=days
+        *(hub, admission, windows, stretches), period=schedule.period, index_days=days
     )
-    resource_lists = ResourceLists(readers, snapshots)
+    resource_lists = ResourceLists(admission, snapshots)
     return [
-        Route("/", _begin),
+        Route("/", _to_source_description),
         Route("/.well-known/resourcesync", discovery.description),
         Route("/robots.txt", discovery.robots),
         Route("/{set}/capabilitylist.xml", discovery.capabilities),
@@ -54,6 +54,6 @@ def pull_routes(
     ]
 
 
-async def _begin(request: Request) -> Response:  # noqa: ARG001
+async def _to_source_description(request: Request) -> Response:  # noqa: ARG001
     """Whoever knows the hub's address only begins at the Source Description."""
     return RedirectResponse(SOURCE_DESCRIPTION, 302)
