@@ -27,7 +27,7 @@ from rsnotify.commands.target import DATA, HERE, checked_address, credential_for
 from rsnotify.commands.validate import print_violations, violations_of
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.notification import Kind
-from rsnotify.serving.log_filter import OnceAMinute
+from rsnotify.serving.log_filter import RepeatedWarningFilter
 from rsnotify.serving.serve import run
 from rsnotify.serving.workers import end_with_parent
 from rsnotify.settings import Settings
@@ -145,7 +145,7 @@ def serve(
     `rsnotify ready ADDRESS`, on stdout.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", force=True)
-    logging.getLogger().handlers[0].addFilter(OnceAMinute())
+    logging.getLogger().handlers[0].addFilter(RepeatedWarningFilter())
     settings = Settings.from_env(
         os.environ,
         host=host,

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 END_SECONDS = 10.0  # how long a loop may take to end
 REST_SECONDS = 2.0  # how long what is left may take when all else has ended
-AGAIN_SECONDS = 0.1
+RECANCEL_SECONDS = 0.1
 
 Loop = Coroutine[Any, Any, None]
 Task = asyncio.Task[Any]
@@ -43,7 +43,7 @@ async def end(tasks: Collection[Task], seconds: float | None = None) -> list[Tas
     while (waiting := [task for task in tasks if not task.done()]) and monotonic() < until:
         for task in waiting:
             task.cancel()
-        await asyncio.wait(waiting, timeout=AGAIN_SECONDS)
+        await asyncio.wait(waiting, timeout=RECANCEL_SECONDS)
     return waiting
 
 

@@ -45,8 +45,8 @@ from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
 
-AGAIN_SECONDS = 0.1
-LEFT = (
+RETRY_SECONDS = 0.1
+LOSS_MESSAGE = (
     "after the loss Redis holds %d tokens and %d WebSub subscriptions: make what is missing again; "
     "sets of the command line that are served again, empty: %s"
 )
@@ -61,7 +61,7 @@ class Composition:
         self._settings = settings
         self._redis_url = redis_url
         self._base_url = base_url
-        self._wanted: tuple[str, ...] = ()
+        self._set_names: tuple[str, ...] = ()
         self._client = connect(redis_url)
         self._journal_client = connect(redis_url)  # so that no herd stands in front of a Source
         self._tokens = Tokens(self._journal_client)
@@ -70,15 +70,15 @@ class Composition:
         self._access = Access(self._tokens, token, self._origin.asker)
         self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
 
-    async def opened(self, sets: Iterable[str]) -> None:
+    async def open(self, sets: Iterable[str]) -> None:
         """Have seen every journal, and serve these sets."""
-        self._wanted = tuple(sets)
+        self._set_names = tuple(sets)
         await self.hub.start()
-        await self._make_wanted()
+        await self._make_sets()
         await self.hub.start()  # who follows from now on does not hear of what was before
 
-    async def _make_wanted(self) -> None:
-        added = [await self.hub.add_set(name) for name in self._wanted]
+    async def _make_sets(self) -> None:
+        added = [await self.hub.add_set(name) for name in self._set_names]
         new = [record for record, made in added if made]
         for record in new:
             await self._upkeep.say.set_changed(record, "created")
@@ -214,13 +214,15 @@ class Composition:
             await self.hub.registry_lost.wait()
             self.hub.registry_lost.clear()
             try:
-                await self._make_wanted()
+                await self._make_sets()
                 tokens, left = await self._tokens.all(), await self._subscriptions.all()
-                log.error(LEFT, len(tokens), len(left), ", ".join(self._wanted) or "none")
+                log.error(
+                    LOSS_MESSAGE, len(tokens), len(left), ", ".join(self._set_names) or "none"
+                )
             except TryAgain as error:
                 log.warning("making lost sets again waits: %s", error.detail)
                 self.hub.registry_lost.set()
-                await asyncio.sleep(AGAIN_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
 
     @asynccontextmanager
     async def _deliveries(self) -> AsyncIterator[dict[str, Loop]]:

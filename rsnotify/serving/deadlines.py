@@ -15,7 +15,7 @@ TICK_SECONDS = 0.5
 IDLE_SECONDS = 75.0  # proxies keep theirs for 60: who closes first must not be us
 IDLE_CONNECTIONS = 1_000
 
-Act = Callable[[], None]
+Callback = Callable[[], None]
 
 
 class Deadlines:
@@ -26,22 +26,22 @@ class Deadlines:
     ) -> None:
         self._clock = clock
         self._idle_connections = idle_connections or idle_limit(_open_files())
-        self._acts: dict[Act, float] = {}
-        self._idle: OrderedDict[Act, float] = OrderedDict()
+        self._due: dict[Callback, float] = {}
+        self._idle: OrderedDict[Callback, float] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
-    def expect(self, otherwise: Act, seconds: float) -> None:
+    def set(self, callback: Callback, seconds: float) -> None:
         """Do this after so many seconds, unless it is taken back."""
-        self._acts[otherwise] = self._clock() + seconds
+        self._due[callback] = self._clock() + seconds
         self._start()
 
-    def is_expected(self, otherwise: Act) -> bool:
-        return otherwise in self._acts
+    def is_set(self, callback: Callback) -> bool:
+        return callback in self._due
 
-    def take_back(self, otherwise: Act) -> None:
-        self._acts.pop(otherwise, None)
+    def clear(self, callback: Callback) -> None:
+        self._due.pop(callback, None)
 
-    def rest(self, close: Act) -> None:
+    def add_idle(self, close: Callback) -> None:
         """The connection has nothing to do; beyond the cap the one that rests longest is closed."""
         self._idle[close] = self._clock() + IDLE_SECONDS
         self._idle.move_to_end(close)
@@ -49,7 +49,7 @@ class Deadlines:
             self._idle.popitem(last=False)[0]()
         self._start()
 
-    def wake(self, close: Act) -> None:
+    def remove_idle(self, close: Callback) -> None:
         self._idle.pop(close, None)
 
     def tick(self) -> None:
@@ -57,8 +57,8 @@ class Deadlines:
         now = self._clock()
         while self._idle and next(iter(self._idle.values())) <= now:
             self._idle.popitem(last=False)[0]()
-        for act in [act for act, at in self._acts.items() if at <= now]:
-            self._acts.pop(act, None)
+        for act in [act for act, at in self._due.items() if at <= now]:
+            self._due.pop(act, None)
             act()
 
     def _start(self) -> None:
@@ -69,7 +69,7 @@ class Deadlines:
     def _tick_and_go_on(self) -> None:
         self._timer = None
         self.tick()
-        if self._acts or self._idle:
+        if self._due or self._idle:
             self._start()
 
 

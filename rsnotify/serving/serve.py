@@ -32,7 +32,11 @@ from rsnotify.storage.subscriptions import release_all_claims
 log = logging.getLogger(__name__)
 
 ADMIN_TOKEN_CHARACTERS = 16
-COLLECTED = (50_000, 20, 50)  # Python's own rhythm stops the loop for 50 ms during a large fan-out
+GC_THRESHOLDS = (
+    50_000,
+    20,
+    50,
+)  # Python's own rhythm stops the loop for 50 ms during a large fan-out
 
 
 def run(
@@ -43,28 +47,28 @@ def run(
     share_port: bool = False,
 ) -> None:
     """Serve until SIGTERM or SIGINT."""
-    gc.set_threshold(*COLLECTED)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         uvloop.run(run_to_the_end(_serve(settings, sets, on_ready, share_port=share_port)))
     except BaseExceptionGroup as group:
-        raise _sole(group) from None
+        raise _only_error(group) from None
 
 
 def admin_token(settings: Settings) -> str:
     """The token that may do everything: the setting, else the one kept in the data directory."""
     if settings.admin_token:
-        return _strong(settings.admin_token, "RSNOTIFY_ADMIN_TOKEN")
+        return _checked_token(settings.admin_token, "RSNOTIFY_ADMIN_TOKEN")
     path = settings.data / "admin-token"
     try:
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            _keep_whole(path, f"rsn_{secrets.token_urlsafe(32)}\n")
+            _write_atomically(path, f"rsn_{secrets.token_urlsafe(32)}\n")
     except OSError as error:
         raise InvalidSettings([f"cannot keep an admin token in {path}: {error}"]) from None
-    return _strong(read_admin_token(settings.data), str(path))
+    return _checked_token(read_admin_token(settings.data), str(path))
 
 
-def _strong(token: str, where: str) -> str:
+def _checked_token(token: str, where: str) -> str:
     """A token that nobody guesses and that a header can carry."""
     if len(token) < ADMIN_TOKEN_CHARACTERS or not re.fullmatch(r"[!-~][ -~]*[!-~]", token):
         raise InvalidSettings(
@@ -76,7 +80,7 @@ def _strong(token: str, where: str) -> str:
     return token
 
 
-def _keep_whole(path: Path, text: str) -> None:
+def _write_atomically(path: Path, text: str) -> None:
     """Killed at any moment, it leaves the whole file or none; of two at once, the first wins."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -106,9 +110,9 @@ async def _serve(
     token = admin_token(settings)
     with _bound(settings, share=share_port or several) as bound:
         address = _address(bound)
-        told = warning(bound.getsockname()[0], address, settings.public_url)
-        if told and not share_port:  # else the parent has said it
-            log.warning("%s", told)
+        message = warning(bound.getsockname()[0], address, settings.public_url)
+        if message and not share_port:  # else the parent has said it
+            log.warning("%s", message)
 
         def served(redis: _Redis) -> Loop:
             if several:
@@ -173,7 +177,7 @@ async def _run_hub(
 ) -> None:
     composition = Composition(settings, redis_url, token, settings.public_url or _address(bound))
     try:
-        await composition.opened(sets)
+        await composition.open(sets)
         drain = partial(composition.channels.drain, settings.drain_seconds)
         server = WebServer(web_config(composition.app, settings), on_ready, drain)
         await composition.run(server.serve(sockets=[bound]))
@@ -181,7 +185,7 @@ async def _run_hub(
         await composition.close()
 
 
-def _sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The one error in nested groups of one, as the operator should see it."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:

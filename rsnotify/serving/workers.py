@@ -19,8 +19,8 @@ from rsnotify.settings import Settings
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 1.0
-END_SECONDS = 30.0  # after the drain: a worker bounds its own end, unless it is stuck for good
+RESTART_SECONDS = 1.0
+KILL_SECONDS = 30.0  # after the drain: a worker bounds its own end, unless it is stuck for good
 
 
 async def run_workers(
@@ -43,13 +43,13 @@ async def run_workers(
     workers = [Worker(command, environment, ending, inherited) for _ in range(settings.workers)]
     async with asyncio.TaskGroup() as tasks:
         for worker in workers:
-            tasks.create_task(worker.keep(), name="keep a worker")
+            tasks.create_task(worker.run(), name="keep a worker")
         announcing = tasks.create_task(_announce(workers, lambda: on_ready(address)))
         await ending.wait()
         announcing.cancel()
         for worker in workers:
             worker.end()
-            loop.call_later(settings.drain_seconds + END_SECONDS, worker.kill)
+            loop.call_later(settings.drain_seconds + KILL_SECONDS, worker.kill)
 
 
 async def _announce(workers: Sequence["Worker"], on_ready: Callable[[], None]) -> None:
@@ -99,7 +99,7 @@ class Worker:
     def __repr__(self) -> str:
         return f"<Worker {self._process.pid if self._process else 'not started'}>"
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         while not self._ending.is_set():
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -113,15 +113,15 @@ class Worker:
                 self.end()
             await self._watch(self._process)
             if not self._ending.is_set():
-                await self._mourn(self._process)
+                await self._handle_exit(self._process)
 
-    async def _mourn(self, process: Process) -> None:
+    async def _handle_exit(self, process: Process) -> None:
         """One that ran is started anew; one that could not start would not the next time either."""
-        told = f"worker {process.pid} ended with status {process.returncode}"
+        message = f"worker {process.pid} ended with status {process.returncode}"
         if not self.ready.is_set():
-            raise InvalidSettings([f"{told} before it was ready; its message stands above"])
-        log.error("%s; another is started", told)
-        await asyncio.sleep(AGAIN_SECONDS)
+            raise InvalidSettings([f"{message} before it was ready; its message stands above"])
+        log.error("%s; another is started", message)
+        await asyncio.sleep(RESTART_SECONDS)
 
     async def _watch(self, process: Process) -> None:
         assert process.stdout is not None  # noqa: S101

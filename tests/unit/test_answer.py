@@ -55,7 +55,9 @@ def test_a_last_modified_of_this_very_second_matches_nothing() -> None:
     """Another change may still come in it."""
     now = int(time() * SECOND)
     for modified in (now, now // SECOND * SECOND):
-        assert not unchanged(DocumentInfo("tag", modified), if_modified_since=_last_modified(modified))
+        assert not unchanged(
+            DocumentInfo("tag", modified), if_modified_since=_last_modified(modified)
+        )
 
 
 @pytest.mark.parametrize("modified", [NOON * SECOND, NOON * SECOND + 1, NOON * SECOND + 999_999])
