@@ -10,11 +10,14 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.sse import Sse, wants_stream
+from rsnotify.delivery.pull.changelists import ChangeLists
+from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.topic import Topic
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
@@ -22,6 +25,7 @@ from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.subscriptions import Subscribers
 from rsnotify.intake.websub import WebSubEndpoint
+from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION
 
 log = logging.getLogger(__name__)
 
@@ -49,14 +53,14 @@ def build_app(routes: Iterable[BaseRoute]) -> Starlette:
 # --- the table ---------------------------------------------------------------------------------
 
 
-def publishing(intake: Intake) -> Routes:
+def publishing_routes(intake: Intake) -> Routes:
     return [
         Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
         Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
     ]
 
 
-def administering(administration: Administration, subscribers: Subscribers) -> Routes:
+def administration_routes(administration: Administration, subscribers: Subscribers) -> Routes:
     subscription = "/api/subscriptions/{subscription}"
     return [
         Route("/api/sets", administration.list_sets),
@@ -74,23 +78,46 @@ def administering(administration: Administration, subscribers: Subscribers) -> R
     ]
 
 
-def following(channels: Channels, topic: Topic) -> Routes:
+def channel_routes(channels: Channels, topic: Topic) -> Routes:
     return [
         WebSocketRoute(CHANNEL, channels.websocket),
-        Route(CHANNEL, Page(Sse(channels), topic).channel),
+        Route(CHANNEL, ChannelPage(Sse(channels), topic).channel),
     ]
 
 
-def websub(endpoint: WebSubEndpoint) -> Routes:
+def websub_routes(endpoint: WebSubEndpoint) -> Routes:
     return [Route("/hub", endpoint.post, methods=["POST"])]
 
 
-def health(hub: Hub) -> Routes:
+def health_routes(hub: Hub) -> Routes:
     health = Health(hub)
     return [Route("/health/live", health.live), Route("/health/ready", health.ready)]
 
 
-class Page:
+def pull_routes(
+    discovery: Discovery, change_lists: ChangeLists, resource_lists: ResourceLists
+) -> Routes:
+    """These come last: their paths begin with the name of a set."""
+    return [
+        Route("/", _to_source_description),
+        Route("/.well-known/resourcesync", discovery.description),
+        Route("/robots.txt", discovery.robots),
+        Route("/{set}/capabilitylist.xml", discovery.capabilities),
+        Route("/{set}/capabilitylist-ws.xml", discovery.socket_capabilities),
+        Route("/{set}/changelist.xml", change_lists.current),
+        Route("/{set}/changelist/{from_}.xml", change_lists.by_beginning),
+        Route("/{set}/changelist-index.xml", change_lists.index),
+        Route("/{set}/changelist-archive.xml", change_lists.archive),
+        Route("/{set}/resourcelist.xml", resource_lists.newest),
+        Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
+    ]
+
+
+async def _to_source_description(request: Request) -> Response:  # noqa: ARG001
+    return RedirectResponse(SOURCE_DESCRIPTION, 302)
+
+
+class ChannelPage:
     """A channel's address over HTTP: a stream for those who ask for one, else the WebSub topic."""
 
     def __init__(self, sse: Sse, topic: Topic) -> None:

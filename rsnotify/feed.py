@@ -21,7 +21,7 @@ from rsnotify.resourcesync.notification import (
 
 log = logging.getLogger(__name__)
 
-PAST_KEPT = 16  # stretches below the tail, and as many joined ones
+PAST_NOTIFICATIONS = 16  # stretches below the tail, and as many joined ones
 
 
 class Watcher(Protocol):
@@ -42,11 +42,11 @@ class Feed:
     def __init__(self, channel: ChannelName, created: str, head: Position) -> None:
         self.channel = channel
         self.created = created
-        self.heard = head  # the newest change, read or not
+        self.newest_known = head  # the newest change, read or not
         self.tail = Tail(head)
         self.watchers: set[Watcher] = set()
-        self.past = RecentNotifications(PAST_KEPT)
-        self.joined = RecentNotifications(PAST_KEPT)
+        self.past = RecentNotifications(PAST_NOTIFICATIONS)
+        self.joined = RecentNotifications(PAST_NOTIFICATIONS)
 
     @property
     def size(self) -> int:
@@ -67,7 +67,7 @@ class Feed:
 
     def push(self, notification: Notification) -> None:
         self.tail.push(notification)
-        self._tell(lambda watcher: watcher.push(notification))
+        self._notify_watchers(lambda watcher: watcher.push(notification))
 
     def skip_to(self, head: Position) -> None:
         """Nobody reads what came until there."""
@@ -77,16 +77,16 @@ class Feed:
     def go_back(self, head: Position) -> None:
         """The journal has lost what came after `head`: so must whatever was made of it."""
         self.release()
-        self.heard, self.tail = head, Tail(head)
+        self.newest_known, self.tail = head, Tail(head)
 
     def turn_private(self) -> None:
-        self._tell(lambda watcher: watcher.turn_private())
+        self._notify_watchers(lambda watcher: watcher.turn_private())
 
     def end(self) -> None:
-        self._tell(lambda watcher: watcher.end())
+        self._notify_watchers(lambda watcher: watcher.end())
         self.watchers.clear()
 
-    def _tell(self, how: Callable[[Watcher], None]) -> None:
+    def _notify_watchers(self, how: Callable[[Watcher], None]) -> None:
         """Tell each of them; one that fails holds up no other."""
         for watcher in tuple(self.watchers):
             try:

@@ -39,8 +39,8 @@ from rsnotify.storage.windows import Windows
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
-LOOK_PART = 10  # of the time, at most, goes into looking around because the bell rang
-UNREAD_LOOKS = 10  # a channel that nobody reads is looked at so rarely
+CHECK_SHARE = 10  # of the time, at most, goes into looking around because the bell rang
+UNREAD_EVERY = 10  # a channel that nobody reads is looked at so rarely
 CACHE_MIB = 256
 STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
 
@@ -74,13 +74,13 @@ class Hub:
         self._feeds: dict[ChannelName, Feed] = {}
         self._rung: dict[ChannelName, Position] = {}
         self._woken = asyncio.Event()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._reading: SingleFlight[tuple[Feed, Tail, Position], Notification]
         self._reading = SingleFlight("reading of the journal")
         self._catching_up = asyncio.Semaphore(CATCHING_UP_AT_ONCE)
-        self._next_tick = self._next_look = self._current_at = float("-inf")
+        self._next_tick = self._next_registry_check = self._current_at = float("-inf")
         self._registry_rang = False
-        self._looks = 0
+        self._checks = 0
 
     # --- the way in ----------------------------------------------------------------------------
 
@@ -117,19 +117,19 @@ class Hub:
         """The set's record, and whether it was made just now."""
         record, made = await self._registry.add(name, options)
         if made:
-            await self._see_own(name, record)
+            await self._apply_own_change(name, record)
         else:
-            await self._look_around()
+            await self._check_all()
         return record, made
 
     async def edit_set(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
         record = await self._registry.edit(name, chosen)
-        await self._see_own(name, record)
+        await self._apply_own_change(name, record)
         return record
 
     async def remove_set(self, name: str) -> None:
         await self._registry.remove(name)
-        await self._see_own(name, None)
+        await self._apply_own_change(name, None)
 
     # --- the ways out --------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Hub:
     def has_changed(self, set_name: str) -> bool:
         """Whether anything was ever published to the set, as far as this process has heard."""
         feed = self._feeds.get(ChannelName(set_name, "change"))
-        return feed is None or str(feed.heard) != feed.created
+        return feed is None or str(feed.newest_known) != feed.created
 
     async def head(self, channel: ChannelName) -> Position:
         """The newest change of all hub processes, whatever this one has seen of it."""
@@ -218,7 +218,7 @@ class Hub:
                     feed.channel, cursor, until=until, count=NOTIFICATION_CHANGES
                 )
         except Trimmed as trimmed:
-            raise self._gone(feed.channel, trimmed) from None
+            raise self._history_gone(feed.channel, trimmed) from None
         if not rows:
             raise TryAgain("the journal has changed; connect again")
         found = self._render(feed.channel, cursor, cut(rows))
@@ -226,7 +226,7 @@ class Hub:
             feed.past.keep(found)
         return found
 
-    def _gone(self, channel: ChannelName, trimmed: Trimmed) -> HistoryGone:
+    def _history_gone(self, channel: ChannelName, trimmed: Trimmed) -> HistoryGone:
         index = self.base_url + change_list_index(channel.set_name)
         begins = Position(trimmed.first)
         detail = f"see {index}: what is kept begins at {begins}"  # a close frame may cut its end
@@ -244,7 +244,7 @@ class Hub:
 
     async def start(self) -> None:
         """See where every journal stands, before the first reader comes."""
-        await self._look_around()
+        await self._check_all()
         await self._advance()
 
     async def follow(self) -> None:
@@ -252,16 +252,16 @@ class Hub:
         while True:
             try:
                 if monotonic() >= self._next_tick:
-                    await self._look_around()
-                elif self._registry_rang and monotonic() >= self._next_look:
-                    await self._look_at_registry()
+                    await self._check_all()
+                elif self._registry_rang and monotonic() >= self._next_registry_check:
+                    await self._check_registry()
                 await self._advance()
             except TryAgain as error:
                 log.warning("following waits: %s", error.detail)
-                self._wait_a_tick()
+                self._retry_at_next_tick()
             except Exception as error:  # a bug, or a damaged registry: whoever is there stays
                 log.warning("following fails", exc_info=error)
-                self._wait_a_tick()
+                self._retry_at_next_tick()
             await self._wait()
 
     async def listen(self) -> None:
@@ -275,14 +275,14 @@ class Hub:
                 self._registry_rang = True
                 self._woken.set()
 
-    def _wait_a_tick(self) -> None:
+    def _retry_at_next_tick(self) -> None:
         self._next_tick = monotonic() + TICK_SECONDS
         self._rung.clear()  # the next look around finds what they rang for
 
     def _ring(self, channel: ChannelName, head: Position) -> None:
         feed = self._feeds.get(channel)
         if feed is not None and head > feed.tail.head:
-            feed.heard = max(feed.heard, head)
+            feed.newest_known = max(feed.newest_known, head)
             self._rung[channel] = head
             self._woken.set()
 
@@ -290,53 +290,59 @@ class Hub:
         if self._rung:
             return
         self._woken.clear()
-        wake = min(self._next_tick, self._next_look) if self._registry_rang else self._next_tick
+        wake = (
+            min(self._next_tick, self._next_registry_check)
+            if self._registry_rang
+            else self._next_tick
+        )
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, wake - monotonic())):
                 await self._woken.wait()
 
-    async def _look_around(self) -> None:
+    async def _check_all(self) -> None:
         """The clock's round: which sets there are, and which journals have moved unheard."""
-        async with self._turn:  # what was seen before somebody's turn must not be judged after it
-            await self._look()
+        async with self._lock:  # what was seen before somebody's turn must not be judged after it
+            await self._update_sets()
         self.cache.release_idle()
 
-    async def _look_at_registry(self) -> None:
+    async def _check_registry(self) -> None:
         """Whether others have made, edited or removed a set."""
-        async with self._turn:
+        async with self._lock:
             self._registry_rang = False
             if await self._registry.version() != self._registry_version:
-                await self._look()
+                await self._update_sets()
 
-    async def _look(self) -> None:
+    async def _update_sets(self) -> None:
         began, self._registry_rang = monotonic(), False
         self._next_tick = monotonic() + TICK_SECONDS
         version = await self._registry.version()
         sets = self.sets
         if version != self._registry_version:
             sets = await self._registry.all()
-        channels = self._channels_to_look_at(sets)
+        channels = self._channels_to_check(sets)
         standings = await self._journal.standings(channels) if channels else []
         # From here on nothing is awaited: the sets and their feeds change together.
         before, self.sets = self.sets, sets
         known, self._registry_version = self._registry_version, version
         self.sets_changed = version.changed
         if known is not None and version.is_behind(known):
-            self._say_lost(before, sets)
+            self._report_loss(before, sets)
         self._turn_private(before)
-        self._compare(zip(channels, standings, strict=True))
+        self._compare_feeds(zip(channels, standings, strict=True))
         self._current_at = monotonic()
-        self._next_look = self._current_at + (LOOK_PART - 1) * (self._current_at - began)
+        self._next_registry_check = self._current_at + (CHECK_SHARE - 1) * (
+            self._current_at - began
+        )
 
-    def _channels_to_look_at(self, sets: Mapping[str, SetRecord]) -> list[ChannelName]:
+    def _channels_to_check(self, sets: Mapping[str, SetRecord]) -> list[ChannelName]:
         """Every channel that somebody reads, and those whose turn it is: the bell tells of the rest
         too, and whoever begins to read one finds in the journal what it has not told."""
-        self._looks += 1
+        self._checks += 1
         return [
             channel
             for number, (name, kind) in enumerate(product(sets, KINDS))
             if (channel := ChannelName(name, kind)) not in self._feeds
-            or (number + self._looks) % UNREAD_LOOKS == 0
+            or (number + self._checks) % UNREAD_EVERY == 0
             or self._feeds[channel].created != sets[name].created
             or self._is_read(self._feeds[channel])
         ]
@@ -344,23 +350,23 @@ class Hub:
     def _is_read(self, feed: Feed) -> bool:
         return feed.is_watched or feed in self.cache
 
-    async def _see_own(self, name: str, record: SetRecord | None) -> None:
+    async def _apply_own_change(self, name: str, record: SetRecord | None) -> None:
         """A set as this process has just written it, without a look at all the others."""
-        async with self._turn:
+        async with self._lock:
             before = self.sets.get(name)
             if before == record:
                 return  # somebody has looked since
             is_another = before and record and before.created != record.created
             known = self._registry_version
             if is_another or known is None:
-                await self._look()
+                await self._update_sets()
                 return
             version = await self._registry.version()
             if version.follows(known):  # else the next look reads them all
                 self._registry_version, self.sets_changed = version, version.changed
-            self._see(name, before, record)
+            self._apply(name, before, record)
 
-    def _see(self, name: str, before: SetRecord | None, record: SetRecord | None) -> None:
+    def _apply(self, name: str, before: SetRecord | None, record: SetRecord | None) -> None:
         channels = [ChannelName(name, kind) for kind in KINDS]
         if record is None:
             del self.sets[name]
@@ -373,7 +379,7 @@ class Hub:
             self.sets[name] = record
             self._turn_private({name: before})
 
-    def _say_lost(self, before: Mapping[str, SetRecord], sets: Mapping[str, SetRecord]) -> None:
+    def _report_loss(self, before: Mapping[str, SetRecord], sets: Mapping[str, SetRecord]) -> None:
         left = {(record.name, record.created) for record in sets.values()}
         gone = [name for name, record in before.items() if (name, record.created) not in left]
         log.error(
@@ -390,7 +396,9 @@ class Hub:
             if record is not None and old is not None and record.private > old.private:
                 feed.turn_private()
 
-    def _compare(self, found: Iterable[tuple[ChannelName, Standing | Exception | None]]) -> None:
+    def _compare_feeds(
+        self, found: Iterable[tuple[ChannelName, Standing | Exception | None]]
+    ) -> None:
         """Bring the feeds in line with the journals; one that cannot be read stays as it was."""
         self._end([channel for channel in self._feeds if channel.set_name not in self.sets])
         for channel, standing in found:
@@ -398,7 +406,7 @@ class Hub:
                 self._end([channel])
                 continue
             if isinstance(standing, Exception):
-                _say_unreadable(channel, standing)
+                _log_unreadable(channel, standing)
                 continue
             head = standing.head
             feed = self._feed_of(channel, head)
@@ -425,7 +433,7 @@ class Hub:
 
     async def _advance(self) -> None:
         """Read on in every channel that rang; render once; push."""
-        async with self._turn:
+        async with self._lock:
             await self._read_on()
 
     async def _read_on(self) -> None:
@@ -436,7 +444,7 @@ class Hub:
         feeds = {channel: self._feeds[channel] for channel in cursors}
         read, number = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
         if number != self.sets_version:
-            await self._look()  # a change is told by what its set was when it was published
+            await self._update_sets()  # a change is told by what its set was when it was published
         for channel, rows in read.items():
             feed = self._feeds.get(channel)
             if feed is not feeds[channel] or feed.tail.head != cursors[channel]:
@@ -452,7 +460,7 @@ class Hub:
                 raise rows
             self._push(feed, rows)
         except Exception as error:
-            _say_unreadable(feed.channel, error)
+            _log_unreadable(feed.channel, error)
             return 0
         return len(rows)
 
@@ -477,5 +485,5 @@ class Hub:
             rows = rows[len(taken) :]
 
 
-def _say_unreadable(channel: ChannelName, error: Exception) -> None:
+def _log_unreadable(channel: ChannelName, error: Exception) -> None:
     log.warning("what Redis has of %s cannot be read", channel, exc_info=error)

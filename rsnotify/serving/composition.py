@@ -19,7 +19,10 @@ from rsnotify.cache import Cache
 from rsnotify.core.window import HOUR, Schedule
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
-from rsnotify.delivery.pull.routes import pull_routes
+from rsnotify.delivery.pull.admission import SetAdmission
+from rsnotify.delivery.pull.changelists import ChangeLists
+from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
@@ -98,12 +101,14 @@ class Composition:
         administration = Administration(hub, access, self._tokens, self._upkeep)
         return table.build_app(
             [
-                *table.publishing(intake),
-                *table.administering(administration, Subscribers(hub, access, self._subscriptions)),
-                *table.following(self.channels, Topic(hub, access, self._origin)),
-                *table.websub(self._websub_endpoint(intake)),
-                *table.health(hub),
-                *self._pulling(),
+                *table.publishing_routes(intake),
+                *table.administration_routes(
+                    administration, Subscribers(hub, access, self._subscriptions)
+                ),
+                *table.channel_routes(self.channels, Topic(hub, access, self._origin)),
+                *table.websub_routes(self._websub_endpoint(intake)),
+                *table.health_routes(hub),
+                *self._pull_routes(),
             ]
         )
 
@@ -123,19 +128,28 @@ class Composition:
             lease_seconds=self._settings.lease_seconds,
         )
 
-    def _pulling(self) -> table.Routes:
-        """To stand last: the sets' names come first in these paths."""
-        settings = self._settings
-        return pull_routes(
+    def _pull_routes(self) -> table.Routes:
+        admission = SetAdmission(self.hub, self._access, self._origin)
+        days = self._settings.changelist_days
+        discovery = Discovery(
             self.hub,
-            self._access,
+            admission,
             self._origin,
             self._windows,
             self._snapshots,
-            self._stretches,
-            self._schedule,
-            describedby=settings.describedby,
+            describedby=self._settings.describedby,
+            index_days=days,
         )
+        change_lists = ChangeLists(
+            self.hub,
+            admission,
+            self._windows,
+            self._stretches,
+            period=self._schedule.period,
+            index_days=days,
+        )
+        resource_lists = ResourceLists(admission, self._snapshots)
+        return table.pull_routes(discovery, change_lists, resource_lists)
 
     @cached_property
     def _origin(self) -> Origin:

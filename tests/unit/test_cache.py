@@ -27,11 +27,11 @@ class Ear:
 
     def __init__(self, wire_format: WireFormat = TEXT) -> None:
         self.wire_format = wire_format
-        self.heard: list[Position] = []
+        self.newest_known: list[Position] = []
 
     def push(self, notification: Notification) -> None:
         self.wire_format.render(notification)
-        self.heard.append(notification.until)
+        self.newest_known.append(notification.until)
 
     def turn_private(self) -> None: ...
 
@@ -88,7 +88,7 @@ def test_whoever_reads_at_the_head_hears_everything_though_nothing_fits() -> Non
     for number in range(5):
         read.push(notification(number, number + 1))
         cache.use(read)
-    assert ear.heard == [1, 2, 3, 4, 5]
+    assert ear.newest_known == [1, 2, 3, 4, 5]
     assert (read.size, read.tail.head) == (0, 5)
 
 
