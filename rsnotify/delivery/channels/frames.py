@@ -4,17 +4,11 @@ Rules that hold here: a frame for all has no mask and no compression context, so
 serve every reader of its wire_format. Nothing here writes anything.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
-from websockets.exceptions import NegotiationError
-from websockets.extensions import Extension
-from websockets.extensions.permessage_deflate import (
-    PerMessageDeflate,
-    ServerPerMessageDeflateFactory,
-)
+from websockets.extensions.permessage_deflate import PerMessageDeflate
 from websockets.frames import Frame, Opcode
-from websockets.typing import ExtensionParameter
 
 from rsnotify.resourcesync.notification import Notification
 
@@ -60,20 +54,3 @@ def close_reason(detail: str) -> str:
 def deflate() -> PerMessageDeflate:
     """The compression of every reader that has one: nothing is kept between two messages."""
     return PerMessageDeflate(True, True, WINDOW_BITS, WINDOW_BITS, {"memLevel": 9})
-
-
-class SharedDeflate(ServerPerMessageDeflateFactory):
-    """Accepts only offers by which one compressed frame serves all who made them."""
-
-    def __init__(self) -> None:
-        super().__init__(server_no_context_takeover=True, client_no_context_takeover=True)
-
-    def process_request_params(
-        self, params: Sequence[ExtensionParameter], accepted_extensions: Sequence[Extension]
-    ) -> tuple[list[ExtensionParameter], PerMessageDeflate]:
-        offered = dict(params)
-        if "server_no_context_takeover" not in offered:
-            raise NegotiationError("a shared frame has no context to take over")
-        if offered.get("server_max_window_bits", "15") != "15":
-            raise NegotiationError("a shared frame has a window of 15 bits")
-        return super().process_request_params(params, accepted_extensions)

@@ -20,8 +20,7 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from rsnotify.delivery.channels.admission import READER
-from rsnotify.delivery.channels.frames import SharedDeflate
-from rsnotify.delivery.channels.protocol import quiet
+from rsnotify.delivery.channels.protocol import SharedDeflate, quiet
 from rsnotify.delivery.channels.socket_reader import SocketReader
 
 log = logging.getLogger(__name__)
