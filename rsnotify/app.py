@@ -1,7 +1,4 @@
-"""The route table, and the one place that turns errors into answers.
-
-Nothing here decides anything: each route names the method that does.
-"""
+"""All routes of the hub, and the one place that turns errors into HTTP responses."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -35,7 +32,7 @@ Routes = list[BaseRoute]
 
 
 def build_app(routes: Iterable[BaseRoute]) -> Starlette:
-    """The hub, or a part of it, as an ASGI application."""
+    """An ASGI application with these routes."""
     app = Starlette(
         routes=list(routes),
         exception_handlers={
@@ -46,11 +43,11 @@ def build_app(routes: Iterable[BaseRoute]) -> Starlette:
             Exception: _bug,
         },
     )
-    app.router.redirect_slashes = False  # it would repeat the token of an address, at any `Host`
+    app.router.redirect_slashes = False  # a redirect would repeat a token in the URL, to any `Host`
     return app
 
 
-# --- the table ---------------------------------------------------------------------------------
+# --- routes ---------------------------------------------------------------------------------
 
 
 def publishing_routes(intake: Intake) -> Routes:
@@ -118,7 +115,7 @@ async def _to_source_description(request: Request) -> Response:  # noqa: ARG001
 
 
 class ChannelPage:
-    """A channel's address over HTTP: a stream for those who ask for one, else the WebSub topic."""
+    """The URL of a channel: an event stream if the peer asks for one, else the WebSub topic."""
 
     def __init__(self, sse: Sse, topic: Topic) -> None:
         self._sse = sse
@@ -131,7 +128,7 @@ class ChannelPage:
 
 
 class Health:
-    """Two different questions: shall I be restarted, and shall I get traffic."""
+    """Live: do not restart this process. Ready: send it requests."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -141,7 +138,7 @@ class Health:
 
     async def ready(self, request: Request) -> Response:  # noqa: ARG002
         if not self._hub.is_current:
-            raise TryAgain("the journals cannot be followed at the moment")
+            raise TryAgain("the hub cannot follow its journals at the moment; see its log")
         return PlainTextResponse("ready\n")
 
 
@@ -177,9 +174,9 @@ async def _http_exception(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return Response(status_code=400)  # nobody hears it
+    return Response(status_code=400)  # nobody is connected any more
 
 
 async def _bug(request: Request, error: Exception) -> Response:
-    log.error("a bug while serving %s", request.url.path, exc_info=error)
-    return problem(500, "the hub made a mistake; it is in its log")
+    log.error("internal error while serving %s", request.url.path, exc_info=error)
+    return problem(500, "internal error; see the hub's log")

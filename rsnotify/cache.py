@@ -1,8 +1,7 @@
-"""What this process keeps of the journals in memory, within one budget for all of it.
+"""Keeps parts of the journals in memory, within one size limit for all of them.
 
-Rules that hold here: what is kept can be read again from the journal, so letting go of it breaks
-nothing; a channel that nobody reads is let go of after a while, be there room or not. Nothing here
-knows what is kept.
+Everything here can be read again from the journal, so any entry may be released at any time. A
+channel that nobody reads is released after a while even if there is room.
 """
 
 from collections.abc import Callable
@@ -16,23 +15,23 @@ MIB = 1024 * 1024
 
 
 class CacheEntry(Protocol):
-    """Something in memory that a journal has too."""
+    """Something in memory that can be read again from a journal."""
 
     @property
     def size(self) -> int:
-        """The bytes that it takes."""
+        """Bytes of memory."""
         ...
 
     @property
     def stays_when_idle(self) -> bool:
-        """Whether it is kept, where there is room, though nobody has used it for a while."""
+        """Whether to keep it, if there is room, although nobody has used it for a while."""
         ...
 
     def release(self) -> None: ...
 
 
 class Cache:
-    """Tails, frames, stretches and open lists, the least recently used of which go first."""
+    """Tails, frames, stretches and open lists. The least recently used are released first."""
 
     def __init__(self, mebibytes: int, clock: Callable[[], float] = monotonic) -> None:
         self._budget: Budget[CacheEntry] = Budget(mebibytes * MIB)
@@ -46,12 +45,12 @@ class Cache:
         return self._budget.total
 
     def use(self, entry: CacheEntry) -> None:
-        """It is used, or has grown: others may have to go for it, or it may itself."""
+        """The entry was used or has grown; release others, or itself, if the limit is passed."""
         for other in self._budget.use(entry, entry.size, self._clock()):
             other.release()
 
     def forget(self, entry: CacheEntry) -> None:
-        """It is no more."""
+        """The entry does not exist any more."""
         self._budget.forget(entry)
 
     def release_idle(self) -> None:

@@ -1,8 +1,7 @@
-"""The documents that a Destination can pull: what stands in each, and where each is.
+"""The documents that a Destination can fetch: their paths and their content.
 
-Rules that hold here: an address is a path here and gets its base when it is rendered; of documents
-with many entries only what stands around the entries is made here.
-Nothing here knows HTTP, nor where the entries come from.
+Paths get their base URL when a document is rendered. Of lists with many entries, only the frame
+around the entries is made here.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,14 +27,14 @@ XML = "application/xml"
 
 
 class Frame(NamedTuple):
-    """What stands around the entries of a document."""
+    """What a document has before and after its entries."""
 
     head: bytes
     foot: bytes
 
 
 class SetCapabilities(NamedTuple):
-    """What a set has to offer besides its channels and its Change Lists."""
+    """What a set has besides its channels and its Change Lists."""
 
     set_name: str
     describedby: str | None = None
@@ -56,7 +55,7 @@ class SnapshotTimes(NamedTuple):
 
 
 def socket_capability_list(set_name: str) -> str:
-    """The Capability List as version 0.8 has it."""
+    """The Capability List of version 0.8."""
     return f"/{set_name}/capabilitylist-ws.xml"
 
 
@@ -73,7 +72,7 @@ def open_list(set_name: str, after: Position | None = None) -> str:
 
 
 def change_list(set_name: str, from_: Position) -> str:
-    """The list of the window that begins here, open or closed: this address stays for ever."""
+    """The open or closed list of the window that begins here; this path never changes."""
     return f"/{set_name}/changelist/{from_}.xml"
 
 
@@ -118,7 +117,7 @@ def capabilities(base: str, offered: SetCapabilities) -> Document:
 
 
 def socket_capabilities(base: str, offered: SetCapabilities) -> Document:
-    """The same as version 0.8 has it: a channel's address is its WebSocket."""
+    """The same in version 0.8, where the URL of a channel is its WebSocket."""
     twin = base + capability_list(offered.set_name)
     channels = (_socket_channel(base, ChannelName(offered.set_name, kind)) for kind in KINDS)
     return _capability_list(base, offered, twin, channels)

@@ -1,7 +1,7 @@
-"""Entries kept compressed: packed once, sent compressed or plain, inside any document.
+"""Compressed entries, as part of gzip documents: compressed once, then sent in any document.
 
-Rules that hold here: what is packed is raw deflate that ends at a whole byte, so that gzip can be
-put together around it without unpacking. Nothing here knows what the entries say.
+They are raw deflate that ends at a whole byte, so a gzip file can be put together around them
+without decompressing. ISA-L does the work, several times faster than zlib.
 """
 
 import re
@@ -29,9 +29,9 @@ _CHANGE = b"<rs:md change="
 
 
 class Packed(NamedTuple):
-    """Compressed entries, and what must be known of them without unpacking."""
+    """Compressed entries, with their length and checksum."""
 
-    length: int  # bytes once unpacked
+    length: int  # of the entries in bytes, uncompressed
     checksum: int
     deflated: bytes
 
@@ -44,7 +44,7 @@ class Packed(NamedTuple):
         return _HEAD.pack(self.checksum, self.length) + self.deflated
 
     def pieces(self) -> Iterator[bytes]:
-        """The entries, piece by piece, so that 50 MB never stand in memory at once."""
+        """The entries, piece by piece: the whole may be 50 MB."""
         inflate = isal_zlib.decompressobj(-15)
         piece = inflate.decompress(self.deflated, PIECE_BYTES)
         while piece:
@@ -52,7 +52,7 @@ class Packed(NamedTuple):
             piece = inflate.decompress(inflate.unconsumed_tail, PIECE_BYTES)
 
     def gzipped(self, head: bytes, foot: bytes) -> tuple[bytes, bytes, bytes]:
-        """A whole gzip file of the document that has these entries between `head` and `foot`."""
+        """The gzip file of a document that has these entries between `head` and `foot`."""
         before = isal_zlib.crc32_combine(isal_zlib.crc32(head), self.checksum, self.length)
         size = (len(head) + self.length + len(foot)) & 0xFFFFFFFF
         end = struct.pack("<II", isal_zlib.crc32(foot, before), size)
@@ -60,7 +60,7 @@ class Packed(NamedTuple):
 
 
 class Packer:
-    """Packs entries as they come."""
+    """Compresses entries as they come."""
 
     def __init__(self) -> None:
         self.length = self._checksum = 0
@@ -69,7 +69,7 @@ class Packer:
 
     @property
     def size(self) -> int:
-        """The bytes of memory that it takes."""
+        """Bytes of memory."""
         return PACKER_BYTES + sum(map(len, self._deflated))
 
     def add(self, entries: bytes) -> None:
@@ -78,7 +78,7 @@ class Packer:
         self._deflated.append(self._deflate.compress(entries))
 
     def packed(self) -> Packed:
-        """All that was added; more may still be."""
+        """Everything that was added; more can be added afterwards."""
         self._deflated.append(self._deflate.flush(isal_zlib.Z_FULL_FLUSH))
         self._deflated = [b"".join(self._deflated)]
         return Packed(self.length, self._checksum, self._deflated[0])
@@ -92,7 +92,7 @@ def pack(pieces: Iterable[bytes]) -> Packed:
 
 
 def entries_after(entries: bytes, cursor: Position) -> bytes:
-    """Of a Change List's entries, oldest first, those that came after the cursor."""
+    """The part of a Change List's entries that is newer than the cursor."""
     datetimes = _DATETIME.findall(entries)
     skipped = bisect_right(datetimes, render_datetime(cursor).encode())
     place = -1
@@ -104,7 +104,7 @@ def entries_after(entries: bytes, cursor: Position) -> bytes:
 
 
 def rows_after(packed: Packed, cursor: Position, count: int) -> list[Row]:
-    """The next changes after the cursor, as a journal has them, their datetimes already put in."""
+    """The next changes after the cursor, as rows of a journal with their datetimes filled in."""
     rows: list[Row] = []
     for entries in _whole_entries(packed):
         if _newest(entries) > cursor:
@@ -116,7 +116,7 @@ def rows_after(packed: Packed, cursor: Position, count: int) -> list[Row]:
 
 
 def _whole_entries(packed: Packed) -> Iterator[bytes]:
-    """Piece by piece, none of which ends within an entry."""
+    """The entries in pieces that end at the end of an entry."""
     rest = b""
     for piece in packed.pieces():
         entries, end, rest = (rest + piece).rpartition(_END)
@@ -128,10 +128,10 @@ def _newest(entries: bytes) -> Position:
     """The position of the last of these entries."""
     found = _DATETIME.match(entries, entries.rindex(_CHANGE))
     if found is None:
-        raise ValueError("an entry without a datetime was packed")
+        raise ValueError("a packed entry has no datetime")
     return Position.parse(found[1].decode())
 
 
 def _stored(data: bytes, *, last: bool = False) -> bytes:
-    """A block of deflate that is not compressed."""
+    """An uncompressed deflate block."""
     return _STORED.pack(last, len(data), len(data) ^ 0xFFFF) + data

@@ -1,7 +1,6 @@
-"""One hub put together from its rooms: what is served, and the loops that must run beside it.
+"""Creates the objects of one hub process and connects them; names the loops that must run.
 
-Rules that hold here: each room is made once, when it is first asked for, from the settings and from
-other rooms. Nothing here listens, and nothing here knows how the process was started.
+Each object is created once, when it is first used. Nothing here opens a port.
 """
 
 import asyncio
@@ -50,15 +49,15 @@ from rsnotify.upkeep.chores import Upkeep
 
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (
-    "after the loss Redis holds %d tokens and %d WebSub subscriptions: make what is missing again; "
-    "sets of the command line that are served again, empty: %s"
+    "after the loss of data, Redis has %d tokens and %d WebSub subscriptions: create the missing ones "
+    "again; sets of the command line that are served again, but empty: %s"
 )
 
 log = logging.getLogger(__name__)
 
 
 class Composition:
-    """Every room of one hub process."""
+    """The objects of one hub process."""
 
     def __init__(self, settings: Settings, redis_url: str, token: str, base_url: str) -> None:
         self._settings = settings
@@ -66,7 +65,7 @@ class Composition:
         self._base_url = base_url
         self._set_names: tuple[str, ...] = ()
         self._client = connect(redis_url)
-        self._journal_client = connect(redis_url)  # so that no herd stands in front of a Source
+        self._journal_client = connect(redis_url)  # of its own: publishing never waits for readers
         self._tokens = Tokens(self._journal_client)
         self._windows = Windows(self._client)
         self._snapshots = Snapshots(self._client)
@@ -74,11 +73,11 @@ class Composition:
         self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
 
     async def open(self, sets: Iterable[str]) -> None:
-        """Have seen every journal, and serve these sets."""
+        """Read where every journal stands, and create these sets if they are missing."""
         self._set_names = tuple(sets)
         await self.hub.start()
         await self._make_sets()
-        await self.hub.start()  # who follows from now on does not hear of what was before
+        await self.hub.start()  # what was just published is not sent to new readers
 
     async def _make_sets(self) -> None:
         added = [await self.hub.add_set(name) for name in self._set_names]
@@ -155,7 +154,7 @@ class Composition:
     def _origin(self) -> Origin:
         return Origin(self._settings.public_url, self._settings.trusted_proxies)
 
-    # --- what it stands on ---------------------------------------------------------------------
+    # --- what these use ---------------------------------------------------------------------
 
     @cached_property
     def hub(self) -> Hub:
@@ -223,7 +222,7 @@ class Composition:
             await run_beside(loops, main)
 
     async def _make_lost_sets_again(self) -> None:
-        """After Redis has lost data, serve what the command line names, and say what is missing."""
+        """After Redis has lost data, create the sets of the command line again and log what is left."""
         while True:
             await self.hub.registry_lost.wait()
             self.hub.registry_lost.clear()
@@ -234,7 +233,7 @@ class Composition:
                     LOSS_MESSAGE, len(tokens), len(left), ", ".join(self._set_names) or "none"
                 )
             except TryAgain as error:
-                log.warning("making lost sets again waits: %s", error.detail)
+                log.warning("cannot create lost sets again, trying again: %s", error.detail)
                 self.hub.registry_lost.set()
                 await asyncio.sleep(RETRY_SECONDS)
 

@@ -1,8 +1,7 @@
-"""One HTTP request and its answer, as ASGI: what the application asks for and what it says.
+"""One HTTP request and its response: the ASGI conversation with the application.
 
-Rules that hold here: the head of an answer leaves together with what follows it, in one write; an
-answer that begins before its request has come whole ends the connection; whoever has gone away is
-told nothing. An address may hold a token: it is never logged. Nothing here reads a socket.
+Head and first body part leave in one write. A response that begins before its request is complete
+ends the connection. URLs may contain a token, so only the path is logged.
 """
 
 import asyncio
@@ -15,8 +14,8 @@ from starlette.types import ASGIApp, Message, Scope
 
 log = logging.getLogger(__name__)
 
-JOINED_BYTES = 64 * 1024  # what is larger is not joined with its head
-READ_AHEAD_BYTES = 64 * 1024  # of a body that nobody has asked for yet
+JOINED_BYTES = 64 * 1024  # a larger body part is not copied to join it with the head
+READ_AHEAD_BYTES = 64 * 1024  # of a body, before the application asks for it
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 WITHOUT_BODY = (204, 304)
 
@@ -24,7 +23,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 class ExchangeConnection(Protocol):
-    """The connection, as one of its exchanges knows it."""
+    """The connection, as its exchanges see it."""
 
     transport: asyncio.Transport
 
@@ -37,7 +36,7 @@ class ExchangeConnection(Protocol):
 
 
 class Exchange:
-    """A request whose body may still be coming."""
+    """A request, whose body may still be coming, and its response."""
 
     __slots__ = (
         "_connection",
@@ -74,16 +73,16 @@ class Exchange:
         self.is_answered = False
         self.is_disconnected = False
         self._connection = connection
-        self._parts: list[bytes] = []  # of the body, not yet asked for
+        self._parts: list[bytes] = []  # of the body, not yet received by the application
         self._size = 0  # of these
         self._is_all_received = False
         self._waiter: asyncio.Future[None] | None = None
-        self._head: bytes | None = None  # of the answer, until something follows it
+        self._head: bytes | None = None  # of the response, until a body part follows
         self._has_body = True
         self._is_chunked = False
-        self._remaining: int | None = None  # of the length that the answer's head named
+        self._remaining: int | None = None  # of the content-length
 
-    # --- what the connection tells -------------------------------------------------------------
+    # --- called by the connection -------------------------------------------------------------
 
     def feed(self, body: bytes) -> None:
         self._parts.append(body)
@@ -98,7 +97,7 @@ class Exchange:
         self._notify()
 
     def disconnect(self) -> None:
-        """The peer will hear nothing more."""
+        """The connection is closed."""
         self.is_disconnected = True
         self._notify()
 
@@ -117,12 +116,12 @@ class Exchange:
             self._abort()
             raise
         except Exception:
-            if not self.is_answered:  # else the application has told of it
-                log.exception("a bug while answering %s", self.scope["path"])
+            if not self.is_answered:  # else the application has logged it
+                log.exception("internal error while answering %s", self.scope["path"])
             await self._answer_error()
         else:
             if not self.is_answered and not self.is_disconnected:
-                log.error("a bug: %s is not answered to its end", self.scope["path"])
+                log.error("internal error: the response to %s has no end", self.scope["path"])
                 await self._answer_error()
 
     async def _answer_error(self) -> None:
@@ -136,7 +135,7 @@ class Exchange:
         await self.send({"type": "http.response.body", "body": b"Internal Server Error"})
 
     def _abort(self) -> None:
-        """The peer must see that what it has is not all."""
+        """Abort the connection, so that the peer sees an incomplete response."""
         if not self.is_answered and not self.is_disconnected:
             self._connection.transport.abort()
 
@@ -174,7 +173,7 @@ class Exchange:
         elif not self.is_answered:
             self._send_body(message)
         else:
-            raise RuntimeError(f"{message['type']} after the end of the answer")
+            raise RuntimeError(f"{message['type']} after the end of the response")
 
     # --- the answer ----------------------------------------------------------------------------
 
@@ -194,7 +193,7 @@ class Exchange:
         self.is_begun = True
 
     def _checked(self, headers: Headers) -> Headers:
-        """All but `Connection`, which is ours to say."""
+        """All headers except `Connection`, which is set here."""
         for name, value in headers:
             if name == b"connection":
                 self.keep_alive = self.keep_alive and b"close" not in value.lower()
@@ -204,7 +203,7 @@ class Exchange:
             yield name, value
 
     def _choose_framing(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """Of an answer whose length is not known: the last chunk, or the end of the connection."""
+        """The end of a response without a length: the last chunk, or the end of the connection."""
         self._is_chunked = self.scope["http_version"] == "1.1"
         if self._is_chunked:
             headers.append((b"transfer-encoding", b"chunked"))
@@ -213,7 +212,7 @@ class Exchange:
 
     def _send_body(self, message: Message) -> None:
         if message["type"] != "http.response.body":
-            raise RuntimeError(f"{message['type']} within an answer")
+            raise RuntimeError(f"{message['type']} within a response")
         body, is_last = message.get("body", b""), not message.get("more_body", False)
         self._write(self._framed(body, is_last=is_last))
         if is_last:
@@ -230,7 +229,7 @@ class Exchange:
         if self._remaining is not None:
             self._remaining -= len(body)
             if self._remaining < 0 or (is_last and self._remaining):
-                raise RuntimeError("the answer is not as long as its Content-Length says")
+                raise RuntimeError("the response is not as long as its Content-Length")
         return body
 
     def _write(self, data: bytes) -> None:
@@ -245,19 +244,19 @@ class Exchange:
 
 
 def render_head(status: int, headers: Headers) -> bytes:
-    """The head of an answer; none of its values begins a line of its own."""
+    """The head of a response. A line break in a header is an error, never sent."""
     lines = [STATUS_LINES[status]]
     for name, value in headers:
         lines += (b"\r\n", name, b": ", value)
     head = b"".join(lines)
     ends = len(lines) // 4
     if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
-        raise RuntimeError("a header of the answer holds a line break")
+        raise RuntimeError("a header of the response contains a line break")
     return head + b"\r\n\r\n"
 
 
 def plain_head(status: int, body: bytes) -> Message:
-    """The start of an answer in plain text that is the connection's last."""
+    """The start of a plain-text response, the last one of its connection."""
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", b"%d" % len(body)),

@@ -1,9 +1,8 @@
-"""One HTTP/1.1 connection: its requests are answered in their order, and it ends so that the peer
-hears why.
+"""One HTTP/1.1 connection: answers its requests in order, and closes so that the peer learns why.
 
-Rules that hold here: an answer may take its time as long as some of it is read; who may still be
-sending when we end is told first why: the connection is closed half, and read on for a while. Of
-uvicorn this uses only what it hands to any protocol: configuration, state, and `shutdown`.
+A response may take long as long as the peer reads some of it. If the peer may still be sending when
+the connection ends, it is closed in one direction only, and read for a while. Of uvicorn this uses
+what it gives to any protocol: configuration, state and `shutdown`.
 """
 
 import asyncio
@@ -19,14 +18,16 @@ from rsnotify.serving.http_requests import CLOSED, IDLE, RequestReader
 from rsnotify.socket_backlog import unread_bytes
 
 HEAD_SECONDS = 10.0
-BODY_SECONDS = 15.0  # between two parts of its content
-PIPELINED = 100  # requests that may wait for the answers to those before them
+BODY_SECONDS = 15.0  # between two parts of the content
+PIPELINED = 100  # requests that may wait for earlier responses
 LINGER_SECONDS = 30.0
-LINGER_BYTES = 64 * 1024 * 1024  # four times the largest body: who sends it may read why not
+LINGER_BYTES = (
+    64 * 1024 * 1024
+)  # four times the largest body, so that its sender can read the answer
 
 
 class HttpProtocol(asyncio.Protocol):
-    """A connection, from its first byte until it is closed or becomes a WebSocket."""
+    """A connection, until it is closed or becomes a WebSocket."""
 
     def __init__(
         self,
@@ -47,10 +48,10 @@ class HttpProtocol(asyncio.Protocol):
         self._send_timeout_seconds = send_timeout_seconds
         self._serving: Exchange | None = None
         self._waiting: deque[Exchange] = deque()
-        self._final_response = b""  # once the answers before have been given
-        self._is_ending = False  # after these answers
+        self._final_response = b""  # sent after the responses to earlier requests
+        self._is_ending = False  # after the responses to these requests
         self._is_draining = False
-        self._has_unread_input = False  # what nobody reads any more
+        self._has_unread_input = False  # the peer sends data that is not read any more
         self._is_lingering = False
         self._lingering_bytes = 0
         self._is_paused = False
@@ -91,7 +92,7 @@ class HttpProtocol(asyncio.Protocol):
         self._release_writer()
 
     def shutdown(self) -> None:
-        """The server is going away: what was asked is answered, and nothing more is heard."""
+        """Called by uvicorn when the server stops: answer what was asked, read nothing more."""
         self._is_draining = True
         reader = self._reader
         if reader.newest is not None:
@@ -103,7 +104,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _close(self) -> None:
         if self.transport.get_write_buffer_size():
-            self._start_write_deadline()  # until it has left
+            self._start_write_deadline()  # until the buffer is sent
         self.transport.close()
 
     def _unregister(self) -> None:
@@ -154,7 +155,7 @@ class HttpProtocol(asyncio.Protocol):
         return self._server_state.default_headers
 
     def upgrade(self, request: bytes) -> None:
-        """From here on uvicorn's WebSocket protocol has the connection."""
+        """Hand the connection over to the WebSocket handshake."""
         if self._serving is not None:
             self.refuse(400, "A WebSocket cannot be opened while a request waits for its answer.")
             return
@@ -170,7 +171,7 @@ class HttpProtocol(asyncio.Protocol):
     # --- how it ends ---------------------------------------------------------------------------
 
     def refuse(self, status: int, text: str) -> None:
-        """Hear nothing more; say why, once the answers before have been given."""
+        """Read nothing more; send this error after the responses to earlier requests."""
         self._has_unread_input = True
         reader = self._reader
         if reader.state == CLOSED:
@@ -191,7 +192,7 @@ class HttpProtocol(asyncio.Protocol):
         return render_head(status, [*self.default_headers(), *headers]) + text
 
     def _abandon(self, exchange: Exchange) -> None:
-        """Its request will never be whole."""
+        """Drop a request that will never be complete."""
         exchange.disconnect()
         if self._serving is not exchange:
             self._waiting.pop()
@@ -217,7 +218,7 @@ class HttpProtocol(asyncio.Protocol):
             self._linger()
 
     def _linger(self) -> None:
-        """A full close while the peer is still sending would take the answer from it."""
+        """Close our side only: a full close while the peer sends could lose the response."""
         self._unregister()
         self._reader.state = CLOSED
         self._is_lingering = True
@@ -230,10 +231,10 @@ class HttpProtocol(asyncio.Protocol):
             self._is_paused = False
             self.transport.resume_reading()
 
-    # --- a peer that sends nothing -------------------------------------------------------------
+    # --- deadlines for a peer that sends nothing -------------------------------------------------------------
 
     def start_head_deadline(self) -> None:
-        """What has passed since the connection was made counts for its first request."""
+        """For the first request, the deadline begins with the connection."""
         if not self._deadlines.is_set(self._on_read_deadline):
             self._deadlines.set(self._on_read_deadline, HEAD_SECONDS)
 
@@ -244,7 +245,7 @@ class HttpProtocol(asyncio.Protocol):
         self._deadlines.clear(self._on_read_deadline)
 
     def _on_read_deadline(self) -> None:
-        if self._is_paused:  # it is we who do not read
+        if self._is_paused:  # we are the ones who do not read
             self._deadlines.set(self._on_read_deadline, BODY_SECONDS)
         elif not self._is_lingering:
             self._close()
@@ -263,7 +264,7 @@ class HttpProtocol(asyncio.Protocol):
             self._is_paused = False
             self.transport.resume_reading()
 
-    # --- a peer that reads nothing -------------------------------------------------------------
+    # --- deadlines for a peer that reads nothing -------------------------------------------------------------
 
     def pause_writing(self) -> None:
         self._writable = asyncio.get_running_loop().create_future()

@@ -1,7 +1,4 @@
-"""A log that can be read: what goes wrong for minutes is said once a minute, not each second.
-
-Nothing here knows what is said.
-"""
+"""A log filter: a warning that repeats is logged once a minute, not every second."""
 
 import logging
 from collections.abc import Callable
@@ -12,7 +9,7 @@ MESSAGES_KEPT = 1_000
 
 
 class RepeatedWarningFilter(logging.Filter):
-    """Lets a warning pass unless the very same words did within the last minute."""
+    """Drops a warning if the same text was logged within the last minute."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         super().__init__()

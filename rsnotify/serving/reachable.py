@@ -1,7 +1,7 @@
-"""The address that others reach this machine by, when the hub listens on every address it has.
+"""Finds the address by which others reach this machine, if the hub listens on all addresses.
 
-Nothing here sends anything: connecting a datagram socket only chooses the way that a packet would
-take. Nothing here knows names, nor what stands between this machine and those who ask.
+Nothing is sent: connecting a datagram socket only chooses a route. Names, proxies and NAT are not
+known here.
 """
 
 import socket
@@ -16,7 +16,7 @@ ALL_ADDRESSES = {
 
 
 def reachable(host: str) -> str:
-    """The host itself; for all addresses one of the machine's, or loopback if it has no other."""
+    """The host itself; if it means all addresses, one of the machine's, else loopback."""
     families, loopback = ALL_ADDRESSES.get(host, ([], host))
     found = (own_address(family) for family in families)
     return next((address for address in found if address is not None), loopback)
@@ -34,10 +34,10 @@ def own_address(family: socket.AddressFamily) -> str | None:
 
 
 def warning(host: str, address: str, public_url: str | None) -> str | None:
-    """What to tell an operator whose Destinations may hear of an address they cannot reach."""
+    """A warning if Destinations may be sent an address that they cannot reach."""
     if public_url is not None or host not in ALL_ADDRESSES:
         return None
     return (
-        f"the hub listens on every address ({host}) and has no --public-url: its notifications "
-        f"name {address}; if Destinations reach it by another, give that one"
+        f"the hub listens on all addresses ({host}) without --public-url: links in its "
+        f"notifications use {address}; if Destinations need another one, set --public-url"
     )

@@ -1,7 +1,7 @@
-"""One hub process, from its address and its Redis to its end; or several that share both.
+"""Runs one hub process, or the parent of several, from start to end.
 
-Rules that hold here: the server and every loop live in one block, so a loop that dies takes the
-process with it instead of leaving a server that answers and does nothing.
+The server and all loops end together: if a loop dies, the process ends, instead of a server that
+answers but does nothing.
 """
 
 import gc
@@ -32,11 +32,8 @@ from rsnotify.storage.subscriptions import release_all_claims
 log = logging.getLogger(__name__)
 
 ADMIN_TOKEN_CHARACTERS = 16
-GC_THRESHOLDS = (
-    50_000,
-    20,
-    50,
-)  # Python's own rhythm stops the loop for 50 ms during a large fan-out
+# Python's default thresholds stop the event loop for 50 ms while many readers are written to.
+GC_THRESHOLDS = (50_000, 20, 50)
 
 
 def run(
@@ -55,7 +52,7 @@ def run(
 
 
 def admin_token(settings: Settings) -> str:
-    """The token that may do everything: the setting, else the one kept in the data directory."""
+    """The token with all rights: from the settings, else from the data directory."""
     if settings.admin_token:
         return _checked_token(settings.admin_token, "RSNOTIFY_ADMIN_TOKEN")
     path = settings.data / "admin-token"
@@ -64,12 +61,12 @@ def admin_token(settings: Settings) -> str:
         if not path.exists():
             _write_atomically(path, f"rsn_{secrets.token_urlsafe(32)}\n")
     except OSError as error:
-        raise InvalidSettings([f"cannot keep an admin token in {path}: {error}"]) from None
+        raise InvalidSettings([f"cannot write the admin token to {path}: {error}"]) from None
     return _checked_token(read_admin_token(settings.data), str(path))
 
 
 def _checked_token(token: str, where: str) -> str:
-    """A token that nobody guesses and that a header can carry."""
+    """The token, if it is long enough and valid in a header."""
     if len(token) < ADMIN_TOKEN_CHARACTERS or not re.fullmatch(r"[!-~][ -~]*[!-~]", token):
         raise InvalidSettings(
             [
@@ -81,7 +78,7 @@ def _checked_token(token: str, where: str) -> str:
 
 
 def _write_atomically(path: Path, text: str) -> None:
-    """Killed at any moment, it leaves the whole file or none; of two at once, the first wins."""
+    """Write the whole file or nothing, even if killed. Of two at once, the first wins."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
@@ -99,7 +96,9 @@ def read_admin_token(data: Path) -> str:
     except OSError as error:
         raise InvalidSettings([f"cannot read the admin token: {error}"]) from None
     if not token:
-        raise InvalidSettings([f"{path} is empty: remove it, and the next start makes a new token"])
+        raise InvalidSettings(
+            [f"{path} is empty: delete it, and the next start creates a new token"]
+        )
     return token
 
 
@@ -111,7 +110,7 @@ async def _serve(
     with _bound(settings, share=share_port or several) as bound:
         address = _address(bound)
         message = warning(bound.getsockname()[0], address, settings.public_url)
-        if message and not share_port:  # else the parent has said it
+        if message and not share_port:  # otherwise the parent has logged it
             log.warning("%s", message)
 
         def served(redis: _Redis) -> Loop:
@@ -124,7 +123,7 @@ async def _serve(
 
 @contextmanager
 def _bound(settings: Settings, *, share: bool) -> Iterator[socket.socket]:
-    """A socket with the address taken, not yet listening."""
+    """A socket that is bound to the address, but not listening yet."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -147,7 +146,7 @@ def _address(bound: socket.socket) -> str:
 
 
 class _Redis(NamedTuple):
-    """The Redis to use, and the locks that bear witness to who uses an embedded one."""
+    """The Redis to use; `locks` are inherited by workers as long as they use an embedded one."""
 
     url: str
     locks: Sequence[int] = ()
@@ -156,7 +155,7 @@ class _Redis(NamedTuple):
 async def _on_redis(
     settings: Settings, served: Callable[[_Redis], Loop], *, is_worker: bool
 ) -> None:
-    """Serve on the Redis of the settings; an embedded one lives as long as that, ours alone."""
+    """Serve on the Redis of the settings, else on an embedded one, which ends with us."""
     if settings.redis_url:
         await wait_until_usable(settings.redis_url, warn=not is_worker)
         await served(_Redis(settings.redis_url))
@@ -186,7 +185,7 @@ async def _run_hub(
 
 
 def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error in nested groups of one, as the operator should see it."""
+    """The error inside nested groups of one error, for the operator to see."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

@@ -1,7 +1,6 @@
-"""What is written to a reader, made once and shared: frames of RFC 6455 and blocks of SSE.
+"""The bytes that readers get: WebSocket frames and SSE blocks, made once and shared by all readers.
 
-Rules that hold here: a frame for all has no mask and no compression context, so the same bytes
-serve every reader of its wire_format. Nothing here writes anything.
+A shared frame has no mask and no compression context, so every reader can decode it by itself.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ WINDOW_BITS = 15
 
 
 class WireFormat(NamedTuple):
-    """How a notification is written for one kind of readers."""
+    """How a notification is written to one kind of reader."""
 
     name: str
     make: Callable[[Notification], bytes]
@@ -44,7 +43,7 @@ DEFLATED = WireFormat("deflated frame", _deflated_frame)
 EVENT = WireFormat("event", _event)
 
 PING = Frame(Opcode.PING, b"").serialize(mask=False)
-COMMENT = b":\n\n"  # what keeps an event stream alive
+COMMENT = b":\n\n"  # a comment, which keeps an event stream alive
 
 
 def close_reason(detail: str) -> str:
@@ -52,5 +51,5 @@ def close_reason(detail: str) -> str:
 
 
 def deflate() -> PerMessageDeflate:
-    """The compression of every reader that has one: nothing is kept between two messages."""
+    """The one compression that is offered: no context is kept between two messages."""
     return PerMessageDeflate(True, True, WINDOW_BITS, WINDOW_BITS, {"memLevel": 9})

@@ -1,8 +1,8 @@
-"""uvicorn's WebSocket protocol, taught to hand a connection over once it is open.
+"""The WebSocket handshake: uvicorn's protocol class until the connection is accepted or refused.
 
-Rules that hold here: the handshake is an ASGI conversation, so that routing, authorisation and
-refusal are the application's; accepting replaces this protocol by a reader, and nothing of the
-handshake stays. An address may hold a token: it is never logged.
+The handshake is a normal ASGI conversation, so the application does routing, access and refusal.
+When it accepts, a `SocketReader` replaces this protocol, and nothing of the handshake is kept.
+URLs may contain a token, so they are never logged.
 """
 
 import asyncio
@@ -67,8 +67,8 @@ class Handshake(asyncio.Protocol):
         self._flush()
 
     def shutdown(self) -> None:
-        """The server is going away."""
-        self._reject(503, "the hub is going away")
+        """Called by uvicorn when the server stops."""
+        self._reject(503, "the hub is shutting down")
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
@@ -92,10 +92,10 @@ class Handshake(asyncio.Protocol):
         try:
             await self._app(scope, self._receive, self._send)
         except Exception:
-            log.exception("a bug in the handshake at %s", scope["path"])
+            log.exception("internal error in the handshake at %s", scope["path"])
         if self._reader is not None and self._reader.channel is None:
-            self._reader.close(1011, "the hub made a mistake; it is in its log")
-        self._reject(500, "the hub made a mistake; it is in its log")
+            self._reader.close(1011, "internal error; see the hub's log")
+        self._reject(500, "internal error; see the hub's log")
 
     def _scope(self, request: Request) -> Message:
         path, _, query = request.path.partition("?")
@@ -117,7 +117,7 @@ class Handshake(asyncio.Protocol):
         }
 
     def _take_reader(self) -> SocketReader:
-        assert self._reader is not None, "accept first"  # noqa: S101
+        assert self._reader is not None, "the connection is not accepted yet"  # noqa: S101
         return self._reader
 
     async def _receive(self) -> Message:
@@ -129,7 +129,7 @@ class Handshake(asyncio.Protocol):
 
     async def _send(self, message: Message) -> None:
         if self._is_answered:
-            raise RuntimeError(f"{message['type']} after the handshake: the reader has it now")
+            raise RuntimeError(f"{message['type']} after the end of the handshake")
         match message["type"]:
             case "websocket.accept":
                 self._accept(message)
@@ -150,7 +150,7 @@ class Handshake(asyncio.Protocol):
         self._reader = SocketReader(self._transport, is_deflated=is_deflated)
         self._transport.set_protocol(self._reader)
         self._server_state.connections.discard(self)
-        self._protocol.parser.close()  # the generator and its protocol hold each other
+        self._protocol.parser.close()  # breaks the cycle of generator and protocol
 
     def _send_refusal(self, message: Message) -> None:
         assert self._refusal is not None  # noqa: S101

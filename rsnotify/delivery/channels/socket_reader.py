@@ -1,8 +1,7 @@
-"""An open WebSocket of a Destination: the least that one idle reader needs.
+"""An open WebSocket of a Destination, with as little memory as possible while it is idle.
 
-Rules that hold here: a reader costs no task and no timer; nothing is kept of the handshake, and a
-protocol that judges what the reader says exists only once it says more than a ping or a pong.
-Nothing here knows what a notification is, nor when a reader has fallen behind.
+A reader has no task and no timer of its own. Its `ReaderProtocol` exists only once the peer has
+sent something other than a single ping or pong.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ CLOSE_SECONDS = 5.0  # how long the other side may take to answer a close
 
 
 class SocketReader(asyncio.Protocol):
-    """Writes shared frames to its transport and tells its channel when that is full."""
+    """Writes shared frames to its transport, and tells its channel when the socket is full."""
 
     __slots__ = (
         "_closing",
@@ -43,7 +42,7 @@ class SocketReader(asyncio.Protocol):
         self._is_deflated = is_deflated
         self._protocol: ReaderProtocol | None = None
         self._closing: asyncio.TimerHandle | None = None
-        self._pending_pong = b""  # the pong to the newest ping, while nothing can be written
+        self._pending_pong = b""  # to the newest ping, while the socket is full
         self.write = transport.write
         self.channel: ReaderChannel | None = None
         self.cursor = Position(0)
@@ -55,7 +54,7 @@ class SocketReader(asyncio.Protocol):
     def __repr__(self) -> str:
         return f"<Reader {'paused' if self.is_paused else 'writable'} in {self.channel}>"
 
-    # --- what the channel asks -----------------------------------------------------------------
+    # --- called by the channel -----------------------------------------------------------------
 
     @property
     def wire_format(self) -> WireFormat:
@@ -73,7 +72,7 @@ class SocketReader(asyncio.Protocol):
         return unread_bytes(self._transport)
 
     def close(self, code: int, reason: str) -> None:
-        """Say why, and wait a little for the other side to say so too."""
+        """Send a close frame, and wait a few seconds for the peer's."""
         if self.is_open:
             protocol = self._protocol = self._protocol or ReaderProtocol(
                 is_deflated=self._is_deflated
@@ -81,7 +80,7 @@ class SocketReader(asyncio.Protocol):
             protocol.send_close(code, close_reason(reason))
             self._act_on(protocol)
 
-    # --- what the transport tells --------------------------------------------------------------
+    # --- called by the transport --------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         if self._protocol is None and is_one_ping_or_pong(data):
@@ -99,7 +98,7 @@ class SocketReader(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.is_paused = False
-        self.deadline = None  # it reads, so it lives
+        self.deadline = None  # a peer that reads is alive
         self._send_pending_pong()
         if self.channel is not None:
             self.channel.resume(self)
@@ -110,7 +109,7 @@ class SocketReader(asyncio.Protocol):
             self._closing.cancel()
         self._protocol = None
 
-    # --- what follows from either --------------------------------------------------------------
+    # --- reactions --------------------------------------------------------------
 
     def _receive_data(self, protocol: ReaderProtocol, data: bytes) -> None:
         protocol.receive_data(data)
@@ -137,13 +136,13 @@ class SocketReader(asyncio.Protocol):
             self._half_close()
 
     def _send_pending_pong(self) -> None:
-        """Of many pings the newest is answered (RFC 6455, 5.5.3): the buffer must not grow."""
+        """Answer only the newest of several pings (RFC 6455, 5.5.3), so that no buffer grows."""
         owed, self._pending_pong = self._pending_pong, b""
         if owed and self.is_open:
             self.write(owed)
 
     def _half_close(self) -> None:
-        """The peer may still be sending: closing both ways now could make it miss why."""
+        """Close our side only: a full close while the peer sends could lose our close frame."""
         if self._transport.can_write_eof():
             self._transport.write_eof()
         else:

@@ -1,7 +1,4 @@
-"""The set that a request is about: whether it exists, who may read it, what is linked to it.
-
-Nothing here knows which of its documents is asked for.
-"""
+"""Finds the set that a request is about, and checks that the peer may read it."""
 
 from typing import NamedTuple
 
@@ -17,7 +14,7 @@ from rsnotify.storage.sets import SetRecord
 
 
 class RequestedSet(NamedTuple):
-    """A set that somebody may read, and the base of the links for them."""
+    """A set that the peer may read, and the base URL for links in the answer."""
 
     record: SetRecord
     base: str
@@ -27,13 +24,13 @@ class RequestedSet(NamedTuple):
         return self.record.name
 
     def info(self, tag: str, modified: int, *, is_fixed: bool = False) -> DocumentInfo:
-        """A document of this set."""
+        """Describes a document of this set."""
         link = self.base + capability_list(self.name)
         return DocumentInfo(tag, modified, is_fixed, self.record.private, link)
 
 
 class SetAdmission:
-    """Lets requests in to the sets."""
+    """Admits requests to sets."""
 
     def __init__(self, hub: Hub, access: Access, origin: Origin) -> None:
         self._hub = hub

@@ -1,7 +1,7 @@
-"""Change Lists over HTTP: the open list, a closed one, any stretch; their index and archive.
+"""Change Lists over HTTP: open, closed and from any position; their index and archive.
 
-Rules that hold here: what a document covers is decided from one reading of the record, and its tag
-with it; a poll never shows less than what was acknowledged before it came.
+What a document covers, and its ETag, are decided from one read of the set's record. A poll shows
+every change that was acknowledged before the poll came.
 """
 
 from time import time
@@ -43,7 +43,7 @@ from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.windows import Windows
 
-COLD_CHANGES = 5_000  # so many behind, a list is sent as it is read
+COLD_CHANGES = 5_000  # with more to read, a list is sent while it is read
 
 
 class ChangeLists:
@@ -71,7 +71,7 @@ class ChangeLists:
     # --- one list ------------------------------------------------------------------------------
 
     async def current(self, request: Request) -> Response:
-        """The open list, or with `?from=` what came after a position."""
+        """The open list, or with `?from=` the changes after a position."""
         requested = await self._admission.admit(request)
         after = request.query_params.get("from")
         if after is not None:
@@ -79,7 +79,7 @@ class ChangeLists:
         return await self._open(request, requested, await self._windows.record(requested.name))
 
     async def by_beginning(self, request: Request) -> Response:
-        """The list of the window that begins at the position in the path, open or closed."""
+        """The open or closed list of the window that begins at the position in the path."""
         requested = await self._admission.admit(request)
         from_ = _position(request.path_params["from_"], status=404)
         record = await self._windows.record(requested.name)
@@ -106,7 +106,7 @@ class ChangeLists:
         kept = self._lists.of(requested.name, record)
         feed = self._hub.feed(ChannelName(requested.name, "change"))
         kept.grow_from_tail(feed.tail, until)
-        self._hub.cache.use(feed)  # so that it goes on in memory, for whoever polls next
+        self._hub.cache.use(feed)  # so that the tail is kept for the next poll
         self._lists.used(requested.name, kept)
         if _is_cold(kept, record):
             self._warm(requested.name, kept, until)
@@ -123,7 +123,7 @@ class ChangeLists:
         return await stream_document(frame, entries, in_gzip=in_gzip)
 
     def _warm(self, set_name: str, kept: OpenList, until: Position) -> None:
-        """Read it into memory for those who poll next, while the first is being answered."""
+        """Read the list into memory for the next polls, while this one is answered."""
         self._warming.task(set_name, lambda: self._grow_to(set_name, kept, until))
 
     async def _grow_to(self, set_name: str, kept: OpenList, until: Position) -> None:
@@ -191,7 +191,7 @@ class ChangeLists:
         begin, begun = self._index_begin()
         windows, _ = split((await self._windows.span(requested.name)).windows, begin)
         if not windows:
-            raise Rejected("no Change List has left the index yet", status=404)
+            raise Rejected("there is no archive yet: no Change List has left the index", status=404)
 
         def render() -> bytes:
             return render_document(
@@ -203,7 +203,7 @@ class ChangeLists:
         return await rendered_response(request, info, render)
 
     def _index_begin(self) -> tuple[Position, Position]:
-        """What ends before this has left the index, and since when that is so."""
+        """The lists that end before this position have left the index; and since when."""
         days = self._index_days * DAY
         begin = last_edge(int(time() * MICROSECONDS) - days, self._period)
         return begin, Position(begin + days)
@@ -216,7 +216,7 @@ class ChangeLists:
 
 
 def _is_cold(kept: OpenList, record: Record) -> bool:
-    """Whether so much is missing that the answer should not wait for it; one at a time warms it."""
+    """Whether so much must be read that the answer should not wait for it."""
     return kept.length == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
 
 
@@ -230,7 +230,7 @@ def _position(text: str, status: int = 400) -> Position:
 def _gone(requested: RequestedSet) -> Rejected:
     index = requested.base + change_list_index(requested.name)
     return Rejected(
-        f"this is older than what the hub keeps, see {index}",
+        f"the hub no longer keeps this; see {index} for what it keeps",
         status=410,
         headers={"link": f'<{index}>; rel="index"'},
     )

@@ -1,7 +1,7 @@
-"""Discovery over HTTP: Source Description, Capability Lists in both forms, robots.txt.
+"""Discovery over HTTP: Source Description, Capability Lists in both versions, robots.txt.
 
-Rules that hold here: private sets are in no document that belongs to all; a capability is named as
-soon as its document is there, and the Source's own documents elsewhere come before the hub's.
+Private sets are not in documents about all sets. A capability is listed as soon as its document
+exists. Where the Source has a document of its own, it is listed instead of the hub's.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from rsnotify.storage.windows import Windows
 
 
 class Discovery:
-    """Where a Destination begins."""
+    """The documents with which a Destination starts."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Discovery:
         return await rendered_response(request, info, lambda: content)
 
     async def _archived_at(self, requested: RequestedSet) -> int | None:
-        """Since when there is an archive, if there is one."""
+        """Since when the set has an archive; None if it has none."""
         oldest = await self._windows.oldest(requested.name)
         if oldest is None:
             return None

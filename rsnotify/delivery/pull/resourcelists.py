@@ -1,7 +1,6 @@
-"""Resource Lists over HTTP: the newest snapshot, in one list or an index and its parts.
+"""Resource Lists over HTTP: the newest snapshot, as one list or as an index with parts.
 
-Rules that hold here: a part belongs to its snapshot for ever; one that has been replaced stays as
-long as somebody walks its parts, then it is gone.
+A part never changes. A snapshot that was replaced is kept as long as somebody fetches its parts.
 """
 
 import re
@@ -95,7 +94,7 @@ class ResourceLists:
         return await document_response(request, info, make)
 
     async def _missing(self, requested: RequestedSet, name: str) -> Rejected:
-        """Parts of what is older than the newest snapshot were there once."""
+        """410 for a snapshot that was replaced, 404 for one that never was."""
         newest = await self._snapshots.newest(requested.name)
         if newest is None or int(name) >= int(newest.name):
             return Rejected("there is no such Resource List", status=404)

@@ -1,9 +1,7 @@
-"""A document as an HTTP answer: conditions, compression, caching, HEAD.
+"""Documents as HTTP responses: conditional requests, compression, caching, HEAD.
 
-Rules that hold here: a document is known by what it is made of before it is made, so an unchanged
-one costs nothing; what fails before the first entries is a status, later it breaks the answer off;
-gzip goes only to those who ask for it. A `Last-Modified` can only be trusted once its second has
-passed: until then one is given that matches nothing.
+ETag and date are known before a document is made, so an unchanged document costs nothing. An error
+before the first entry becomes an HTTP status; a later one breaks the response off.
 Nothing here knows which document it is.
 """
 
@@ -30,19 +28,19 @@ log = logging.getLogger(__name__)
 GZIP = 31  # as window bits: deflate in a gzip file
 IMMUTABLE = "max-age=31536000, immutable"
 REVALIDATE = "no-cache"
-CLOCK_DIFFERENCE_SECONDS = 2  # by how much the clocks of the hub and of Redis may differ
+CLOCK_DIFFERENCE_SECONDS = 2  # between the hub and Redis
 BESIDE_THE_LOOP_BYTES = 128 * 1024
-HEADER_CHARACTERS = 1024  # of any header that says what is wanted; browsers need some fifty
+HEADER_CHARACTERS = 1024  # that are read of `Accept-Encoding`; browsers send some fifty
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
 class DocumentInfo(NamedTuple):
-    """How a document is known without being made."""
+    """What the response headers say of a document, known before the document is made."""
 
     tag: str
     modified: int  # microseconds
-    is_fixed: bool = False  # it never changes again
+    is_fixed: bool = False  # it never changes
     is_private: bool = False
     link: str = ""  # to the Capability List
 
@@ -50,11 +48,11 @@ class DocumentInfo(NamedTuple):
 Parts = Sequence[bytes]
 ByteStream = AsyncIterator[bytes]
 MakeDocument = Callable[[bool], Awaitable[Parts | ByteStream]]
-"""Makes the document, in gzip or plain: whole, in parts, or as it comes."""
+"""Makes the document, in gzip if the argument is true: all its parts, or a stream."""
 
 
 async def document_response(request: Request, info: DocumentInfo, make: MakeDocument) -> Response:
-    """The document, or that it is unchanged."""
+    """The document, or 304 if the peer has it."""
     if is_unchanged(request.headers, info):
         return Response(status_code=304, headers=_headers(info))
     in_gzip = wants_gzip(request.headers)
@@ -70,7 +68,7 @@ async def document_response(request: Request, info: DocumentInfo, make: MakeDocu
 async def rendered_response(
     request: Request, info: DocumentInfo, render: Callable[[], bytes]
 ) -> Response:
-    """The same for a document that is made at once, without waiting for anything."""
+    """The same for a small document that is rendered in one step."""
 
     async def make(in_gzip: bool) -> Parts:
         document = render()
@@ -80,7 +78,7 @@ async def rendered_response(
 
 
 def is_unchanged(headers: Headers, info: DocumentInfo) -> bool:
-    """Whether the asker has this document; a tag that is sent counts alone."""
+    """Whether the peer has this document. If it sends ETags, its date is ignored."""
     tags = headers.get("if-none-match")
     if tags is not None:
         return tags.strip() == "*" or info.tag in _TAG.findall(tags)
@@ -104,7 +102,8 @@ def _coding(requested: str) -> tuple[str, str]:
 
 
 async def stream_document(frame: Frame, entries: ByteStream, *, in_gzip: bool) -> ByteStream:
-    """A document as its entries come; the first are there, so that failing at them is a status."""
+    """A document as its entries are read. The first entries are read here, so that an error in
+    reading them becomes an HTTP status."""
     framed = _framed(frame, await anext(entries, b""), entries)
     return _gzipped(framed) if in_gzip else framed
 
@@ -118,7 +117,7 @@ async def _framed(frame: Frame, first: bytes, entries: ByteStream) -> ByteStream
 
 
 async def _gzipped(stream: ByteStream) -> ByteStream:
-    """Compress what comes, large pieces beside the event loop."""
+    """Compress the stream, large pieces in a thread."""
     deflate = isal_zlib.compressobj(1, isal_zlib.DEFLATED, GZIP)
     async for piece in stream:
         if len(piece) > BESIDE_THE_LOOP_BYTES:
@@ -129,7 +128,7 @@ async def _gzipped(stream: ByteStream) -> ByteStream:
 
 
 class _PartsResponse(Response):
-    """Sends the parts of a document one after the other: joining them would copy it."""
+    """Sends the parts of a document one after the other, without a copy."""
 
     media_type = XML
 
@@ -148,17 +147,17 @@ class _PartsResponse(Response):
 
 
 class _StreamedResponse(StreamingResponse):
-    """Sends a document as it comes; one that cannot go on is broken off."""
+    """Sends a document as it is read. If that fails, the response ends without its last chunk."""
 
     async def stream_response(self, send: Send) -> None:
         try:
             await super().stream_response(send)
         except (TryAgain, Rejected) as error:
-            log.warning("a document is broken off: %s", error.detail)
+            log.warning("a response is broken off: %s", error.detail)
 
 
 class _HeadResponse(Response):
-    """An answer to HEAD; how long the document would be is not worth making it."""
+    """An answer to HEAD. It has no content-length: the document would have to be made for that."""
 
     def init_headers(self, headers: dict[str, str] | None = None) -> None:  # type: ignore[override]
         super().init_headers(headers)
@@ -181,8 +180,8 @@ def _headers(info: DocumentInfo, *, in_gzip: bool = False) -> dict[str, str]:
 
 
 def _last_modified(modified: int) -> str:
-    """The second that follows, once it has passed; before that the one that went, which is earlier
-    than the change and so never says that nothing has changed."""
+    """The time of the change, rounded up to a second once that second is over. Until then it is the
+    second before the change, which matches no condition: another change may still come."""
     second = -(-modified // MICROSECONDS)
     is_certain = second + CLOCK_DIFFERENCE_SECONDS < time()
     return formatdate(second if is_certain else second - 1, usegmt=True)
