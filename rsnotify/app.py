@@ -47,7 +47,7 @@ def build_app(routes: Iterable[BaseRoute]) -> Starlette:
     return app
 
 
-# --- routes ---------------------------------------------------------------------------------
+# --- routes --------------------------------------------------------------------------------------
 
 
 def publishing_routes(intake: Intake) -> Routes:

@@ -81,7 +81,7 @@ class Hub:
         self._registry_rang = False
         self._checks = 0
 
-    # --- publishing and sets ----------------------------------------------------------------------------
+    # --- publishing and sets ---------------------------------------------------------------------
 
     async def publish(self, channel: ChannelName, submission: Submission) -> Interval:
         """Store the changes and ring the bell. Readers are not waited for."""
@@ -130,7 +130,7 @@ class Hub:
         await self._registry.remove(name)
         await self._apply_own_change(name, None)
 
-    # --- reading --------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------
 
     @property
     def sets_version(self) -> int:
@@ -236,7 +236,7 @@ class Hub:
     def _render(self, channel: ChannelName, from_: Position, rows: Sequence[Row]) -> Notification:
         return render_notification(channel, from_, rows, base_url=self.base_url)
 
-    # --- following -----------------------------------------------------------------------------
+    # --- following -------------------------------------------------------------------------------
 
     @property
     def is_current(self) -> bool:

@@ -49,8 +49,8 @@ from rsnotify.upkeep.chores import Upkeep
 
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (
-    "after the loss of data, Redis has %d tokens and %d WebSub subscriptions: create the missing ones "
-    "again; sets of the command line that are served again, but empty: %s"
+    "after the loss of data, Redis has %d tokens and %d WebSub subscriptions: create what is "
+    "missing again; sets of the command line that are served again, but empty: %s"
 )
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class Composition:
         await self._client.aclose()
         await self._journal_client.aclose()
 
-    # --- what is served ------------------------------------------------------------------------
+    # --- what is served --------------------------------------------------------------------------
 
     @cached_property
     def app(self) -> ASGIApp:
@@ -154,7 +154,7 @@ class Composition:
     def _origin(self) -> Origin:
         return Origin(self._settings.public_url, self._settings.trusted_proxies)
 
-    # --- what these use ---------------------------------------------------------------------
+    # --- what these use --------------------------------------------------------------------------
 
     @cached_property
     def hub(self) -> Hub:
@@ -193,7 +193,7 @@ class Composition:
             resourcelist_minutes=settings.resourcelist_minutes,
         )
 
-    # --- what runs beside the server -----------------------------------------------------------
+    # --- what runs beside the server -------------------------------------------------------------
 
     @cached_property
     def _upkeep(self) -> Upkeep:
@@ -222,7 +222,7 @@ class Composition:
             await run_beside(loops, main)
 
     async def _make_lost_sets_again(self) -> None:
-        """After Redis has lost data, create the sets of the command line again and log what is left."""
+        """After Redis has lost data, create the sets of the command line and log what is left."""
         while True:
             await self.hub.registry_lost.wait()
             self.hub.registry_lost.clear()

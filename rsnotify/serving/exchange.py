@@ -82,7 +82,7 @@ class Exchange:
         self._is_chunked = False
         self._remaining: int | None = None  # of the content-length
 
-    # --- called by the connection -------------------------------------------------------------
+    # --- called by the connection ----------------------------------------------------------------
 
     def feed(self, body: bytes) -> None:
         self._parts.append(body)
@@ -107,7 +107,7 @@ class Exchange:
             if not awaited.done():
                 awaited.set_result(None)
 
-    # --- the conversation with the application -------------------------------------------------
+    # --- the conversation with the application ---------------------------------------------------
 
     async def run(self, app: ASGIApp) -> None:
         try:
@@ -175,7 +175,7 @@ class Exchange:
         else:
             raise RuntimeError(f"{message['type']} after the end of the response")
 
-    # --- the answer ----------------------------------------------------------------------------
+    # --- the answer ------------------------------------------------------------------------------
 
     def _send_start(self, message: Message) -> None:
         if message["type"] != "http.response.start":

@@ -58,7 +58,7 @@ class HttpProtocol(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None  # while the peer's buffers are full
         self._unread = 0
 
-    # --- coming and going ----------------------------------------------------------------------
+    # --- coming and going ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -113,7 +113,7 @@ class HttpProtocol(asyncio.Protocol):
         self._deadlines.clear(self._on_read_deadline)
         self._deadlines.clear(self._on_write_deadline)
 
-    # --- requests and their answers ------------------------------------------------------------
+    # --- requests and their answers --------------------------------------------------------------
 
     def request_began(self) -> None:
         self._deadlines.remove_idle(self._close)
@@ -168,7 +168,7 @@ class HttpProtocol(asyncio.Protocol):
         self.transport.set_protocol(handshake)
         handshake.data_received(request)
 
-    # --- how it ends ---------------------------------------------------------------------------
+    # --- how it ends -----------------------------------------------------------------------------
 
     def refuse(self, status: int, text: str) -> None:
         """Read nothing more; send this error after the responses to earlier requests."""
@@ -231,7 +231,7 @@ class HttpProtocol(asyncio.Protocol):
             self._is_paused = False
             self.transport.resume_reading()
 
-    # --- deadlines for a peer that sends nothing -------------------------------------------------------------
+    # --- deadlines for a peer that sends nothing -------------------------------------------------
 
     def start_head_deadline(self) -> None:
         """For the first request, the deadline begins with the connection."""
@@ -264,7 +264,7 @@ class HttpProtocol(asyncio.Protocol):
             self._is_paused = False
             self.transport.resume_reading()
 
-    # --- deadlines for a peer that reads nothing -------------------------------------------------------------
+    # --- deadlines for a peer that reads nothing -------------------------------------------------
 
     def pause_writing(self) -> None:
         self._writable = asyncio.get_running_loop().create_future()

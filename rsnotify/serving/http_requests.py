@@ -94,7 +94,7 @@ class RequestReader:
             self._handler.upgrade(_render_request(self._url, self._headers))
         return b""
 
-    # --- how much, and how long ----------------------------------------------------------------
+    # --- how much, and how long ------------------------------------------------------------------
 
     def _measure_head(self, size: int) -> None:
         """Estimate the size of an incomplete head; `_check_head` measures the complete one."""
@@ -113,7 +113,7 @@ class RequestReader:
             if self._framing_bytes > FRAMING_BYTES:
                 self._handler.refuse(400, "The body has too many chunk extensions or trailers.")
 
-    # --- called by the parser -----------------------------------------------------------------
+    # --- called by the parser --------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         if self.state == CLOSED:
@@ -208,7 +208,7 @@ class RequestReader:
     def _value_of(self, name: bytes) -> bytes:
         return next((value for key, value in self._headers if key == name), b"")
 
-    # --- requests for another protocol -----------------------------------------------------------------
+    # --- requests for another protocol -----------------------------------------------------------
 
     def _begin_upgrade(self, scope: Scope) -> bool:
         """True for a WebSocket; requests for any other protocol are answered as HTTP."""

@@ -54,7 +54,7 @@ class SocketReader(asyncio.Protocol):
     def __repr__(self) -> str:
         return f"<Reader {'paused' if self.is_paused else 'writable'} in {self.channel}>"
 
-    # --- called by the channel -----------------------------------------------------------------
+    # --- called by the channel -------------------------------------------------------------------
 
     @property
     def wire_format(self) -> WireFormat:
@@ -80,7 +80,7 @@ class SocketReader(asyncio.Protocol):
             protocol.send_close(code, close_reason(reason))
             self._act_on(protocol)
 
-    # --- called by the transport --------------------------------------------------------------
+    # --- called by the transport -----------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         if self._protocol is None and is_one_ping_or_pong(data):
@@ -109,7 +109,7 @@ class SocketReader(asyncio.Protocol):
             self._closing.cancel()
         self._protocol = None
 
-    # --- reactions --------------------------------------------------------------
+    # --- reactions -------------------------------------------------------------------------------
 
     def _receive_data(self, protocol: ReaderProtocol, data: bytes) -> None:
         protocol.receive_data(data)
