@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 import msgspec
 from starlette.applications import Starlette
@@ -22,11 +23,11 @@ from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.subscriptions import Subscribers
 from rsnotify.intake.websub import WebSubEndpoint
-from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION
+from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION, ChannelName, Kind
 
 log = logging.getLogger(__name__)
 
-CHANNEL = "/channels/{set}/{kind}_notification_channel"
+CHANNEL = ChannelName("{set}", cast(Kind, "{kind}")).path
 
 Routes = list[BaseRoute]
 

@@ -178,7 +178,7 @@ class ChangeLists:
 
         def render() -> bytes:
             document = change_list_index_document(
-                *(requested.base, requested.name, windows, open_from), has_archive=archived
+                requested.base, requested.name, windows, open_from, has_archive=archived
             )
             return render_document(document)
 

@@ -29,7 +29,7 @@ GZIP = 31  # as window bits: deflate in a gzip file
 IMMUTABLE = "max-age=31536000, immutable"
 REVALIDATE = "no-cache"
 CLOCK_DIFFERENCE_SECONDS = 2  # between the hub and Redis
-BESIDE_THE_LOOP_BYTES = 128 * 1024
+THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
 HEADER_CHARACTERS = 1024  # that are read of `Accept-Encoding`; browsers send some fifty
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
@@ -120,7 +120,7 @@ async def _gzipped(stream: ByteStream) -> ByteStream:
     """Compress the stream, large pieces in a thread."""
     deflate = isal_zlib.compressobj(1, isal_zlib.DEFLATED, GZIP)
     async for piece in stream:
-        if len(piece) > BESIDE_THE_LOOP_BYTES:
+        if len(piece) > THREAD_BYTES:
             yield await asyncio.to_thread(deflate.compress, piece)
         else:
             yield deflate.compress(piece)
