@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import cast
 
 import msgspec
 from starlette.applications import Starlette
@@ -11,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from rsnotify.core.documents import change_list_index
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.sse import Sse, wants_stream
 from rsnotify.delivery.pull.changelists import ChangeLists
@@ -21,13 +21,11 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
-from rsnotify.intake.subscriptions import Subscribers
+from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
-from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION, ChannelName, Kind
+from rsnotify.resourcesync.notification import CHANNEL_PATH, SOURCE_DESCRIPTION
 
 log = logging.getLogger(__name__)
-
-CHANNEL = ChannelName("{set}", cast(Kind, "{kind}")).path
 
 Routes = list[BaseRoute]
 
@@ -58,7 +56,7 @@ def publishing_routes(intake: Intake) -> Routes:
     ]
 
 
-def administration_routes(administration: Administration, subscribers: Subscribers) -> Routes:
+def administration_routes(administration: Administration, subscribers: SubscriptionAdmin) -> Routes:
     subscription = "/api/subscriptions/{subscription}"
     return [
         Route("/api/sets", administration.list_sets),
@@ -78,8 +76,8 @@ def administration_routes(administration: Administration, subscribers: Subscribe
 
 def channel_routes(channels: Channels, topic: Topic) -> Routes:
     return [
-        WebSocketRoute(CHANNEL, channels.websocket),
-        Route(CHANNEL, ChannelPage(Sse(channels), topic).channel),
+        WebSocketRoute(CHANNEL_PATH, channels.websocket),
+        Route(CHANNEL_PATH, ChannelPage(Sse(channels), topic).channel),
     ]
 
 
@@ -104,7 +102,7 @@ def pull_routes(
         Route("/{set}/capabilitylist-ws.xml", discovery.socket_capabilities),
         Route("/{set}/changelist.xml", change_lists.current),
         Route("/{set}/changelist/{from_}.xml", change_lists.by_beginning),
-        Route("/{set}/changelist-index.xml", change_lists.index),
+        Route(change_list_index("{set}"), change_lists.index),
         Route("/{set}/changelist-archive.xml", change_lists.archive),
         Route("/{set}/resourcelist.xml", resource_lists.newest),
         Route("/{set}/resourcelist/{part}.xml", resource_lists.part),

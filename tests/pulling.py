@@ -9,9 +9,9 @@ from starlette.datastructures import Headers
 
 from rsnotify.access import Access
 from rsnotify.app import build_app, pull_routes
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.core.submission import Submission, fragment_of
-from rsnotify.core.window import HOUR, Schedule
+from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.pull.admission import SetAdmission
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
@@ -22,14 +22,15 @@ from rsnotify.loops import end
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.validation.document_rules import check
-from rsnotify.resourcesync.xml_reader import Document, parse_document
+from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify.resourcesync.xml_writer import Document
+from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.tokens import Tokens
-from rsnotify.storage.told_description import Told
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
@@ -77,16 +78,16 @@ class Pulling:
         self.windows, self.snapshots = Windows(client), Snapshots(client)
         bell = Bell("redis://nowhere")
         self.hub = Hub(self.journal, Sets(client), bell, self.windows, base_url=BASE)
-        self.schedule = Schedule(int(hours * HOUR), index_days, retention_days, 60)
+        self.schedule = DocumentSchedule(int(hours * HOUR), index_days, retention_days, 60)
         stretches = Stretches(self.journal, self.windows)
-        announcements = Announcements(self.hub, Told(client))
+        announcements = Announcements(self.hub, AnnouncedDescriptions(client))
         self.upkeep = Upkeep(
             *(self.hub, self.windows, self.snapshots, announcements),
             *(stretches.packed, self.schedule),
         )
         tokens = Tokens(client)
         access = Access(tokens, TOKEN)
-        origin = Origin(public_url)
+        origin = BaseUrl(public_url)
         admission = SetAdmission(self.hub, access, origin)
         discovery = Discovery(
             self.hub,

@@ -8,17 +8,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.core.websub.protocol import CONTENT_TYPE, render_links
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
-from rsnotify.resourcesync.notification import BEGINS, KINDS, ChannelName
+from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName
 
 
 class Topic:
     """Answers GET and HEAD on every channel."""
 
-    def __init__(self, hub: Hub, access: Access, origin: Origin) -> None:
+    def __init__(self, hub: Hub, access: Access, origin: BaseUrl) -> None:
         self._hub = hub
         self._access = access
         self._origin = origin
@@ -34,7 +34,7 @@ class Topic:
             media_type=CONTENT_TYPE,
             headers={
                 "Link": render_links(channel, self._origin.base(request)),
-                BEGINS: str(begins),
+                FROM_HEADER: str(begins),
             },
         )
 

@@ -13,9 +13,9 @@ from starlette.types import ASGIApp
 
 from rsnotify import app as table
 from rsnotify.access import Access
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.cache import Cache
-from rsnotify.core.window import HOUR, Schedule
+from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.pull.admission import SetAdmission
@@ -30,11 +30,12 @@ from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
-from rsnotify.intake.subscriptions import Subscribers
+from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
 from rsnotify.settings import Settings
 from rsnotify.storage import keys
+from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import connect
 from rsnotify.storage.journal import Journal
@@ -42,7 +43,6 @@ from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
-from rsnotify.storage.told_description import Told
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
@@ -83,9 +83,9 @@ class Composition:
         added = [await self.hub.add_set(name) for name in self._set_names]
         new = [record for record, made in added if made]
         for record in new:
-            await self._upkeep.say.set_changed(record, "created")
+            await self._upkeep.announcements.set_changed(record, "created")
         if new:
-            await self._upkeep.say.tell_description()
+            await self._upkeep.announcements.announce_description()
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -102,7 +102,7 @@ class Composition:
             [
                 *table.publishing_routes(intake),
                 *table.administration_routes(
-                    administration, Subscribers(hub, access, self._subscriptions)
+                    administration, SubscriptionAdmin(hub, access, self._subscriptions)
                 ),
                 *table.channel_routes(self.channels, Topic(hub, access, self._origin)),
                 *table.websub_routes(self._websub_endpoint(intake)),
@@ -151,8 +151,8 @@ class Composition:
         return table.pull_routes(discovery, change_lists, resource_lists)
 
     @cached_property
-    def _origin(self) -> Origin:
-        return Origin(self._settings.public_url, self._settings.trusted_proxies)
+    def _origin(self) -> BaseUrl:
+        return BaseUrl(self._settings.public_url, self._settings.trusted_proxies)
 
     # --- what these use --------------------------------------------------------------------------
 
@@ -184,9 +184,9 @@ class Composition:
         )
 
     @cached_property
-    def _schedule(self) -> Schedule:
+    def _schedule(self) -> DocumentSchedule:
         settings = self._settings
-        return Schedule(
+        return DocumentSchedule(
             period=settings.changelist_hours * HOUR,
             index_days=settings.changelist_days,
             retention_days=settings.retention_days,
@@ -197,7 +197,7 @@ class Composition:
 
     @cached_property
     def _upkeep(self) -> Upkeep:
-        announcements = Announcements(self.hub, Told(self._client))
+        announcements = Announcements(self.hub, AnnouncedDescriptions(self._client))
         return Upkeep(
             self.hub,
             self._windows,

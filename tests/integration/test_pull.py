@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from rsnotify.core.clock_history import ClockHistory
 from rsnotify.core.gzip_parts import pack
-from rsnotify.core.watched import Watched
 from rsnotify.core.window import DAY, MINUTE, last_edge
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
 from rsnotify.errors import NoSuchSet, TryAgain
@@ -680,8 +680,8 @@ async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
         await pulling.update(*"abcdef")  # two windows that no hub packs for two days
         now = pulling.windows.watched
 
-        async def later() -> Watched:
-            return Watched((await now()).seen + 2 * DAY)
+        async def later() -> ClockHistory:
+            return ClockHistory((await now()).seen + 2 * DAY)
 
         pulling.windows.watched = later  # type: ignore[method-assign]
         await pulling.upkeep.let_go()
@@ -742,10 +742,10 @@ async def test_a_change_of_a_set_is_said_on_its_channel_and_of_the_source_on_all
     pulling: Pulling, change: str
 ) -> None:
     await pulling.hub.add_set("other")
-    await pulling.upkeep.say.set_changed(pulling.hub.sets[SET], change)
-    await pulling.upkeep.say.set_changed(pulling.hub.sets[SET], change)
-    await pulling.upkeep.say.tell_description()
-    await pulling.upkeep.say.tell_description()
+    await pulling.upkeep.announcements.set_changed(pulling.hub.sets[SET], change)
+    await pulling.upkeep.announcements.set_changed(pulling.hub.sets[SET], change)
+    await pulling.upkeep.announcements.announce_description()
+    await pulling.upkeep.announcements.announce_description()
     described = ("description", "updated", "/.well-known/resourcesync")
     assert await said(pulling) == [
         ("capabilitylist", change, f"/{SET}/capabilitylist.xml"),

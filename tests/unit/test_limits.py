@@ -21,7 +21,7 @@ from rsnotify.resourcesync import change_rules, notification
 from rsnotify.resourcesync import xml_guard as xml
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.validation import tables
-from rsnotify.resourcesync.xml_writer import RS, SITEMAP
+from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
 from rsnotify.storage import journal, sets
@@ -42,7 +42,7 @@ LIMITS: dict[str, float] = {
     "seconds that an outbox file may be locked by others": outboxfile.LOCKED_SECONDS,
     "seconds that a process waits at its end for what is in its queue": sender.EXIT_SECONDS,
     "a list to compare, decompressed": listing.DOCUMENT_BYTES,
-    "changes in a request": submission.CHANGES,
+    "changes in a request": submission.MAX_CHANGES,
     "body of a request": submission.BODY_BYTES,
     "changes of a request, as the hub writes them in XML": submission.ENTRIES_BYTES,
     "one change, as the hub writes it in XML": submission.FRAGMENT_BYTES,
@@ -53,7 +53,7 @@ LIMITS: dict[str, float] = {
     "`pri` of a link": 999_999,
     "characters of an `Idempotency-Key`": 255,
     "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
-    "faults that an answer names": submission.FAULTS_NAMED,
+    "faults that an answer names": submission.MAX_FAULTS,
     "bytes from one `<` to the next": xml.TAG_BYTES,
     "tags of a document; a larger one has one in 16 bytes": xml.MARKUP,
     "attributes of a document; a larger one has one in 16 bytes": xml.MARKUP,
@@ -187,7 +187,7 @@ def test_a_change_may_be_as_long_as_documented_and_no_longer(name: str) -> None:
 
 
 def test_a_request_has_as_many_changes_as_documented_and_no_more() -> None:
-    changes = [json.dumps(ONE).encode()] * (submission.CHANGES + 1)
+    changes = [json.dumps(ONE).encode()] * (submission.MAX_CHANGES + 1)
     assert accepted(b"[%s]" % b",".join(changes[:-1]))
     assert not accepted(b"[%s]" % b",".join(changes))
 
@@ -206,7 +206,7 @@ def test_a_length_means_the_same_in_every_format() -> None:
     """A digit more could be published, but nobody would read it in the notification."""
     for digits, fits in [(18, True), (19, False)]:
         entry = f'<url><loc>{uri(30)}</loc><rs:md change="updated" length="{"9" * digits}"/></url>'
-        body = f'<urlset xmlns="{SITEMAP}" xmlns:rs="{RS}">{entry}</urlset>'.encode()
+        body = f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">{entry}</urlset>'.encode()
         assert accepted(body, media_type="text/xml") == fits
         assert accepted(with_(length=int("9" * digits))) == fits
 
@@ -216,16 +216,16 @@ def test_a_length_means_the_same_in_every_format() -> None:
 
 def test_a_set_s_name_has_64_characters_at_most() -> None:
     sets.check_name("a" * 64)
-    with pytest.raises(Rejected, match="take 1 to 64"):
+    with pytest.raises(Rejected, match="use 1 to 64"):
         sets.check_name("a" * 65)
 
 
 @pytest.mark.parametrize("name", ["hub.callback", "hub.topic"])
 def test_a_callback_or_topic_has_2048_characters_at_most(name: str) -> None:
     form = {"hub.callback": ["http://a.example/"], "hub.topic": ["http://hub.example/"]}
-    protocol.parse_asked({**form, name: [uri(2_048)]}, "subscribe")
+    protocol.parse_subscription_request({**form, name: [uri(2_048)]}, "subscribe")
     with pytest.raises(Rejected, match="longer than 2048 characters"):
-        protocol.parse_asked({**form, name: [uri(2_049)]}, "subscribe")
+        protocol.parse_subscription_request({**form, name: [uri(2_049)]}, "subscribe")
 
 
 def test_a_form_has_100_fields_at_most() -> None:

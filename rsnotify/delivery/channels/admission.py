@@ -19,7 +19,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import BEGINS, KINDS, ChannelName
+from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName
 
 READER = (
     "rsnotify.reader"  # the ASGI extension through which the handshake hands over the connection
@@ -143,7 +143,7 @@ def _start_header(begin: Start) -> list[tuple[bytes, bytes]]:
     """Tells the reader where it starts, so that it can resume even if it gets no notification."""
     if not isinstance(begin, Position):
         return []
-    return [(BEGINS.lower().encode(), str(begin).encode())]
+    return [(FROM_HEADER.lower().encode(), str(begin).encode())]
 
 
 def channel_name(connection: HTTPConnection) -> ChannelName:

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.sse_reader import SseReader, body_message
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import BEGINS, ChannelName
+from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName
 
 RETRY_MILLISECONDS = (1_000, 5_000)  # random, or all browsers reconnect at once
 
@@ -82,12 +82,12 @@ def _headers(cursor: Position, origin: str | None) -> dict[str, str]:
         "content-type": "text/event-stream",
         "cache-control": "no-store",
         "x-accel-buffering": "no",
-        BEGINS.lower(): str(cursor),
+        FROM_HEADER.lower(): str(cursor),
     }
     if origin is not None:
         headers |= {
             "access-control-allow-origin": origin,
-            "access-control-expose-headers": BEGINS,
+            "access-control-expose-headers": FROM_HEADER,
             "vary": "origin",
         }
     return headers

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 
 from rsnotify.access import Access
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.delivery.pull.responses import DocumentInfo
 from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
@@ -32,7 +32,7 @@ class RequestedSet(NamedTuple):
 class SetAdmission:
     """Admits requests to sets."""
 
-    def __init__(self, hub: Hub, access: Access, origin: Origin) -> None:
+    def __init__(self, hub: Hub, access: Access, origin: BaseUrl) -> None:
         self._hub = hub
         self._access = access
         self._origin = origin

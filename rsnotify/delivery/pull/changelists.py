@@ -18,7 +18,7 @@ from rsnotify.core.documents import (
 )
 from rsnotify.core.window import (
     DAY,
-    Record,
+    JournalRecord,
     Window,
     kept_from,
     last_edge,
@@ -90,7 +90,9 @@ class ChangeLists:
             raise await self._missing(requested, from_)
         return await self._closed(request, requested, window)
 
-    async def _open(self, request: Request, requested: RequestedSet, record: Record) -> Response:
+    async def _open(
+        self, request: Request, requested: RequestedSet, record: JournalRecord
+    ) -> Response:
         tag = f"{int(record.window_from):x}-{int(max(record.head, record.window_from)):x}"
 
         async def make(in_gzip: bool) -> Parts | ByteStream:
@@ -99,7 +101,7 @@ class ChangeLists:
         return await document_response(request, requested.info(tag, record.changed), make)
 
     async def _opened(
-        self, requested: RequestedSet, record: Record, *, in_gzip: bool
+        self, requested: RequestedSet, record: JournalRecord, *, in_gzip: bool
     ) -> Parts | ByteStream:
         until = max(record.head, record.window_from)
         frame = change_list_frame(requested.base, requested.name, record.window_from, None)
@@ -215,7 +217,7 @@ class ChangeLists:
         return Rejected(f"no Change List begins at {from_}", status=404)
 
 
-def _is_cold(kept: OpenList, record: Record) -> bool:
+def _is_cold(kept: OpenList, record: JournalRecord) -> bool:
     """Whether so much must be read that the answer should not wait for it."""
     return kept.length == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
 

@@ -11,7 +11,7 @@ from time import time
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.core.documents import (
     SetCapabilities,
     capabilities,
@@ -38,7 +38,7 @@ class Discovery:
         self,
         hub: Hub,
         admission: SetAdmission,
-        origin: Origin,
+        origin: BaseUrl,
         windows: Windows,
         snapshots: Snapshots,
         *,

@@ -12,7 +12,7 @@ from functools import partial
 from rsnotify.cache import Cache
 from rsnotify.core.gzip_parts import Packed, Packer
 from rsnotify.core.tail import Tail
-from rsnotify.core.window import Record
+from rsnotify.core.window import JournalRecord
 from rsnotify.resourcesync.change import Position
 
 PIECE_BYTES = 256 * 1024
@@ -108,7 +108,7 @@ class OpenLists:
         self._cache = cache
         self._lists: dict[str, OpenList] = {}
 
-    def of(self, set_name: str, record: Record) -> OpenList:
+    def of(self, set_name: str, record: JournalRecord) -> OpenList:
         key = (record.created, record.window_from)
         found = self._lists.get(set_name)
         if found is None or found.key != key:
