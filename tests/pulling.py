@@ -8,11 +8,14 @@ from lxml import etree
 from starlette.datastructures import Headers
 
 from rsnotify.access import Access
-from rsnotify.app import build_app
+from rsnotify.app import build_app, pull_routes
 from rsnotify.base_url import BaseUrl
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.core.window import HOUR, DocumentSchedule
-from rsnotify.delivery.pull.routes import pull_routes
+from rsnotify.delivery.pull.admission import SetAdmission
+from rsnotify.delivery.pull.changelists import ChangeLists
+from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.hub import Hub
 from rsnotify.loops import end
@@ -84,10 +87,27 @@ class Pulling:
         )
         tokens = Tokens(client)
         access = Access(tokens, TOKEN)
-        routes = pull_routes(
-            *(self.hub, access, BaseUrl(public_url), self.windows, self.snapshots),
-            *(stretches, self.schedule),
+        origin = BaseUrl(public_url)
+        admission = SetAdmission(self.hub, access, origin)
+        discovery = Discovery(
+            self.hub,
+            admission,
+            origin,
+            self.windows,
+            self.snapshots,
+            describedby=None,
+            index_days=index_days,
         )
+        change_lists = ChangeLists(
+            self.hub,
+            admission,
+            self.windows,
+            stretches,
+            period=self.schedule.period,
+            index_days=index_days,
+        )
+        resource_lists = ResourceLists(admission, self.snapshots)
+        routes = pull_routes(discovery, change_lists, resource_lists)
         self.app = build_app(routes)
 
     async def __aenter__(self) -> Self:

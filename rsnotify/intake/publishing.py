@@ -6,7 +6,6 @@ Nothing here knows how a body is judged, nor how changes are stored.
 """
 
 import asyncio
-from contextlib import suppress
 
 import msgspec
 from starlette.requests import Request
@@ -14,7 +13,7 @@ from starlette.responses import Response
 
 from rsnotify.access import Access
 from rsnotify.core.submission import BODY_BYTES, Submission, read_submission
-from rsnotify.errors import NoSuchSet, Rejected
+from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.notification import ChannelName, Interval, Kind
 
@@ -47,24 +46,11 @@ class Intake:
         await self._access.require(request, "publish", name, in_address=in_address)
         self._hub.feed(channel)  # an unknown set is known before the body is read
         submission = await _read_submission(request, channel.kind)
-        if channel.kind == "framework" and (shared := submission.of_source_description()):
-            await self._tell_other_sets(request, channel, shared, in_address=in_address)
-        interval = await self._hub.publish(channel, submission)
+        others = self._hub.also_told(channel, submission)
+        for other in others:
+            await self._require_right_to(other, request, in_address=in_address)
+        interval = await self._hub.publish_to_all(channel, submission, others)
         return accepted(submission, interval)
-
-    async def _tell_other_sets(
-        self, request: Request, own: ChannelName, submission: Submission, *, in_address: bool
-    ) -> None:
-        """The Source Description stands above all sets. Their channels first, its own last: what
-        fails half-way is repeated with its key, and none of them gets it twice."""
-        others = [name for name in self._hub.sets if name != own.set_name]
-        for name in others:
-            await self._require_right_to(name, request, in_address=in_address)
-        await asyncio.gather(*(self._tell(name, submission) for name in others))
-
-    async def _tell(self, name: str, submission: Submission) -> None:
-        with suppress(NoSuchSet):  # the set has been removed meanwhile
-            await self._hub.publish(ChannelName(name, "framework"), submission)
 
     async def _require_right_to(self, name: str, request: Request, *, in_address: bool) -> None:
         try:

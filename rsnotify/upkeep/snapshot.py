@@ -26,7 +26,7 @@ class Parts:
     def __init__(self) -> None:
         self.resources = 0
         self._in_part = 0
-        self._packer = Packer(level=1)
+        self._packer = Packer()
 
     def full_before(self, entries: bytes, count: int) -> Packed | None:
         """The part as it is, if these entries do not fit into it."""
@@ -42,7 +42,7 @@ class Parts:
 
     def finish(self) -> Packed:
         packed = self._packer.packed()
-        self._in_part, self._packer = 0, Packer(level=1)
+        self._in_part, self._packer = 0, Packer()
         return packed
 
 

@@ -380,8 +380,8 @@ async def test_a_list_of_lists_is_made_for_those_only_who_do_not_have_it(
     await grow_old(pulling, 40)
     paths = (INDEX, RESOURCES, f"/{SET}/changelist-archive.xml")
     tags = [(await pulling.get(path)).headers["etag"] for path in paths]
-    monkeypatch.setattr(changelists, "list_of_change_lists", None)
-    monkeypatch.setattr(changelists, "archive_of_change_lists", None)
+    monkeypatch.setattr(changelists, "change_list_index_document", None)
+    monkeypatch.setattr(changelists, "change_list_archive_document", None)
     monkeypatch.setattr(resourcelists, "render_document", None)
     for path, tag in zip(paths, tags, strict=True):
         assert (await pulling.get(path, if_none_match=tag)).status == 304

@@ -18,7 +18,7 @@ async def grown(lists: OpenLists, set_name: str, size: int) -> OpenList:
     async def read(after: Position, until: Position) -> tuple[bytes, Position]:
         return b"x" * size, until
 
-    await kept.reach(Position(1), read)
+    await kept.grow_to(Position(1), read)
     lists.used(set_name, kept)
     return kept
 

@@ -45,7 +45,7 @@ async def test_a_bug_is_in_the_log_though_nobody_waits(caplog: pytest.LogCapture
     await asyncio.sleep(0)
     (record,) = caplog.records
     assert record.levelname == "ERROR"
-    assert record.getMessage() == "a bug in the work of 'a'"
+    assert record.getMessage() == "internal error in the work of 'a'"
 
 
 @pytest.mark.parametrize("error", [TryAgain("no Redis"), NoSuchSet("a")])
