@@ -14,7 +14,7 @@ from rsnotify.core.submission import read_submission
 from rsnotify.core.websub import protocol, retry_schedule
 from rsnotify.delivery.channels import keepalive
 from rsnotify.delivery.channels import protocol as channel_protocol
-from rsnotify.delivery.websub import dialler
+from rsnotify.delivery.websub import bounded, dialler
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.intake import administration
 from rsnotify.resourcesync import change_rules, notification
@@ -24,7 +24,8 @@ from rsnotify.resourcesync.validation import tables
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
-from rsnotify.storage import journal, sets
+from rsnotify.storage import external_redis, journal, sets
+from rsnotify.storage.embedded_redis import directory
 from rsnotify.upkeep import announcements, snapshot
 from rsnotify_client import batch, listing, outboxfile, publisher, sender
 
@@ -55,18 +56,19 @@ LIMITS: dict[str, float] = {
     "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
     "faults that an answer names": submission.MAX_FAULTS,
     "bytes from one `<` to the next": xml.TAG_BYTES,
-    "tags of a document; a larger one has one in 16 bytes": xml.MARKUP,
-    "attributes of a document; a larger one has one in 16 bytes": xml.MARKUP,
+    "tags of a document, or one in 16 bytes of a larger document": xml.MARKUP,
+    "attributes of a document, or one in 16 bytes of a larger document": xml.MARKUP,
     "characters of a set's name": 64,
     "sets that a token is for": administration.SETS_OF_A_TOKEN,
     "characters of a token's note": administration.NOTE_CHARACTERS,
-    "random characters of a token that you choose; 43 at least": 128,
-    "body of a request that administers": administration.BODY_BYTES,
+    "random characters of a token that you choose, at least 43": 128,
+    "body of a request about sets or tokens": administration.BODY_BYTES,
+    "seconds that a request for a snapshot waits": administration.SNAPSHOT_SECONDS,
     "seconds until a revoked token is refused everywhere": access.TOKEN_SECONDS,
     "seconds that changes of the Source Description are gathered": announcements.GATHER_SECONDS,
     "a channel's latest notifications in memory, with their frames": tail.TAIL_BYTES,
     "seconds that a channel which nobody reads stays in memory": cache.IDLE_SECONDS,
-    "seconds that a loop of the hub has to end, after the drain": loops.END_SECONDS,
+    "seconds that background work has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
     "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
@@ -83,19 +85,24 @@ LIMITS: dict[str, float] = {
     "body of a request to `/hub` that is a form": protocol.FORM_BYTES,
     "fields of a form": protocol.FORM_FIELDS,
     "seconds that a callback has to answer": dialler.CALL_SECONDS,
-    "further attempts to verify at a callback that takes no connection, 1, 5 and 25 s apart": len(
+    "further attempts to verify, after 1, 5 and 25 s, if a callback accepts no connection": len(
         retry_schedule.VERIFICATION_WAITS
     ),
+    "a callback's answer, headers included": bounded.ANSWER_BYTES,
+    "lines of a callback's answer": bounded.ANSWER_LINES,
+    "body of a callback's answer to a verification": dialler.BODY_BYTES,
     "hours that a `Retry-After` is obeyed": retry_schedule.LONGEST_RETRY_AFTER / 3600,
     "a request's head": http_requests.HEAD_BYTES,
     "header fields of a request": http_requests.HEAD_FIELDS,
     "chunk extensions and trailers between two parts of a body": http_requests.FRAMING_BYTES,
     "requests that wait for the answer to the one before": http_protocol.PIPELINED,
-    "seconds until a request's head is whole": http_protocol.HEAD_SECONDS,
+    "seconds until a request's head is complete": http_protocol.HEAD_SECONDS,
     "seconds without a byte of its body": http_protocol.BODY_SECONDS,
     "seconds between two requests of a connection": deadlines.IDLE_SECONDS,
-    "connections without a request, fewer where few files may be open": deadlines.IDLE_CONNECTIONS,
-    "wrong tokens of an address at once, and then one a second": token_throttle.FREE_TRIES,
+    "idle connections, or a quarter of the open files if fewer": deadlines.IDLE_CONNECTIONS,
+    "seconds that the hub waits for your own Redis to appear": external_redis.PATIENCE_SECONDS,
+    "seconds that it waits for the workers of a killed hub": directory.WORKERS_LIMIT_SECONDS,
+    "wrong tokens from an address at once; then one a second": token_throttle.FREE_TRIES,
 }
 
 
