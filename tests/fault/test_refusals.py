@@ -26,7 +26,7 @@ async def said(hub: RunningHub, words: str) -> None:
     """Wait until the log says so."""
 
     async def found() -> bool:
-        return words in hub.log.read_text()
+        return words in " ".join(hub.log.read_text().split())  # the log wraps its lines
 
     await until(found)
 
