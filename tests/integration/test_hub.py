@@ -70,7 +70,7 @@ async def test_sets_that_redis_has_lost_are_named_and_those_that_were_removed_ar
     await hub.start()
     assert hub.registry_lost.is_set()
     assert hub.sets == {}
-    assert "gone with their changes: dataset2, dataset3" in caplog.text
+    assert "lost with their changes: dataset2, dataset3" in caplog.text
 
 
 async def test_a_loss_is_seen_though_somebody_was_quicker_to_make_the_set_again(
