@@ -65,6 +65,7 @@ async def test_readers_of_every_speed_see_every_change_once_and_in_order(hub: Ru
         assert list(locs_in_order(of_slow, start)) == published
 
 
+@pytest.mark.timeout(300)
 async def test_2000_readers_dropped_and_resumed_at_once_miss_nothing(hub: RunningHub) -> None:
     async with AsyncExitStack() as stack:
         before = [await stack.enter_async_context(raw_channel(hub.channel())) for _ in range(2_000)]
@@ -92,6 +93,7 @@ async def _resumed(hub: RunningHub, cursor: str, last: str) -> int:
     return count
 
 
+@pytest.mark.timeout(300)
 async def test_a_reader_that_never_reads_costs_the_hub_little_while_200_mb_are_published(
     hub: RunningHub,
 ) -> None:
