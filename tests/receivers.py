@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from rsnotify_client.subscriber import Received, read_notification
+from rsnotify_client.notification import Received, read_notification
 from tests.running import RunningHub, until
 
 

@@ -21,7 +21,8 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import render_document
-from rsnotify_client.publisher import Accepted, Publisher
+from rsnotify_client.asyncpublisher import AsyncPublisher
+from rsnotify_client.hub import Accepted
 
 AT_ONCE = 1_000
 PAUSE_SECONDS = 0.1  # a line on stdin does not wait longer than this for others to go with it
@@ -59,7 +60,7 @@ async def publish(
     """Publish every body in turn; print what the hub accepted."""
     run = key or secrets.token_hex(12)
     accepted: Accepted | None = None
-    async with Publisher(url, token) as publisher:
+    async with AsyncPublisher(url, token) as publisher:
         with _progress(console, source.total) as progress:
             task = progress.add_task(f"publishing to {set_name}", total=source.total)
             number = 0

@@ -10,7 +10,9 @@ import typer
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Position
-from rsnotify_client.subscriber import Follower, Received, channel_url
+from rsnotify_client.cursor import FileCursor
+from rsnotify_client.follower import Follower
+from rsnotify_client.notification import Received, channel_url, rendered
 
 Show = Callable[[Received], Iterator[str]]
 
@@ -27,15 +29,16 @@ async def subscribe(
     count: int,
 ) -> None:
     """Follow the channel; the cursor is kept after a notification was printed, never before."""
-    cursor = _parsed(after) or (cursor_file and _kept(cursor_file)) or None
+    store = None if cursor_file is None else FileCursor(cursor_file)
+    cursor = _parsed(after) or (store and store.load()) or None
     follower = Follower(channel_url(url, set_name, kind), cursor=cursor, token=token)
     seen = 0
     async with aclosing(aiter(follower)) as notifications:
         async for received in notifications:
             for line in show(received):
                 typer.echo(line)
-            if cursor_file is not None:
-                _keep(cursor_file, received.until)
+            if store is not None:
+                store.save(received.until)
             seen += len(received.changes)
             if count and seen >= count:
                 return
@@ -53,7 +56,8 @@ def as_json(received: Received) -> Iterator[str]:
 
 
 def as_xml(received: Received) -> Iterator[str]:
-    yield received.payload.decode()
+    if received.changes:
+        yield rendered(received).decode()
 
 
 def _parsed(text: str | None) -> Position | None:
@@ -61,19 +65,3 @@ def _parsed(text: str | None) -> Position | None:
         return None if text is None else Position.parse(text)
     except (ValueError, OverflowError) as error:
         raise InvalidSettings([f"--from: {error}"]) from None
-
-
-def _kept(path: Path) -> Position | None:
-    try:
-        return Position.parse(path.read_text().strip())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise InvalidSettings([f"--cursor {path}: {error}"]) from None
-
-
-def _keep(path: Path, cursor: Position) -> None:
-    """Replace the file as a whole: killed at any moment, it holds one cursor or the other."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(f"{cursor}\n")
-    part.replace(path)

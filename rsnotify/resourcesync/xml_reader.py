@@ -82,10 +82,10 @@ _OURS = {
 def parse_document(data: bytes, *, most_entries: int | None = None) -> Document:
     """Read a document; `Rejected` says what is wrong, where, and how to mend it."""
     element = _read(data)
-    root = _root(element)
+    root = root_of(element)
     if most_entries is not None and len(element) > most_entries:
         _check_entries(element, root, most_entries)
-    return _Reader().document(element, root)
+    return EntryReader().document(element, root)
 
 
 def _check_entries(element: etree._Element, root: Root, most: int) -> None:
@@ -114,7 +114,8 @@ def _read(data: bytes) -> etree._Element:
         raise Rejected(f"not well-formed XML: {error.msg}; send one whole XML document") from None
 
 
-def _root(element: etree._Element) -> Root:
+def root_of(element: etree._Element) -> Root:
+    """Which kind of document this is the root of."""
     root = _ROOTS.get(element.tag)
     if root is None:
         raise Rejected(
@@ -124,7 +125,7 @@ def _root(element: etree._Element) -> Root:
     return root
 
 
-class _Reader:
+class EntryReader:
     """Turns elements into structs, and collects the faults of those it cannot turn into any."""
 
     def __init__(self) -> None:
@@ -141,6 +142,19 @@ class _Reader:
         if self.faults:
             raise self.rejected()
         return Document(root=root, entries=entries, **head)
+
+    def one(self, element: etree._Element, index: int) -> Entry:
+        """A single entry; `Rejected` if it cannot be read."""
+        entry = self.entry(element, index)
+        if self.faults:
+            raise self.rejected()
+        return entry
+
+    def lenient(self, elements: Iterable[etree._Element]) -> dict[str, Any]:
+        """What can be read of these elements, whatever else there is."""
+        values = self.children(elements)
+        self.faults.clear()
+        return values
 
     def entry(self, element: etree._Element, index: int) -> Entry:
         self.index = index

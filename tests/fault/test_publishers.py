@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify_client.publisher import Publisher
-from rsnotify_client.subscriber import Follower, Received
+from rsnotify_client.asyncpublisher import AsyncPublisher
+from rsnotify_client.follower import Follower
+from rsnotify_client.notification import Received
 from tests.running import TOKEN, RunningHub
 
 PUBLISHERS = 50
@@ -49,7 +50,7 @@ class Destination:
 async def publish_repeatedly(hub: RunningHub, who: int, chance: random.Random) -> list[str]:
     """Some requests twice at once, some again later: each under one key."""
     acknowledged = []
-    async with Publisher(hub.url, TOKEN) as publisher:
+    async with AsyncPublisher(hub.url, TOKEN) as publisher:
         for number in range(REQUESTS):
             locs = [f"http://example.com/{who}/{number}/{n}" for n in range(chance.randint(1, 5))]
             changes = [Change(loc, "created") for loc in locs]
@@ -132,7 +133,7 @@ async def test_ten_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) -> N
 async def publish_until(hub: RunningHub, who: int, stop: asyncio.Event) -> list[str]:
     """Every request is repeated until acknowledged, so in the end all of them are."""
     acknowledged = []
-    async with Publisher(hub.url, TOKEN) as publisher:
+    async with AsyncPublisher(hub.url, TOKEN) as publisher:
         while not stop.is_set():
             loc = f"http://example.com/{who}/{len(acknowledged)}"
             await publisher.publish("dataset1", [Change(loc, "created")])

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify_client.publisher import Publisher
-from rsnotify_client.subscriber import Follower, Received, read_notification
+from rsnotify_client.asyncpublisher import AsyncPublisher
+from rsnotify_client.follower import Follower
+from rsnotify_client.notification import Received, read_notification
 from tests.raw import Raw, raw_channel
 from tests.running import TOKEN, RunningHub, until
 
@@ -150,7 +151,7 @@ async def test_a_hub_killed_while_fanning_out_loses_nothing_and_repeats_nothing(
     cursor = (await hub.publish("http://example.com/before"))["until"]
     locs = [f"http://example.com/res{number}" for number in range(400)]
     followers = [asyncio.create_task(_followed(hub, cursor, locs[-1])) for _ in range(20)]
-    async with Publisher(hub.url, TOKEN) as publisher:
+    async with AsyncPublisher(hub.url, TOKEN) as publisher:
         for number, loc in enumerate(locs):
             await publisher.publish("dataset1", [Change(loc, "updated")])
             if number in (100, 250):

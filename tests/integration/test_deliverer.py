@@ -32,7 +32,7 @@ from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.storage.connection import Client
 from rsnotify.storage.subscriptions import Stored, Subscriptions
 from rsnotify.storage.tokens import Token, Tokens, new_secret, token_key
-from rsnotify_client.subscriber import read_notification
+from rsnotify_client.notification import read_notification
 from tests.pulling import CHANGES, SET, Pulling, loc
 from tests.running import until
 

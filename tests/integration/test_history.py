@@ -12,7 +12,7 @@ from rsnotify.resourcesync.notification import (
     Notification,
 )
 from rsnotify.storage.connection import Client
-from rsnotify_client.subscriber import Received, read_notification
+from rsnotify_client.notification import Received, read_notification
 from tests.pulling import CHANGES, FRAMEWORK, SET, Pulling, loc
 
 

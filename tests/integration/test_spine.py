@@ -2,7 +2,7 @@
 
 from websockets.asyncio.client import connect
 
-from rsnotify_client.subscriber import read_notification
+from rsnotify_client.notification import read_notification
 from tests.running import RunningHub
 
 

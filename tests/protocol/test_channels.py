@@ -14,7 +14,7 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
-from rsnotify_client.subscriber import Received, read_notification
+from rsnotify_client.notification import Received, read_notification
 from tests.raw import raw_channel
 from tests.running import TOKEN, RunningHub
 

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 import pytest_asyncio
+from rsnotify.core.guesses import FREE_TRIES
 
 from rsnotify.core.submission import BODY_BYTES
-from rsnotify.core.token_throttle import FREE_TRIES
-from rsnotify_client.subscriber import read_notification
+from rsnotify_client.notification import read_notification
 from tests.raw import KEY, raw_channel
 from tests.running import TOKEN, RunningHub
 

@@ -24,7 +24,7 @@ from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
 from rsnotify.storage.tokens import Tokens
-from rsnotify_client.subscriber import read_notification
+from rsnotify_client.notification import read_notification
 
 CHANNEL = ChannelName("dataset1", "change")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aiohttp
 
-from rsnotify_client.subscriber import read_notification
+from rsnotify_client.notification import read_notification
 from tests.running import RunningHub
 
 PATH = "/channels/{}/{}_notification_channel"

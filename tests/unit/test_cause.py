@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.connection import Connection, Unreachable
-from rsnotify_client.subscriber import Follower
+from rsnotify_client.follower import Follower
 
 CERTIFICATE = Path(__file__).parents[1] / "certificate.pem"  # for localhost, signed by itself
 

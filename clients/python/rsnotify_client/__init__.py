@@ -1,26 +1,73 @@
-"""rsnotify's Python client: publish changes to a hub, follow its channels.
+"""rsnotify's Python client: publish changes to a hub, follow any Source, mirror it, audit the copy.
 
->>> async with Publisher("http://127.0.0.1:8080", token) as publisher:
-...     await publisher.publish("dataset1", [Change("http://example.com/res1", "updated")])
+>>> with Publisher("http://127.0.0.1:8080", token) as publisher:
+...     publisher.updated("dataset1", "http://example.com/res1")
 
->>> async for notification in Follower(channel_url("http://127.0.0.1:8080", "dataset1")):
-...     for change in notification.changes:
+>>> async for change in follow("http://127.0.0.1:8080", cursor="cursor"):
+...     async with change:
 ...         print(change.datetime, change.change, change.loc)
 """
 
-from rsnotify.errors import Rejected, TryAgain
-from rsnotify.resourcesync.change import Change, Link, Position
-from rsnotify_client.publisher import Publisher
-from rsnotify_client.subscriber import Follower, Received, channel_url
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "Change",
-    "Follower",
-    "Link",
-    "Position",
-    "Publisher",
-    "Received",
-    "Rejected",
-    "TryAgain",
-    "channel_url",
-]
+if TYPE_CHECKING:
+    from rsnotify.errors import Rejected as Rejected
+    from rsnotify.errors import TryAgain as TryAgain
+    from rsnotify.resourcesync.change import Change as Change
+    from rsnotify.resourcesync.change import Link as Link
+    from rsnotify.resourcesync.change import Position as Position
+    from rsnotify_client.asyncpublisher import AsyncPublisher as AsyncPublisher
+    from rsnotify_client.batch import OutboxError as OutboxError
+    from rsnotify_client.between import changes_between as changes_between
+    from rsnotify_client.changelists import HistoryGone as HistoryGone
+    from rsnotify_client.cursor import FileCursor as FileCursor
+    from rsnotify_client.cursor import SqliteCursor as SqliteCursor
+    from rsnotify_client.follower import Follower as Follower
+    from rsnotify_client.following import FollowedChange as FollowedChange
+    from rsnotify_client.following import follow as follow
+    from rsnotify_client.memory import QueueFull as QueueFull
+    from rsnotify_client.notification import Received as Received
+    from rsnotify_client.notification import channel_url as channel_url
+    from rsnotify_client.outbox import Outbox as Outbox
+    from rsnotify_client.publisher import Publisher as Publisher
+    from rsnotify_client.relay import Relay as Relay
+    from rsnotify_client.sender import Counters as Counters
+    from rsnotify_client.sender import RefusedChange as RefusedChange
+    from rsnotify_client.sync import follow_sync as follow_sync
+
+_PLACES = {
+    "AsyncPublisher": "rsnotify_client.asyncpublisher",
+    "Change": "rsnotify.resourcesync.change",
+    "Counters": "rsnotify_client.sender",
+    "FileCursor": "rsnotify_client.cursor",
+    "FollowedChange": "rsnotify_client.following",
+    "Follower": "rsnotify_client.follower",
+    "HistoryGone": "rsnotify_client.changelists",
+    "Link": "rsnotify.resourcesync.change",
+    "Outbox": "rsnotify_client.outbox",
+    "OutboxError": "rsnotify_client.batch",
+    "Position": "rsnotify.resourcesync.change",
+    "Publisher": "rsnotify_client.publisher",
+    "QueueFull": "rsnotify_client.memory",
+    "Received": "rsnotify_client.notification",
+    "RefusedChange": "rsnotify_client.sender",
+    "Rejected": "rsnotify.errors",
+    "Relay": "rsnotify_client.relay",
+    "SqliteCursor": "rsnotify_client.cursor",
+    "TryAgain": "rsnotify.errors",
+    "changes_between": "rsnotify_client.between",
+    "channel_url": "rsnotify_client.notification",
+    "follow": "rsnotify_client.following",
+    "follow_sync": "rsnotify_client.sync",
+}
+__all__ = sorted(_PLACES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is first asked for: whoever only publishes need not wait for the rest."""
+    if name not in _PLACES:
+        raise AttributeError(f"rsnotify_client has no {name!r}")
+    value = getattr(import_module(_PLACES[name]), name)
+    globals()[name] = value
+    return value

@@ -12,9 +12,9 @@ from time import monotonic
 from typing import Any, NamedTuple, Self
 
 import aiohttp
-import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify_client.answer import Unreachable, content_of, in_short
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.retry import delay_seconds
 
@@ -22,17 +22,6 @@ log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 60.0
 ANSWER_SECONDS = 30.0
-AGAIN = frozenset({429, 502, 503, 504})
-
-
-class Unreachable(TryAgain):
-    """No answer came from the hub's address."""
-
-    def __init__(self, url: str, cause: str) -> None:
-        super().__init__(
-            f"{url} cannot be reached: {cause}; is the hub running?", retry_after_seconds=0
-        )
-        self.cause = cause
 
 
 class Answer(NamedTuple):
@@ -90,7 +79,7 @@ class Connection:
                 wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
                 if monotonic() + wait > until:
                     raise
-                problem = _in_short(error)
+                problem = in_short(error)
             log.warning("%s; trying again in %.1f s", problem, wait)
             await asyncio.sleep(wait)
             attempt += 1
@@ -107,36 +96,9 @@ class Connection:
                 headers=headers,
                 allow_redirects=False,
             ) as answer:
-                return _understood(answer, await answer.read())
+                pause, body = answer.headers.get("Retry-After"), await answer.read()
+                return Answer(answer.status, content_of(self.url, answer.status, pause, body))
         except (aiohttp.ClientError, TimeoutError) as error:
             if (why := untrusted(error)) is not None:
                 raise Rejected(f"{self.url} is not spoken to: {why}") from None
             raise Unreachable(self.url, cause_of(error)) from None
-
-
-def _in_short(error: TryAgain) -> str:
-    if isinstance(error, Unreachable):
-        return f"the hub does not answer ({error.cause})"
-    return f"the hub cannot do it now ({error.detail})"
-
-
-def _understood(answer: aiohttp.ClientResponse, body: bytes) -> Answer:
-    if answer.status < 300:
-        return Answer(answer.status, msgspec.json.decode(body) if body else None)
-    problem = _problem(body)
-    detail = problem.get("detail", f"the hub answered {answer.status} {answer.reason}")
-    if answer.status in AGAIN:
-        raise TryAgain(detail, retry_after_seconds=_whole(answer.headers.get("Retry-After")))
-    raise Rejected(detail, status=answer.status, faults=problem.get("errors", ()))
-
-
-def _problem(body: bytes) -> dict[str, Any]:
-    try:
-        problem = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return {}
-    return problem if isinstance(problem, dict) else {}
-
-
-def _whole(text: str | None) -> int:
-    return min(int(text), 60) if text and text.isdecimal() else 0

@@ -1,33 +1,140 @@
 """Publish changes to a hub: each exactly once, however often the network fails.
 
-Rules that hold here: every request carries an idempotency key, and is repeated with it until the
-hub has answered.
+Rules that hold here: a call puts its change where it waits, in the outbox or in memory, and
+returns; a thread of this process sends it. So a hub that is away never holds up a caller, unless
+the queue in memory is full and the caller chose to wait.
 """
 
-import secrets
-from collections.abc import Sequence
+import logging
+import os
+import random
+from collections.abc import Callable, Sequence
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 import msgspec
 
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
-from rsnotify.resourcesync.notification import Kind
-from rsnotify_client.connection import Connection
+from rsnotify.resourcesync.notification import ChannelName, Kind
+from rsnotify_client.answer import in_short
+from rsnotify_client.batch import encode, new_key
+from rsnotify_client.change import Fields, make_change
+from rsnotify_client.hub import JSON, Accepted, Hub
+from rsnotify_client.memory import MemoryQueue, WhenFull
+from rsnotify_client.retry import delay_seconds
+from rsnotify_client.sender import Counters, RefusedChange, Sender
 
-PLACES = {"change": "changes", "framework": "framework"}
+if TYPE_CHECKING:
+    from rsnotify_client.outboxfile import OutboxFile
+
+log = logging.getLogger(__name__)
+
+QUEUE_SIZE = 10_000
+BATCH_SECONDS = 0.003
+CLOSE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 
 
-class Accepted(msgspec.Struct, frozen=True):
-    """The hub has made the changes durable; they stand in `(from_, until]`."""
+class Options(TypedDict, total=False):
+    """What a publisher may be told besides where to publish."""
 
-    accepted: int
-    from_: str = msgspec.field(name="from")
-    until: str
+    outbox: str | os.PathLike[str] | None
+    queue_size: int
+    when_full: WhenFull
+    batch_seconds: float
+    on_refused: Callable[[RefusedChange], object] | None
 
 
-class Publisher(Connection):
-    """Publishes to the sets that its token allows."""
+class Publisher:
+    """Publishes to the sets that its token allows; safe in any thread and in forked processes.
 
-    async def publish(
+    Without `outbox`, at most `queue_size` changes wait in memory; a further one waits for room or
+    raises `QueueFull`, as `when_full` says. With `outbox`, changes wait in that SQLite file, which
+    several processes may share, and survive the end of the process.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        outbox: str | os.PathLike[str] | None = None,
+        queue_size: int = QUEUE_SIZE,
+        when_full: WhenFull = "wait",
+        batch_seconds: float = BATCH_SECONDS,
+        on_refused: Callable[[RefusedChange], object] | None = None,
+    ) -> None:
+        self._hub = Hub(url, token)
+        self._store = _store(outbox, queue_size, when_full)
+        self._sender = Sender(
+            self._store, self._hub, batch_seconds=batch_seconds, on_refused=on_refused
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, exc_type: object, *_: object) -> None:
+        try:
+            self.close()
+        except (TimeoutError, Rejected) as error:
+            if exc_type is None:
+                raise
+            log.error("%s", error)
+
+    def created(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
+        """The resource at `loc` is new."""
+        self.send(set_name, make_change(loc, "created", fields))
+
+    def updated(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
+        """The resource at `loc` has changed."""
+        self.send(set_name, make_change(loc, "updated", fields))
+
+    def deleted(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
+        """The resource at `loc` is no more."""
+        self.send(set_name, make_change(loc, "deleted", fields))
+
+    def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
+        """Put any change in its set's queue: of a resource, or of a capability document."""
+        may_wait = not self._sender.is_own_thread()
+        self._store.put(ChannelName(set_name, kind), encode(change), may_wait=may_wait)
+        self._sender.wake()
+
+    def may_wait(self) -> bool:
+        """Whether a change that is put now may have to wait: for room, for a disk."""
+        return self._store.may_wait()
+
+    def start(self) -> None:
+        """Send what an earlier process has left in the outbox, before the first change comes."""
+        self._sender.start()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until every change put so far is published or refused.
+
+        Raises `TimeoutError`, or `Rejected` when waiting will not help: a refused token, a set that
+        is not there. The changes stay in the queue and are tried on.
+        """
+        self._sender.flush(timeout)
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Flush and end. What is left then stays in the outbox; without one it is lost, and the
+        error says so."""
+        try:
+            self._sender.flush(timeout)
+        except (TimeoutError, Rejected) as error:
+            if not self._store.lasts:
+                raise
+            log.warning("%s; the changes stay in the outbox", error)
+        finally:
+            self._sender.stop()
+            self._store.close()
+            self._hub.close()
+
+    @property
+    def counters(self) -> Counters:
+        return self._sender.counters(self._store.taken)
+
+    def publish(
         self,
         set_name: str,
         changes: Sequence[Change],
@@ -35,11 +142,13 @@ class Publisher(Connection):
         kind: Kind = "change",
         key: str | None = None,
     ) -> Accepted:
-        """Publish these changes together: all are accepted, or none."""
-        body = msgspec.json.encode(changes)
-        return await self.publish_body(set_name, body, "application/json", kind=kind, key=key)
+        """Publish these changes now and together: all are accepted, or none.
 
-    async def publish_body(
+        They do not pass through the queue. While the hub is away this waits, up to a minute.
+        """
+        return self.publish_body(set_name, msgspec.json.encode(changes), JSON, kind=kind, key=key)
+
+    def publish_body(
         self,
         set_name: str,
         body: bytes,
@@ -48,8 +157,26 @@ class Publisher(Connection):
         kind: Kind = "change",
         key: str | None = None,
     ) -> Accepted:
-        """Publish changes in any form that the hub reads, of resources or of the framework."""
-        headers = {"Content-Type": content_type, "Idempotency-Key": key or secrets.token_hex(16)}
-        path = f"/api/sets/{set_name}/{PLACES[kind]}"
-        answer = await self.ask("POST", path, body=body, headers=headers)
-        return msgspec.convert(answer, Accepted)
+        """As `publish`, in any form that the hub reads."""
+        channel, key = ChannelName(set_name, kind), key or new_key()
+        until, attempt = monotonic() + PATIENCE_SECONDS, 0
+        while True:
+            try:
+                return self._hub.publish(channel, body, key, content_type)
+            except TryAgain as error:
+                wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
+                if monotonic() + wait > until:
+                    raise
+                log.warning("%s; trying again in %.1f s", in_short(error), wait)
+            sleep(wait)
+            attempt += 1
+
+
+def _store(
+    outbox: str | os.PathLike[str] | None, queue_size: int, when_full: WhenFull
+) -> "MemoryQueue | OutboxFile":
+    if outbox is None:
+        return MemoryQueue(queue_size, when_full)
+    from rsnotify_client.outboxfile import OutboxFile  # noqa: PLC0415  # brings sqlite3
+
+    return OutboxFile(outbox)

@@ -1,0 +1,74 @@
+"""What a hub's answer means: its content, or an error sorted by who can put it right.
+
+Nothing here knows how the answer travelled, nor what was asked.
+"""
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from rsnotify.errors import Rejected, TryAgain
+
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+LONGEST_PAUSE_SECONDS = 60
+
+
+class Unreachable(TryAgain):
+    """No answer came from the hub's address."""
+
+    def __init__(self, url: str, cause: str) -> None:
+        super().__init__(
+            f"{url} cannot be reached: {cause}; is the hub running?", retry_after_seconds=0
+        )
+        self.cause = cause
+
+
+class NotAHub(Rejected):
+    """What answered at the address is no rsnotify hub, or a proxy before it."""
+
+    def __init__(self, url: str, what: str, status: int) -> None:
+        super().__init__(f"{url} {what}; is this the hub's address?", status=status)
+
+
+def in_short(error: TryAgain) -> str:
+    """The trouble in a line of the log."""
+    if isinstance(error, Unreachable):
+        return f"the hub does not answer ({error.cause})"
+    return f"the hub cannot do it now ({error.detail})"
+
+
+def content_of(url: str, status: int, retry_after: str | None, body: bytes) -> Any:
+    """The decoded content of an answer that grants; the others are raised."""
+    if status < 300:
+        return _decoded(url, status, body)
+    problem = _problem(body)
+    detail = problem.get("detail", f"the hub answered {status} {_phrase(status)}".rstrip())
+    if status in AGAIN:
+        raise TryAgain(detail, retry_after_seconds=_whole(retry_after))
+    if "detail" not in problem:
+        raise NotAHub(url, f"answered {status} {_phrase(status)}".rstrip(), status)
+    raise Rejected(detail, status=status, faults=problem.get("errors", ()))
+
+
+def _decoded(url: str, status: int, body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body) if body else None
+    except msgspec.DecodeError:
+        raise NotAHub(url, f"answered {status} with something else than JSON", status) from None
+
+
+def _problem(body: bytes) -> dict[str, Any]:
+    try:
+        problem = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return {}
+    return problem if isinstance(problem, dict) else {}
+
+
+def _phrase(status: int) -> str:
+    return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
+
+
+def _whole(text: str | None) -> int:
+    return min(int(text), LONGEST_PAUSE_SECONDS) if text and text.isdecimal() else 0

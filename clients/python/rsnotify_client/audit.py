@@ -1,0 +1,213 @@
+"""Hold a copy against the Source as it is now: by length, by digest, by time.
+
+Rules that hold here: what the Source has now is its Resource List and the changes since, read anew;
+nothing that the mirror believes of a file counts without a look at the file.
+"""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple
+
+import msgspec
+
+from rsnotify.errors import InvalidSettings
+from rsnotify_client.changelists import ChangeLists, HistoryGone
+from rsnotify_client.discovery import discover
+from rsnotify_client.mirror.baseline import Baseline, record
+from rsnotify_client.mirror.disk import Disk
+from rsnotify_client.mirror.mirror import Mirror, Options
+from rsnotify_client.mirror.paths import OURS, Map, key_of
+from rsnotify_client.mirror.plan import Selection, Wanted, checker, is_current
+from rsnotify_client.mirror.report import Event, Report
+from rsnotify_client.mirror.state import Row, State
+from rsnotify_client.web import Web
+
+READ_BYTES = 1024 * 1024
+
+Kind = Literal["missing", "length", "hash", "older", "extra"]
+KINDS: dict[Kind, str] = {
+    "missing": "not in the copy",
+    "length": "another length",
+    "hash": "another content",
+    "older": "another version",
+    "extra": "not at the Source",
+}
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One resource or file that is not as it should be."""
+
+    kind: Kind
+    loc: str | None
+    path: str | None = None
+    detail: str = ""
+
+
+class Audit(msgspec.Struct):
+    """What was looked at and found."""
+
+    resources: int = 0
+    checked: int = 0
+    by_hash: int = 0
+    findings: list[Finding] = []
+    skipped: list[str] = []
+
+    @property
+    def is_in_sync(self) -> bool:
+        return not self.findings and not self.skipped
+
+
+class Now(NamedTuple):
+    """The Source's state of now, in a database of its own, and what of it could not be read."""
+
+    state: State
+    skipped: list[str]
+
+
+def judged(wanted: Wanted, row: Row | None, length: int | None) -> Finding | None:
+    """What is wrong, as far as it shows without reading the file."""
+    path = row.path if row else None
+    if row is None or path is None or length is None:
+        return Finding("missing", wanted.loc, path)
+    if wanted.length not in (None, length):
+        return Finding("length", wanted.loc, path, f"{length} bytes, not {wanted.length}")
+    if row.have is not None and row.have.length not in (None, length):
+        return Finding("length", wanted.loc, path, f"{length} bytes, not {row.have.length}")
+    if checker(wanted.hash) is None and wanted.lastmod and not is_current(wanted, row.have):
+        have = row.have.lastmod if row.have else None
+        return Finding("older", wanted.loc, path, f"of {have}, not {wanted.lastmod}")
+    return None
+
+
+async def audit(
+    url: str, directory: Path, *, token: str | None = None, sample: int | None = None
+) -> Audit:
+    """Look at every resource, or at so many chosen by chance."""
+    with State(directory, is_writer=False) as copy:
+        disk = Disk(directory)
+        try:
+            async with _source_now(url, token, copy) as now:
+                return await _compared(now, copy, disk, sample)
+        finally:
+            disk.close()
+
+
+async def _compared(now: Now, copy: State, disk: Disk, sample: int | None) -> Audit:
+    found = Audit(skipped=now.skipped)
+    query = "SELECT loc FROM resource WHERE json_extract(wanted, '$.change') IS NOT 'deleted'"
+    found.resources = now.state.database.execute(f"SELECT count(*) FROM ({query})").fetchone()[0]  # noqa: S608
+    if sample is not None:
+        query += f" ORDER BY random() LIMIT {int(sample)}"
+    for (loc,) in now.state.database.execute(query):
+        wanted = now.state.row(loc)
+        assert wanted is not None  # noqa: S101
+        await _check(found, wanted.wanted, copy.row(loc), disk)
+    if sample is None:
+        found.findings += _extra(now.state, copy, disk)
+    return found
+
+
+async def _check(found: Audit, wanted: Wanted, row: Row | None, disk: Disk) -> None:
+    found.checked += 1
+    status = disk.status(row.path) if row and row.path else None
+    finding = judged(wanted, row, status.st_size if status else None)
+    if finding is None and (checking := checker(wanted.hash)) and row and row.path:
+        found.by_hash += 1
+        with disk.open_file(row.path) as file:
+            digest = await asyncio.to_thread(_digest, file, checking[1])
+        if digest != checking[2]:
+            finding = Finding("hash", wanted.loc, row.path, f"{checking[0]} is {digest}")
+    if finding is not None:
+        found.findings.append(finding)
+
+
+def _digest(file: BinaryIO, digest: Any) -> str:
+    while piece := file.read(READ_BYTES):
+        digest.update(piece)
+    return str(digest.hexdigest())
+
+
+def _extra(now: State, copy: State, disk: Disk) -> Iterator[Finding]:
+    for row in copy.rows():
+        there = now.row(row.loc)
+        if row.path and (there is None or there.wanted.is_deleted) and disk.status(row.path):
+            yield Finding("extra", row.loc, row.path, "the Source does not have it")
+    for path in _files(disk.root):
+        known = copy.database.execute(
+            "SELECT path FROM place WHERE key = ? AND is_file", (key_of(path),)
+        ).fetchone()
+        if known is None or known[0] != path:
+            yield Finding("extra", None, path, "no resource is stored there")
+
+
+def _files(root: Path) -> Iterator[str]:
+    for folder, folders, names in os.walk(root):
+        if folder == str(root):
+            folders[:] = [each for each in folders if not each.startswith(OURS)]
+            names = [each for each in names if not each.startswith(OURS)]  # noqa: PLW2901
+        for name in names:
+            yield os.path.relpath(os.path.join(folder, name), root)
+
+
+@asynccontextmanager
+async def _source_now(url: str, token: str | None, copy: State) -> AsyncIterator[Now]:
+    selection = msgspec.json.decode(copy.fact("selection") or "{}", type=Selection)
+    skipped: list[str] = []
+
+    def report(event: Event) -> None:
+        if event.event == "skipped" and event.problem:
+            skipped.append(event.problem)
+
+    with (
+        tempfile.TemporaryDirectory(prefix="rsnotify-audit-") as folder,
+        State(Path(folder)) as state,
+    ):
+        async with Web(token, url) as web:
+            await _read_now(web, url, copy, state, selection, report)
+        yield Now(state, skipped)
+
+
+async def _read_now(
+    web: Web, url: str, copy: State, state: State, selection: Selection, report: Report
+) -> None:
+    source = await discover(web, url)
+    known = copy.fact("source")
+    if known not in (None, source.url):
+        raise InvalidSettings(
+            [f"{copy.directory} is the mirror of {known}, not of {source.url}: give its address"]
+        )
+    lists = source.changelist and ChangeLists(web, source.changelist, source.archive)
+    at = await Baseline(web, source, state, selection, report).plan(lists or None)
+    if lists and at is not None and source.resourcelist is not None:
+        try:
+            async for received in lists.after(at):
+                record(state, received, selection, state.generation)
+        except HistoryGone as error:
+            async for received in lists.after(error.begins):
+                record(state, received, selection, state.generation)
+    state.commit()
+
+
+async def repair(
+    url: str,
+    directory: Path,
+    found: Audit,
+    *,
+    token: str | None = None,
+    report: Report | None = None,
+) -> bool:
+    """Fetch what is missing or wrong and remove what is not at the Source."""
+    with State(directory, is_writer=False) as state:
+        selection = msgspec.json.decode(state.fact("selection") or "{}", type=Selection)
+        maps = msgspec.json.decode(state.fact("maps") or "[]", type=tuple[Map, ...])
+    options = Options(selection=selection, maps=maps)
+    async with Mirror(url, directory, options, token=token, report=report) as mirror:
+        mirror.mend(
+            [each.loc for each in found.findings if each.loc],
+            [each.path for each in found.findings if each.loc is None and each.path],
+        )
+        return await mirror.once()

@@ -1,0 +1,226 @@
+"""A Source's Change Lists, read from a position on: the archive, closed lists, the open one.
+
+Rules that hold here: lists must join one another; where one is missing, `HistoryGone` says so. A
+list that cannot be read is skipped and named. One that is unchanged since it was read to its end
+costs one 304.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from itertools import islice
+from typing import NamedTuple
+from urllib.parse import urljoin
+
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.stream import Head
+from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify_client.documents import Malformed, RemoteDocument
+from rsnotify_client.notification import Received, position_of, timed_changes
+from rsnotify_client.web import Tag, Unchanged, Web
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 1_000
+
+
+class HistoryGone(Exception):
+    """The Change Lists do not tell all that followed the cursor."""
+
+    def __init__(self, cursor: Position, begins: Position) -> None:
+        super().__init__(
+            f"the Change Lists begin at {begins}, after the cursor {cursor}: "
+            "copy the Resource List anew and follow from its `at`"
+        )
+        self.begins = begins
+
+
+class ListRef(NamedTuple):
+    """A Change List as an index or an archive names it."""
+
+    loc: str
+    from_: Position | None
+    until: Position | None
+    modified: Position | None = None
+
+
+class ReadTo(NamedTuple):
+    """What is known of a list that was read to its end."""
+
+    tag: Tag
+    position: Position
+
+
+# Deciding ---------------------------------------------------------------------------------------
+
+
+def named_lists(url: str, entries: Iterable[Entry]) -> list[ListRef]:
+    """The lists that an index or an archive names, in its order."""
+    return [_ref(url, entry) for entry in entries]
+
+
+def _ref(url: str, entry: Entry) -> ListRef:
+    md = entry.md or Md()
+    times = (position_of(md.from_), position_of(md.until), position_of(entry.lastmod))
+    return ListRef(urljoin(url, entry.loc), *times)
+
+
+def beginning(refs: Sequence[ListRef]) -> Position | None:
+    """From where on these lists tell everything, if they say it."""
+    return min((ref.from_ for ref in refs if ref.from_ is not None), default=None)
+
+
+def lists_after(refs: Sequence[ListRef], cursor: Position | None) -> list[ListRef]:
+    """Those that may tell of what came after the cursor; `HistoryGone` where they do not join."""
+    if cursor is None:
+        return list(refs)
+    found, reached = [], cursor
+    for ref in refs:
+        ended = ref.until or (ref.modified if ref.from_ is None else None)
+        if ended is not None and ended < cursor:
+            continue
+        if ref.from_ is not None and ref.from_ > reached:
+            raise HistoryGone(reached, ref.from_)
+        reached = max(reached, ref.until or reached)
+        found.append(ref)
+    return found
+
+
+# Fetching ---------------------------------------------------------------------------------------
+
+
+class ChangeLists:
+    """The Change Lists of one Source."""
+
+    def __init__(self, web: Web, url: str, archive: str | None = None) -> None:
+        self.skipped: list[str] = []
+        self._web = web
+        self._url = url
+        self._archive = archive
+        self._read: dict[str, ReadTo] = {}
+        self._index: tuple[Tag, list[ListRef]] | None = None
+        self._stands_alone = False
+
+    def known(self, url: str, tag: Tag, position: Position) -> None:
+        """What another run had read to its end."""
+        self._read[url] = ReadTo(tag, position)
+
+    @property
+    def read(self) -> dict[str, ReadTo]:
+        """What was read to its end, to be remembered for another run."""
+        return self._read
+
+    async def after(self, cursor: Position | None) -> AsyncGenerator[Received, None]:
+        """All changes from the cursor on, those at the cursor included, oldest first."""
+        refs = await self._lists(cursor)
+        for number, ref in enumerate(refs, 1):
+            try:
+                async with aclosing(self._changes(ref.loc, cursor)) as changes:
+                    async for received in changes:
+                        cursor = max(received.until, cursor or received.until)
+                        yield received
+            except Malformed as error:
+                self._skip(error.detail)
+                if number < len(refs) and ref.until is not None:
+                    cursor = max(ref.until, cursor or ref.until)
+
+    def _skip(self, what: str) -> None:
+        log.warning("skipped: %s", what)
+        self.skipped.append(what)
+
+    async def end(self) -> Received | None:
+        """The last change that there is: whoever follows from now on begins behind it."""
+        refs = await self._lists(None)
+        last: Received | None = None
+        for ref in refs[-1:]:
+            async with aclosing(self._changes(ref.loc, None)) as pieces:
+                async for received in pieces:
+                    last = received if received.changes or last is None else last
+        return last
+
+    async def _lists(self, cursor: Position | None) -> list[ListRef]:
+        refs = await self._named()
+        begins = beginning(refs)
+        if cursor is not None and begins is not None and cursor < begins and self._archive:
+            refs = [*await self._archived(self._archive), *refs]
+        return lists_after(refs, cursor)
+
+    async def _named(self) -> list[ListRef]:
+        """What the index names; or the only list that there is, or its index."""
+        if self._stands_alone:
+            return [ListRef(self._url, None, None)]
+        known, refs = self._index or (None, [])
+        document = RemoteDocument(self._web, self._url, known)
+        found: list[Entry] = []
+        try:
+            async with aclosing(aiter(document)) as pieces:
+                async for entries in pieces:
+                    if document.head.root == "urlset":
+                        return await self._around(document.head)
+                    found += entries
+        except Unchanged:
+            return refs
+        if document.head.root == "urlset":
+            return await self._around(document.head)
+        refs = named_lists(self._url, found)
+        self._index = document.tag, refs
+        return refs
+
+    async def _around(self, head: Head) -> list[ListRef]:
+        """A list stands alone, unless it names the index that it belongs to."""
+        index = head.link("index")
+        if index is None or urljoin(self._url, index) == self._url:
+            self._stands_alone = True
+            return [ListRef(self._url, position_of(head.md.from_), position_of(head.md.until))]
+        self._url = urljoin(self._url, index)
+        return await self._named()
+
+    async def _archived(self, url: str, depth: int = 0) -> list[ListRef]:
+        document = RemoteDocument(self._web, url)
+        refs: list[ListRef] = []
+        async for entries in document:
+            refs += named_lists(url, entries)
+        if document.head.root == "sitemapindex" and depth == 0:
+            return [each for ref in refs for each in await self._archived(ref.loc, 1)]
+        return refs
+
+    async def _changes(self, url: str, cursor: Position | None) -> AsyncGenerator[Received, None]:
+        read = self._read.get(url)
+        is_known = read is not None and cursor is not None and cursor >= read.position
+        document = RemoteDocument(self._web, url, read.tag if read and is_known else None)
+        before: Position | None = None
+        try:
+            async for entries in document:
+                begin = before or _beginning_of(document.head, cursor)
+                for received in _stretches(entries, begin, cursor):
+                    yield received
+                    before = received.until
+        except Unchanged:
+            return
+        for skipped in document.skipped:
+            self._skip(f"{url}: {skipped}")
+        closed, begun = position_of(document.head.md.until), _beginning_of(document.head, cursor)
+        self._stands_alone &= not (closed and document.head.link("index"))
+        end = closed or before or begun
+        if end is not None:
+            yield Received(b"", before or end, max(end, before or end), ())
+            self._read[url] = ReadTo(document.tag, max(end, cursor or end))
+
+
+def _beginning_of(head: Head, cursor: Position | None) -> Position | None:
+    begin = position_of(head.md.from_) if head.md.capability == "changelist" else None
+    if begin is not None and cursor is not None and begin > cursor:
+        raise HistoryGone(cursor, begin)
+    return begin
+
+
+def _stretches(
+    entries: Sequence[Entry], begin: Position | None, cursor: Position | None
+) -> Iterable[Received]:
+    timed = timed_changes(entries, begin)
+    while piece := list(islice(timed, AT_ONCE)):
+        until = piece[-1][0]
+        if cursor is None or until >= cursor:
+            changes, positions = tuple(each[1] for each in piece), tuple(each[0] for each in piece)
+            yield Received(b"", begin or positions[0], until, changes, positions)
+        begin = until

@@ -1,0 +1,127 @@
+"""Where a follower keeps its place: a file, an SQLite database, or two functions of the caller's.
+
+Rules that hold here: killed at any moment, a store holds one cursor or the other; it moves only
+when all changes up to there are dealt with, in whatever order that was.
+"""
+
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.change import Position
+
+
+class CursorStore(Protocol):
+    """Anything that can load and save a cursor."""
+
+    def load(self) -> Position | None: ...
+
+    def save(self, cursor: Position) -> None: ...
+
+
+class FileCursor:
+    """A file with one datetime in it."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def load(self) -> Position | None:
+        try:
+            return Position.parse(self.path.read_text().strip())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise InvalidSettings([f"--cursor {self.path}: {error}"]) from None
+
+    def save(self, cursor: Position) -> None:
+        part = self.path.with_name(self.path.name + ".part")
+        part.write_text(f"{cursor}\n")
+        part.replace(self.path)
+
+
+class SqliteCursor:
+    """A row of a small database, by name, so that several channels share one."""
+
+    def __init__(self, path: str | Path, name: str = "cursor") -> None:
+        self._name = name
+        try:
+            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("CREATE TABLE IF NOT EXISTS cursor (name PRIMARY KEY, position)")
+        except sqlite3.Error as error:
+            raise InvalidSettings([f"cursor {path}: {error}"]) from None
+
+    def load(self) -> Position | None:
+        found = self._database.execute(
+            "SELECT position FROM cursor WHERE name = ?", (self._name,)
+        ).fetchone()
+        return found and Position.parse(found[0])
+
+    def save(self, cursor: Position) -> None:
+        self._database.execute(
+            "INSERT OR REPLACE INTO cursor VALUES (?, ?)", (self._name, str(cursor))
+        )
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class FunctionCursor:
+    """Two functions: one gives the cursor's text or None, the other takes it."""
+
+    def __init__(self, load: Callable[[], str | None], save: Callable[[str], object]) -> None:
+        self._load = load
+        self._save = save
+
+    def load(self) -> Position | None:
+        text = self._load()
+        return Position.parse(text) if text else None
+
+    def save(self, cursor: Position) -> None:
+        self._save(str(cursor))
+
+
+Cursor = CursorStore | str | Path | tuple[Callable[[], str | None], Callable[[str], object]]
+
+
+def store_of(cursor: Cursor | None) -> CursorStore | None:
+    """A path is a file, unless its name says SQLite; two functions load and save."""
+    if cursor is None:
+        return None
+    if isinstance(cursor, tuple):
+        return FunctionCursor(*cursor)
+    if isinstance(cursor, str | Path):
+        is_database = Path(cursor).suffix in (".db", ".sqlite", ".sqlite3")
+        return SqliteCursor(cursor) if is_database else FileCursor(cursor)
+    return cursor
+
+
+class Ledger:
+    """Which changes are dealt with. The cursor is the place up to which all are."""
+
+    def __init__(self) -> None:
+        self._open: deque[tuple[int, Position, bool]] = deque()  # number, cursor after it, is last
+        self._done: set[int] = set()
+        self._number = 0
+
+    def expect(self, after: Position, *, is_last: bool) -> int:
+        """A change is handed on; `after` is the cursor once it and all before it are dealt with.
+
+        `is_last`: of those at its position. Only behind the last one may the cursor stand there.
+        """
+        self._number += 1
+        self._open.append((self._number, after, is_last))
+        return self._number
+
+    def done(self, number: int) -> Position | None:
+        """The new cursor, if it moves."""
+        self._done.add(number)
+        cursor = None
+        while self._open and self._open[0][0] in self._done:
+            first, after, is_last = self._open.popleft()
+            self._done.discard(first)
+            cursor = after if is_last else cursor
+        return cursor

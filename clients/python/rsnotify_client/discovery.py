@@ -1,0 +1,240 @@
+"""From any address that a person might have to what a Source offers.
+
+Rules that hold here: a document is known by what it says of itself, not by its name; the ways to
+find one are tried in the order of the specification: links, then the well-known URI, then
+robots.txt. What is found is decided by pure functions; `discover` only fetches.
+"""
+
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.stream import DocumentStream, Head
+from rsnotify.resourcesync.xml_writer import Entry
+from rsnotify_client.web import Page, Refused, Web, refused
+
+WELL_KNOWN = "/.well-known/resourcesync"
+STEPS = 8  # from an address to a Capability List; a longer way goes in a circle
+DESCRIPTIONS = ("description", "resourcesync")  # the latter until 0.9
+UP = ("up", "resourcesync")  # the latter until 0.9
+OFFERS = ("resourcelist", "resourcedump", "changelist", "changelist-archive")
+NAMED_SETS = 20
+SOCKETS = ("ws://", "wss://")
+
+
+class Source(msgspec.Struct, frozen=True):
+    """What is offered for one set of resources; each an address, or None."""
+
+    url: str  # the Capability List, or the one document that there is
+    resourcelist: str | None = None
+    resourcedump: str | None = None
+    changelist: str | None = None
+    archive: str | None = None
+    topic: str | None = None
+    socket: str | None = None
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a page turned out to be: a Source, or where to look next."""
+
+    source: Source | None = None
+    next: str | None = None
+
+
+# Deciding ---------------------------------------------------------------------------------------
+
+_LINK = re.compile(r"<([^>]*)>([^<]*)")
+_REL = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s;,"]+))', re.IGNORECASE)
+_SITEMAP = re.compile(r"^\s*sitemap\s*:\s*(\S+)\s*$", re.IGNORECASE | re.MULTILINE)
+
+
+def linked(header: str, relation: str) -> str | None:
+    """The first target of a relation in a `Link` header.
+
+    >>> linked('</a>; rel="self", </b>; rel="hub resourcesync"', "resourcesync")
+    '/b'
+    """
+    for target, parameters in _LINK.findall(header[:8192]):
+        rel = _REL.search(parameters)
+        if rel and relation in (rel[1] or rel[2] or "").lower().split():
+            return str(target)
+    return None
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: str | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        is_ours = tag == "link" and "resourcesync" in (named.get("rel") or "").lower().split()
+        if is_ours and self.found is None:
+            self.found = named.get("href")
+
+
+def linked_in_html(text: str) -> str | None:
+    """The target of `<link rel="resourcesync">`."""
+    parser = _Links()
+    parser.feed(text)
+    return parser.found
+
+
+def sitemaps_of(robots: str) -> list[str]:
+    """What `Sitemap:` lines name."""
+    return _SITEMAP.findall(robots)
+
+
+def offered(url: str, entries: Sequence[Entry]) -> Source:
+    """What a Capability List offers: 1.0.1 with alternates, 0.8 with `ws://` addresses, or 1.1."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        capability = entry.md.capability if entry.md else None
+        loc = urljoin(url, entry.loc)
+        if capability in OFFERS:
+            found.setdefault(capability, loc)
+        elif capability == "change-notification":
+            _channel(found, url, entry, loc)
+    return Source(
+        url,
+        **{name: found.get(name) for name in ("resourcelist", "resourcedump", "changelist")},
+        archive=found.get("changelist-archive"),
+        topic=found.get("topic"),
+        socket=found.get("socket"),
+    )
+
+
+def _channel(found: dict[str, str], url: str, entry: Entry, loc: str) -> None:
+    if loc.startswith(SOCKETS):
+        found.setdefault("socket", loc)
+        return
+    found.setdefault("topic", loc)
+    for link in entry.links:
+        href = urljoin(url, link.href)
+        if link.rel == "alternate" and href.startswith(SOCKETS):
+            found.setdefault("socket", href)
+
+
+def found_in(url: str, head: Head, entries: Sequence[Entry]) -> Found:
+    """What a ResourceSync document says of where it belongs."""
+    capability = head.md.capability
+    if capability == "capabilitylist":
+        return Found(source=offered(url, entries))
+    if capability in DESCRIPTIONS:
+        return Found(next=_the_only(url, [urljoin(url, entry.loc) for entry in entries]))
+    up = head.link(*UP)
+    if up is not None and urljoin(url, up) != url:
+        return Found(next=urljoin(url, up))
+    if capability == "changelist":
+        return Found(source=Source(url, changelist=url))
+    if capability == "resourcedump":
+        return Found(source=Source(url, resourcedump=url))
+    if capability in (None, "resourcelist"):  # a plain sitemap lists resources, too
+        return Found(source=Source(url, resourcelist=url))
+    raise Refused(f"{url} is a {capability}, from which nothing leads to a Capability List")
+
+
+def _the_only(url: str, lists: Sequence[str]) -> str:
+    if not lists:
+        raise Refused(f"{url} offers no set of resources yet")
+    if len(lists) > 1:
+        names = ", ".join(lists[:NAMED_SETS])
+        raise Refused(
+            f"{url} offers {len(lists)} sets of resources: give the address of one: {names}"
+        )
+    return lists[0]
+
+
+# Fetching ---------------------------------------------------------------------------------------
+
+
+async def discover(web: Web, url: str) -> Source:
+    """What the Source at this address offers; `Refused` says why nothing was found."""
+    if url.startswith(SOCKETS):
+        return await _of_channel(web, url)
+    if not url.startswith(("http://", "https://")):
+        raise Refused(
+            f"{url!r} is no address: give one that begins with http://, https:// or ws://"
+        )
+    return await _walk(web, url)
+
+
+async def _walk(web: Web, url: str, seen: int = 0) -> Source:
+    for _ in range(STEPS - seen):
+        found = await _look(web, url)
+        if found.source is not None:
+            return found.source
+        assert found.next is not None  # noqa: S101
+        url = found.next
+    raise Refused(f"the links from {url} lead in a circle, never to a Capability List")
+
+
+async def _look(web: Web, url: str) -> Found:
+    page = await web.page(url)
+    if page.status in (401, 403):
+        raise refused(url, page.status)
+    if page.status == 200 and (found := _read(page)) is not None:
+        return found
+    if (link := _link_of(page)) is not None and urljoin(page.url, link) != url:
+        return Found(next=urljoin(page.url, link))
+    return await _at_known_places(web, url, page)
+
+
+def _read(page: Page) -> Found | None:
+    """What the page says, if it is a document of ours."""
+    stream = DocumentStream()
+    try:
+        entries = [*stream.feed(page.body), *stream.close()]
+    except Rejected:
+        if not stream.has_head or stream.head.md.capability in ("capabilitylist", *DESCRIPTIONS):
+            return None
+        entries = []  # a long list, of which the beginning says enough
+    if stream.head.md.capability in ("change-notification", "framework-notification"):
+        return None  # its Link header says more
+    return found_in(page.url, stream.head, entries)
+
+
+def _link_of(page: Page) -> str | None:
+    headers = page.headers.getall("Link", ()) if hasattr(page.headers, "getall") else ()
+    found = linked(", ".join(headers), "resourcesync")
+    if found is None and "html" in page.headers.get("Content-Type", ""):
+        found = linked_in_html(page.body.decode(errors="replace"))
+    return found
+
+
+async def _at_known_places(web: Web, url: str, page: Page) -> Found:
+    parts = urlsplit(url)
+    if parts.path != WELL_KNOWN:
+        described = urljoin(url, WELL_KNOWN)
+        answer = await web.page(described)
+        if answer.status == 200 and (found := _read(answer)) is not None:
+            return found
+    robots = await web.page(urljoin(url, "/robots.txt"), accept="text/plain, */*;q=0.1")
+    if robots.status == 200 and (maps := sitemaps_of(robots.body.decode(errors="replace"))):
+        return Found(next=urljoin(url, maps[0]))
+    if page.status != 200:
+        raise refused(url, page.status)
+    raise Refused(
+        f"{url} leads to no ResourceSync document: neither a link, {WELL_KNOWN} nor robots.txt "
+        "does; give the address of its Capability List"
+    )
+
+
+async def _of_channel(web: Web, url: str) -> Source:
+    """A channel by its ws address: its http twin may link to the Capability List."""
+    twin = http_twin(url)
+    page = await web.page(twin)
+    link = _link_of(page) if page.status == 200 else None
+    if link is None:
+        return Source(url, socket=url)
+    source = await _walk(web, urljoin(twin, link), 1)
+    return msgspec.structs.replace(source, socket=url)
+
+
+def http_twin(url: str) -> str:
+    """The http address of a channel's ws address."""
+    return f"http{url.removeprefix('ws')}" if url.startswith(SOCKETS) else url

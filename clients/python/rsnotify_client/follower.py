@@ -1,0 +1,229 @@
+"""Follow a Source: every change once and in order, across lost connections and lost history.
+
+Rules that hold here: one loop for everything, a channel, an event stream, Change Lists that are
+polled; where the channel does not reach back, Change Lists do. The place comes from what was told,
+never from a clock.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import Position
+from rsnotify_client.changelists import ChangeLists
+from rsnotify_client.discovery import SOCKETS, Source, discover
+from rsnotify_client.live import (
+    PONG_SECONDS,
+    QUIET_SECONDS,
+    Channel,
+    Lost,
+    TooOld,
+    in_short,
+    open_channel,
+)
+from rsnotify_client.notification import Received, channel_named, read_notification
+from rsnotify_client.retry import delay_seconds
+from rsnotify_client.timeline import NotJoined, Timeline
+from rsnotify_client.web import Web
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 60.0
+
+
+class Follower:
+    """Iterate over it for what is received, piece by piece; keep `cursor` to go on another day.
+
+    Whoever stops before the end closes the iteration, `aclosing(aiter(follower))`, and with it the
+    connection.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        cursor: Position | None = None,
+        token: str | None = None,
+        web: Web | None = None,
+        source: Source | None = None,
+        poll_seconds: float = POLL_SECONDS,
+        quiet_seconds: float = QUIET_SECONDS,
+        pong_seconds: float = PONG_SECONDS,
+    ) -> None:
+        self._url = url
+        self._web = web or Web(token, url)
+        self._owns_web = web is None
+        self._source = source
+        self._lists: ChangeLists | None = None
+        self._timeline = Timeline(cursor)
+        self._poll_seconds = poll_seconds
+        self._silence = {"quiet_seconds": quiet_seconds, "pong_seconds": pong_seconds}
+        self._attempt = 0
+        self._has_been_connected = False
+        self._lost = False
+        self._not_joined_at: Position | None = None
+        self._must_catch_up = False
+
+    @property
+    def cursor(self) -> Position | None:
+        """Up to here everything was handed on."""
+        return self._timeline.cursor
+
+    async def __aiter__(self) -> AsyncGenerator[Received, None]:
+        try:
+            while True:
+                try:
+                    async with aclosing(self._one_round()) as pieces:
+                        async for received in pieces:
+                            self._attempt = 0
+                            yield received
+                except NotJoined as error:
+                    self._note_gap()
+                    await self._pause(error)
+                except TooOld:
+                    await self._prepare_lists()
+                    self._must_catch_up = True
+                except (Lost, TryAgain) as error:
+                    await self._pause(error)
+        finally:
+            if self._owns_web:
+                await self._web.close()
+
+    async def _one_round(self) -> AsyncGenerator[Received, None]:
+        """Until something fails: catch up if need be, then live, or one poll and a pause."""
+        address = await self._address()
+        if self._must_catch_up or address is None:
+            async for received in self._from_lists():
+                yield received
+            self._must_catch_up = False
+        if address is None:
+            await asyncio.sleep(self._poll_seconds * (0.9 + 0.2 * random.random()))  # noqa: S311
+            return
+        async with open_channel(self._web, address, self.cursor, **self._silence) as channel:
+            async for received in self._live(channel):
+                yield received
+
+    async def _live(self, channel: Channel) -> AsyncGenerator[Received, None]:
+        self._say_connected()
+        if channel.begins is not None:
+            self._check_beginning(channel.begins)
+            yield self._standing()
+        elif self._reads_lists:
+            async for received in self._bridge():
+                yield received
+        async for payload in channel.payloads:
+            if (new := self._timeline.joined(_read(payload, self.cursor))) is not None:
+                self._not_joined_at = None
+                yield new
+
+    def _check_beginning(self, begins: Position) -> None:
+        """A peer that begins after our place has passed something over."""
+        if self.cursor is not None and begins > self.cursor:
+            self._must_catch_up = self._reads_lists
+            raise NotJoined(f"the channel begins at {begins}, after the cursor {self.cursor}")
+        self._timeline.begin(begins)
+
+    async def _bridge(self) -> AsyncGenerator[Received, None]:
+        """The peer did not say where it begins: what came meanwhile stands in its Change Lists."""
+        async for received in self._from_lists():
+            yield received
+
+    async def _from_lists(self) -> AsyncGenerator[Received, None]:
+        if self.cursor is None:
+            end = await self._the_lists.end()
+            if end is not None:
+                self._timeline.begin_after(end)
+                yield self._standing()
+            return
+        async with aclosing(self._the_lists.after(self.cursor)) as pieces:
+            async for received in pieces:
+                if (new := self._timeline.new_in(received)) is not None:
+                    yield new
+
+    def _standing(self) -> Received:
+        """Nothing happened; this is where we stand."""
+        cursor = self.cursor or Position(0)
+        return Received(b"", cursor, cursor, ())
+
+    # Where --------------------------------------------------------------------------------------
+
+    async def _address(self) -> str | None:
+        """The channel's address; None if there is none, then Change Lists are polled."""
+        if self._source is None and self._url.startswith(SOCKETS):
+            if not self._is_framework:
+                await self._discover_beside()
+            return self._url
+        if self._source is None:
+            self._source = await discover(self._web, self._url)
+        address = self._source.socket or self._source.topic
+        if address is None and self._source.changelist is None:
+            raise Rejected(f"{self._url} offers neither a channel nor a Change List to follow")
+        if self._source.changelist is not None:
+            await self._prepare_lists()
+        return address
+
+    async def _discover_beside(self) -> None:
+        """A channel can be followed even where nothing more is found of its Source."""
+        try:
+            self._source = await discover(self._web, self._url)
+            await self._prepare_lists()
+        except (Rejected, TryAgain):
+            self._source = None
+
+    async def _prepare_lists(self) -> None:
+        if self._lists is None and not self._is_framework:
+            if self._source is None:
+                self._source = await discover(self._web, self._url)
+            if self._source.changelist is not None:
+                self._lists = ChangeLists(self._web, self._source.changelist, self._source.archive)
+        if self._lists is None and self._is_framework:
+            raise Rejected("the channel no longer tells what followed the cursor", close_code=4410)
+
+    @property
+    def _is_framework(self) -> bool:
+        return "/framework_notification_channel" in self._url
+
+    @property
+    def _reads_lists(self) -> bool:
+        return self._lists is not None
+
+    @property
+    def _the_lists(self) -> ChangeLists:
+        if self._lists is None:
+            raise Rejected("the Source offers no Change List to catch up from", close_code=4410)
+        return self._lists
+
+    # What is said and how long is waited --------------------------------------------------------
+
+    def _note_gap(self) -> None:
+        """The first time the channel is asked again from the cursor; then the lists are."""
+        if self._reads_lists and self._not_joined_at == self.cursor:
+            self._must_catch_up = True
+        self._not_joined_at = self.cursor
+
+    def _say_connected(self) -> None:
+        if not self._lost:
+            log.info("following %s", channel_named(self._url))
+        else:
+            log.info("connected again, resuming after %s", self.cursor)
+        self._lost, self._has_been_connected, self._attempt = False, True, 0
+
+    async def _pause(self, error: Exception) -> None:
+        wait = delay_seconds(self._attempt, random.random())  # noqa: S311
+        if isinstance(error, TryAgain):
+            wait = max(wait, error.retry_after_seconds)
+        self._attempt += 1
+        self._lost = self._has_been_connected
+        log.warning("%s; trying again in %.1f s", in_short(error), wait)
+        await asyncio.sleep(wait)
+
+
+def _read(payload: bytes | str, cursor: Position | None) -> Received:
+    """A notification that cannot be read is lost; what it told is asked for again."""
+    try:
+        return read_notification(payload)
+    except Rejected as error:
+        raise NotJoined(f"a notification after {cursor} cannot be read: {error.detail}") from None

@@ -1,0 +1,120 @@
+"""Follow a Source change by change, and keep the place of what was dealt with.
+
+>>> async for change in follow("https://example.org/", cursor="cursor"):
+...     async with change:  # dealt with when this block ends; then the cursor moves
+...         print(change.change, change.loc)
+
+Rules that hold here: the cursor is stored after the caller has dealt with a change, so a crash
+repeats and never skips.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Literal, Self
+
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify_client.cursor import Cursor, CursorStore, Ledger, store_of
+from rsnotify_client.follower import POLL_SECONDS, Follower
+from rsnotify_client.notification import Received
+
+
+class FollowedChange(Change, frozen=True, dict=True):
+    """A change that was followed: deal with it in `with` or `async with`, or call `done`."""
+
+    def done(self) -> None:
+        """The caller has dealt with it; a crash before this repeats it, never skips it."""
+        keeper: Keeper | None = self.__dict__.get("_keeper")
+        if keeper is not None:
+            keeper.done(self.__dict__["_number"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> Literal[False]:
+        if error is None:
+            self.done()
+        return False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, error: object, *_: object) -> Literal[False]:
+        return self.__exit__(error)
+
+
+class Keeper:
+    """Hands changes out one by one and stores how far they are dealt with."""
+
+    def __init__(self, store: CursorStore | None) -> None:
+        self._store = store
+        self._ledger = Ledger()
+        self._stored: Position | None = None
+        self._open = 0
+
+    def changes(self, received: Received) -> list[FollowedChange]:
+        if not received.changes:
+            self._keep_place(received.until)
+            return []
+        following: list[Position | None] = [*received.positions[1:], None]
+        found = []
+        for change, position, next_ in zip(
+            received.changes, received.positions, following, strict=True
+        ):
+            cursor = received.until if next_ is None else position
+            found.append(self._one(change, cursor, is_last=position != next_))
+        return found
+
+    def _one(self, change: Change, cursor: Position, *, is_last: bool) -> FollowedChange:
+        followed = FollowedChange(*(getattr(change, name) for name in change.__struct_fields__))
+        if self._store is not None:
+            self._open += 1
+            followed.__dict__["_keeper"] = self
+            followed.__dict__["_number"] = self._ledger.expect(cursor, is_last=is_last)
+        return followed
+
+    def done(self, number: int) -> None:
+        self._open -= 1
+        cursor = self._ledger.done(number)
+        if cursor is not None:
+            self._save(cursor)
+
+    def _keep_place(self, cursor: Position) -> None:
+        """Where there was nothing to deal with."""
+        if self._open == 0:
+            self._save(cursor)
+
+    def _save(self, cursor: Position) -> None:
+        if self._store is not None and cursor != self._stored:
+            self._store.save(cursor)
+            self._stored = cursor
+
+
+async def follow(
+    url: str,
+    *,
+    cursor: Cursor | None = None,
+    after: Position | str | None = None,
+    token: str | None = None,
+    poll_seconds: float = POLL_SECONDS,
+) -> AsyncGenerator[FollowedChange, None]:
+    """The changes of the Source at any address that a person might have.
+
+    `cursor` keeps the place: a path, a store, or two functions. Without one, and on a first start
+    without `after`, it begins now.
+    """
+    store = store_of(cursor)
+    keeper = Keeper(store)
+    follower = Follower(
+        url, cursor=first_cursor(store, after), token=token, poll_seconds=poll_seconds
+    )
+    async with aclosing(aiter(follower)) as pieces:
+        async for received in pieces:
+            for change in keeper.changes(received):
+                yield change
+
+
+def first_cursor(store: CursorStore | None, after: Position | str | None) -> Position | None:
+    kept = store.load() if store is not None else None
+    if kept is not None or after is None:
+        return kept
+    return after if isinstance(after, Position) else Position.parse(after)

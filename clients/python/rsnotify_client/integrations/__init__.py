@@ -1,0 +1,1 @@
+"""One small module for each framework; none is needed by the client itself."""

@@ -1,0 +1,90 @@
+"""Django: what its models save and delete is published if the transaction commits.
+
+`settings.RSNOTIFY` has `URL` and `TOKEN`, `BASE_URL` (put before `get_absolute_url()`), and
+`OUTBOX`: `"database"` writes changes to a table in the same transaction, for `rsnotify relay` to
+publish; a path keeps them in a SQLite file; without it they wait in memory.
+
+Rules that hold here: what is rolled back is never published; saving never waits for the hub.
+`QuerySet.update()` and the bulk methods send no signals, so they publish nothing.
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, transaction
+from django.db.models.signals import post_delete, post_save
+
+from rsnotify.resourcesync.change import Change
+from rsnotify_client.change import Fields, make_change
+from rsnotify_client.outbox import Outbox, statements
+from rsnotify_client.publisher import Publisher
+
+IN_DATABASE = "database"
+
+
+def publish_model(
+    model: type[Any],
+    set_name: str,
+    loc: Callable[[Any], str] | None = None,
+    fields: Callable[[Any], Fields] | None = None,
+) -> None:
+    """From now on publish the model's changes; call it in `AppConfig.ready`.
+
+    `loc` gives the address of an object, else it is `BASE_URL` and `get_absolute_url()`. `fields`
+    gives what else is told of it, such as `lastmod`.
+    """
+    where = loc or _absolute_url
+
+    def saved(instance: Any, created: bool, using: str, raw: bool, **_: Any) -> None:
+        if not raw:  # a fixture may come before what `loc` needs
+            told = {} if fields is None else fields(instance)
+            change = make_change(where(instance), "created" if created else "updated", told)
+            _hand_over(set_name, change, using)
+
+    def deleted(instance: Any, using: str, **_: Any) -> None:
+        _hand_over(set_name, make_change(where(instance), "deleted", {}), using)
+
+    post_save.connect(saved, sender=model, weak=False)
+    post_delete.connect(deleted, sender=model, weak=False)
+
+
+@cache
+def publisher() -> Publisher:
+    """The publisher of this process, made from the settings."""
+    return Publisher(
+        _setting("URL"),
+        _setting("TOKEN", None),
+        outbox=_setting("OUTBOX", None),
+        when_full="raise",
+    )
+
+
+def create_outbox_table(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001
+    """For a migration: `RunPython(create_outbox_table, RunPython.noop)`."""
+    for statement in statements(schema_editor.connection.vendor):
+        schema_editor.execute(statement)
+
+
+def _hand_over(set_name: str, change: Change, using: str) -> None:
+    if _setting("OUTBOX", None) == IN_DATABASE:
+        Outbox().send(connections[using], set_name, change)
+    else:
+        send = partial(publisher().send, set_name, change)
+        transaction.on_commit(send, using=using, robust=True)
+
+
+def _absolute_url(instance: Any) -> str:
+    return f"{_setting('BASE_URL').rstrip('/')}{instance.get_absolute_url()}"
+
+
+_REQUIRED = object()
+
+
+def _setting(name: str, default: Any = _REQUIRED) -> Any:
+    value = getattr(settings, "RSNOTIFY", {}).get(name, default)
+    if value is _REQUIRED:
+        raise ImproperlyConfigured(f'settings.RSNOTIFY needs "{name}"')
+    return value

@@ -1,0 +1,59 @@
+"""Flask: a publisher made from the application's configuration.
+
+`RSNOTIFY_URL` and `RSNOTIFY_TOKEN` say where to publish. `RSNOTIFY_OUTBOX`, the path of a file,
+keeps what is not published yet.
+
+Rules that hold here: a request never waits for the hub, and never fails because of it; a change
+that finds no room is logged as lost.
+"""
+
+from typing import Unpack, cast
+
+from flask import Flask, current_app
+
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import Kind
+from rsnotify_client.batch import OutboxError
+from rsnotify_client.change import Fields, make_change
+from rsnotify_client.memory import QueueFull
+from rsnotify_client.publisher import Publisher
+
+NAME = "rsnotify"
+
+
+class RSNotify:
+    """The extension: `rsnotify = RSNotify(app)`, or `rsnotify.init_app(app)` later."""
+
+    def __init__(self, app: Flask | None = None) -> None:
+        if app is not None:
+            self.init_app(app)
+
+    def init_app(self, app: Flask) -> None:
+        if not app.config.get("RSNOTIFY_URL"):
+            raise RuntimeError("set RSNOTIFY_URL to the hub's address in the app's configuration")
+        app.extensions[NAME] = Publisher(
+            app.config["RSNOTIFY_URL"],
+            app.config.get("RSNOTIFY_TOKEN"),
+            outbox=app.config.get("RSNOTIFY_OUTBOX"),
+            when_full="raise",
+        )
+
+    @property
+    def publisher(self) -> Publisher:
+        """The publisher of the application that is being served."""
+        return cast("Publisher", current_app.extensions[NAME])
+
+    def created(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
+        self.send(set_name, make_change(loc, "created", fields))
+
+    def updated(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
+        self.send(set_name, make_change(loc, "updated", fields))
+
+    def deleted(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
+        self.send(set_name, make_change(loc, "deleted", fields))
+
+    def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
+        try:
+            self.publisher.send(set_name, change, kind=kind)
+        except (QueueFull, OutboxError) as error:
+            current_app.logger.error("not published: %s; %s", change, error)

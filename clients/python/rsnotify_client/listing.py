@@ -1,0 +1,104 @@
+"""The entries of a Resource List or sitemap, from a file or over HTTP, as they are read.
+
+Rules that hold here: the parts of an index that is a file lie beside it, those of one that was
+fetched are fetched; a list with an entry that cannot be read is not read to its end, for what it
+leaves out would count as deleted.
+"""
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO, cast
+from urllib.parse import unquote, urljoin, urlsplit
+
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.stream import DocumentStream
+from rsnotify.resourcesync.xml_writer import Entry
+from rsnotify_client.cause import cause_of
+
+GZIP = b"\x1f\x8b"
+PIECE_BYTES = 64 * 1024
+DOCUMENT_BYTES = 4 * 1024**3
+"""Decompressed; a million entries take 300 MB. It ends what would otherwise never end."""
+
+SILENCE_SECONDS = 60.0
+
+
+def entries_of(place: str) -> Iterator[Entry]:
+    """Every entry of the list at a path or URL, or of all lists that it is an index of."""
+    for root, entry in _document(place):
+        if root == "urlset":
+            yield entry
+        else:
+            yield from _of_part(_part(place, entry.loc))
+
+
+def _of_part(place: str) -> Iterator[Entry]:
+    for root, entry in _document(place):
+        if root != "urlset":
+            raise Rejected(f"{place} is an index under an index: name its parts in one")
+        yield entry
+
+
+def _part(index: str, loc: str) -> str:
+    """Where a part of an index is."""
+    if _is_url(index):
+        return urljoin(index, loc)
+    name = unquote(urlsplit(loc).path).rpartition("/")[2]
+    beside = Path(index).parent / name
+    if name and beside.exists():
+        return str(beside)
+    raise Rejected(f"{index} names {loc}, but {beside} is not there: keep an index with its parts")
+
+
+def _document(place: str) -> Iterator[tuple[str, Entry]]:
+    """The entries of one document, each with the name of the root that it stands in."""
+    stream = DocumentStream()
+    try:
+        with closing(_open(place)) as packed, closing(_unpacked(packed)) as file:
+            for entries in _read(stream, file):
+                if stream.skipped:
+                    raise Rejected(stream.skipped[0])
+                for entry in entries:
+                    yield stream.head.root, entry
+    except Rejected as error:
+        if error.detail.startswith(place):
+            raise
+        raise Rejected(f"{place}: {error.detail}") from None
+    except (OSError, EOFError, zlib.error, HTTPException) as error:
+        raise Rejected(f"cannot read {place}: {cause_of(error)}") from None
+
+
+def _read(stream: DocumentStream, file: IO[bytes]) -> Iterator[list[Entry]]:
+    total = 0
+    while data := file.read(PIECE_BYTES):
+        total += len(data)
+        if total > DOCUMENT_BYTES:
+            raise Rejected(f"the document is longer than {DOCUMENT_BYTES} bytes")
+        yield stream.feed(data)
+    yield stream.close()
+
+
+def _is_url(place: str) -> bool:
+    return place.startswith(("http://", "https://"))
+
+
+def _open(place: str) -> IO[bytes]:
+    if not _is_url(place):
+        return Path(place).open("rb")
+    from urllib.request import Request, urlopen  # noqa: PLC0415  # slow, and seldom needed
+
+    request = Request(place, headers={"Accept-Encoding": "gzip"})  # noqa: S310  # http only
+    return cast("IO[bytes]", urlopen(request, timeout=SILENCE_SECONDS))  # noqa: S310
+
+
+def _unpacked(file: IO[bytes]) -> IO[bytes]:
+    """Told by its first bytes, whatever it is called."""
+    buffered = io.BufferedReader(cast("io.RawIOBase", file), PIECE_BYTES)
+    if buffered.peek(2)[:2] == GZIP:
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=buffered))
+    return buffered

@@ -1,0 +1,214 @@
+"""Files of the copy: written aside and renamed, removed, read; never through a symlink.
+
+Rules that hold here: every folder on the way is opened by its parent, and no symlink is followed;
+so nothing is ever touched outside the directory, whatever stands there.
+"""
+
+import errno
+import os
+import stat
+from collections import OrderedDict
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from rsnotify_client.mirror.paths import digest
+from rsnotify_client.mirror.state import PARTS
+
+FOLDERS_OPEN = 64
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PART = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class InTheWay(OSError):
+    """Something stands where a file of the copy belongs."""
+
+
+class Disk:
+    """The directory of a mirror, or one that deleted files are kept in."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folders: OrderedDict[str, int] = OrderedDict()
+
+    def close(self) -> None:
+        for folder in (*self._folders.values(), self._root):
+            os.close(folder)
+        self._folders.clear()
+
+    # Parts --------------------------------------------------------------------------------------
+
+    def part_name(self, loc: str) -> str:
+        return f"{PARTS}/{digest(loc, 32)}"
+
+    def open_part(self, loc: str, *, keep: bool = False) -> BinaryIO:
+        """The file in which a resource is put together; empty, unless it is to be kept."""
+        folder, name = self._at(self.part_name(loc), create=True)
+        flags = _PART | (0 if keep else os.O_TRUNC)
+        return os.fdopen(os.open(name, flags, 0o666, dir_fd=folder), "r+b", buffering=0)
+
+    def part_length(self, loc: str) -> int:
+        found = self.status(self.part_name(loc))
+        return found.st_size if found else 0
+
+    def drop_part(self, loc: str) -> None:
+        with suppress(FileNotFoundError):
+            folder, name = self._at(self.part_name(loc))
+            os.unlink(name, dir_fd=folder)
+
+    def sweep(self, wanted: set[str]) -> None:
+        """Remove the parts that nobody goes on with; and their folder, once it is empty."""
+        with suppress(FileNotFoundError):
+            folder = self._folder(PARTS, create=False)
+            for name in os.listdir(folder):
+                if name not in wanted:
+                    os.unlink(name, dir_fd=folder)
+            self._forget(PARTS)
+        with suppress(OSError):
+            os.rmdir(PARTS, dir_fd=self._root)
+
+    # Files --------------------------------------------------------------------------------------
+
+    def put_part(self, loc: str, path: str, modified: float | None) -> None:
+        """The part takes its place, at once."""
+        source, part = self._at(self.part_name(loc))
+        if modified is not None:
+            os.utime(part, (modified, modified), dir_fd=source, follow_symlinks=False)
+        self._rename(source, part, path)
+
+    def put(self, loc: str, path: str, content: bytes, modified: float | None) -> None:
+        """The same for what is in memory."""
+        with self.open_part(loc) as part:
+            left = memoryview(content)
+            while left:
+                left = left[part.write(left) :]
+        self.put_part(loc, path, modified)
+
+    def _rename(self, source: int, part: str, path: str) -> None:
+        for attempt in (0, 1):
+            folder, name = self._at(path, create=True)
+            try:
+                os.replace(part, name, src_dir_fd=source, dst_dir_fd=folder)
+            except FileNotFoundError:
+                if attempt:
+                    raise
+                self._forget_all()  # somebody removed the folder
+                source, part = self._at(f"{PARTS}/{part}")
+            except IsADirectoryError:
+                raise InTheWay(errno.EISDIR, f"a folder stands at {path}: remove it") from None
+            else:
+                return
+
+    def remove(self, path: str) -> list[str]:
+        """Remove a file, and the folders that it leaves empty; those are returned."""
+        with suppress(FileNotFoundError):
+            folder, name = self._at(path)
+            os.unlink(name, dir_fd=folder)
+        return self._prune(path)
+
+    def move_to(self, other: "Disk", path: str, mark: str) -> list[str]:
+        """Move a file aside; beside an older one of its name it gets a mark."""
+        with suppress(FileNotFoundError):
+            source, name = self._at(path)
+            found = path if other.status(path) is None else f"{path}~{mark}"
+            folder, aside = other._at(found, create=True)
+            try:
+                os.rename(name, aside, src_dir_fd=source, dst_dir_fd=folder)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                _copy(source, name, folder, aside)
+        return self._prune(path)
+
+    def status(self, path: str) -> os.stat_result | None:
+        """Of a regular file; None if there is none."""
+        try:
+            folder, name = self._at(path)
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError, InTheWay):
+            return None
+        return found if stat.S_ISREG(found.st_mode) else None
+
+    def open_file(self, path: str) -> BinaryIO:
+        folder, name = self._at(path)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.fdopen(os.open(name, flags, dir_fd=folder), "rb", buffering=0)
+
+    def _prune(self, path: str) -> list[str]:
+        gone = []
+        parts = path.split("/")[:-1]
+        while parts:
+            folder = "/".join(parts)
+            self._forget(folder)
+            try:
+                parent, name = self._at(folder)
+                os.rmdir(name, dir_fd=parent)
+            except OSError:
+                break
+            gone.append(folder)
+            parts.pop()
+        return gone
+
+    # Folders ------------------------------------------------------------------------------------
+
+    def _at(self, path: str, *, create: bool = False) -> tuple[int, str]:
+        folder, _, name = path.rpartition("/")
+        return self._folder(folder, create=create), name
+
+    def _folder(self, path: str, *, create: bool) -> int:
+        if not path:
+            return self._root
+        if path in self._folders:
+            self._folders.move_to_end(path)
+            return self._folders[path]
+        parent, _, name = path.rpartition("/")
+        above = self._folder(parent, create=create)
+        try:
+            folder = _opened(above, name, create=create)
+        except (NotADirectoryError, OSError) as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise InTheWay(
+                    error.errno, f"{path} is a file or a symlink, no folder: remove it"
+                ) from None
+            raise
+        self._folders[path] = folder
+        self._close_the_oldest()
+        return folder
+
+    def _close_the_oldest(self) -> None:
+        """The parts' folder stays: it is used together with another."""
+        if len(self._folders) > FOLDERS_OPEN:
+            oldest = next(each for each in self._folders if each != PARTS)
+            os.close(self._folders.pop(oldest))
+
+    def _forget(self, path: str) -> None:
+        inside = f"{path}/"
+        for known in [each for each in self._folders if each == path or each.startswith(inside)]:
+            os.close(self._folders.pop(known))
+
+    def _forget_all(self) -> None:
+        for folder in self._folders.values():
+            os.close(folder)
+        self._folders.clear()
+
+
+def _opened(above: int, name: str, *, create: bool) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=above)
+    except FileNotFoundError:
+        if not create:
+            raise
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=above)
+    return os.open(name, _FOLDER, dir_fd=above)
+
+
+def _copy(source: int, name: str, folder: int, aside: str) -> None:
+    """To another file system."""
+    reading = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=source)
+    writing = os.open(aside, _PART | os.O_TRUNC, 0o666, dir_fd=folder)
+    with os.fdopen(reading, "rb") as old, os.fdopen(writing, "wb") as new:
+        while piece := old.read(1 << 20):
+            new.write(piece)
+    os.unlink(name, dir_fd=source)

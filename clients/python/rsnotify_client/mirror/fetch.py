@@ -1,0 +1,195 @@
+"""One resource over HTTP, checked: small ones in memory, large ones in a file to go on with.
+
+Rules that hold here: nothing is handed on whose length or digest is not what the Source says; a
+large file that broke off is continued where it stopped, if the server still has the same one.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import Any, BinaryIO, NamedTuple
+
+import aiohttp
+
+from rsnotify.errors import TryAgain
+from rsnotify_client.cause import cause_of
+from rsnotify_client.mirror.disk import Disk
+from rsnotify_client.mirror.plan import Have, Wanted, addresses, checker, digests
+from rsnotify_client.mirror.state import Row
+from rsnotify_client.web import AGAIN, Refused, Tag, Unreachable, Web, again, refused
+
+SMALL_BYTES = 1024 * 1024
+LARGE_AT_ONCE = 3
+BESIDE_THE_LOOP_BYTES = 128 * 1024
+GONE = (404, 410)
+
+
+class Fetched(NamedTuple):
+    """A resource that is what the Source says; `content` is None if it is in the part."""
+
+    have: Have
+    content: bytes | None
+    length: int
+
+
+class NotModified(Exception):
+    """The server has what the copy has."""
+
+
+class Missing(Exception):
+    """The server has no such resource."""
+
+    def __init__(self, url: str, status: int) -> None:
+        super().__init__(f"{url} answers {status}")
+        self.status = status
+
+
+class Mismatch(TryAgain):
+    """What came is not what the Source says; it may be, a moment later."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem, retry_after_seconds=0)
+
+
+Progress = Callable[[int], None]
+KeepPart = Callable[[str, Have | None], None]
+
+
+class Fetcher:
+    """Fetches for one mirror."""
+
+    def __init__(self, web: Web, disk: Disk, keep_part: KeepPart, progress: Progress) -> None:
+        self._web = web
+        self._disk = disk
+        self._keep_part = keep_part
+        self._progress = progress
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+
+    async def fetch(self, row: Row) -> Fetched:
+        """From the best address that has it; what the last one said is raised if none has."""
+        problem: Exception = Refused(f"{row.loc} has no address")
+        for number, url in enumerate(addresses(row.wanted)):
+            try:
+                return await self._from(url, row, is_own=url == row.loc)
+            except (TryAgain, Refused, Missing) as error:
+                if number == 0 or url == row.loc:
+                    problem = error
+        raise problem
+
+    async def _from(self, url: str, row: Row, *, is_own: bool) -> Fetched:
+        headers = self._conditions(row) if is_own else {}
+        async with self._web.ask(url, headers=headers) as answer:
+            _check(url, answer)
+            length = answer.content_length
+            if answer.status == 206 or length is None or length > SMALL_BYTES:
+                async with self._large:
+                    return await self._into_part(url, row, answer)
+            content = bytearray()
+            async for chunk in _chunks(url, answer):
+                content += chunk
+                self._progress(len(chunk))
+            return _small(url, row.wanted, bytes(content), answer)
+
+    def _conditions(self, row: Row) -> dict[str, str]:
+        """Go on with a part; or ask with a condition, where the Source gives nothing to compare."""
+        length = self._disk.part_length(row.loc) if row.part else 0
+        if row.part is not None and length:
+            validator = row.part.etag or row.part.modified or ""
+            return {"Range": f"bytes={length}-", "If-Range": validator}
+        if row.have is None or row.path is None or digests(row.wanted.hash):
+            return {}
+        if self._disk.status(row.path) is None:
+            return {}
+        return Tag(row.have.etag, row.have.modified).condition
+
+    async def _into_part(self, url: str, row: Row, answer: aiohttp.ClientResponse) -> Fetched:
+        checking = checker(row.wanted.hash)
+        with self._disk.open_part(row.loc, keep=answer.status == 206) as part:
+            if answer.status == 206:
+                await asyncio.to_thread(_reread, part, checking and checking[1])
+            elif (known := _resumable(answer)) is not None:
+                self._keep_part(row.loc, known)
+            async for chunk in _chunks(url, answer):
+                await _write(part, chunk, checking and checking[1])
+                self._progress(len(chunk))
+            length = part.tell()
+        try:
+            _verify(url, row.wanted, length, checking)
+        except Mismatch:
+            self._disk.drop_part(row.loc)
+            self._keep_part(row.loc, None)
+            raise
+        return Fetched(_have(row.wanted, length, answer), None, length)
+
+
+async def _chunks(url: str, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in answer.content.iter_any():
+            yield chunk
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise Unreachable(url, cause_of(error)) from None
+
+
+def _check(url: str, answer: aiohttp.ClientResponse) -> None:
+    if answer.status == 304:
+        raise NotModified
+    if answer.status in GONE:
+        raise Missing(url, answer.status)
+    if answer.status in AGAIN:
+        raise again(url, answer)
+    if answer.status == 416:
+        raise Mismatch(f"{url} is shorter than what was there of it")
+    if answer.status not in (200, 206):
+        raise refused(url, answer.status)
+
+
+def _small(url: str, wanted: Wanted, content: bytes, answer: aiohttp.ClientResponse) -> Fetched:
+    checking = checker(wanted.hash)
+    if checking is not None:
+        checking[1].update(content)
+    _verify(url, wanted, len(content), checking)
+    return Fetched(_have(wanted, len(content), answer), content, len(content))
+
+
+def _verify(url: str, wanted: Wanted, length: int, checking: tuple[str, Any, str] | None) -> None:
+    if wanted.length is not None and wanted.length != length:
+        raise Mismatch(f"{url} has {length} bytes, but the Source says {wanted.length}")
+    if checking is not None and checking[1].hexdigest() != checking[2]:
+        raise Mismatch(f"{url} does not have the {checking[0]} digest that the Source says")
+
+
+def _have(wanted: Wanted, length: int, answer: aiohttp.ClientResponse) -> Have:
+    tag = Tag.of(answer.headers)
+    return Have(wanted.lastmod, length, wanted.hash, tag.etag, tag.modified)
+
+
+def _resumable(answer: aiohttp.ClientResponse) -> Have | None:
+    """By what a part is known to belong to the same file; a weak tag does not do."""
+    tag = Tag.of(answer.headers)
+    if tag.etag and not tag.etag.startswith("W/"):
+        return Have(etag=tag.etag)
+    return Have(modified=tag.modified) if tag.modified else None
+
+
+async def _write(part: BinaryIO, chunk: bytes, digest: Any | None) -> None:
+    if len(chunk) > BESIDE_THE_LOOP_BYTES:
+        await asyncio.to_thread(_write_now, part, chunk, digest)
+    else:
+        _write_now(part, chunk, digest)
+
+
+def _write_now(part: BinaryIO, chunk: bytes, digest: Any | None) -> None:
+    left = memoryview(chunk)
+    while left:
+        left = left[part.write(left) :]
+    if digest is not None:
+        digest.update(chunk)
+
+
+def _reread(part: BinaryIO, digest: Any | None) -> None:
+    """The digest of what is there already."""
+    if digest is None:
+        part.seek(0, os.SEEK_END)
+        return
+    while piece := part.read(SMALL_BYTES):
+        digest.update(piece)

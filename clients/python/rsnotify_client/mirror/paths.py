@@ -1,0 +1,131 @@
+"""Where in the copy a resource is stored. Pure: a URI goes in, a relative path comes out.
+
+Rules that hold here: whatever the URI says, the path stays inside the directory, has no empty or
+dotted component, is no longer than a file system allows, and touches no file of our own. What a
+component means is decided after its percent-encoding was undone, once. `~` followed by eight
+hexadecimal digits, or by `dir`, is ours: no URI can bring it.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from urllib.parse import unquote_to_bytes, urlsplit
+
+OURS = ".rsnotify"
+COMPONENT_BYTES = 240
+PATH_BYTES = 2_000
+INDEX = "index.html"
+LONG = "~long"
+
+Map = tuple[str, str]  # resources whose URI begins with this stand in that folder
+
+_OWN_SUFFIX = re.compile(r"~(?=[0-9a-f]{8}(\.[^.]*)?$|dir$|long$)", re.IGNORECASE)
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f/\\*?"<>|]')
+
+
+def place_of(loc: str, maps: Sequence[Map] = ()) -> str:
+    """The path of a resource, unless another has it already.
+
+    >>> place_of("http://example.com/a/b.pdf")
+    'example.com/a/b.pdf'
+    >>> place_of("http://example.com/../%2e%2e/etc/passwd")
+    'example.com/%2E%2E/%2E%2E/etc/passwd'
+    >>> place_of("http://example.com/data/x", [("http://example.com/data/", "d")])
+    'd/x'
+    """
+    parts = [part for part in _components(loc, maps) if part]
+    path = "/".join(map(_shortened, parts))
+    if len(path.encode()) > PATH_BYTES:
+        return f"{_safe(parts[0])}/{LONG}/{digest(loc, 64)}"
+    return path
+
+
+def key_of(path: str) -> str:
+    """What two paths share if some file system takes them for the same."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
+
+
+def settled(
+    path: str, loc: str, is_file: Callable[[str], bool], is_taken: Callable[[str], bool]
+) -> str:
+    """The path that a resource gets, where others may stand in its way already.
+
+    `is_file` and `is_taken` are asked with keys: is it a file; is it a file or a folder.
+    """
+    *folders, name = path.split("/")
+    here: list[str] = []
+    for folder in folders:
+        free = folder
+        while is_file(key_of("/".join([*here, free]))):
+            free += "~dir"
+        here.append(free)
+    found = "/".join([*here, name])
+    if not is_taken(key_of(found)):
+        return found
+    for length in (8, 64):
+        found = "/".join([*here, _marked(name, digest(loc, length))])
+        if not is_taken(key_of(found)):
+            break
+    return found
+
+
+def digest(loc: str, length: int = 8) -> str:
+    return sha256(loc.encode(errors="surrogatepass")).hexdigest()[:length]
+
+
+def _components(loc: str, maps: Sequence[Map]) -> list[str]:
+    for prefix, folder in maps:
+        if loc.startswith(prefix):
+            return [*folder.split("/"), *_named(loc[len(prefix) :])]
+    parts = urlsplit(loc)
+    rest = parts.path + (f"?{parts.query}" if parts.query else "")
+    return [_safe(parts.netloc.rpartition("@")[2].lower()) or "~host", *_named(rest)]
+
+
+def _named(rest: str) -> list[str]:
+    """The components of what follows the prefix or the host; a query belongs to the last one."""
+    path, mark, query = rest.partition("?")
+    parts = path.removeprefix("/").split("/")
+    if not parts[-1]:
+        parts[-1] = INDEX
+    named = [_safe(_decoded(part)) or "%2F" for part in parts]
+    if mark:
+        named[-1] += "%3F" + _safe(_decoded(query))
+    return named
+
+
+def _decoded(part: str) -> str:
+    try:
+        return unquote_to_bytes(part).decode()
+    except UnicodeDecodeError:
+        return part
+
+
+def _safe(component: str) -> str:
+    """A name that means nothing but itself to a file system."""
+    text = component.encode(errors="replace").decode()
+    text = _UNSAFE.sub(_encoded, text)
+    text = _OWN_SUFFIX.sub("%7E", text)
+    if not text.strip(". ") or key_of(text).startswith(OURS):
+        text = text.replace(".", "%2E").replace(" ", "%20")
+    return text
+
+
+def _encoded(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode())
+
+
+def _shortened(component: str) -> str:
+    encoded = component.encode()
+    if len(encoded) <= COMPONENT_BYTES:
+        return component
+    return encoded[:COMPONENT_BYTES].decode(errors="ignore") + "~" + digest(component)
+
+
+def _marked(name: str, mark: str) -> str:
+    """The mark stands before the name's suffix, which programs look at."""
+    stem, dot, suffix = name.rpartition(".")
+    if not dot or not stem or len(suffix) > 10:
+        return f"{name}~{mark}" if len(name.encode()) < 180 else f"~{mark}"
+    return f"{stem}~{mark}.{suffix}" if len(name.encode()) < 180 else f"~{mark}.{suffix}"

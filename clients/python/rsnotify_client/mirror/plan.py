@@ -1,0 +1,144 @@
+"""What the Source has and what the copy has, compared. Pure: nothing here fetches or stores.
+
+Rules that hold here: the same digest is the same content, whatever else differs; where a Source
+tells too little to compare, the server is asked with a condition.
+"""
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from hashlib import new as new_hash
+from typing import Any
+
+import msgspec
+
+from rsnotify.resourcesync.change import Change, Link, Position
+from rsnotify.resourcesync.validation.tables import PATCH
+from rsnotify.resourcesync.values import HASH_DIGITS
+
+ALGORITHMS = {name: name.replace("sha-", "sha") for name in reversed(HASH_DIGITS)}
+"""Strongest first; the specification's name and Python's."""
+
+KEPT_LINKS = ("canonical", "alternate", "describedby", "describes", "collection", "via", "memento")
+JSON_PATCH = ("application/json-patch", "application/json-patch+json")
+
+
+class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A resource as the Source has it."""
+
+    loc: str
+    change: str = "updated"
+    lastmod: str | None = None
+    length: int | None = None
+    hash: str | None = None
+    type: str | None = None
+    links: tuple[Link, ...] = ()
+    position: int | None = None  # when it changed, if a change told of it
+
+    @property
+    def is_deleted(self) -> bool:
+        return self.change == "deleted"
+
+
+class Have(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A resource as it is in the copy."""
+
+    lastmod: str | None = None
+    length: int | None = None
+    hash: str | None = None
+    etag: str | None = None
+    modified: str | None = None
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which resources the copy shall hold: those that some glob selects and none excludes."""
+
+    select: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def takes(self, loc: str) -> bool:
+        if any(fnmatchcase(loc, glob) for glob in self.exclude):
+            return False
+        return not self.select or any(fnmatchcase(loc, glob) for glob in self.select)
+
+
+def wanted_by(change: Change, position: Position | None = None) -> Wanted:
+    """What a change, or an entry of a Resource List, says that there is."""
+    links = tuple(link for link in change.links if link.href)
+    return Wanted(
+        change.loc,
+        change.change or "updated",
+        change.lastmod,
+        change.length,
+        change.hash,
+        change.type,
+        links,
+        None if position is None else int(position),
+    )
+
+
+def newest(wanted: Iterable[Wanted]) -> list[Wanted]:
+    """Of several changes to one resource only the last counts."""
+    return list({each.loc: each for each in wanted}.values())
+
+
+def digests(text: str | None) -> dict[str, str]:
+    """The digests that can be checked, strongest first: by name, in lower-case hexadecimal."""
+    told = dict(token.split(":", 1) for token in (text or "").split() if ":" in token)
+    return {
+        name: told[name].lower()
+        for name in ALGORITHMS
+        if name in told and len(told[name]) == HASH_DIGITS[name]
+    }
+
+
+def checker(text: str | None) -> tuple[str, Any, str] | None:
+    """The strongest digest as name, hash object and what it must be in the end."""
+    for name, value in digests(text).items():
+        return name, new_hash(ALGORITHMS[name], usedforsecurity=False), value
+    return None
+
+
+def is_current(wanted: Wanted, have: Have | None) -> bool:
+    """Whether what is in the copy is known to be what the Source has."""
+    if have is None:
+        return False
+    theirs, ours = digests(wanted.hash), digests(have.hash)
+    if shared := theirs.keys() & ours.keys():
+        return all(theirs[name] == ours[name] for name in shared)
+    if wanted.lastmod is None or have.lastmod is None:
+        return False
+    same_length = wanted.length is None or wanted.length == have.length
+    return wanted.lastmod == have.lastmod and same_length
+
+
+def addresses(wanted: Wanted) -> list[str]:
+    """Where the resource can be had, the best first.
+
+    The Source prefers its mirrors by `pri`. They come first only where what they send can be
+    verified; else they are for the case that the resource's own address fails.
+    """
+    mirrors = [
+        link
+        for link in wanted.links
+        if link.rel == "duplicate" and link.href.startswith(("http://", "https://"))
+    ]
+    ordered = [link.href for link in sorted(mirrors, key=lambda link: link.pri or 999_999)]
+    own_first = not digests(wanted.hash)
+    found = [wanted.loc, *ordered] if own_first else [*ordered, wanted.loc]
+    return list(dict.fromkeys(found))
+
+
+def cheaper_patch(wanted: Wanted, have: Have | None) -> Link | None:
+    """A JSON Patch that is shorter than the resource and whose result can be verified."""
+    if have is None or not digests(wanted.hash):
+        return None
+    for link in wanted.links:
+        is_json = (link.type or "").partition(";")[0].strip() in JSON_PATCH
+        if link.rel == PATCH and is_json and (link.length or 0) < (wanted.length or 1 << 60):
+            return link
+    return None
+
+
+def kept_links(links: Sequence[Link]) -> list[Link]:
+    """What the Source tells of a resource's relatives, for those who use the copy."""
+    return [link for link in links if link.rel in KEPT_LINKS]

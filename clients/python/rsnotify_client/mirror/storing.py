@@ -1,0 +1,215 @@
+"""One resource brought up to date: fetched or patched, put in its place, removed, and told of.
+
+Rules that hold here: what is told and recorded is in its place already. Whether and when to try
+again is decided elsewhere.
+"""
+
+import asyncio
+import os
+import shlex
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from time import time
+
+from msgspec import to_builtins
+
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify_client.mirror.disk import Disk
+from rsnotify_client.mirror.fetch import Fetched, Fetcher, Missing, NotModified
+from rsnotify_client.mirror.patch import NotApplicable, candidates
+from rsnotify_client.mirror.paths import Map, place_of
+from rsnotify_client.mirror.plan import Have, Wanted, cheaper_patch, checker, is_current, kept_links
+from rsnotify_client.mirror.report import Event
+from rsnotify_client.mirror.state import Row, State
+from rsnotify_client.notification import position_of
+from rsnotify_client.web import Refused, Web
+
+PATCHED_BYTES = 16 * 1024 * 1024
+IN_MEMORY_BYTES = 64 * 1024 * 1024
+
+Hook = Callable[[Event, bytes | None], Awaitable[None]]
+"""Called after each change that is in its place; what it raises makes the change be tried again."""
+
+
+class Store:
+    """Puts resources in their places."""
+
+    def __init__(
+        self,
+        state: State,
+        disk: Disk,
+        web: Web,
+        fetcher: Fetcher,
+        *,
+        maps: tuple[Map, ...] = (),
+        kept: Disk | None = None,
+        hook: Hook | None = None,
+        has_files: bool = True,
+    ) -> None:
+        self._state = state
+        self._disk = disk
+        self._web = web
+        self._fetcher = fetcher
+        self._maps = maps
+        self._kept = kept
+        self._hook = hook
+        self._has_files = has_files
+
+    async def bring_up_to_date(self, row: Row) -> Event:
+        """Do what the row wants; what happened."""
+        if row.wanted.is_deleted:
+            return await self._delete(row)
+        if is_current(row.wanted, row.have) and self._is_there(row):
+            return await self._done(row, row.have or Have(), None, "unchanged")
+        try:
+            fetched = await self._patched(row) or await self._fetcher.fetch(row)
+        except NotModified:
+            have = row.have or Have()
+            kept = Have(row.wanted.lastmod, have.length, have.hash, have.etag, have.modified)
+            return await self._done(row, kept, None, "unchanged")
+        except Missing as missing:
+            if missing.status == 410:
+                return await self._delete(row)
+            raise TryAgain(
+                f"{missing}: it is in no list as deleted, so what was there stays",
+                retry_after_seconds=0,
+            ) from None
+        return await self.put(row, fetched)
+
+    def _is_there(self, row: Row) -> bool:
+        if not self._has_files:
+            return True
+        status = self._disk.status(row.path) if row.path else None
+        return status is not None and row.have is not None and status.st_size == row.have.length
+
+    async def put(self, row: Row, fetched: Fetched) -> Event:
+        """It was verified, here or elsewhere."""
+        path = row.path
+        if self._has_files:
+            path = path or self._state.settle(row.loc, place_of(row.loc, self._maps))
+            modified = _modified(row.wanted, fetched.have)
+            if fetched.content is None:
+                self._disk.put_part(row.loc, path, modified)
+            else:
+                self._disk.put(row.loc, path, fetched.content, modified)
+        elif fetched.content is None:
+            fetched = self._taken_into_memory(row, fetched)
+        return await self._done(row._replace(path=path), fetched.have, fetched.content, "stored")
+
+    def _taken_into_memory(self, row: Row, fetched: Fetched) -> Fetched:
+        """Where no files are kept, whoever is told of a resource gets it whole."""
+        try:
+            if fetched.length > IN_MEMORY_BYTES:
+                raise Refused(f"{row.loc} is longer than {IN_MEMORY_BYTES} bytes: mirror to files")
+            with self._disk.open_part(row.loc, keep=True) as part:
+                return fetched._replace(content=part.read())
+        finally:
+            self._disk.drop_part(row.loc)
+
+    async def _done(self, row: Row, have: Have, content: bytes | None, what: str) -> Event:
+        links = tuple(to_builtins(link) for link in kept_links(row.wanted.links))
+        event = Event(
+            what,  # type: ignore[arg-type]
+            row.loc,
+            row.path,
+            row.wanted.change,
+            have.length,
+            links,
+            _lag(row.wanted) if what == "stored" else None,
+        )
+        if self._hook is not None and (what == "stored" or row.problem):
+            await self._hook(event, content)
+        self._state.stored(row, have)
+        return event
+
+    async def _delete(self, row: Row) -> Event:
+        if row.path is not None and self._has_files:
+            if self._kept is None:
+                gone = self._disk.remove(row.path)
+            else:
+                gone = self._disk.move_to(self._kept, row.path, _mark())
+            for folder in gone:
+                self._state.forget_folder(folder)
+        self._disk.drop_part(row.loc)
+        event = Event("deleted", row.loc, row.path, "deleted")
+        if self._hook is not None and row.have is not None:
+            await self._hook(event, None)
+        self._state.removed(row)
+        return event
+
+    async def _patched(self, row: Row) -> Fetched | None:
+        """By a JSON Patch, where that is cheaper and leads to what the Source says."""
+        link = cheaper_patch(row.wanted, row.have)
+        if link is None or row.path is None or not self._is_there(row):
+            return None
+        status = self._disk.status(row.path)
+        if status is None or status.st_size > PATCHED_BYTES:
+            return None
+        try:
+            page = await self._web.page(link.href, accept="*/*", cap=PATCHED_BYTES)
+            with self._disk.open_file(row.path) as old:
+                return await asyncio.to_thread(_verified, old.read(), page.body, row.wanted)
+        except (Rejected, TryAgain, NotApplicable, OSError):
+            return None
+
+
+def _verified(old: bytes, patch: bytes, wanted: Wanted) -> Fetched | None:
+    for content in candidates(old, patch):
+        _, digest, expected = checker(wanted.hash) or ("", None, "")
+        if digest is None or wanted.length not in (None, len(content)):
+            continue
+        digest.update(content)
+        if digest.hexdigest() == expected:
+            return Fetched(Have(wanted.lastmod, len(content), wanted.hash), content, len(content))
+    return None
+
+
+def _modified(wanted: Wanted, have: Have) -> float | None:
+    """The file's time is the resource's, as far as anybody tells it."""
+    told = position_of(wanted.lastmod)
+    if told is not None:
+        return told / 1_000_000
+    try:
+        return parsedate_to_datetime(have.modified).timestamp() if have.modified else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _lag(wanted: Wanted) -> float | None:
+    return None if wanted.position is None else time() - wanted.position / 1_000_000
+
+
+def _mark() -> str:
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+
+
+def command_hook(command: str, root: Path) -> Hook:
+    """Run a command after each change, without a shell; `{path}` and `{loc}` are filled in.
+
+    The same is in its environment: RSNOTIFY_EVENT, RSNOTIFY_LOC, RSNOTIFY_PATH.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InvalidSettings([f"--exec: {error}"]) from None
+    if not words:
+        raise InvalidSettings(["--exec: name a command"])
+
+    async def hook(event: Event, _: bytes | None) -> None:
+        path = str(root / event.path) if event.path else ""
+        filled = [word.replace("{path}", path).replace("{loc}", event.loc or "") for word in words]
+        environment = os.environ | {
+            "RSNOTIFY_EVENT": event.event,
+            "RSNOTIFY_LOC": event.loc or "",
+            "RSNOTIFY_PATH": path,
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(*filled, env=environment)
+        except OSError as error:
+            raise TryAgain(f"--exec {filled[0]}: {error.strerror}", retry_after_seconds=0) from None
+        if status := await process.wait():
+            raise TryAgain(f"--exec {filled[0]} ended with {status}", retry_after_seconds=0)
+
+    return hook

@@ -1,0 +1,238 @@
+"""The work that is due, done by many at once: so many in all, so many at each host.
+
+Rules that hold here: one resource is worked on by one at a time; a host that asks for time gets it;
+what fails is tried again, each time later, and in the end is a problem that is reported.
+"""
+
+import asyncio
+import errno
+import random
+from collections import Counter, deque
+from contextlib import suppress
+from time import time
+from urllib.parse import urlsplit
+
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify_client.mirror.report import Event, Report
+from rsnotify_client.mirror.state import Row, State
+from rsnotify_client.mirror.storing import Store
+from rsnotify_client.web import Refused, Unreachable
+
+PULLED = 500
+WAITING = 5_000
+ATTEMPTS = 5  # quick ones; then it is a problem, and tried again much later
+FIRST_SECONDS = 0.2
+LATER_SECONDS = 300.0
+LATEST_SECONDS = 3_600.0
+SOON_SECONDS = LATER_SECONDS / 4
+COMMIT_SECONDS = 0.05
+HOSTS_PAUSE_SECONDS = 3_600.0
+GIVEN_UP_AFTER = 3
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+def delay(attempts: int, chance: float, first_seconds: float = FIRST_SECONDS) -> float:
+    """How long to wait after so many failures: up to ATTEMPTS soon, then five minutes to an hour.
+
+    >>> [delay(attempts, 0.5) for attempts in (0, 1, 4, 5, 99)]
+    [0.15, 0.3, 2.4, 225.0, 2700.0]
+    """
+    if attempts < ATTEMPTS:
+        return first_seconds * 2.0**attempts * (0.5 + chance / 2)
+    return float(
+        min(LATER_SECONDS * 2.0 ** (min(attempts, 20) - ATTEMPTS), LATEST_SECONDS)
+        * (0.5 + chance / 2)
+    )
+
+
+class Workers:
+    """Works on what is due until it is told to end, or until nothing is left."""
+
+    def __init__(
+        self,
+        state: State,
+        store: Store,
+        report: Report,
+        *,
+        jobs: int,
+        per_host: int,
+        first_seconds: float = FIRST_SECONDS,
+    ) -> None:
+        self._state = state
+        self._store = store
+        self._report = report
+        self._jobs = jobs
+        self._per_host = per_host
+        self._first_seconds = first_seconds
+        self._waiting: dict[str, deque[str]] = {}  # by host
+        self._waiting_count = 0
+        self._known: set[str] = set()  # waiting or being worked on
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._at_host: Counter[str] = Counter()
+        self._host_until: dict[str, float] = {}
+        self._silent: Counter[str] = Counter()  # how often in a row a host did not answer
+        self._awake = asyncio.Event()
+        self._committed = 0.0
+        self._ends_when_idle = False
+        self.problem: BaseException | None = None
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        self._awake.set()
+
+    def finish(self) -> None:
+        """End when all is done that can be done soon."""
+        self._ends_when_idle = True
+        self.wake()
+
+    async def run(self) -> None:
+        """For ever, or until `finish` and all is done."""
+        try:
+            while self.problem is None:
+                self._awake.clear()
+                self._start_what_can()
+                self._commit_now_and_then()
+                if self._ends_when_idle and not self._tasks and self._next_in() > SOON_SECONDS:
+                    return
+                await self._wait()
+        finally:
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._state.commit()
+        raise self.problem
+
+    def _start_what_can(self) -> None:
+        if self._waiting_count < self._jobs:
+            self._pull()
+        if len(self._tasks) < self._jobs and not self._start_some():
+            self._pull()  # of other hosts than those that are busy
+            self._start_some()
+
+    def _start_some(self) -> bool:
+        """Start at every host that has room; whether anything could be started."""
+        started, now = False, time()
+        for host in list(self._waiting):
+            queue = self._waiting[host]
+            while queue and len(self._tasks) < self._jobs and self._has_room(host, now):
+                self._waiting_count -= 1
+                self._start(queue.popleft(), host)
+                started = True
+            if not queue:
+                del self._waiting[host]
+        return started
+
+    def _has_room(self, host: str, now: float) -> bool:
+        return self._at_host[host] < self._per_host and self._host_until.get(host, 0) <= now
+
+    def _start(self, loc: str, host: str) -> None:
+        row = self._state.row(loc)
+        if row is None:
+            self._known.discard(loc)
+        elif self._is_given_up(host):
+            self._known.discard(loc)
+            self._report(self._fail(row, f"{host} does not answer", LATER_SECONDS))
+        else:
+            self._at_host[host] += 1
+            task = asyncio.create_task(self._work(row, host))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _is_given_up(self, host: str) -> bool:
+        """Whoever wants to end does not wait for each resource of a host that is away."""
+        return self._ends_when_idle and self._silent[host] >= GIVEN_UP_AFTER * self._per_host
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.problem = task.exception()
+        self.wake()
+
+    def _pull(self) -> None:
+        if self._waiting_count >= WAITING:
+            return
+        for loc in self._state.due(time(), PULLED + len(self._known)):
+            if loc not in self._known:
+                self._known.add(loc)
+                self._waiting.setdefault(_host_of(loc), deque()).append(loc)
+                self._waiting_count += 1
+
+    async def _wait(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._pause()):
+                await self._awake.wait()
+
+    def _pause(self) -> float:
+        """Until something may be due, or what was done is recorded."""
+        if self._state.database.in_transaction:
+            return COMMIT_SECONDS
+        if self._tasks and not self._waiting:
+            return 1.0
+        ends = [self._host_until.get(host, 0) - time() for host in self._waiting]
+        return max(0.001, min([self._next_in(), 1.0, *(end for end in ends if end > 0)]))
+
+    def _next_in(self) -> float:
+        due = self._state.next_due()
+        return float("inf") if due is None else due - time()
+
+    def _commit_now_and_then(self) -> None:
+        now = time()
+        if now - self._committed > COMMIT_SECONDS or not self._tasks:
+            self._state.commit()
+            self._committed = now
+
+    async def _work(self, row: Row, host: str) -> None:
+        event: Event | None = None
+        try:
+            event = await self._store.bring_up_to_date(row)
+            self._silent[host] = 0
+        except (TryAgain, Rejected) as error:
+            event = self._failed(row, error, host)
+        except OSError as error:
+            event = self._not_stored(row, error)
+        except ValueError as error:
+            event = self._failed(row, Refused(f"{row.loc} is no address: {error}"), host)
+        finally:
+            self._known.discard(row.loc)
+            self._at_host[host] -= 1
+        if event is not None:
+            self._report(event)
+
+    def _failed(self, row: Row, error: TryAgain | Rejected, host: str) -> Event | None:
+        pause = getattr(error, "retry_after_seconds", 0)
+        if isinstance(error, Unreachable):
+            self._silent[host] += 1
+            pause = self._delay(self._silent[host] // self._per_host)
+        if pause:
+            self._host_until[host] = time() + min(pause, HOSTS_PAUSE_SECONDS)
+        is_final = isinstance(error, Rejected) or row.attempts + 1 >= ATTEMPTS
+        attempts = max(row.attempts, ATTEMPTS) if is_final else row.attempts
+        wait = max(pause, self._delay(attempts))
+        if is_final:
+            return self._fail(row, error.detail, wait)
+        self._state.failed(row, error.detail, time() + wait)
+        return None
+
+    def _delay(self, attempts: int) -> float:
+        return delay(attempts, random.random(), self._first_seconds)  # noqa: S311
+
+    def _fail(self, row: Row, problem: str, wait: float) -> Event:
+        self._state.failed(row, problem, time() + wait)
+        return Event("failed", row.loc, row.path, problem=problem)
+
+    def _not_stored(self, row: Row, error: OSError) -> Event:
+        """A full disk ends the mirror; what stands in the way of one resource does not."""
+        problem = f"{row.path or row.loc} cannot be stored: {error.strerror or error}"
+        self._state.failed(row, problem, time() + LATER_SECONDS)
+        if error.errno in FULL:
+            self.problem = InvalidSettings(
+                [f"{problem}: make room, then start again; nothing is lost"]
+            )
+        return Event("failed", row.loc, row.path, problem=problem)
+
+
+def _host_of(loc: str) -> str:
+    try:
+        return urlsplit(loc).netloc
+    except ValueError:
+        return ""

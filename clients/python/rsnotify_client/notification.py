@@ -1,0 +1,99 @@
+"""What a follower hands on: changes, the interval that they cover, and their positions.
+
+Rules that hold here: positions never run backwards within one `Received`; a change that does not
+say when it happened has the position of the one before it. Nothing here knows how it came.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.values import is_datetime, is_w3c_datetime
+from rsnotify.resourcesync.xml_reader import change_of, parse_document
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
+
+CHANNEL_URL = re.compile(
+    r"ws(?P<secure>s?)://(?P<rest>.+)/channels/(?P<name>[^/]+)/(?P<kind>\w+)_notification_channel"
+)
+
+
+class Received(msgspec.Struct, frozen=True):
+    """The changes of one notification, or of a stretch of a Change List."""
+
+    payload: bytes
+    from_: Position
+    until: Position
+    changes: tuple[Change, ...]
+    positions: tuple[Position, ...] = ()
+    joins: bool = True  # whether it says itself where it begins; 0.8 does not
+
+
+def channel_url(url: str, set_name: str, kind: Literal["change", "framework"] = "change") -> str:
+    """The WebSocket address of a set's channel on the hub at `url`."""
+    scheme, _, rest = url.rstrip("/").partition("://")
+    scheme = {"http": "ws", "https": "wss"}.get(scheme, scheme)
+    return f"{scheme}://{rest}/channels/{set_name}/{kind}_notification_channel"
+
+
+def channel_named(url: str) -> str:
+    """The channel in a reader's words, such as `dataset1/change at http://127.0.0.1:8080`."""
+    parts = CHANNEL_URL.fullmatch(url)
+    if parts is None:
+        return url
+    return f"{parts['name']}/{parts['kind']} at http{parts['secure']}://{parts['rest']}"
+
+
+def read_notification(payload: str | bytes) -> Received:
+    """The changes and the interval of a notification's `<urlset>`; 0.8 has no interval."""
+    data = payload.encode() if isinstance(payload, str) else payload
+    document = parse_document(data)
+    md = document.md or Md()
+    timed = list(timed_changes(document.entries, position_of(md.from_)))
+    from_, until = position_of(md.from_), position_of(md.until)
+    if from_ is None or until is None:
+        if not timed or timed[-1][0] == 0:
+            raise Rejected("the notification says neither an interval nor when anything happened")
+        from_, until = timed[0][0], timed[-1][0]
+    changes, positions = tuple(change for _, change in timed), tuple(each for each, _ in timed)
+    return Received(data, from_, until, changes, positions, joins=md.from_ is not None)
+
+
+def timed_changes(
+    entries: Iterable[Entry], begin: Position | None
+) -> Iterator[tuple[Position, Change]]:
+    """Each change and when it happened: its datetime, else its lastmod where that fits."""
+    before = begin or Position(0)
+    for entry in entries:
+        change = change_of(entry)
+        told = position_of(change.datetime) or position_of(change.lastmod)
+        before = max(before, told or before)
+        yield before, change
+
+
+def position_of(text: str | None) -> Position | None:
+    """A time of any granularity; a day begins at midnight UTC."""
+    if not text:
+        return None
+    if is_datetime(text):
+        return Position.parse(text)
+    if not is_w3c_datetime(text):
+        return None
+    return Position.parse(f"{text}{'-01-01'[len(text) - 4 :] if len(text) < 10 else ''}T00:00:00Z")
+
+
+def rendered(received: Received) -> bytes:
+    """The payload as it came, or the changes as a Change List has them."""
+    if received.payload:
+        return received.payload
+    md = Md(capability="changelist", from_=str(received.from_), until=str(received.until))
+    return render_document(Document("urlset", md, (), tuple(map(_entry, received.changes))))
+
+
+def _entry(change: Change) -> Entry:
+    named = ("change", "datetime", "hash", "length", "type", "encoding", "capability")
+    md = Md(**{name: getattr(change, name) for name in named})
+    return Entry(change.loc, change.lastmod, change.changefreq, None, md, change.links)

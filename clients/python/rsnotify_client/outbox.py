@@ -1,0 +1,97 @@
+"""The outbox table in an application's own database: changes written in its own transactions.
+
+Rules that hold here: a change exists exactly if the transaction that wrote it was committed; the
+connection is the application's, and nothing is committed here. Who publishes the table is not known
+here.
+"""
+
+import sys
+from typing import Any, Literal, Unpack
+
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import Kind
+from rsnotify_client.batch import encode
+from rsnotify_client.change import Fields, make_change
+
+Database = Literal["postgresql", "mysql", "sqlite"]
+
+_COLUMNS = """
+    set_name VARCHAR(64) NOT NULL,
+    kind VARCHAR(9) NOT NULL DEFAULT 'change',
+    body {text} NOT NULL,
+    queued_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    batch_key CHAR(32)
+"""
+_IDS = {
+    "postgresql": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY",
+    "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
+}
+_TEXTS = {"postgresql": "TEXT", "mysql": "MEDIUMTEXT CHARACTER SET utf8mb4", "sqlite": "TEXT"}
+_OF_BATCHES = {"postgresql": " WHERE batch_key IS NOT NULL", "mysql": "", "sqlite": ""}
+
+INSERT = "INSERT INTO rsnotify_outbox (set_name, kind, body) VALUES (?, ?, ?)"
+
+
+class Outbox:
+    """Writes changes to the table `rsnotify_outbox`."""
+
+    @staticmethod
+    def sql(database: Database) -> str:
+        """The statements that create the table; harmless where it is there already."""
+        return ";\n".join(statements(database)) + ";\n"
+
+    def created(self, connection: Any, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
+        """The resource at `loc` is new."""
+        self.send(connection, set_name, make_change(loc, "created", fields))
+
+    def updated(self, connection: Any, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
+        """The resource at `loc` has changed."""
+        self.send(connection, set_name, make_change(loc, "updated", fields))
+
+    def deleted(self, connection: Any, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
+        """The resource at `loc` is no more."""
+        self.send(connection, set_name, make_change(loc, "deleted", fields))
+
+    def send(
+        self, connection: Any, set_name: str, change: Change, *, kind: Kind = "change"
+    ) -> None:
+        """Write any change, within the transaction of the connection.
+
+        The connection is a DB-API one, Django's, or a Connection or Session of SQLAlchemy.
+        """
+        values = (set_name, kind, encode(change).decode())
+        if hasattr(connection, "connection") and hasattr(connection, "get_bind"):
+            connection = connection.connection()  # a Session
+        if hasattr(connection, "exec_driver_sql"):
+            style = connection.dialect.paramstyle
+            connection.exec_driver_sql(INSERT.replace("?", _mark(style)), values)
+            return
+        cursor = connection.cursor()
+        try:
+            cursor.execute(INSERT.replace("?", mark_of(connection)), values)
+        finally:
+            cursor.close()
+
+
+def statements(database: Database) -> list[str]:
+    """What creates the table and its indexes, one by one."""
+    columns = _COLUMNS.format(text=_TEXTS[database])
+    if_new = "" if database == "mysql" else "IF NOT EXISTS "
+    table = f"CREATE TABLE IF NOT EXISTS rsnotify_outbox (\n    id {_IDS[database]},{columns})"
+    by_channel = "rsnotify_outbox_channel ON rsnotify_outbox (set_name, kind, id)"
+    by_batch = f"rsnotify_outbox_batch ON rsnotify_outbox (batch_key){_OF_BATCHES[database]}"
+    if database == "mysql":  # has no CREATE INDEX IF NOT EXISTS
+        inside = ",\n    INDEX (set_name, kind, id),\n    INDEX (batch_key)\n)"
+        return [table.removesuffix("\n)") + inside]
+    return [table, f"CREATE INDEX {if_new}{by_channel}", f"CREATE INDEX {if_new}{by_batch}"]
+
+
+def mark_of(connection: Any) -> str:
+    """How this driver marks a parameter: `?` or `%s`."""
+    driver = sys.modules.get(type(connection).__module__.partition(".")[0])
+    return _mark(getattr(driver, "paramstyle", "format"))
+
+
+def _mark(paramstyle: str) -> str:
+    return "?" if paramstyle in ("qmark", "numeric") else "%s"

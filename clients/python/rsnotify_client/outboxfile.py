@@ -1,0 +1,161 @@
+"""An outbox in SQLite: a table in an application's database, or a file of its own.
+
+Rules that hold here: what `put` has returned from is in the file, whatever becomes of the process;
+no SQLite connection lives through a fork, for it would not survive in either process.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Collection
+from pathlib import Path
+from time import monotonic, sleep
+from typing import IO, TypeVar
+
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify_client.batch import Batch, OutboxError
+from rsnotify_client.outbox import INSERT, statements
+from rsnotify_client.outboxtable import Execute, OutboxTable
+
+LOCKED_SECONDS = 5.0
+"""How long another process may keep the file locked."""
+
+
+RESERVE_BYTES = 512 * 1024
+"""Kept beside the outbox, and given up when the disk is full."""
+
+T = TypeVar("T")
+
+
+class SqliteTable(OutboxTable):
+    """The outbox table in a SQLite file."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path).absolute()
+        self._lead_file: IO[bytes] | None = None
+        super().__init__(self._open, str(self._path))
+
+    def lead(self) -> bool:
+        """By a lock that the system gives back whenever its holder ends."""
+        with self._lock:
+            self._lead_file = self._lead_file or self._open_lead_file()
+            try:
+                fcntl.lockf(self._lead_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return False
+            return True
+
+    def rest(self) -> None:
+        with self._lock:
+            if self._lead_file is not None:
+                fcntl.lockf(self._lead_file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        with self._lock:
+            super().close()
+            if self._lead_file is not None:
+                self._lead_file.close()
+                self._lead_file = None
+
+    def _open(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            self._path, timeout=LOCKED_SECONDS, isolation_level=None, check_same_thread=False
+        )
+
+    def _open_lead_file(self) -> IO[bytes]:
+        try:
+            return Path(f"{self._path}-lead").open("ab")
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _begin(self, execute: Execute) -> None:
+        execute("BEGIN IMMEDIATE")
+
+    def _mend(self, error: Exception) -> str:
+        text = str(error)
+        if "full" in text or "disk I/O" in text:
+            return f"{text}: make room on its disk"
+        if "locked" in text:
+            return f"another process kept it locked for {LOCKED_SECONDS:g} s"
+        if "unable to open" in text or "readonly" in text:
+            return f"{text}: its directory must exist and be writable"
+        if "not a database" in text:
+            return f"{text}: give another path, or move that file away"
+        return super()._mend(error)
+
+
+class OutboxFile(SqliteTable):
+    """A file that holds nothing but changes; made when the first one comes."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self._reserve = Path(f"{self._path}-reserve")
+        self.taken = 0
+
+    def put(self, channel: ChannelName, change: bytes, *, may_wait: bool = True) -> None:  # noqa: ARG002
+        with self._transaction() as execute:
+            execute(INSERT, (*channel, change.decode()))
+            self.taken += 1
+
+    def take(self, postponed: Collection[ChannelName], at_most: int) -> Batch | None:
+        return self._with_room(lambda: super(OutboxFile, self).take(postponed, at_most))
+
+    def remove(self, batch: Batch, ids: Collection[int]) -> int:
+        return self._with_room(lambda: super(OutboxFile, self).remove(batch, ids))
+
+    def _with_room(self, work: Callable[[], T]) -> T:
+        """To send what waits on a full disk takes some room first; then there is more."""
+        try:
+            return work()
+        except OutboxError as error:
+            if not _is_full(error.__cause__) or not self._reserve.exists():
+                raise
+        self._reserve.unlink(missing_ok=True)
+        with self._transaction(writes=False) as execute:
+            execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return work()
+
+    def may_wait(self) -> bool:
+        """A write may meet a slow disk, or another process."""
+        return True
+
+    def after_fork(self, *, in_child: bool) -> None:
+        super().after_fork(in_child=in_child)
+        if in_child:
+            self.taken = 0
+
+    def _open(self) -> sqlite3.Connection:
+        until = monotonic() + LOCKED_SECONDS
+        while True:
+            connection = super()._open()
+            try:
+                _prepare(connection)
+            except BaseException as error:
+                connection.close()
+                if "locked" not in str(error) or monotonic() > until:
+                    raise
+                sleep(0.01)  # going over to WAL does not wait by itself
+            else:
+                _keep(self._reserve)
+                return connection
+
+
+def _is_full(error: BaseException | None) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and "full" in str(error)
+
+
+def _keep(reserve: Path) -> None:
+    """Some room on the disk; as long as there is any."""
+    if not reserve.exists():
+        try:
+            reserve.write_bytes(bytes(RESERVE_BYTES))
+        except OSError:
+            reserve.unlink(missing_ok=True)
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA auto_vacuum = FULL")  # a file that grew while the hub was away
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    for statement in statements("sqlite"):
+        connection.execute(statement)

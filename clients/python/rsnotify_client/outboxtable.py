@@ -1,0 +1,197 @@
+"""The relay's side of an outbox table: its rows taken in batches, and removed when published.
+
+Rules that hold here: what was sent is removed by its ids, never below a mark, for a row of a slow
+transaction may appear after later ones have gone; a batch's key stands in its rows, committed,
+before the batch is tried; any number of relays may share a table, two at once do the same work
+twice and harm nothing. A driver's errors become `OutboxError` here and go no further.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify_client.batch import Batch, OutboxError, fitting, new_key
+from rsnotify_client.fork import tell_of_forks
+from rsnotify_client.outbox import Database, mark_of, statements
+
+_TABLE = "FROM rsnotify_outbox"
+OLDEST_CHANNEL = f"SELECT set_name, kind {_TABLE} WHERE 1 = 1:others ORDER BY id LIMIT 1"
+ANOTHER = " AND NOT (set_name = ? AND kind = ?)"
+OLDEST = (
+    f"SELECT id, body, batch_key {_TABLE} WHERE set_name = ? AND kind = ? ORDER BY id LIMIT :count"
+)
+OF_BATCH = f"SELECT id, body {_TABLE} WHERE batch_key = ? ORDER BY id"
+MARK = "UPDATE rsnotify_outbox SET batch_key = ? WHERE batch_key IS NULL AND id IN (:ids)"
+DELETE = f"DELETE {_TABLE} WHERE batch_key = ? AND id IN (:ids)"
+LOOSEN = "UPDATE rsnotify_outbox SET batch_key = NULL WHERE batch_key = ?"
+ENDS = f"SELECT MIN(id), MAX(id) {_TABLE}"
+COUNT = f"SELECT COUNT(*) {_TABLE}"
+
+_OF_POSTGRESQL = "SELECT pg_try_advisory_lock('rsnotify_outbox'::regclass::oid::bigint)"
+_OF_MYSQL = "SELECT GET_LOCK(CONCAT('rsnotify_outbox.', DATABASE()), 0)"
+LEAD = {
+    "psycopg": _OF_POSTGRESQL,
+    "psycopg2": _OF_POSTGRESQL,
+    "pymysql": _OF_MYSQL,
+    "MySQLdb": _OF_MYSQL,
+    "mysql": _OF_MYSQL,
+}
+"""Held by the connection until it ends."""
+
+Rows = Sequence[tuple[Any, ...]]
+
+_not_ours: list[Any] = []
+"""Connections of a parent process: to close them here would close them there."""
+
+
+class OutboxTable:
+    """A table of changes, reached by a connection of its own."""
+
+    lasts = True
+
+    def __init__(self, connect: Callable[[], Any], name: str) -> None:
+        self._connect = connect
+        self._name = name
+        self._lock = threading.RLock()
+        self._connection: Any = None
+        self._leads = False
+        tell_of_forks(self)
+
+    def create(self, database: Database) -> None:
+        """Create the table, unless it is there."""
+        with self._transaction() as execute:
+            for statement in statements(database):
+                execute(statement)
+
+    def lead(self) -> bool:
+        with self._transaction() as execute:
+            if not self._leads:
+                question = LEAD.get(type(self._connection).__module__.partition(".")[0])
+                self._leads = question is None or bool(execute(question)[0][0])
+            return self._leads
+
+    def rest(self) -> None:
+        """Whoever leads goes on leading until its connection ends."""
+
+    def take(self, postponed: Collection[ChannelName], at_most: int) -> Batch | None:
+        with self._transaction() as execute:
+            oldest = OLDEST_CHANNEL.replace(":others", ANOTHER * len(postponed))
+            found = execute(oldest, tuple(part for channel in postponed for part in channel))
+            if not found:
+                return None
+            channel = ChannelName(*found[0])
+            rows = execute(OLDEST.replace(":count", str(at_most)), channel)
+            keys = [key for _, _, key in rows if key is not None]
+            if keys:
+                return _batch(channel, keys[0], execute(OF_BATCH, (keys[0],)))
+            rows = rows[: fitting([len(body) for _, body, _ in rows])]
+            batch = _batch(channel, new_key(), rows)
+            execute(_of(MARK, batch.ids), (batch.key,))
+            if len(execute(OF_BATCH, (batch.key,))) != len(batch.ids):
+                raise OutboxError("another relay took the same changes")  # undoes the mark
+            return batch
+
+    def remove(self, batch: Batch, ids: Collection[int]) -> int:
+        with self._transaction() as execute:
+            gone = execute.count(_of(DELETE, ids), (batch.key,)) if ids else 0
+            execute(LOOSEN, (batch.key,))
+            return gone
+
+    def ends(self) -> tuple[int, int] | None:
+        with self._transaction(writes=False) as execute:
+            oldest, newest = execute(ENDS)[0]
+            return None if oldest is None else (oldest, newest)
+
+    def waiting(self) -> int:
+        with self._transaction(writes=False) as execute:
+            return int(execute(COUNT)[0][0])
+
+    def close(self) -> None:
+        with self._lock:
+            self._leads = False
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    def before_fork(self) -> None:
+        """A database connection must not be in two processes."""
+        self._lock.acquire()
+        self.close()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        if in_child:
+            self._lock = threading.RLock()
+            self._leads = False
+            if self._connection is not None:  # nobody said that there would be a fork
+                _not_ours.append(self._connection)
+                self._connection = None
+        else:
+            self._lock.release()
+
+    @contextmanager
+    def _transaction(self, *, writes: bool = True) -> "Iterator[Execute]":
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = self._connect()
+                execute = Execute(self._connection)
+                try:
+                    if writes:
+                        self._begin(execute)
+                    yield execute
+                    self._connection.commit()
+                finally:
+                    execute.close()
+            except Exception as error:
+                self._give_back()
+                if isinstance(error, OutboxError):
+                    raise
+                raise self._failure(error) from error
+
+    def _begin(self, execute: "Execute") -> None:
+        """DB-API connections begin by themselves."""
+
+    def _give_back(self) -> None:
+        """Undo; a connection that cannot even do that is of no more use."""
+        try:
+            self._connection.rollback()
+        except Exception:
+            self._leads, self._connection = False, None
+
+    def _failure(self, error: Exception) -> OutboxError:
+        return OutboxError(f"the outbox {self._name}: {self._mend(error)}")
+
+    def _mend(self, error: Exception) -> str:
+        text = " ".join(str(error).split()) or type(error).__name__
+        if "rsnotify_outbox" in text and any(word in text for word in ("no such", "exist")):
+            return f"{text}; create the table with: rsnotify relay --create-table"
+        return text
+
+
+class Execute:
+    """A cursor that answers with rows, whatever its driver calls a parameter."""
+
+    def __init__(self, connection: Any) -> None:
+        self._cursor = connection.cursor()
+        self._mark = mark_of(connection)
+        self.close = self._cursor.close
+
+    def __call__(self, statement: str, values: Sequence[object] = ()) -> Rows:
+        self._cursor.execute(statement.replace("?", self._mark), tuple(values))
+        return self._cursor.fetchall() if self._cursor.description else ()
+
+    def count(self, statement: str, values: Sequence[object] = ()) -> int:
+        """How many rows the statement touched."""
+        self(statement, values)
+        return int(self._cursor.rowcount)
+
+
+def _of(statement: str, ids: Collection[int]) -> str:
+    return statement.replace(":ids", ",".join(map(str, ids)))
+
+
+def _batch(channel: ChannelName, key: str, rows: Rows) -> Batch:
+    ids, bodies = zip(*((row[0], row[1]) for row in rows), strict=True)
+    return Batch(channel, key, ids, [body.encode() for body in bodies])

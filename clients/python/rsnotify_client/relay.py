@@ -1,0 +1,138 @@
+"""The relay: publishes the outbox table of an application's own database.
+
+Rules that hold here: it needs nothing of the application but its database; any number of relays
+may run for one table, one of them works. Nothing here knows how the table is written.
+"""
+
+from collections.abc import Callable
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+from rsnotify.errors import InvalidSettings
+from rsnotify_client.hub import Hub
+from rsnotify_client.outbox import Database
+from rsnotify_client.outboxtable import OutboxTable
+from rsnotify_client.publisher import BATCH_SECONDS
+from rsnotify_client.sender import Counters, RefusedChange, Sender
+
+LOOK_SECONDS = 0.1
+
+DATABASES: dict[str, Database] = {
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+    "sqlite": "sqlite",
+}
+
+
+class Relay:
+    """Publishes a table in a thread of this process; `wake` after a commit saves it a look.
+
+    `database` is a URL, such as `postgresql://user@host/name`, or a function that makes a new
+    DB-API connection.
+    """
+
+    def __init__(
+        self,
+        database: str | Callable[[], Any],
+        url: str,
+        token: str | None = None,
+        *,
+        look_seconds: float = LOOK_SECONDS,
+        on_refused: Callable[[RefusedChange], object] | None = None,
+    ) -> None:
+        self.table = table_of(database)
+        self._hub = Hub(url, token)
+        self._sender = Sender(
+            self.table,
+            self._hub,
+            batch_seconds=BATCH_SECONDS,
+            look_seconds=look_seconds,
+            on_refused=on_refused,
+        )
+        self.wake = self._sender.wake
+        self.flush = self._sender.flush
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        self._sender.start()
+
+    def close(self) -> None:
+        """End; what waits stays in the table."""
+        self._sender.stop()
+        self.table.close()
+        self._hub.close()
+
+    @property
+    def counters(self) -> Counters:
+        return self._sender.counters()
+
+
+def database_of(url: str) -> Database:
+    """Which database a URL means."""
+    scheme = url.partition(":")[0].partition("+")[0]
+    if scheme not in DATABASES or "://" not in url:
+        raise InvalidSettings(
+            [f"the database is {url!r}: give a URL that begins with {'://, '.join(DATABASES)}://"]
+        )
+    return DATABASES[scheme]
+
+
+def table_of(database: str | Callable[[], Any]) -> OutboxTable:
+    """The outbox table of a database."""
+    if callable(database):
+        return OutboxTable(database, "in the database")
+    shown = _without_password(database)
+    match database_of(database):
+        case "sqlite":
+            from rsnotify_client.outboxfile import SqliteTable  # noqa: PLC0415
+
+            return SqliteTable(unquote(database.partition("://")[2].removeprefix("/")))
+        case "postgresql":
+            return OutboxTable(_postgresql(database), shown)
+        case "mysql":
+            return OutboxTable(_mysql(database), shown)
+
+
+def _postgresql(url: str) -> Callable[[], Any]:
+    try:
+        import psycopg  # noqa: PLC0415
+    except ImportError:
+        raise _missing("psycopg", "postgresql") from None
+    _, _, rest = url.partition("://")
+    return lambda: psycopg.connect(f"postgresql://{rest}", application_name="rsnotify relay")
+
+
+def _mysql(url: str) -> Callable[[], Any]:
+    try:
+        import pymysql  # noqa: PLC0415
+    except ImportError:
+        raise _missing("PyMySQL", "mysql") from None
+    parts = urlsplit(url)
+    options = {
+        "host": parts.hostname,
+        "port": parts.port,
+        "user": parts.username and unquote(parts.username),
+        "password": parts.password and unquote(parts.password),
+        "database": unquote(parts.path[1:]),
+    }
+    given = {name: value for name, value in options.items() if value}
+    return lambda: pymysql.connect(charset="utf8mb4", **given)
+
+
+def _missing(driver: str, extra: str) -> InvalidSettings:
+    return InvalidSettings([f"{driver} is not installed: pip install 'rsnotify[{extra}]'"])
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@")).geturl()

@@ -1,0 +1,318 @@
+"""The thread that publishes what waits in a store, until it is published or refused.
+
+Rules that hold here: a batch goes out with the key that the store keeps for it, and again with it
+until the hub has answered; only a change that the hub finds faulty is given up; trouble with one
+channel does not hold up the others. The thread begins with the first change, never at import, and
+anew in a forked process. Nothing here knows where the changes are kept.
+"""
+
+import atexit
+import logging
+import random
+import threading
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import NamedTuple
+
+import msgspec
+
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify_client.answer import Unreachable, in_short
+from rsnotify_client.batch import BATCH_CHANGES, Batch, OutboxError, Store
+from rsnotify_client.fork import tell_of_forks
+from rsnotify_client.hub import Hub
+from rsnotify_client.retry import delay_seconds
+from rsnotify_client.verdict import refused_changes
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0  # another process may have left something; the bell is a hint
+TURN_SECONDS = 0.02  # until another sender of the same store may have finished
+EXIT_SECONDS = 5.0
+SAY_AGAIN_SECONDS = 60.0
+
+
+class RefusedChange(NamedTuple):
+    """A change that the hub will not have, and why. It has been given up."""
+
+    set_name: str
+    change: Change
+    reason: str
+
+
+class Counters(NamedTuple):
+    """What a publisher has done in this process; `waiting` is what the store holds."""
+
+    taken: int
+    published: int
+    refused: int
+    waiting: int
+    requests: int
+    retries: int
+
+
+class Trouble(NamedTuple):
+    """Why a channel waits, and until when."""
+
+    error: Rejected | TryAgain
+    attempt: int
+    since: float
+    until: float
+    said: float
+
+
+class Sender:
+    """Publishes from one store to one hub."""
+
+    def __init__(
+        self,
+        store: Store,
+        hub: Hub,
+        *,
+        batch_seconds: float,
+        look_seconds: float = LOOK_SECONDS,
+        on_refused: Callable[[RefusedChange], object] | None = None,
+    ) -> None:
+        self._store = store
+        self._hub = hub
+        self._batch_seconds = batch_seconds
+        self._look_seconds = look_seconds
+        self._on_refused = on_refused
+        self._begin()
+        tell_of_forks(self)
+
+    def _begin(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._bell = threading.Event()
+        self._hurry = threading.Event()
+        self._progress = threading.Condition()
+        self._stopping = False
+        self._at_most = BATCH_CHANGES
+        self._turn_seconds = TURN_SECONDS
+        self._eager_since = 0.0  # troubles from before this are not waited for
+        self._troubles: dict[ChannelName | None, Trouble] = {}
+        self._failure: Exception | None = None  # of the store, or ours
+        self.published = self.refused = self.requests = self.retries = 0
+
+    def before_fork(self) -> None:
+        """Nothing to do: each lock and event is made anew in the child."""
+
+    def after_fork(self, *, in_child: bool) -> None:
+        if in_child:
+            self._begin()
+
+    # From any thread ----------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Something waits to be sent."""
+        if not self._bell.is_set():
+            self._bell.set()
+        if self._thread is None:
+            self.start()
+
+    def start(self) -> None:
+        """Begin to send, if nobody has yet in this process."""
+        with self._starting:
+            if self._thread is None:
+                self._stopping = False
+                thread = threading.Thread(target=self._run, name="rsnotify-sender", daemon=True)
+                thread.start()
+                self._thread = thread
+                atexit.register(self._at_exit)
+
+    def counters(self, taken: int = 0) -> Counters:
+        waiting = self._store.waiting()
+        return Counters(taken, self.published, self.refused, waiting, self.requests, self.retries)
+
+    def is_own_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until what waits now is published or refused.
+
+        `TimeoutError` says what is in the way; `Rejected` that waiting will not help; `OutboxError`
+        that the outbox cannot be read now.
+        """
+        if self.is_own_thread():
+            raise RuntimeError("on_refused cannot flush: what it waits for is behind it")
+        self._flush(timeout, is_patient=True)
+
+    def _flush(self, timeout: float | None, *, is_patient: bool) -> None:
+        if (ends := self._store.ends()) is None:
+            return
+        self._eager_since = began = monotonic()
+        self._hurry.set()
+        self.wake()
+        while (now := self._store.ends()) is not None and now[0] <= ends[1]:
+            self._raise_if_hopeless(began)
+            waited = monotonic() - began
+            is_late = timeout is not None and waited >= timeout
+            if is_late or ((self._troubles or self._failure) and not is_patient):
+                raise TimeoutError(self._in_the_way(waited))
+            with self._progress:
+                self._progress.wait(TURN_SECONDS)
+
+    def _raise_if_hopeless(self, began: float) -> None:
+        for trouble in list(self._troubles.values()):
+            if isinstance(trouble.error, Rejected) and trouble.since >= began:
+                raise trouble.error
+
+    def _in_the_way(self, waited: float) -> str:
+        troubles = [_said(trouble.error) for trouble in list(self._troubles.values())]
+        why = str(self._failure or (troubles or ["the hub has not answered yet"])[0])
+        return f"{_changes(self._store.waiting())} not published after {waited:.1f} s: {why}"
+
+    def stop(self) -> None:
+        """End the thread as soon as its request is answered; what waits stays where it is."""
+        self._stopping = True
+        self._bell.set()
+        self._hurry.set()
+        if self._thread is not None and not self.is_own_thread():
+            self._thread.join(EXIT_SECONDS)
+        self._thread = None
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        if self._thread is None:  # a forked process that has sent nothing
+            return
+        try:
+            self._flush(EXIT_SECONDS, is_patient=not self._store.lasts)
+        except (TimeoutError, Rejected, OutboxError) as error:
+            left = "stay in the outbox" if self._store.lasts else "are lost"
+            log.error("the process ends: %s; the changes %s", error, left)
+        self.stop()
+
+    # In its own thread --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        idle = 0.0
+        while not self._stopping:
+            if self._bell.wait(idle) and not self._hurry.is_set():
+                self._hurry.wait(self._batch_seconds)  # for what comes along
+            self._bell.clear()
+            self._hurry.clear()
+            idle = self._try_to_send_all()
+
+    def _try_to_send_all(self) -> float:
+        try:
+            idle, self._failure = self._send_all(), None
+        except Exception as error:
+            if type(error) is not type(self._failure):
+                ours = None if isinstance(error, OutboxError) else error
+                log.error("%s; it will be tried until it succeeds", error, exc_info=ours)
+            idle, self._failure = self._look_seconds, error
+        return idle
+
+    def _send_all(self) -> float:
+        """Send all that can be sent now; how long to sleep if nobody wakes us."""
+        if not self._store.lead():
+            self._turn_seconds = min(self._turn_seconds * 2, self._look_seconds)
+            return self._turn_seconds if self._store.ends() else self._look_seconds
+        self._turn_seconds = TURN_SECONDS
+        try:
+            while not self._stopping and (batch := self._next()) is not None:
+                self._send(batch)
+        finally:
+            self._store.rest()
+        return self._pause()
+
+    def _pause(self) -> float:
+        """Trouble that is over without our doing leaves nothing to wait for."""
+        now = monotonic()
+        self._troubles = {
+            channel: trouble for channel, trouble in self._troubles.items() if trouble.until > now
+        }
+        pauses = [trouble.until - now for trouble in self._troubles.values()]
+        return min([self._look_seconds, *pauses])
+
+    def _next(self) -> Batch | None:
+        postponed = [channel for channel, each in self._troubles.items() if self._waits(each)]
+        if None in postponed:
+            return None
+        return self._store.take([channel for channel in postponed if channel], self._at_most)
+
+    def _waits(self, trouble: Trouble) -> bool:
+        return trouble.until > monotonic() and trouble.since >= self._eager_since
+
+    def _send(self, batch: Batch) -> None:
+        self.requests += 1
+        try:
+            self._hub.publish(batch.channel, batch.body, batch.key)
+        except TryAgain as error:
+            self._postpone(batch, error)
+        except Rejected as error:
+            self._refuse_or_keep(batch, error)
+        else:
+            self._settle(batch)
+        with self._progress:
+            self._progress.notify_all()
+
+    def _settle(self, batch: Batch) -> None:
+        self.published += self._store.remove(batch, batch.ids)
+        self._at_most = min(self._at_most * 2, BATCH_CHANGES)
+        self._all_is_well(batch.channel)
+
+    def _all_is_well(self, channel: ChannelName) -> None:
+        for known in (None, channel):
+            if (trouble := self._troubles.pop(known, None)) is not None and trouble.said:
+                log.info("publishing to %s again", self._hub.url)
+
+    def _refuse_or_keep(self, batch: Batch, error: Rejected) -> None:
+        refused = refused_changes(error, len(batch.ids))
+        if refused is None:
+            self._postpone(batch, error)
+        elif refused:
+            self._give_up(batch, refused)
+        else:
+            self._at_most = max(1, len(batch.ids) // 2)
+            self._store.remove(batch, ())
+
+    def _give_up(self, batch: Batch, refused: Mapping[int, str]) -> None:
+        """The others of the batch go out again, under a new key."""
+        if not self._store.remove(batch, {batch.ids[index] for index in refused}):
+            return  # another sender has told it
+        self.refused += len(refused)
+        for index, reason in refused.items():
+            content = batch.changes[index]
+            log.error(
+                "the hub refuses a change of %s: %s; %s", batch.channel, reason, content.decode()
+            )
+            if self._on_refused is not None:
+                self._tell(RefusedChange(batch.channel.set_name, _decode(content), reason))
+
+    def _tell(self, refused: RefusedChange) -> None:
+        assert self._on_refused is not None  # noqa: S101
+        try:
+            self._on_refused(refused)
+        except Exception:
+            log.exception("on_refused failed for %s", refused)
+
+    def _postpone(self, batch: Batch, error: Rejected | TryAgain) -> None:
+        """A hub that does not answer holds up all channels, every other trouble only its own."""
+        self.retries += 1
+        channel = None if isinstance(error, Unreachable) else batch.channel
+        known = self._troubles.get(channel)
+        is_new = known is None or known.since < self._eager_since
+        attempt = 0 if known is None or is_new else known.attempt + 1
+        asked_for = getattr(error, "retry_after_seconds", 0)
+        pause = max(delay_seconds(attempt, random.random()), asked_for)  # noqa: S311
+        now = monotonic()
+        said = 0.0 if known is None else known.said
+        if not said or now - said > SAY_AGAIN_SECONDS:
+            said = now
+            log.warning("%s; it will be tried until it succeeds", _said(error))
+        self._troubles[channel] = Trouble(error, attempt, now, now + pause, said)
+
+
+_decode = msgspec.json.Decoder(Change).decode
+
+
+def _said(error: Rejected | TryAgain) -> str:
+    return in_short(error) if isinstance(error, TryAgain) else error.detail
+
+
+def _changes(count: int) -> str:
+    return "1 change is" if count == 1 else f"{count} changes are"

@@ -1,0 +1,63 @@
+"""`rsnotify audit`: how a copy stands beside its Source; a table or JSON, and the exit status."""
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import typer
+
+from rsnotify.commands.mirror import until_ended
+from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify_client.audit import KINDS, Audit, audit, repair
+
+SHOWN = 20
+
+
+def run_audit(
+    url: str,
+    directory: Path,
+    *,
+    token: str | None,
+    sample: int | None,
+    mend: bool,
+    json: bool,
+) -> int:
+    """Audit, and mend what is found if that is wanted; the exit status."""
+    return until_ended(_audit(url, directory, token=token, sample=sample, mend=mend, json=json))
+
+
+async def _audit(
+    url: str, directory: Path, *, token: str | None, sample: int | None, mend: bool, json: bool
+) -> int:
+    try:
+        found = await audit(url, directory, token=token, sample=sample)
+        if mend and not found.is_in_sync:
+            _print(found, json=False, err=True)
+            await repair(url, directory, found, token=token)
+            found = await audit(url, directory, token=token)
+    except Rejected as error:
+        raise InvalidSettings([error.detail]) from None
+    _print(found, json=json, err=False)
+    return 0 if found.is_in_sync else 1
+
+
+def _print(found: Audit, *, json: bool, err: bool) -> None:
+    if json:
+        typer.echo(msgspec.json.encode(found))
+        return
+    counts = Counter(finding.kind for finding in found.findings)
+    in_sync = found.checked - sum(counts.values()) + counts["extra"]
+    rows = [("resources at the Source", found.resources), ("looked at", found.checked)]
+    rows += [("of these by digest", found.by_hash), ("in sync", in_sync)]
+    rows += [(words, counts[kind]) for kind, words in KINDS.items()]
+    for words, count in rows:
+        typer.echo(f"{words:24} {count:>10}", err=err)
+    for finding in found.findings[:SHOWN]:
+        typer.echo(
+            f"{finding.kind}: {finding.loc or finding.path} {finding.detail}".rstrip(), err=err
+        )
+    if (more := len(found.findings) - SHOWN) > 0:
+        typer.echo(f"and {more} more; --json names them all", err=err)
+    for skipped in found.skipped[:SHOWN]:
+        typer.echo(f"skipped: {skipped}", err=err)
+    typer.echo("IN SYNC" if found.is_in_sync else "OUT OF SYNC", err=err)

@@ -1,0 +1,44 @@
+"""`rsnotify relay`: publish the outbox table of an application's database, until told to end."""
+
+import signal
+import threading
+
+import typer
+
+from rsnotify.errors import InvalidSettings
+from rsnotify_client.batch import OutboxError
+from rsnotify_client.outbox import Outbox
+from rsnotify_client.relay import Relay, database_of
+
+
+def print_table(database: str) -> None:
+    """The statements that create the table, for a migration."""
+    typer.echo(Outbox.sql(database_of(database)), nl=False)
+
+
+def make(database: str, url: str, token: str | None) -> Relay:
+    try:
+        return Relay(database, url, token)
+    except ValueError as error:
+        raise InvalidSettings([str(error)]) from None
+
+
+def create_table(database: str, relay: Relay) -> None:
+    try:
+        relay.table.create(database_of(database))
+    except OutboxError as error:
+        raise InvalidSettings([str(error)]) from None
+
+
+def run(relay: Relay) -> None:
+    """Publish until SIGTERM or Ctrl-C; what waits then stays in the table."""
+    try:
+        waiting = relay.table.waiting()
+    except OutboxError as error:
+        raise InvalidSettings([str(error)]) from None
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    with relay:
+        typer.echo(f"rsnotify relay ready, {waiting} waiting")
+        ended.wait()

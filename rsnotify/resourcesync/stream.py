@@ -1,0 +1,156 @@
+"""A document read entry by entry, as it comes over the network, in bounded memory.
+
+Rules that hold here: an entry that cannot be read is skipped and named, the rest goes on; what is
+not well-formed, endless or hostile ends the reading with `Rejected`. The parser never sees a tag
+that is longer than any of ours can be, nor an encoding in which it could not be seen.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import cast
+
+import msgspec
+from lxml import etree
+
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Link
+from rsnotify.resourcesync.xml_guard import ENCODINGS, TAG_BYTES
+from rsnotify.resourcesync.xml_reader import EntryReader, root_of
+from rsnotify.resourcesync.xml_writer import ENTRY, SITEMAP, Entry, Md, Root
+
+SKIPPED_NAMED = 100
+"""A hostile document has as many faults as bytes; so many are kept in words."""
+
+_ENDLESS = re.compile(rb"<[^<]{%d}" % TAG_BYTES)
+_ENCODING = re.compile(rb"<\?xml[^>]{0,80}?encoding\s*=\s*[\"']([A-Za-z0-9._-]+)")
+_BOM = b"\xef\xbb\xbf"
+_TAGS = tuple(f"{{{SITEMAP}}}{tag}" for tag in ENTRY.values())
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What stands before the entries."""
+
+    root: Root
+    md: Md
+    links: tuple[Link, ...] = ()
+
+    def link(self, *relations: str) -> str | None:
+        """The target of the first of these relations that is there."""
+        for relation in relations:
+            for link in self.links:
+                if link.rel == relation:
+                    return link.href
+        return None
+
+
+class DocumentStream:
+    """Feed it the bytes of one document; each feeding gives the entries that are complete."""
+
+    def __init__(self) -> None:
+        self.skipped: list[str] = []
+        self.skipped_count = 0
+        self._parser = etree.XMLPullParser(
+            events=("end",),
+            tag=_TAGS,
+            encoding="utf-8",  # whatever it declares: it was judged as UTF-8
+            resolve_entities=False,
+            no_network=True,
+            load_dtd=False,
+            huge_tree=False,
+            remove_comments=True,
+            remove_pis=True,
+        )
+        self._unseen = b""  # after the last `<`, not judged yet
+        self._fed = 0
+        self._number = 0
+        self._root: etree._Element | None = None
+        self._head: Head | None = None
+
+    @property
+    def head(self) -> Head:
+        """Known with the first entry, or when the document has ended."""
+        if self._head is None:
+            raise Rejected("the document has not begun")
+        return self._head
+
+    @property
+    def has_head(self) -> bool:
+        return self._head is not None
+
+    def feed(self, data: bytes) -> list[Entry]:
+        """The entries that these bytes complete."""
+        self._judge(data)
+        try:
+            self._parser.feed(data)
+            return self._entries()
+        except etree.XMLSyntaxError as error:
+            raise _not_well_formed(error) from None
+
+    def close(self) -> list[Entry]:
+        """The last entries; `Rejected` if the document is not whole."""
+        try:
+            self._root = self._parser.close()
+        except etree.XMLSyntaxError as error:
+            raise _not_well_formed(error) from None
+        return self._entries()
+
+    def _judge(self, data: bytes) -> None:
+        if not self._fed:
+            _judge_beginning(data)
+        self._fed += len(data)
+        if b"\0" in data:
+            raise Rejected("the document is not UTF-8: it contains a NUL byte")
+        text = self._unseen + data
+        if b"<!DOCTYPE" in text:
+            raise Rejected("a DOCTYPE is not accepted: ResourceSync documents have none")
+        if _ENDLESS.search(text):
+            raise Rejected(
+                f"a tag or a text exceeds {TAG_BYTES} bytes: no value of ours is so long"
+            )
+        self._unseen = text[text.rfind(b"<") :] if b"<" in text else text[-TAG_BYTES:]
+
+    def _entries(self) -> list[Entry]:
+        elements = [cast("etree._Element", each) for _, each in self._parser.read_events()]
+        if elements and self._root is None:
+            self._root = elements[0].getroottree().getroot()
+        if self._root is None:
+            return []
+        if self._head is None:
+            self._head = _head(self._root)
+        tag = f"{{{SITEMAP}}}{ENTRY[self._head.root]}"
+        entries = [entry for each in elements if (entry := self._entry(each, tag)) is not None]
+        del self._root[: max(0, len(self._root) - 1)]  # the last may not be whole yet
+        return entries
+
+    def _entry(self, element: etree._Element, tag: str) -> Entry | None:
+        if element.tag != tag or element.getparent() is not self._root:
+            return None
+        self._number += 1
+        try:
+            return EntryReader().one(element, self._number - 1)
+        except Rejected as error:
+            self.skipped_count += 1
+            if len(self.skipped) < SKIPPED_NAMED:
+                self.skipped.append(f"entry {self._number}: {error.detail}")
+            return None
+
+
+def _judge_beginning(data: bytes) -> None:
+    start = data.removeprefix(_BOM).lstrip()
+    if start and not start.startswith(b"<"):
+        raise Rejected("this is no XML: a document begins with <")
+    declared = _ENCODING.match(start)
+    if declared and declared[1].decode().lower() not in ENCODINGS:
+        raise Rejected(f"the encoding {declared[1].decode()} is not read: send UTF-8")
+
+
+def _head(root: etree._Element) -> Head:
+    name = root_of(root)
+    tag = f"{{{SITEMAP}}}{ENTRY[name]}"
+    children: Iterable[etree._Element] = (child for child in root if child.tag != tag)
+    values = EntryReader().lenient(children)
+    return Head(root=name, md=values.get("md") or Md(), links=values.get("links", ()))
+
+
+def _not_well_formed(error: etree.XMLSyntaxError) -> Rejected:
+    return Rejected(f"not well-formed XML: {error.msg}")

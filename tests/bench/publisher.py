@@ -1,0 +1,47 @@
+"""How long a caller is held up by a call of the publisher, while the hub takes what it sends.
+
+At rest means a call a millisecond, as an application does; at once means as fast as it goes: the
+caller and its own sender compete for the interpreter.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+
+from rsnotify_client import Publisher
+from tests.client.hubs import HubProcess
+from tests.running import TOKEN
+
+CALLS = 5_000
+FIELDS = {
+    "hash": "md5:1584abdf8ebdc9802ac0c6a7402c03b6",
+    "length": 8876,
+    "type": "text/html",
+}
+
+
+def calls(publisher: Publisher, pause_seconds: float) -> list[float]:
+    """The microseconds that each call took, sorted."""
+    taken = []
+    for number in range(CALLS):
+        began = time.perf_counter()
+        publisher.updated("dataset1", f"http://example.com/{number}", **FIELDS)  # type: ignore[arg-type]
+        taken.append((time.perf_counter() - began) * 1e6)
+        if pause_seconds:
+            time.sleep(pause_seconds)
+    return sorted(taken)
+
+
+def main() -> None:
+    print("| queue | calls | p50 µs | p99 µs | published/s |")
+    print("|---|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as folder, HubProcess(Path(folder, "data")) as hub:
+        for queue, outbox in (("memory", None), ("SQLite outbox", Path(folder, "outbox"))):
+            for name, pause_seconds in (("at rest", 0.001), ("at once", 0.0)):
+                with Publisher(hub.url, TOKEN, outbox=outbox) as publisher:
+                    began = time.perf_counter()
+                    taken = calls(publisher, pause_seconds)
+                    publisher.flush()
+                    rate = CALLS / (time.perf_counter() - began)
+                p50, p99 = (taken[int(CALLS * share)] for share in (0.5, 0.99))
+                print(f"| {queue} | {name} | {p50:.1f} | {p99:.0f} | {rate:,.0f} |", flush=True)

@@ -1,0 +1,21 @@
+"""A hub that the tests of one file share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.client.hubs import HubProcess
+
+
+@pytest.fixture(scope="module")
+def real_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("hub") / "data", "dataset1") as hub:
+        yield hub
+
+
+@pytest.fixture
+def set_name(real_hub: HubProcess, request: pytest.FixtureRequest) -> str:
+    """A set of the test's own."""
+    name = request.node.originalname.replace("_", "-")[:60].rstrip("-")
+    real_hub.add_set(name)
+    return str(name)

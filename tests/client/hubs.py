@@ -1,0 +1,177 @@
+"""Hubs for tests of the synchronous client: a real process, and one that says what it is told."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+from urllib.request import Request, urlopen
+
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.xml_reader import change_of, parse_document
+from tests.running import TOKEN, clean_environment
+
+
+class HubProcess:
+    """A hub; `with` starts and stops it, and in between it may be killed and started again."""
+
+    def __init__(self, data: Path, *sets: str) -> None:
+        self._data = data
+        self._sets = sets or ("dataset1",)
+        self._port = "0"
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self._ended()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "rsnotify", "serve", "--data", str(self._data)]
+        sets = [word for name in self._sets for word in ("--set", name)]
+        with self._data.with_suffix(".log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--port", self._port, *sets],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=clean_environment() | {"RSNOTIFY_ADMIN_TOKEN": TOKEN},
+            )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().split()[-1]
+        self._port = self.url.rpartition(":")[2]
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self._ended()
+
+    def _ended(self) -> None:
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def add_set(self, name: str) -> None:
+        request = Request(f"{self.url}/api/sets/{name}", b"{}", method="PUT")
+        request.add_header("Authorization", f"Bearer {TOKEN}")
+        urlopen(request).close()
+
+    def journal(self, set_name: str = "dataset1") -> list[Change]:
+        """Every change of the set, in order."""
+        changes: list[Change] = []
+        place: str | None = "1970-01-01T00:00:00Z"
+        while place is not None:
+            with urlopen(f"{self.url}/{set_name}/changelist.xml?from={place}") as answer:
+                document = parse_document(answer.read())
+            changes += map(change_of, document.entries)
+            assert document.md is not None
+            place = document.md.until
+        return changes
+
+    def told(self, set_name: str = "dataset1") -> list[tuple[str, str]]:
+        """What happened, and the last part of each address."""
+        return [(change.change, change.loc.rpartition("/")[2]) for change in self.journal(set_name)]
+
+
+class Posted(NamedTuple):
+    """A request as the scripted hub got it."""
+
+    set_name: str
+    key: str
+    locs: list[str]
+
+
+class Answer(NamedTuple):
+    status: int
+    content: Any = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+ACCEPTED = Answer(201)
+Script = Callable[[Posted], Answer]
+
+
+@contextmanager
+def scripted_hub(script: Script, port: int = 0) -> Iterator[tuple[str, list[Posted]]]:
+    """A hub that answers what the script says; its address and what it was asked."""
+    posted: list[Posted] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            changes = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            request = Posted(
+                self.path.split("/")[3],
+                self.headers["Idempotency-Key"],
+                [change["loc"] for change in changes],
+            )
+            posted.append(request)
+            self.say(script(request), len(changes))
+
+        def say(self, answer: Answer, count: int) -> None:
+            content = answer.content
+            if answer is ACCEPTED:
+                content = {"accepted": count, "from": "a", "until": "b"}
+            body = content if isinstance(content, bytes) else json.dumps(content).encode()
+            self.send_response(answer.status)
+            for name, value in (*answer.headers, ("Content-Length", str(len(body)))):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:  # a client that was killed
+            pass
+
+    server = Server(("127.0.0.1", port), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", posted
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def accept(_: Posted) -> Answer:
+    return ACCEPTED
+
+
+def problem(status: int, detail: str, *faults: tuple[int, str]) -> Answer:
+    errors = [{"index": index, "message": message} for index, message in faults]
+    return Answer(status, {"detail": detail, "errors": errors})
+
+
+def eventually(fact: Callable[[], Any], seconds: float = 20) -> Any:
+    """Wait for a fact, not for a time."""
+    until = time.monotonic() + seconds
+    while not (found := fact()):
+        assert time.monotonic() < until, "it did not come true"
+        time.sleep(0.01)
+    return found
+
+
+def python(*words: str, **environ: str) -> subprocess.Popen[str]:
+    """A Python process of its own, as an application is."""
+    return subprocess.Popen(
+        [sys.executable, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ) | environ,
+    )

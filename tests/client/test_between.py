@@ -1,0 +1,196 @@
+"""What changed between two lists."""
+
+import gzip
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Link
+from rsnotify_client import changes_between, listing
+
+HEAD = (
+    '<{0} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
+    'xmlns:rs="http://www.openarchives.org/rs/terms/" xmlns:x="http://x">{1}</{0}>'
+)
+MD5 = "md5:1584abdf8ebdc9802ac0c6a7402c03b{}"
+
+
+def url(name: str, lastmod: str = "", md: str = "", links: str = "") -> str:
+    mod = f"<lastmod>{lastmod}</lastmod>" if lastmod else ""
+    described = f"<rs:md {md}/>" if md else ""
+    return f"<url><loc>http://example.com/{name}</loc>{mod}{described}{links}</url>"
+
+
+class Lists:
+    """Two lists in files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.old, self.new = folder / "old.xml", folder / "new.xml"
+        self.folder = folder
+
+    def between(self, old: str, new: str) -> list[tuple[str, str]]:
+        self.old.write_text(HEAD.format("urlset", old))
+        self.new.write_text(HEAD.format("urlset", new))
+        return self.changes()
+
+    def changes(self) -> list[tuple[str, str]]:
+        return told(self.old, self.new)
+
+
+def told(old: Path | str, new: Path | str) -> list[tuple[str, str]]:
+    return [(each.change, each.loc.rpartition("/")[2]) for each in changes_between(old, new)]
+
+
+@pytest.fixture
+def lists(tmp_path: Path) -> Lists:
+    return Lists(tmp_path)
+
+
+def test_what_is_new_changed_or_gone_is_told_and_nothing_else(lists: Lists) -> None:
+    assert lists.between(
+        url("gone") + url("same", "2026-11-20") + url("changed", "2026-11-20"),
+        url("new") + url("changed", "2026-11-21") + url("same", "2026-11-20"),
+    ) == [("updated", "changed"), ("deleted", "gone"), ("created", "new")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "has_changed"),
+    [
+        (url("a", "2026-11-20"), url("a", "2026-11-21"), True),
+        (url("a", "2026-11-20T10:00:00Z"), url("a", "2026-11-20T11:00:00.000+01:00"), False),
+        (url("a", md='length="1"'), url("a", md='length="2"'), True),
+        (url("a"), url("a", "2026-11-21"), False),
+        (url("a", md=f'hash="{MD5.format(1)}"'), url("a", md=f'hash="{MD5.format(2)}"'), True),
+        (
+            url("a", "2026-11-20", f'hash="{MD5.format(1)}"'),
+            url("a", "2026-11-21", f'hash="{MD5.format(1)} sha-1:{"0" * 40}"'),
+            False,
+        ),
+    ],
+)
+def test_the_hash_decides_else_the_time_and_the_length(
+    lists: Lists, old: str, new: str, has_changed: bool
+) -> None:
+    assert lists.between(old, new) == ([("updated", "a")] if has_changed else [])
+
+
+def test_a_created_resource_is_told_with_all_that_the_list_says(lists: Lists) -> None:
+    link = '<rs:ln rel="duplicate" href="http://mirror.com/a" pri="1" x:y="z"/>'
+    md = f'hash="{MD5.format(1)}" length="8876" type="text/html"'
+    lists.between(url("b"), url("b"))
+    lists.new.write_text(HEAD.format("urlset", url("a", "2026-11-20", md, link)))
+    (created, _) = changes_between(lists.old, lists.new)
+    assert (created.hash, created.length, created.type) == (MD5.format(1), 8876, "text/html")
+    assert created.links == (Link("duplicate", "http://mirror.com/a", pri=1),)
+    assert created.lastmod == "2026-11-20"
+
+
+def test_an_address_that_stands_twice_counts_once(lists: Lists) -> None:
+    assert lists.between(url("a") * 2, url("a") * 2 + url("b") * 2) == [("created", "b")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (HEAD.format("urlset", url("a"))[:-3], "not well-formed"),
+        (HEAD.format("urlset", "<url><loc>http://a.org/</loc><rs:md><x/></rs:md><loc/>"), "new"),
+        (HEAD.format("urlset", ""), "lists nothing, which would delete all 2 resources"),
+        (gzip.compress(b"<urlset>", mtime=0)[:-9], "cannot read"),
+        ("<!DOCTYPE urlset>" + HEAD.format("urlset", url("a")), "DOCTYPE"),
+        ("", "new.xml: not well-formed"),
+    ],
+)
+def test_a_list_that_is_broken_or_suddenly_empty_deletes_nothing(
+    lists: Lists, content: str | bytes, message: str
+) -> None:
+    lists.between(url("a") + url("b"), url("a"))
+    lists.new.write_bytes(content if isinstance(content, bytes) else content.encode())
+    changes = changes_between(lists.old, lists.new)
+    with pytest.raises(Rejected, match=message):
+        next(changes)
+
+
+def test_a_list_has_an_end(lists: Lists, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists.between(url("a"), url("a"))
+    size = lists.new.stat().st_size
+    monkeypatch.setattr(listing, "DOCUMENT_BYTES", size)
+    assert lists.changes() == []
+    monkeypatch.setattr(listing, "DOCUMENT_BYTES", size - 1)
+    with pytest.raises(Rejected, match=f"is longer than {size - 1} bytes"):
+        lists.changes()
+
+
+def test_a_file_that_is_not_there_is_named(lists: Lists) -> None:
+    with pytest.raises(Rejected, match=r"cannot read .*old.xml: no such file or directory"):
+        lists.changes()
+
+
+def index(*locs: str) -> str:
+    return HEAD.format(
+        "sitemapindex", "".join(f"<sitemap><loc>{loc}</loc></sitemap>" for loc in locs)
+    )
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Path:
+    """Two nights' indexes, each with its parts beside it, one of them compressed."""
+    for night, names in (("old", "abc"), ("new", "bcd")):
+        folder = tmp_path / night
+        folder.mkdir()
+        parts = ("http://example.com/maps/1.xml", "http://example.com/maps/2.xml.gz")
+        (folder / "sitemap.xml").write_text(index(*parts))
+        (folder / "1.xml").write_text(HEAD.format("urlset", url(names[0])))
+        rest = HEAD.format("urlset", url(names[1]) + url(names[2]))
+        (folder / "2.xml.gz").write_bytes(gzip.compress(rest.encode()))
+    return tmp_path
+
+
+def test_the_parts_of_an_index_on_disk_lie_beside_it(nights: Path) -> None:
+    changes = told(nights / "old/sitemap.xml", nights / "new/sitemap.xml")
+    assert changes == [("deleted", "a"), ("created", "d")]
+
+
+def test_a_part_that_is_not_there_is_an_error_and_no_delete(nights: Path) -> None:
+    (nights / "new/1.xml").unlink()
+    with pytest.raises(Rejected, match="keep an index with its parts"):
+        told(nights / "old/sitemap.xml", nights / "new/sitemap.xml")
+
+
+def test_an_index_under_an_index_is_refused(nights: Path) -> None:
+    (nights / "new/1.xml").write_text(index("http://example.com/maps/3.xml"))
+    with pytest.raises(Rejected, match="is an index under an index"):
+        told(nights / "old/sitemap.xml", nights / "new/sitemap.xml")
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def served(nights: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(nights)))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_lists_are_fetched_and_so_are_the_parts_of_an_index(nights: Path, served: str) -> None:
+    for night in ("old", "new"):
+        parts = (f"{served}/{night}/1.xml", "2.xml.gz")
+        (nights / night / "sitemap.xml").write_text(index(*parts))
+    changes = told(f"{served}/old/sitemap.xml", f"{served}/new/sitemap.xml")
+    assert changes == [("deleted", "a"), ("created", "d")]
+
+
+def test_an_address_with_nothing_behind_it_is_named(nights: Path, served: str) -> None:
+    with pytest.raises(Rejected, match=r"cannot read http.*/none.xml"):
+        told(nights / "old/sitemap.xml", f"{served}/none.xml")

@@ -1,0 +1,98 @@
+"""`mirror`, `audit` and `demo` on the command line, and what the client brings with it."""
+
+import asyncio
+import subprocess
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rsnotify.cli import app
+from rsnotify.errors import InvalidSettings
+from tests.integration.test_cli import rsnotify
+from tests.running import TOKEN, RunningHub, clean_environment
+
+SERVERS = ("starlette", "uvicorn", "redis", "typer", "rich", "websockets", "uvloop")
+
+
+async def test_hub_demo_mirror_and_audit_go_together(hub: RunningHub, tmp_path: Path) -> None:
+    demo = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rsnotify", "demo", "--port", "0", "--rate", "0"),
+        *("--resources", "20"),
+        stdout=PIPE,
+        env=clean_environment() | {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN},
+    )
+    address = (await demo.stdout.readline()).decode().split()[-1]
+    copy = str(tmp_path / "copy")
+    made = await rsnotify("mirror", address, copy, "--once")
+    assert made.status == 0, made.err
+    assert "the Source has 20 resources; 20 to fetch or remove" in made.out
+    assert "20 resources, 0 to do, 0 failed; stored 20" in made.err
+    (host,) = [each for each in (tmp_path / "copy").iterdir() if each.is_dir()]
+    next(path for path in host.rglob("*") if path.is_file()).unlink()
+    audited = await rsnotify("audit", address, copy)
+    assert (audited.status, audited.out.splitlines()[-1]) == (1, "OUT OF SYNC"), audited.err
+    repaired = await rsnotify("audit", address, copy, "--repair")
+    assert (repaired.status, repaired.out.splitlines()[-1]) == (0, "IN SYNC"), repaired.err
+    demo.terminate()
+    assert await demo.wait() == 130
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("mirror", "http://127.0.0.1:9/"), "say where the copy shall be"),
+        (("mirror", "http://127.0.0.1:9/", "--stdout", "--json"), "--stdout goes without"),
+    ],
+)
+def test_a_wrong_command_exits_2(words: tuple[str, ...], problem: str) -> None:
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 2
+    assert problem in " ".join(ended.output.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("mirror", "http://127.0.0.1:9/", "{copy}", "--once"), "is the address right?"),
+        (("mirror", "example.com", "{copy}"), "is no address: give one that begins with"),
+        (
+            ("mirror", "http://a/", "{copy}", "--map", "http://a/=../b"),
+            "a folder inside the mirror",
+        ),
+        (("mirror", "http://a/", "{copy}", "--map", "http://a/=/b"), "a folder inside the mirror"),
+        (("mirror", "http://a/", "{copy}", "--map", "=b"), "a folder inside the mirror"),
+        (("mirror", "http://a/", "{copy}", "--exec", "'"), "--exec: No closing quotation"),
+        (("audit", "http://a/", "{copy}"), "is no mirror: make one with rsnotify mirror"),
+    ],
+)
+def test_bad_use_is_told_in_one_sentence_with_the_mend(
+    tmp_path: Path, words: tuple[str, ...], problem: str
+) -> None:
+    copy = str(tmp_path / "copy")
+    ended = CliRunner().invoke(app, [word.format(copy=copy) for word in words])
+    assert isinstance(ended.exception, InvalidSettings), ended.exception
+    assert problem in ended.exception.problems[0]
+    assert len(ended.exception.problems) == 1
+
+
+def imported(what: str) -> set[str]:
+    code = f"import sys; {what}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_client_is_imported_without_what_is_not_asked_for() -> None:
+    assert not {"aiohttp", "lxml", "msgspec", "asyncio", *SERVERS} & imported(
+        "import rsnotify_client"
+    )
+
+
+def test_the_client_needs_no_server_and_no_command_line() -> None:
+    whole = (
+        "import rsnotify_client; from rsnotify_client import *; import rsnotify_client.audit; "
+        "import rsnotify_client.mirror.mirror"
+    )
+    assert not set(SERVERS) & imported(whole)

@@ -1,0 +1,351 @@
+"""Following: Sources of every age in this process, and a real hub that is killed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from aiohttp import WSMsgType, web
+from msgspec import structs
+
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify_client import Follower, HistoryGone, follow, follow_sync
+from rsnotify_client.discovery import discover, linked, linked_in_html, sitemaps_of
+from rsnotify_client.web import Web
+from tests.running import RunningHub
+from tests.sources import CAPABILITIES, Source, rendered
+
+QUICK = 0.05
+
+
+@pytest.fixture
+async def source() -> AsyncIterator[Source]:
+    async with Source() as running:
+        running.add("a.txt", b"first a")
+        running.list_resources()
+        yield running
+
+
+async def read(
+    url: str, count: int, cursor: object = None, *, after: object = None
+) -> list[tuple[str, str]]:
+    """So many changes, dealt with: what happened to which resource."""
+    found: list[tuple[str, str]] = []
+    async with (
+        asyncio.timeout(60),
+        aclosing(
+            follow(url, cursor=cursor, after=after, poll_seconds=QUICK)  # type: ignore[arg-type]
+        ) as changes,
+    ):
+        async for change in changes:
+            async with change:
+                found.append((change.change, change.loc.rpartition("/")[2]))
+            if len(found) == count:
+                break
+    return found
+
+
+# Discovery --------------------------------------------------------------------------------------
+
+
+async def test_a_source_is_found_from_any_of_its_addresses(source: Source) -> None:
+    description = rendered(
+        "description",
+        [Entry(source.url + CAPABILITIES, md=Md(capability="capabilitylist"))],
+    )
+
+    async def page(_: web.Request) -> web.Response:
+        text = f'<html><link rel="resourcesync" href="{CAPABILITIES}">'
+        return web.Response(text=text, content_type="text/html")
+
+    async def headed(_: web.Request) -> web.Response:
+        return web.Response(headers={"Link": f'<{CAPABILITIES}>; rel="resourcesync"'})
+
+    source.handlers |= {"/page": page, "/headed": headed}
+    async with Web() as session:
+        for name in ("resourcelist.xml", "changelist.xml", CAPABILITIES[1:], "page", "headed"):
+            assert (await discover(session, source.loc(name))).url == source.url + CAPABILITIES
+        source.documents["/.well-known/resourcesync"] = description
+        assert (await discover(session, source.url)).url == source.url + CAPABILITIES
+        del source.documents["/.well-known/resourcesync"]
+        source.documents["/robots.txt"] = f"Sitemap: {source.loc('resourcelist.xml')}".encode()
+        assert (await discover(session, source.url + "/no/page")).url == source.url + CAPABILITIES
+
+
+async def test_a_source_of_several_sets_names_them(source: Source) -> None:
+    entries = [Entry(source.loc(f"{name}.xml")) for name in ("one", "two")]
+    source.documents["/.well-known/resourcesync"] = rendered("description", entries)
+    async with Web() as session:
+        with pytest.raises(Rejected, match=r"give the address of one: .*/one\.xml, .*/two\.xml"):
+            await discover(session, source.url)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [("ftp://a/", "give one that begins with"), ("example.com", "give one that begins with")],
+)
+async def test_what_is_no_address_says_so(url: str, words: str) -> None:
+    async with Web() as session:
+        with pytest.raises(Rejected, match=words):
+            await discover(session, url)
+
+
+async def test_an_address_that_leads_nowhere_says_so(source: Source) -> None:
+    async with Web() as session:
+        with pytest.raises(Rejected, match="look whether it is right"):
+            await discover(session, source.url + "/nothing")
+
+
+async def test_links_that_go_in_a_circle_end(source: Source) -> None:
+    async def round_and_round(request: web.Request) -> web.Response:
+        other = "/two" if request.path == "/one" else "/one"
+        return web.Response(headers={"Link": f'<{other}>; rel="resourcesync"'})
+
+    source.handlers |= {"/one": round_and_round, "/two": round_and_round}
+    async with Web() as session:
+        with pytest.raises(Rejected, match="in a circle"):
+            await discover(session, source.url + "/one")
+
+
+def test_links_are_read_from_headers_pages_and_robots() -> None:
+    assert linked('<a>; rel=self, <b>; rel="x resourcesync"', "resourcesync") == "b"
+    assert linked('<a>; rel="self"', "resourcesync") is None
+    assert linked_in_html("<link href=a rel='ResourceSync'>") == "a"
+    assert linked_in_html("<a href=a rel='resourcesync'>") is None
+    assert sitemaps_of("User-agent: *\nsitemap: http://a/\nSitemap:http://b/") == [
+        "http://a/",
+        "http://b/",
+    ]
+
+
+SOCKET, TOPIC = "ws://example.com/channel", "http://example.com/channel"
+CHANNELS = {
+    "1.0.1": (Entry(TOPIC, links=(Link("hub", "http://hub/"),)), (None, TOPIC)),
+    "1.0.1 with an alternate": (Entry(TOPIC, links=(Link("alternate", SOCKET),)), (SOCKET, TOPIC)),
+    "0.8": (Entry(SOCKET), (SOCKET, None)),
+}
+
+
+@pytest.mark.parametrize("version", CHANNELS)
+async def test_channels_of_every_version_are_understood(source: Source, version: str) -> None:
+    entry, expected = CHANNELS[version]
+    entry = structs.replace(entry, md=Md(capability="change-notification"))
+    source.documents["/list.xml"] = rendered("capabilitylist", [entry])
+    async with Web() as session:
+        found = await discover(session, source.loc("list.xml"))
+    assert (found.socket, found.topic) == expected
+
+
+async def test_documents_of_0_9_are_understood(source: Source) -> None:
+    """`from` on a Resource List, the relation `resourcesync` where `up` is today, no datetimes."""
+    links = (Link("resourcesync", source.url + CAPABILITIES),)
+    entry = Entry(source.loc("a.txt"), "2013-01-02T11:00:00Z", md=Md(change="updated"))
+    source.documents["/changelist.xml"] = rendered(
+        "changelist", [entry], links=links, **{"from": "2013-01-01T11:00:00Z"}
+    )
+    found = await read(source.loc("changelist.xml"), 1, after="2013-01-01T12:00:00Z")
+    assert found == [("updated", "a.txt")]
+
+
+# Change Lists -----------------------------------------------------------------------------------
+
+
+async def test_a_source_with_change_lists_only_is_polled_politely(source: Source) -> None:
+    cursor = str(source.at)
+    source.change("a.txt", b"second")
+    reading = asyncio.create_task(read(source.url + CAPABILITIES, 2, after=cursor))
+    while source.asked["/changelist.xml"] < 3:
+        await asyncio.sleep(0.01)
+    source.change("a.txt", None)
+    assert await reading == [("updated", "a.txt"), ("deleted", "a.txt")]
+
+
+async def test_whoever_begins_now_gets_nothing_of_before(source: Source) -> None:
+    source.change("a.txt", b"second")
+    reading = asyncio.create_task(read(source.url + CAPABILITIES, 1))
+    while source.asked["/changelist.xml"] < 4:
+        await asyncio.sleep(0.01)
+    source.change("b.txt", b"first")
+    assert await reading == [("updated", "b.txt")]
+
+
+async def test_a_cursor_is_stored_after_a_change_was_dealt_with_and_never_before(
+    source: Source, tmp_path: Path
+) -> None:
+    cursor = tmp_path / "cursor"
+    cursor.write_text(str(source.at))
+    changes = [source.change(f"{number}", b"content") for number in range(3)]
+    url = source.url + CAPABILITIES
+
+    async def fail_at_the_second() -> None:
+        async with aclosing(follow(url, cursor=cursor, poll_seconds=QUICK)) as found:
+            async for change in found:
+                async with change:
+                    assert cursor.read_text().strip() < (change.datetime or "")
+                    if change.loc.endswith("/1"):
+                        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail_at_the_second()
+    assert cursor.read_text().strip() == changes[0].datetime
+    again = await read(url, 3, cursor)
+    assert [name for _, name in again][-2:] == ["1", "2"]
+
+
+async def test_closed_lists_are_read_by_their_index_before_the_open_one(source: Source) -> None:
+    changes = [source.change(f"{number}", b"content") for number in range(3)]
+    times = [change.datetime or "" for change in changes]
+    parts = {
+        "one": (str(source.at), times[0], changes[:1]),
+        "two": (times[0], times[1], changes[1:2]),
+        "open": (times[1], None, changes[2:]),
+    }
+    entries = ""
+    for name, (from_, until, part) in parts.items():
+        closed = {"until": until} if until else {}
+        source.documents[f"/{name}.xml"] = rendered(
+            "changelist", list(map(_entry, part)), **({"from": from_} | closed)
+        )
+        ended = f' until="{until}"' if until else ""
+        loc = source.loc(f"{name}.xml")
+        entries += f"<sitemap><loc>{loc}</loc><rs:md from='{from_}'{ended}/></sitemap>"
+    source.documents["/changelist.xml"] = (
+        '<sitemapindex xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
+        'xmlns:rs="http://www.openarchives.org/rs/terms/">'
+        f'<rs:md capability="changelist" from="{source.at}"/>{entries}</sitemapindex>'
+    ).encode()
+    found = await read(source.url + CAPABILITIES, 3, after=str(source.at))
+    assert [name for _, name in found] == ["0", "1", "2"]
+    source.asked.clear()
+    await read(source.url + CAPABILITIES, 1, after=times[2])
+    assert source.asked["/one.xml"] == 0
+
+
+async def test_a_cursor_that_is_too_old_for_all_lists_is_told(source: Source) -> None:
+    with pytest.raises(HistoryGone, match="copy the Resource List anew"):
+        await read(source.url + CAPABILITIES, 1, after="2020-01-01T00:00:00Z")
+
+
+def _entry(change: Change) -> Entry:
+    return Entry(change.loc, md=Md(change=change.change, datetime=change.datetime))
+
+
+# Channels ---------------------------------------------------------------------------------------
+
+
+async def test_a_channel_of_0_8_is_bridged_by_the_change_list(source: Source) -> None:
+    """It has no intervals, no `from` and does not say where it begins."""
+    sockets: list[web.WebSocketResponse] = []
+
+    async def channel(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        sockets.append(socket)
+        async for _ in socket:
+            pass
+        return socket
+
+    source.handlers["/channel"] = channel
+    entry = Entry(
+        source.url.replace("http", "ws") + "/channel", md=Md(capability="change-notification")
+    )
+    source.documents["/list.xml"] = rendered(
+        "capabilitylist",
+        [Entry(source.loc("changelist.xml"), md=Md(capability="changelist")), entry],
+    )
+    source.change("before", b"1")
+    reading = asyncio.create_task(read(source.loc("list.xml"), 3, after=str(source.at)))
+    while not sockets or source.asked["/changelist.xml"] < 2:
+        await asyncio.sleep(0.01)
+    change = source.change("live", b"2")
+    text = rendered("changelist", [Entry(change.loc, change.lastmod, md=Md(change="updated"))])
+    await sockets[0].send_str(text.decode().replace('<rs:md capability="changelist"/>', ""))
+    source.change("while away", b"3")
+    await sockets[0].close()
+    found = await reading
+    assert [name for _, name in found] == ["before", "live", "while away"]
+
+
+@pytest.mark.parametrize("answers_pings", [True, False])
+async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
+    source: Source, answers_pings: bool
+) -> None:
+    pings: list[int] = []
+    connections = 0
+
+    async def channel(request: web.Request) -> web.WebSocketResponse:
+        nonlocal connections
+        socket = web.WebSocketResponse(autoping=False)
+        await socket.prepare(request)
+        connections += 1
+        async for message in socket:
+            if message.type is WSMsgType.PING:
+                pings.append(connections)
+                if answers_pings:
+                    await socket.pong(message.data)
+        return socket
+
+    source.handlers["/channel"] = channel
+    follower = Follower(
+        source.url.replace("http", "ws") + "/channel", quiet_seconds=0.1, pong_seconds=0.5
+    )
+    async with asyncio.timeout(20), aclosing(aiter(follower)) as pieces:
+        reading = asyncio.create_task(anext(pieces))  # type: ignore[arg-type]
+        while len(pings) < 3:
+            await asyncio.sleep(0.01)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+    assert pings == ([1, 1, 1] if answers_pings else [1, 2, 3])
+
+
+async def test_a_hub_is_followed_from_any_address_while_it_is_killed(
+    hub: RunningHub, tmp_path: Path
+) -> None:
+    """WebSocket, event stream, site and set; each from its own cursor, to the very end."""
+    first = await hub.publish("http://example.com/first")
+    topic = hub.channel().replace("ws", "http", 1)
+    addresses = (hub.url, hub.channel(), topic, f"{hub.url}/dataset1/capabilitylist.xml")
+    reading = [
+        asyncio.create_task(read(url, 4, tmp_path / str(number), after=first["until"]))
+        for number, url in enumerate(addresses)
+    ]
+    await hub.publish("http://example.com/one")
+    await hub.kill()
+    await hub.start()
+    await hub.publish("http://example.com/two", "http://example.com/three")
+    await hub.publish("http://example.com/four")
+    for found in await asyncio.gather(*reading):
+        names = [name for _, name in found if name != "first"]
+        assert names == ["one", "two", "three", "four"][: len(names)]
+
+    def in_a_thread() -> list[str]:
+        names = []
+        for change in follow_sync(hub.url, after=first["until"]):
+            with change:
+                names.append(change.loc.rpartition("/")[2])
+            if names[-1] == "four":
+                return names
+        return names
+
+    assert (await asyncio.to_thread(in_a_thread))[-4:] == ["one", "two", "three", "four"]
+
+
+async def test_where_it_began_is_kept_before_anything_came(hub: RunningHub, tmp_path: Path) -> None:
+    first = await hub.publish("http://example.com/first")
+    cursor = tmp_path / "cursor"
+    reading = asyncio.create_task(read(hub.url, 1, cursor))
+    while not cursor.exists():
+        await asyncio.sleep(0.01)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    assert cursor.read_text().strip() == first["until"]
+    await hub.publish("http://example.com/second")
+    assert await read(hub.url, 1, cursor) == [("updated", "second")]
+
+
+async def test_a_set_that_is_none_is_refused_at_once(hub: RunningHub) -> None:
+    with pytest.raises(Rejected, match="there is no set 'none'"):
+        await read(hub.channel("none"), 1)

@@ -1,0 +1,196 @@
+"""What a follower decides without a network: where it stands, what is new, what it may forget."""
+
+import pytest
+
+from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.xml_writer import RS, SITEMAP, Entry, Md
+from rsnotify_client.changelists import HistoryGone, ListRef, lists_after
+from rsnotify_client.cursor import FileCursor, Ledger, SqliteCursor, store_of
+from rsnotify_client.live import Events, resumed
+from rsnotify_client.notification import (
+    Received,
+    position_of,
+    read_notification,
+    rendered,
+    timed_changes,
+)
+from rsnotify_client.timeline import NotJoined, Timeline
+
+T = [Position(1_795_000_000_000_000 + each) for each in range(10)]
+
+
+def received(from_: int, *at: int, until: int | None = None, joins: bool = True) -> Received:
+    changes = tuple(Change(f"http://example.com/{n}", "updated") for n in range(len(at)))
+    end = T[until if until is not None else at[-1]]
+    return Received(b"x", T[from_], end, changes, tuple(T[each] for each in at), joins)
+
+
+def locs(found: Received | None) -> list[str]:
+    return [change.loc[-1] for change in found.changes] if found else []
+
+
+def test_notifications_that_join_are_handed_on_whole() -> None:
+    timeline = Timeline(T[1])
+    assert locs(timeline.joined(received(1, 2, 3))) == ["0", "1"]
+    assert locs(timeline.joined(received(3, 4))) == ["0"]
+    assert timeline.cursor == T[4]
+
+
+def test_a_gap_is_seen_one_microsecond_after_the_cursor_and_not_at_it() -> None:
+    with pytest.raises(NotJoined):
+        Timeline(T[1]).joined(received(2, 3))
+    assert locs(Timeline(T[1]).joined(received(1, 3))) == ["0"]
+
+
+def test_what_was_handed_on_is_not_handed_on_again() -> None:
+    timeline = Timeline(T[0])
+    timeline.new_in(received(0, 1, 2, 3))
+    assert timeline.joined(received(0, 1, 2, 3)) is None
+    assert locs(timeline.joined(received(0, 1, 2, 3, 4))) == ["3"]
+
+
+def test_several_changes_of_one_time_are_told_apart() -> None:
+    timeline = Timeline(T[0])
+    timeline.new_in(received(0, 1, 1))
+    assert locs(timeline.new_in(received(0, 1, 1, 1))) == ["2"]
+
+
+def test_a_change_of_which_the_list_says_more_than_the_channel_is_the_same() -> None:
+    timeline = Timeline(T[0])
+    timeline.new_in(received(0, 1))
+    more = Change("http://example.com/0", "updated", hash="md5:x", length=1)
+    assert timeline.new_in(Received(b"", T[0], T[1], (more,), (T[1],))) is None
+
+
+def test_two_versions_of_one_time_are_told_apart_by_their_digests() -> None:
+    timeline = Timeline(T[0])
+    versions = [Change("http://example.com/0", "updated", hash=f"md5:{n}") for n in (1, 2)]
+    for version in versions:
+        assert timeline.new_in(Received(b"", T[0], T[1], (version,), (T[1],))) is not None
+
+
+def test_a_channel_that_says_no_intervals_has_no_gaps() -> None:
+    assert locs(Timeline(T[0]).joined(received(5, 6, joins=False))) == ["0"]
+
+
+def test_lists_that_end_before_the_cursor_are_not_read() -> None:
+    refs = [ListRef("a", T[0], T[2]), ListRef("b", T[2], T[4]), ListRef("c", T[4], None)]
+    assert [ref.loc for ref in lists_after(refs, T[2])] == ["a", "b", "c"]
+    assert [ref.loc for ref in lists_after(refs, T[3])] == ["b", "c"]
+    assert [ref.loc for ref in lists_after(refs, None)] == ["a", "b", "c"]
+
+
+def test_lists_that_begin_after_the_cursor_are_a_gap() -> None:
+    refs = [ListRef("b", T[2], T[4]), ListRef("c", T[4], None)]
+    assert lists_after(refs, T[2])
+    with pytest.raises(HistoryGone, match="copy the Resource List anew"):
+        lists_after(refs, T[1])
+
+
+def test_a_list_that_is_missing_in_the_middle_is_a_gap() -> None:
+    refs = [ListRef("a", T[0], T[2]), ListRef("c", T[3], None)]
+    with pytest.raises(HistoryGone):
+        lists_after(refs, T[1])
+
+
+def test_the_cursor_stays_before_what_is_not_dealt_with() -> None:
+    ledger = Ledger()
+    one, two, three = (ledger.expect(T[each], is_last=True) for each in (1, 2, 3))
+    assert ledger.done(two) is None
+    assert ledger.done(one) == T[2]
+    assert ledger.done(three) == T[3]
+
+
+def test_the_cursor_moves_to_a_time_only_when_all_changes_of_that_time_are_dealt_with() -> None:
+    ledger = Ledger()
+    one, two = ledger.expect(T[1], is_last=False), ledger.expect(T[1], is_last=True)
+    assert ledger.done(one) is None
+    assert ledger.done(two) == T[1]
+
+
+@pytest.mark.parametrize("name", ["cursor", "cursor.sqlite"])
+def test_a_cursor_is_kept_in_a_file_or_in_sqlite(tmp_path, name: str) -> None:
+    for store in (store_of(tmp_path / name), store_of(str(tmp_path / name))):
+        assert store is not None
+        before = store.load()
+        store.save(T[3])
+        assert (before, store.load()) in ((None, T[3]), (T[3], T[3]))
+        if isinstance(store, SqliteCursor):
+            store.close()
+
+
+def test_a_cursor_is_kept_by_two_functions() -> None:
+    kept: list[str] = []
+    store = store_of((lambda: kept[-1] if kept else None, kept.append))
+    assert store is not None
+    assert store.load() is None
+    store.save(T[1])
+    assert (kept, store.load()) == ([str(T[1])], T[1])
+
+
+def test_a_cursor_file_that_holds_something_else_is_bad_use(tmp_path) -> None:
+    (tmp_path / "cursor").write_text("yesterday")
+    with pytest.raises(InvalidSettings, match="full datetime"):
+        FileCursor(tmp_path / "cursor").load()
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [
+        ("2013", "2013-01-01T00:00:00.000000Z"),
+        ("2013-05", "2013-05-01T00:00:00.000000Z"),
+        ("2013-05-06", "2013-05-06T00:00:00.000000Z"),
+        ("2013-05-06T07:08:09+01:00", "2013-05-06T06:08:09.000000Z"),
+    ],
+)
+def test_a_time_of_any_granularity_is_a_position(text: str, full: str) -> None:
+    assert str(position_of(text)) == full
+
+
+@pytest.mark.parametrize("text", ["", "noon", "2013-13", None])
+def test_what_is_no_time_is_no_position(text: str | None) -> None:
+    assert position_of(text) is None
+
+
+def test_a_change_without_a_time_has_that_of_the_one_before_it() -> None:
+    entries = [
+        Entry("a", md=Md(datetime="2013-01-03T11:00:00Z")),
+        Entry("b", md=Md()),
+        Entry("c", lastmod="2000-01-01"),
+        Entry("d", lastmod="2013-01-03T12:00:00Z"),
+    ]
+    times = [str(time)[11:13] for time, _ in timed_changes(entries, None)]
+    assert times == ["11", "11", "11", "12"]
+
+
+NOTIFICATION = f'<urlset xmlns="{SITEMAP}" xmlns:rs="{RS}">{{}}</urlset>'
+
+
+def test_a_notification_of_0_8_has_its_changes_times_only() -> None:
+    time = "<lastmod>2013-01-01T00:00:00Z</lastmod>"
+    entry = f'<url><loc>http://a/</loc>{time}<rs:md change="updated"/></url>'
+    found = read_notification(NOTIFICATION.format(entry))
+    assert (found.joins, str(found.until)) == (False, "2013-01-01T00:00:00.000000Z")
+
+
+def test_a_notification_without_any_time_cannot_be_read() -> None:
+    entry = '<url><loc>http://a/</loc><rs:md change="updated"/></url>'
+    with pytest.raises(Rejected, match="neither an interval"):
+        read_notification(NOTIFICATION.format(entry))
+
+
+def test_what_came_from_a_list_can_be_printed_as_one() -> None:
+    found = Received(b"", T[0], T[1], (Change("http://a/", "updated", str(T[1])),), (T[1],))
+    assert b"<loc>http://a/</loc>" in rendered(found)
+
+
+def test_a_channel_is_resumed_with_from_beside_its_own_query() -> None:
+    assert resumed("ws://a/b?x=1&from=2", T[0]) == f"ws://a/b?x=1&from={T[0]}"
+    assert resumed("ws://a/b", None) == "ws://a/b"
+
+
+def test_events_are_put_together_from_their_lines() -> None:
+    events = Events()
+    found = [events.line(line) for line in ("id: 1", "data: a", "data:b", "", ": comment", "")]
+    assert found == [None, None, None, "a\nb", None, None]

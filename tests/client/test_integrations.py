@@ -1,0 +1,124 @@
+"""What the example applications do not show of the integrations."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from flask import Flask
+from sqlalchemy import create_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from rsnotify_client import Publisher
+from rsnotify_client.integrations.flask import RSNotify
+from rsnotify_client.integrations.sqlalchemy import publish_model
+from tests.client.hubs import accept, scripted_hub
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Told:
+    """A session, and what is published of it."""
+
+    def __init__(self, session: Session, publisher: Publisher, posted: list) -> None:
+        self.session = session
+        self._publisher = publisher
+        self._posted = posted
+
+    def add(self, name: str) -> "Paper":
+        paper = Paper(name=name)
+        self.session.add(paper)
+        self.session.flush()
+        return paper
+
+    @property
+    def locs(self) -> list[str]:
+        self._publisher.flush(10)
+        return [loc for request in self._posted for loc in request.locs]
+
+
+class Paper(Base):
+    __tablename__ = "papers"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[tuple[Publisher, list]]:
+    with scripted_hub(accept) as (url, posted), Publisher(url) as publisher:
+        publish_model(publisher, Paper, "a", loc=lambda paper: paper.name)
+        yield publisher, posted
+
+
+@pytest.fixture
+def told(hub: tuple[Publisher, list]) -> Iterator[Told]:
+    publisher, posted = hub
+    posted.clear()
+    engine = create_engine("sqlite://")
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        yield Told(session, publisher, posted)
+    engine.dispose()
+
+
+def test_what_a_session_commits_is_published_then_and_not_before(told: Told) -> None:
+    paper = told.add("1")
+    assert told.locs == []
+    told.session.commit()
+    paper.name = "2"
+    told.session.commit()
+    told.session.delete(paper)
+    told.session.commit()
+    assert told.locs == ["1", "2", "2"]
+
+
+def test_what_a_session_rolls_back_is_not_published(told: Told) -> None:
+    told.add("1")
+    told.session.rollback()
+    told.add("2")
+    told.session.commit()
+    assert told.locs == ["2"]
+
+
+def test_a_savepoint_that_is_rolled_back_takes_its_changes_and_no_others(told: Told) -> None:
+    told.add("before")
+    with suppress(ZeroDivisionError), told.session.begin_nested():
+        told.add("within")
+        with told.session.begin_nested():
+            told.add("deeper")
+        raise ZeroDivisionError
+    with told.session.begin_nested():
+        told.add("kept")
+    assert told.locs == []
+    told.session.commit()
+    assert told.locs == ["before", "kept"]
+
+
+def test_a_committed_savepoint_goes_with_its_transaction(told: Told) -> None:
+    with told.session.begin_nested():
+        told.add("1")
+    told.session.rollback()
+    told.session.commit()
+    assert told.locs == []
+
+
+def test_flask_needs_an_address() -> None:
+    with pytest.raises(RuntimeError, match="set RSNOTIFY_URL"):
+        RSNotify(Flask("app"))
+
+
+def test_a_flask_request_that_finds_no_room_logs_it_and_succeeds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = Flask("app")
+    app.config["RSNOTIFY_URL"] = "http://127.0.0.1:9"
+    rsnotify = RSNotify(app)
+    with app.app_context(), caplog.at_level(logging.ERROR):
+        for number in range(10_001):
+            rsnotify.updated("a", str(number))
+        with suppress(TimeoutError):
+            rsnotify.publisher.close(0)
+    assert "not published: Change(loc='10000'" in caplog.text

@@ -1,0 +1,488 @@
+"""Mirrors of a Source in this process, over real HTTP: made, kept in step, interrupted, audited."""
+
+import asyncio
+import gzip
+import io
+import json
+import zipfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.resourcesync.change import Link
+from rsnotify.resourcesync.validation.tables import PATCH
+from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify_client.audit import audit, repair
+from rsnotify_client.mirror.fetch import SMALL_BYTES
+from rsnotify_client.mirror.mirror import Mirror, Options
+from rsnotify_client.mirror.paths import OURS
+from rsnotify_client.mirror.plan import Selection
+from rsnotify_client.mirror.report import Event
+from rsnotify_client.mirror.storing import command_hook
+from tests.running import until
+from tests.sources import CAPABILITIES, Source, digest, rendered, sitemap_index
+
+LARGE = b"0123456789abcdef" * (SMALL_BYTES // 16 + 1_000)
+
+
+@pytest.fixture
+async def source() -> AsyncIterator[Source]:
+    async with Source() as running:
+        for name in "abc":
+            running.add(f"{name}.txt", f"first {name}".encode())
+        running.list_resources()
+        yield running
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return tmp_path / "copy"
+
+
+class Once:
+    """What one run said."""
+
+    def __init__(self, is_whole: bool, events: list[Event]) -> None:
+        self.is_whole = is_whole
+        self.events = events
+
+    def named(self, kind: str) -> list[str]:
+        return [event.loc.rpartition("/")[2] for event in self.events if event.event == kind]
+
+    def problems(self) -> str:
+        return "\n".join(event.problem or "" for event in self.events)
+
+
+async def once(source: Source, copy: Path, **options: object) -> Once:
+    events: list[Event] = []
+    hook = options.pop("hook", None)
+    chosen = Options(first_retry_seconds=0.01, **options)  # type: ignore[arg-type]
+    url = source.url + CAPABILITIES
+    async with Mirror(url, copy, chosen, report=events.append, hook=hook) as mirror:  # type: ignore[arg-type]
+        return Once(await mirror.once(), events)
+
+
+def files(copy: Path) -> dict[str, bytes]:
+    """What a visitor of the copy sees, whatever host it is of."""
+    return {
+        "/".join(path.relative_to(copy).parts[1:]): path.read_bytes()
+        for path in copy.rglob("*")
+        if path.is_file() and not path.name.startswith(OURS)
+    }
+
+
+def leavings(copy: Path) -> list[str]:
+    """Files of ours besides the state."""
+    return [each.name for each in copy.iterdir() if each.name.startswith(OURS)][1:]
+
+
+async def test_a_copy_is_made_and_then_brought_up_to_date_by_changes(
+    source: Source, copy: Path
+) -> None:
+    assert (await once(source, copy)).is_whole
+    assert files(copy) == {f"{name}.txt": f"first {name}".encode() for name in "abc"}
+    source.change("a.txt", b"second a")
+    source.change("b.txt", None)
+    source.change("new/d.txt", b"first d")
+    source.change("a.txt", b"third a")
+    ran = await once(source, copy)
+    assert files(copy) == {"a.txt": b"third a", "c.txt": b"first c", "new/d.txt": b"first d"}
+    assert sorted(ran.named("stored")) == ["a.txt", "d.txt"]
+    assert source.asked["/a.txt"] == 2  # the second version was never fetched
+    assert source.asked["/resourcelist.xml"] == 1
+    assert leavings(copy) == []
+
+
+async def test_a_copy_that_is_up_to_date_fetches_nothing(source: Source, copy: Path) -> None:
+    await once(source, copy)
+    source.asked.clear()
+    assert (await once(source, copy)).is_whole
+    assert not [path for path in source.asked if path.endswith(".txt")]
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [({"hash": digest(b"other")}, "sha-256 digest"), ({"length": 3}, "the Source says 3")],
+)
+async def test_what_is_not_as_the_source_says_is_never_stored(
+    source: Source, copy: Path, told: dict[str, object], words: str
+) -> None:
+    await once(source, copy)
+    source.change("a.txt", b"wrong", **told)
+    ran = await once(source, copy)
+    assert (ran.is_whole, files(copy)["a.txt"]) == (False, b"first a")
+    assert words in ran.problems()
+    source.change("a.txt", b"right")
+    assert (await once(source, copy)).is_whole
+
+
+async def test_a_resource_that_is_gone_is_removed_and_one_that_is_not_found_is_told(
+    source: Source, copy: Path
+) -> None:
+    await once(source, copy)
+
+    async def gone(_: web.Request) -> web.Response:
+        return web.Response(status=410)
+
+    source.handlers["/a.txt"] = gone
+    source.change("a.txt", b"second")
+    source.change("b.txt", b"second")
+    del source.resources["/b.txt"]
+    ran = await once(source, copy)
+    assert files(copy) == {"b.txt": b"first b", "c.txt": b"first c"}
+    assert (ran.named("deleted"), ran.named("failed")) == (["a.txt"], ["b.txt"])
+
+
+async def test_deleted_files_are_kept_aside_each_under_its_name(
+    source: Source, copy: Path, tmp_path: Path
+) -> None:
+    aside = tmp_path / "aside"
+    await once(source, copy)
+    for content in (b"second", None, b"third", None):
+        source.change("a.txt", content)
+        await once(source, copy, keep_deleted=aside)
+    kept = sorted(path.name for path in aside.rglob("a.txt*"))
+    assert (len(kept), kept[0]) == (2, "a.txt")
+
+
+async def test_a_host_that_asks_for_time_gets_it(source: Source, copy: Path) -> None:
+    answers = iter([503, 200])
+
+    async def busy(_: web.Request) -> web.Response:
+        if next(answers) == 503:
+            return web.Response(status=503, headers={"Retry-After": "1"})
+        return web.Response(body=source.resources["/a.txt"])
+
+    source.handlers["/a.txt"] = busy
+    assert (await once(source, copy)).is_whole
+
+
+async def test_a_source_that_tells_nothing_of_a_resource_is_asked_with_a_condition(
+    source: Source, copy: Path
+) -> None:
+    source.documents["/resourcelist.xml"] = rendered(
+        "resourcelist", [Entry(source.loc("a.txt"))], at=str(source.at)
+    )
+    source.documents[CAPABILITIES] = source.capability_list("resourcelist")
+    await once(source, copy)
+    ran = await once(source, copy)
+    assert (ran.named("unchanged"), source.asked["/a.txt"]) == (["a.txt"], 2)
+    assert "If-None-Match" in source.requests[-1][1]
+
+
+async def test_a_large_file_goes_on_where_it_broke_off(source: Source, copy: Path) -> None:
+    source.add("large", LARGE)
+    source.list_resources()
+    half = len(LARGE) // 2
+
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        headers = {"ETag": '"one"', "Content-Length": str(len(LARGE))}
+        if (asked := request.headers.get("Range")) is None:
+            answer = web.StreamResponse(headers=headers)
+            await answer.prepare(request)
+            await answer.write(LARGE[:half])
+            request.transport.close()
+            return answer
+        assert request.headers["If-Range"] == '"one"'
+        start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        assert 0 < start <= half
+        source.resumed = start
+        ranged = {"ETag": '"one"', "Content-Range": f"bytes {start}-{len(LARGE) - 1}/{len(LARGE)}"}
+        return web.Response(status=206, body=LARGE[start:], headers=ranged)
+
+    source.handlers["/large"] = breaks
+    assert (await once(source, copy)).is_whole
+    assert files(copy)["large"] == LARGE
+    assert source.resumed > 0
+    assert leavings(copy) == []
+
+
+async def test_mirrors_of_a_resource_are_asked_first_and_checked(
+    source: Source, copy: Path
+) -> None:
+    await once(source, copy)
+    source.resources |= {"/stale": b"old", "/good": b"second"}
+    links = (
+        Link("duplicate", source.loc("stale"), pri=1),
+        Link("duplicate", source.loc("good"), pri=2),
+    )
+    source.change("a.txt", b"second", links=links)
+    source.asked.clear()
+    assert (await once(source, copy)).is_whole
+    assert files(copy)["a.txt"] == b"second"
+    assert (source.asked["/stale"], source.asked["/good"], source.asked["/a.txt"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+async def test_a_json_patch_is_used_if_it_leads_to_what_the_source_says(
+    source: Source, copy: Path, is_right: bool
+) -> None:
+    source.add("d.json", json.dumps({"a": 1, "text": "x" * 500}).encode())
+    source.list_resources()
+    await once(source, copy)
+    value = 2 if is_right else 3
+    patch = json.dumps([{"op": "replace", "path": "/a", "value": value}]).encode()
+    source.resources["/patch"] = patch
+    link = Link(PATCH, source.loc("patch"), length=len(patch), type="application/json-patch+json")
+    new = json.dumps({"a": 2, "text": "x" * 500}).encode()  # `a` is moved to the end by the patch
+    reordered = json.dumps({"text": "x" * 500, "a": 2}).encode()
+    source.change("d.json", reordered if is_right else new, links=(link,))
+    source.asked.clear()
+    assert (await once(source, copy)).is_whole
+    assert source.asked["/d.json"] == (0 if is_right else 1)
+    assert json.loads(files(copy)["d.json"])["a"] == 2
+
+
+async def test_an_index_of_compressed_lists_is_read(source: Source, copy: Path) -> None:
+    whole = source.documents["/resourcelist.xml"]
+    index = sitemap_index(source, "part.xml.gz")
+    source.documents |= {"/resourcelist.xml": index, "/part.xml.gz": gzip.compress(whole)}
+    assert (await once(source, copy)).is_whole
+    assert len(files(copy)) == 3
+
+
+HOSTILE = {
+    "truncated": b"<urlset",
+    "an entity": b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><urlset>&x;</urlset>',
+    "not gzip": b"\x1f\x8b\x08\x00broken",
+    "a bomb": gzip.compress(b"<urlset>" + b" " * 60_000_000),
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_a_list_that_cannot_be_read_is_skipped_by_name_and_nothing_is_taken_for_deleted(
+    source: Source, copy: Path, content: bytes
+) -> None:
+    await once(source, copy)
+    index = sitemap_index(source, "bad.xml", "good.xml")
+    source.add("d.txt", b"first d")
+    source.list_resources()
+    source.documents["/good.xml"] = source.documents["/resourcelist.xml"]
+    source.documents |= {"/resourcelist.xml": index, "/bad.xml": content}
+    source.documents[CAPABILITIES] = source.capability_list("resourcelist")
+    ran = await once(source, copy)
+    assert not ran.is_whole
+    assert f"{source.url}/bad.xml" in ran.problems()
+    assert len(files(copy)) == 4
+
+
+async def test_packages_fill_an_empty_copy_and_what_is_wrong_in_them_is_fetched(
+    source: Source, copy: Path
+) -> None:
+    packed = io.BytesIO()
+    entries = [
+        Entry(source.loc(f"{name}.txt"), md=Md(hash=digest(content), path=f"/{name}"))
+        for name, content in (("a", b"first a"), ("b", b"first b"))
+    ]
+    entries.append(Entry(source.loc("c.txt"), md=Md(path="/../../c")))
+    with zipfile.ZipFile(packed, "w") as file:
+        file.writestr("manifest.xml", rendered("resourcedump-manifest", entries, at=str(source.at)))
+        file.writestr("a", b"first a")
+        file.writestr("b", b"not b")
+        file.writestr("../../c", b"outside")
+    source.documents["/dump.zip"] = packed.getvalue()
+    source.documents["/resourcedump.xml"] = rendered(
+        "resourcedump", [Entry(source.loc("dump.zip"))], at=str(source.at)
+    )
+    source.documents[CAPABILITIES] = source.capability_list(
+        "resourcelist", "resourcedump", "changelist"
+    )
+    ran = await once(source, copy)
+    assert ran.is_whole
+    assert files(copy) == {f"{name}.txt": f"first {name}".encode() for name in "abc"}
+    assert (source.asked["/a.txt"], source.asked["/b.txt"], source.asked["/c.txt"]) == (0, 1, 1)
+    assert "leads out of the package" in ran.problems()
+    assert leavings(copy) == []
+
+
+async def test_no_resource_is_written_outside_and_no_symlink_is_followed(
+    source: Source, copy: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    await once(source, copy)
+    (host,) = [each for each in copy.iterdir() if each.is_dir()]
+    (host / "linked").symlink_to(outside)
+    (host / "file").symlink_to(outside / "file")
+    for name in ("linked/a", "file", "..%2f..%2fb", "%2e%2e/%2e%2e/c"):
+        source.change(name, b"content")
+    ran = await once(source, copy)
+    assert list(outside.iterdir()) == []
+    assert not (host / "file").is_symlink()
+    assert {path.name for path in tmp_path.iterdir()} == {"copy", "outside"}
+    assert "is a file or a symlink" in ran.problems()
+
+
+async def test_what_is_no_address_is_one_failure_and_the_rest_goes_on(
+    source: Source, copy: Path
+) -> None:
+    locs = ["http://[", "ftp://example.com/a", "nothing", source.loc("a.txt")]
+    entries = [Entry(loc) for loc in locs]
+    source.documents["/resourcelist.xml"] = rendered("resourcelist", entries, at=str(source.at))
+    ran = await once(source, copy)
+    assert (ran.is_whole, len(ran.named("failed"))) == (False, 3)
+    assert files(copy) == {"a.txt": b"first a"}
+
+
+async def test_a_selection_holds_for_lists_and_changes(source: Source, copy: Path) -> None:
+    chosen = Selection(("*/a.txt", "*/d.txt"), ())
+    await once(source, copy, selection=chosen)
+    source.change("b.txt", b"second b")
+    source.change("d.txt", b"first d")
+    await once(source, copy, selection=chosen)
+    assert sorted(files(copy)) == ["a.txt", "d.txt"]
+    await once(source, copy, selection=Selection((), ("*/b.txt",)))
+    assert sorted(files(copy)) == ["a.txt", "c.txt", "d.txt"]
+
+
+async def test_a_command_is_run_after_each_change_and_the_change_repeated_if_it_fails(
+    source: Source, copy: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    script = tmp_path / "script"
+    script.write_text(f'#!/bin/sh\necho "$RSNOTIFY_EVENT $1" >> {log}\n[ -e {tmp_path}/fine ]\n')
+    script.chmod(0o755)
+    hook = command_hook(f"{script} {{loc}}", copy)
+    source.documents[CAPABILITIES] = source.capability_list("changelist")
+    source.change("a.txt", b"second a")
+    ran = await once(source, copy, hook=hook)
+    assert not ran.is_whole
+    assert "ended with 1" in ran.problems()
+    (tmp_path / "fine").touch()
+    assert (await once(source, copy, hook=hook)).is_whole
+    assert log.read_text().splitlines()[-1] == f"stored {source.loc('a.txt')}"
+
+
+@pytest.mark.parametrize(("excess", "is_printed"), [(0, True), (1, False)])
+async def test_without_files_whoever_is_told_gets_the_content(
+    source: Source, copy: Path, monkeypatch: pytest.MonkeyPatch, excess: int, is_printed: bool
+) -> None:
+    monkeypatch.setattr("rsnotify_client.mirror.storing.IN_MEMORY_BYTES", len(LARGE) - excess)
+    source.add("large", LARGE)
+    source.list_resources()
+    told: dict[str | None, bytes | None] = {}
+
+    async def hook(event: Event, content: bytes | None) -> None:
+        told[event.loc] = content
+
+    ran = await once(source, copy, hook=hook, has_files=False)
+    assert (ran.is_whole, told.get(source.loc("large")) == LARGE) == (is_printed, is_printed)
+    assert told[source.loc("a.txt")] == b"first a"
+    assert files(copy) == {}
+    assert leavings(copy) == []
+
+
+async def test_a_copy_that_is_too_old_for_the_change_lists_is_made_anew(
+    source: Source, copy: Path
+) -> None:
+    await once(source, copy)
+    source.change("a.txt", b"second a")
+    source.change("b.txt", None)
+    source.changes.clear()
+    source.at = type(source.at)(source._now)
+    source.list_resources()
+    assert (await once(source, copy)).is_whole
+    assert files(copy) == {"a.txt": b"second a", "c.txt": b"first c"}
+
+
+async def test_a_source_without_a_resource_list_is_copied_by_its_changes(
+    source: Source, copy: Path
+) -> None:
+    source.documents[CAPABILITIES] = source.capability_list("changelist")
+    source.change("d.txt", b"first d")
+    assert (await once(source, copy)).is_whole
+    assert files(copy) == {"d.txt": b"first d"}
+
+
+async def test_a_copy_is_kept_by_polling_where_there_is_no_channel(
+    source: Source, copy: Path
+) -> None:
+    async with Mirror(source.url + CAPABILITIES, copy, Options(poll_seconds=0.05)) as mirror:
+        keeping = asyncio.create_task(mirror.keep())
+        source.change("a.txt", b"second a")
+
+        async def is_there() -> bool:
+            if keeping.done():
+                await keeping
+            return copy.exists() and files(copy).get("a.txt") == b"second a"
+
+        assert await until(is_there)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+
+# Audit ------------------------------------------------------------------------------------------
+
+
+async def test_an_audit_finds_what_differs_and_repairs_it(source: Source, copy: Path) -> None:
+    await once(source, copy)
+    url = source.url + CAPABILITIES
+    assert (await audit(url, copy)).is_in_sync
+    (host,) = [each for each in copy.iterdir() if each.is_dir()]
+    (host / "a.txt").write_bytes(b"FIRST a")
+    (host / "b.txt").unlink()
+    (host / "stray").write_bytes(b"")
+    source.change("c.txt", b"another length")
+    found = await audit(url, copy)
+    kinds = sorted((finding.kind, (finding.path or "")[-5:]) for finding in found.findings)
+    assert kinds == [
+        ("extra", "stray"),
+        ("hash", "a.txt"),
+        ("length", "c.txt"),
+        ("missing", "b.txt"),
+    ]
+    assert (await audit(url, copy, sample=1)).checked == 1
+    assert await repair(url, copy, found)
+    assert (await audit(url, copy)).is_in_sync
+    assert files(copy)["a.txt"] == b"first a"
+
+
+# Bad use ----------------------------------------------------------------------------------------
+
+
+async def test_a_directory_that_is_anothers_is_refused(source: Source, copy: Path) -> None:
+    await once(source, copy)
+    async with Source() as other:
+        other.list_resources()
+        with pytest.raises(InvalidSettings, match="take another directory"):
+            await once(other, copy)
+        with pytest.raises(InvalidSettings, match="give its address"):
+            await audit(other.url + CAPABILITIES, copy)
+
+
+async def test_two_mirrors_on_one_directory_are_refused(source: Source, copy: Path) -> None:
+    async with Mirror(source.url + CAPABILITIES, copy):
+        with pytest.raises(InvalidSettings, match="in use by another mirror"):
+            Mirror(source.url + CAPABILITIES, copy)
+
+
+def test_a_directory_with_files_that_is_no_mirror_is_refused(copy: Path) -> None:
+    copy.mkdir()
+    (copy / "file").touch()
+    with pytest.raises(InvalidSettings, match="holds files, but no mirror"):
+        Mirror("http://example.com/", copy)
+
+
+async def test_another_map_for_the_same_directory_is_refused(source: Source, copy: Path) -> None:
+    await once(source, copy, maps=((source.url + "/", "data"),))
+    assert (copy / "data/a.txt").read_bytes() == b"first a"
+    with pytest.raises(InvalidSettings, match="another --map"):
+        await once(source, copy)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(401, "a token is needed"), (403, "may not read"), (404, "nothing at this")],
+)
+async def test_a_source_that_refuses_says_how_to_mend_it(
+    source: Source, copy: Path, status: int, words: str
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.Response(status=status)
+
+    source.handlers[CAPABILITIES] = refuse
+    with pytest.raises(Rejected, match=words):
+        await once(source, copy)

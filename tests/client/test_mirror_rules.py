@@ -1,0 +1,297 @@
+"""What a mirror decides: what is current, where it is had, what patches and packages may do."""
+
+import io
+import json
+import zipfile
+
+import pytest
+
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.validation.tables import PATCH
+from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify_client.audit import judged
+from rsnotify_client.documents import Unpacker
+from rsnotify_client.mirror.dump import FREE_BYTES, Package
+from rsnotify_client.mirror.patch import NotApplicable, apply, candidates
+from rsnotify_client.mirror.plan import (
+    Have,
+    Selection,
+    Wanted,
+    addresses,
+    cheaper_patch,
+    is_current,
+    newest,
+    wanted_by,
+)
+from rsnotify_client.mirror.report import percentile
+from rsnotify_client.mirror.state import Row
+from rsnotify_client.mirror.workers import ATTEMPTS, LATER_SECONDS, LATEST_SECONDS, delay
+from rsnotify_client.web import origin_of, retry_after
+from tests.sources import rendered
+
+MD5, SHA = "md5:" + "a" * 32, "sha-256:" + "b" * 64
+LOC = "http://example.com/a"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "have", "current"),
+    [
+        ({"hash": SHA}, {"hash": SHA, "lastmod": "2000"}, True),
+        ({"hash": SHA.upper().replace("SHA", "sha")}, {"hash": SHA}, True),
+        ({"hash": f"{MD5} {SHA}"}, {"hash": SHA}, True),
+        ({"hash": SHA[:-1] + "c"}, {"hash": SHA}, False),
+        ({"hash": MD5, "lastmod": "2013"}, {"hash": SHA, "lastmod": "2013"}, True),
+        ({"lastmod": "2013"}, {"lastmod": "2013"}, True),
+        ({"lastmod": "2014"}, {"lastmod": "2013"}, False),
+        ({"lastmod": "2013", "length": 2}, {"lastmod": "2013", "length": 1}, False),
+        ({}, {}, False),
+        ({"hash": "sha-256:short"}, {"hash": "sha-256:short"}, False),
+    ],
+)
+def test_a_resource_is_current_if_what_the_source_says_of_it_is_known(
+    wanted: dict[str, object], have: dict[str, object], current: bool
+) -> None:
+    assert is_current(Wanted(LOC, **wanted), Have(**have)) == current  # type: ignore[arg-type]
+
+
+def test_of_several_changes_to_one_resource_the_newest_counts() -> None:
+    found = newest([Wanted("a", lastmod="1"), Wanted("b"), Wanted("a", lastmod="2")])
+    assert {each.loc: each.lastmod for each in found} == {"a": "2", "b": None}
+
+
+def test_mirrors_are_asked_by_pri_first_if_what_they_send_can_be_verified() -> None:
+    links = (
+        Link("duplicate", "http://two/", pri=2),
+        Link("duplicate", "gsiftp://never/", pri=1),
+        Link("duplicate", "http://one/", pri=1),
+        Link("duplicate", "http://last/"),
+    )
+    known = Wanted(LOC, hash=SHA, links=links)
+    assert addresses(known) == ["http://one/", "http://two/", "http://last/", LOC]
+    assert addresses(Wanted(LOC, links=links))[0] == LOC
+
+
+@pytest.mark.parametrize(
+    ("loc", "taken"),
+    [("http://a/x.pdf", True), ("http://a/x.txt", False), ("http://a/old/x.pdf", False)],
+)
+def test_resources_are_selected_and_excluded_by_globs(loc: str, taken: bool) -> None:
+    assert Selection(("*.pdf",), ("*/old/*",)).takes(loc) == taken
+
+
+@pytest.mark.parametrize(
+    ("length", "known", "is_taken"), [(9, True, True), (10, True, False), (9, False, False)]
+)
+def test_a_patch_is_taken_if_it_is_shorter_and_can_be_checked(
+    length: int, known: bool, is_taken: bool
+) -> None:
+    link = Link(PATCH, "http://a/p", length=length, type="application/json-patch+json")
+    wanted = Wanted(LOC, length=10, hash=SHA if known else None, links=(link,))
+    assert (cheaper_patch(wanted, Have()) is link) == is_taken
+    assert cheaper_patch(wanted, None) is None
+
+
+# The examples of RFC 6902, appendix A
+PATCHES = [
+    ({"foo": "bar"}, [{"op": "add", "path": "/baz", "value": "qux"}], {"baz": "qux", "foo": "bar"}),
+    ({"foo": ["bar"]}, [{"op": "add", "path": "/foo/1", "value": "q"}], {"foo": ["bar", "q"]}),
+    ({"baz": "q", "foo": 1}, [{"op": "remove", "path": "/baz"}], {"foo": 1}),
+    ({"foo": [1, 2, 3]}, [{"op": "remove", "path": "/foo/1"}], {"foo": [1, 3]}),
+    ({"baz": "q"}, [{"op": "replace", "path": "/baz", "value": "b"}], {"baz": "b"}),
+    (
+        {"a": {"b": 1}, "c": {}},
+        [{"op": "move", "from": "/a/b", "path": "/c/d"}],
+        {"a": {}, "c": {"d": 1}},
+    ),
+    ({"foo": [1, 2]}, [{"op": "move", "from": "/foo/0", "path": "/foo/1"}], {"foo": [2, 1]}),
+    ({"a": {"b": 1}}, [{"op": "copy", "from": "/a", "path": "/c"}], {"a": {"b": 1}, "c": {"b": 1}}),
+    ({"a": "b"}, [{"op": "test", "path": "/a", "value": "b"}], {"a": "b"}),
+    ({"/": 9, "~1": 10}, [{"op": "test", "path": "/~01", "value": 10}], {"/": 9, "~1": 10}),
+    ({"foo": ["b"]}, [{"op": "add", "path": "/foo/-", "value": ["c"]}], {"foo": ["b", ["c"]]}),
+    (1, [{"op": "replace", "path": "", "value": 2}], 2),
+]
+
+
+@pytest.mark.parametrize(("old", "patch", "new"), PATCHES)
+def test_a_json_patch_gives_the_new_document(old: object, patch: object, new: object) -> None:
+    assert apply(old, patch) == new
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"op": "add"},
+        [{"op": "add", "path": "/a/b", "value": 1}],
+        [{"op": "test", "path": "/n", "value": True}],
+        [{"op": "remove", "path": "/none"}],
+        [{"op": "add", "path": "/list/01", "value": 1}],
+        [{"op": "add", "path": "/list/2", "value": 1}],
+        [{"op": "move", "from": "/list", "path": "/list/0"}],
+        [{"op": "execute", "path": "/n"}],
+        [{"op": "replace", "path": "n", "value": 1}],
+    ],
+)
+def test_a_patch_that_does_not_fit_is_refused(patch: object) -> None:
+    with pytest.raises(NotApplicable):
+        apply({"n": 1, "list": [1]}, patch)
+
+
+def test_the_usual_spellings_of_json_are_tried() -> None:
+    patch = json.dumps([{"op": "add", "path": "/b", "value": "é"}]).encode()
+    found = list(candidates(b'{"a": 1}', patch))
+    for text in ('{"a":1,"b":"é"}', '{"a": 1, "b": "\\u00e9"}\n', '{\n  "a": 1,\n  "b": "é"\n}'):
+        assert text.encode() in found
+
+
+# Packages
+
+
+def package(members: dict[str, bytes], entries: list[Entry]) -> io.BytesIO:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("manifest.xml", rendered("resourcedump-manifest", entries, at="2026-01-01"))
+        for name, content in members.items():
+            packed.writestr(name, content)
+    return file
+
+
+def entry(path: str | None, **md: object) -> Entry:
+    return Entry(LOC, md=Md(path=path, **md))  # type: ignore[arg-type]
+
+
+def test_a_package_gives_what_its_manifest_describes() -> None:
+    opened = Package(package({"res/a": b"abc"}, [entry("/res/a", length=3)]), "a.zip")
+    (found,) = opened.resources()
+    assert b"".join(opened.content(found)) == b"abc"
+
+
+@pytest.mark.parametrize("path", ["/../a", "/res/../../a", "..\\a", "/a\\..\\..\\b"])
+def test_a_path_that_leads_out_of_a_package_is_refused_and_named(path: str) -> None:
+    opened = Package(package({path.lstrip("/"): b"abc"}, [entry(path)]), "a.zip")
+    assert list(opened.resources()) == []
+    assert "leads out of the package" in opened.refused[0]
+
+
+def test_what_a_package_does_not_hold_is_named() -> None:
+    opened = Package(package({}, [entry("/a")]), "a.zip")
+    assert list(opened.resources()) == []
+    assert opened.refused == ["a.zip does not hold '/a'"]
+
+
+@pytest.mark.parametrize(("length", "is_refused"), [(3, False), (2, True)])
+def test_a_member_that_inflates_beyond_its_length_is_refused(length: int, is_refused: bool) -> None:
+    opened = Package(package({"a": b"abc"}, [entry("/a", length=length)]), "a.zip")
+    (found,) = opened.resources()
+    if is_refused:
+        with pytest.raises(Rejected, match="inflates beyond 2 bytes"):
+            b"".join(opened.content(found))
+    else:
+        assert b"".join(opened.content(found)) == b"abc"
+
+
+def test_a_bomb_without_a_length_is_refused_before_it_is_inflated() -> None:
+    opened = Package(package({"a": b"\0" * (40 * FREE_BYTES)}, [entry("/a")]), "a.zip")
+    (found,) = opened.resources()
+    pieces: list[bytes] = []
+    with pytest.raises(Rejected, match="inflates beyond"):
+        pieces.extend(opened.content(found))
+    total = sum(map(len, pieces))
+    assert total < 12 * FREE_BYTES
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello", b"PK\x05\x06" + b"\0" * 18, b"PK\x05\x06" + b"\xff" * 18]
+)
+def test_what_is_no_package_is_refused(content: bytes) -> None:
+    with pytest.raises(Rejected):
+        list(Package(io.BytesIO(content), "a.zip").resources())
+
+
+def test_a_manifest_that_is_hostile_is_refused() -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as packed:
+        packed.writestr("manifest.xml", '<!DOCTYPE a [<!ENTITY x "y">]><urlset>&x;</urlset>')
+    with pytest.raises(Rejected):
+        list(Package(file, "a.zip").resources())
+
+
+# The rest
+
+
+def test_gzip_is_unpacked_piece_by_piece_twice_at_most_and_only_where_it_is() -> None:
+    import gzip
+
+    packed = gzip.compress(gzip.compress(b"<urlset/>"))
+    for data in (packed, b"<urlset/>", gzip.compress(b"<urlset/>")):
+        unpacker = Unpacker()
+        found = b"".join(piece for byte in data for piece in unpacker.feed(bytes([byte])))
+        assert found == b"<urlset/>"
+
+
+def test_no_piece_of_a_bomb_is_large() -> None:
+    import gzip
+
+    pieces = Unpacker().feed(gzip.compress(b"\0" * 50_000_000))
+    assert max(map(len, pieces)) <= 256 * 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("5", 5),
+        ("999999", 3_600),
+        ("Thu, 01 Jan 1970 00:02:00 GMT", 60),
+        ("Thu, 01 Jan 1970 00:00:30 GMT", 0),
+        ("soon", 0),
+        (None, 0),
+    ],
+)
+def test_retry_after_is_a_number_or_a_date_and_an_hour_at_most(
+    text: str | None, seconds: int
+) -> None:
+    assert retry_after(text, now=60) == seconds
+
+
+def test_failures_are_tried_again_soon_a_few_times_and_then_rarely() -> None:
+    assert delay(ATTEMPTS - 1, 0.99) < 5
+    assert delay(ATTEMPTS, 0) >= LATER_SECONDS / 2
+    assert delay(1_000, 1) <= LATEST_SECONDS
+
+
+def test_a_channel_has_the_origin_of_its_http_twin() -> None:
+    assert origin_of("ws://A.example/b") == origin_of("http://a.example:80/c")
+    assert origin_of("https://a.example") != origin_of("http://a.example")
+
+
+def test_percentiles() -> None:
+    assert percentile([], 0.5) is None
+    assert percentile(list(range(100)), 0.99) == 99
+
+
+def row(have: Have | None, path: str | None = "a") -> Row:
+    return Row(LOC, path, Wanted(LOC), have, None, 1, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "have", "length", "kind"),
+    [
+        ({}, None, None, "missing"),
+        ({"length": 3}, {"length": 3}, 3, None),
+        ({"length": 3}, {"length": 3}, 2, "length"),
+        ({}, {"length": 3}, 2, "length"),
+        ({"lastmod": "2014"}, {"lastmod": "2013"}, 1, "older"),
+        ({"lastmod": "2013"}, {"lastmod": "2013"}, 1, None),
+        ({"lastmod": "2014", "hash": SHA}, {"lastmod": "2013"}, 1, None),
+    ],
+)
+def test_an_audit_sees_by_length_and_time_what_is_wrong(
+    wanted: dict[str, object], have: dict[str, object] | None, length: int | None, kind: str | None
+) -> None:
+    found = judged(Wanted(LOC, **wanted), row(Have(**have)) if have else None, length)  # type: ignore[arg-type]
+    assert (found and found.kind) == kind
+
+
+def test_a_change_says_what_is_wanted() -> None:
+    change = Change(LOC, "deleted", links=(Link("canonical", "http://c/"),))
+    assert wanted_by(change).is_deleted

@@ -1,0 +1,289 @@
+"""Changes that survive their process: the outbox file, the table in a database of one's own."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rsnotify.commands.relay import run
+from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify_client import Outbox, OutboxError, Publisher, Relay, outboxfile, retry
+from rsnotify_client.outboxfile import OutboxFile, SqliteTable
+from rsnotify_client.relay import table_of
+from tests.client.hubs import ACCEPTED, Answer, Posted, accept, eventually, python, scripted_hub
+
+A = ChannelName("a", "change")
+
+PUBLISH = """
+import sys
+from rsnotify_client import Publisher
+publisher = Publisher(sys.argv[1], outbox=sys.argv[2])
+for loc in sys.argv[3:]:
+    publisher.updated("a", loc)
+print("taken", flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.01)
+
+
+def never(_: Posted) -> Answer:
+    threading.Event().wait(0.5)
+    raise ConnectionAbortedError
+
+
+def test_a_killed_application_s_changes_go_out_later_under_the_key_of_the_first_try(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "outbox")
+    with scripted_hub(never) as (url, posted):
+        process = python("-c", PUBLISH + "publisher.flush()", url, path, "1", "2")
+        eventually(lambda: posted)
+        process.kill()
+        process.communicate()
+    with scripted_hub(accept) as (url, later), Publisher(url, outbox=path) as publisher:
+        publisher.updated("a", "3")
+        publisher.flush(10)
+    assert later[0] == posted[0]
+    assert [loc for request in later for loc in request.locs] == ["1", "2", "3"]
+
+
+def test_what_an_earlier_process_left_is_sent_without_a_new_change(tmp_path: Path) -> None:
+    publisher = Publisher("http://127.0.0.1:9", outbox=tmp_path / "outbox")
+    publisher.updated("a", "1")
+    publisher.close(0)
+    with scripted_hub(accept) as (url, posted):
+        with Publisher(url, outbox=tmp_path / "outbox") as publisher:
+            publisher.start()
+            eventually(lambda: posted)
+        assert posted[0].locs == ["1"]
+
+
+def test_processes_that_share_an_outbox_publish_each_change_once_and_each_in_its_order(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "outbox")
+    with scripted_hub(accept) as (url, posted):
+        flushed = PUBLISH + "publisher.flush()"
+        locs = [[f"{who}-{number:03}" for number in range(100)] for who in range(3)]
+        processes = [python("-c", flushed, url, path, *each) for each in locs]
+        for process in processes:
+            _, errors = process.communicate(timeout=30)
+            assert process.returncode == 0, errors
+    requests = {request.key: request.locs for request in posted}  # two may send the same at once
+    published = [loc for each in requests.values() for loc in each]
+    for who, each in enumerate(locs):
+        assert [loc for loc in published if loc.startswith(f"{who}-")] == each
+
+
+def test_a_full_disk_refuses_the_change_and_keeps_those_before(tmp_path: Path) -> None:
+    path = tmp_path / "outbox"
+    program = (
+        "import resource, signal, sys\n"
+        "from rsnotify_client import OutboxError, Publisher\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))\n"
+        "publisher = Publisher('http://127.0.0.1:9', outbox=sys.argv[1])\n"
+        "count = 0\n"
+        "try:\n"
+        "    while True:\n"
+        "        publisher.updated('a', 'x' * 10_000)\n"
+        "        count += 1\n"
+        "except OutboxError as error:\n"
+        "    print(count, error)\n"
+    )
+    process = python("-c", program, str(path))
+    out, errors = process.communicate(timeout=30)
+    count, _, message = out.partition(" ")
+    assert "make room on its disk" in message, errors
+    assert int(count) > 0
+    with closing(OutboxFile(path)) as outbox:
+        assert outbox.waiting() == int(count)
+
+
+def test_a_file_that_stays_locked_is_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outboxfile, "LOCKED_SECONDS", 0.1)
+    outbox = OutboxFile(tmp_path / "outbox")
+    outbox.put(A, b"{}")
+    with closing(sqlite3.connect(tmp_path / "outbox", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OutboxError, match=r"another process kept it locked for 0\.1 s"):
+            outbox.put(A, b"{}")
+    outbox.put(A, b"{}")
+    assert outbox.waiting() == 2
+    outbox.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda _: None, "its directory must exist and be writable"),
+        (lambda path: path.mkdir(parents=True), "its directory must exist and be writable"),
+        (lambda path: _write(path, "no database " * 99), "give another path"),
+    ],
+)
+def test_a_path_that_is_no_outbox_is_an_error_in_words(
+    tmp_path: Path, make: Callable[[Path], None], message: str
+) -> None:
+    path = tmp_path / "folder" / "outbox"
+    make(path)
+    with pytest.raises(OutboxError, match=message):
+        OutboxFile(path).put(A, b"{}")
+
+
+def _write(path: Path, content: str) -> None:
+    path.parent.mkdir()
+    path.write_text(content)
+
+
+def test_a_file_that_was_large_while_the_hub_was_away_becomes_small_again(tmp_path: Path) -> None:
+    outbox = OutboxFile(tmp_path / "outbox")
+    for number in range(1_000):
+        outbox.put(A, b"%d" % number * 500)
+    outbox.close()
+    large = (tmp_path / "outbox").stat().st_size
+    while (batch := outbox.take((), 1_000)) is not None:
+        outbox.remove(batch, batch.ids)
+    outbox.close()
+    assert (tmp_path / "outbox").stat().st_size < large / 10
+
+
+# In the application's own database -------------------------------------------------------------
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        connection.executescript(Outbox.sql("sqlite"))
+    return tmp_path / "app.db"
+
+
+def test_a_change_exists_exactly_if_its_transaction_was_committed(database: Path) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        Outbox().created(connection, "a", "kept")
+        connection.commit()
+        Outbox().created(connection, "a", "rolled back")
+        connection.rollback()
+    with (
+        scripted_hub(accept) as (url, posted),
+        Relay(f"sqlite:///{database}", url) as relay,
+    ):
+        relay.flush(10)
+        assert relay.counters.waiting == 0
+    assert [request.locs for request in posted] == [["kept"]]
+
+
+def test_a_row_that_appears_late_with_a_lower_id_is_published_too(database: Path) -> None:
+    with (
+        scripted_hub(accept) as (url, posted),
+        closing(sqlite3.connect(database, isolation_level=None)) as connection,
+        Relay(f"sqlite:///{database}", url) as relay,
+    ):
+        for number in (5, 3):
+            row = f'({number}, \'a\', \'{{"loc": "{number}", "change": "updated"}}\')'
+            connection.execute(f"INSERT INTO rsnotify_outbox (id, set_name, body) VALUES {row}")
+            relay.wake()
+            eventually(lambda: relay.table.waiting() == 0)
+    assert [request.locs for request in posted] == [["5"], ["3"]]
+
+
+def test_two_relays_at_once_take_the_same_batch_under_the_same_key(database: Path) -> None:
+    one, other = SqliteTable(database), SqliteTable(database)
+    with closing(sqlite3.connect(database)) as connection:
+        Outbox().created(connection, "a", "1")
+        connection.commit()
+        batch = one.take((), 10)
+        Outbox().created(connection, "a", "2")
+        connection.commit()
+    assert other.take((), 10) == batch
+    assert [table.remove(batch, batch.ids) for table in (one, other)] == [1, 0]
+    assert other.take((), 10).changes == [b'{"loc":"2","change":"created"}']
+    one.close()
+    other.close()
+
+
+def test_a_batch_is_whole_even_if_late_rows_come_before_it(database: Path) -> None:
+    table = SqliteTable(database)
+    insert = "INSERT INTO rsnotify_outbox (id, set_name, body) VALUES (?, 'a', '{}')"
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.executemany(insert, [(10,), (11,)])
+        batch = table.take((), 2)
+        connection.execute(insert, (1,))
+    assert table.take((), 2) == batch
+    table.close()
+
+
+def test_one_relay_of_several_works(database: Path) -> None:
+    program = (
+        "import sys\nfrom rsnotify_client.outboxfile import SqliteTable\n"
+        "print(SqliteTable(sys.argv[1]).lead(), flush=True)\nsys.stdin.read()\n"
+    )
+    first = python("-c", program, str(database))
+    assert first.stdout is not None
+    assert first.stdout.readline() == "True\n"
+    second = python("-c", program, str(database))
+    assert second.communicate("")[0] == "False\n"
+    first.kill()
+    first.communicate()
+    table = SqliteTable(database)
+    assert table.lead()
+    table.close()
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql", "sqlite"])
+def test_every_database_has_its_statements(kind: str) -> None:
+    assert Outbox.sql(kind).startswith("CREATE TABLE IF NOT EXISTS rsnotify_outbox (")
+
+
+def test_a_database_that_is_not_known_is_refused_with_those_that_are() -> None:
+    with pytest.raises(InvalidSettings, match="postgresql://, postgres://, mysql://"):
+        table_of("oracle://host/name")
+
+
+def test_a_driver_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(InvalidSettings, match=r"pip install 'rsnotify\[postgresql\]'"):
+        table_of("postgresql://host/name")
+
+
+# The command -----------------------------------------------------------------------------------
+
+
+def relay_command(*words: str) -> subprocess.Popen[str]:
+    return python("-m", "rsnotify", "relay", *words)
+
+
+def test_the_command_creates_the_table_and_publishes_until_it_is_told_to_end(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "app.db"
+    with scripted_hub(lambda _: ACCEPTED) as (url, posted):
+        relay = relay_command("--database", f"sqlite:///{path}", "--create-table", "--url", url)
+        assert relay.stdout is not None
+        assert relay.stdout.readline() == "rsnotify relay ready, 0 waiting\n"
+        with closing(sqlite3.connect(path)) as connection:
+            Outbox().created(connection, "a", "1")
+            connection.commit()
+        eventually(lambda: posted)
+        relay.send_signal(signal.SIGTERM)
+        _, errors = relay.communicate(timeout=20)
+        assert relay.returncode == 0, errors
+    assert posted[0].locs == ["1"]
+
+
+def test_the_command_says_how_to_create_a_table_that_is_missing(tmp_path: Path) -> None:
+    relay = Relay(f"sqlite:///{tmp_path / 'app.db'}", "http://127.0.0.1:9")
+    with pytest.raises(InvalidSettings, match="create the table with: rsnotify relay --create"):
+        run(relay)
+    relay.close()

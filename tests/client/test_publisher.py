@@ -1,0 +1,388 @@
+"""The publisher against a hub that answers what a test tells it to."""
+
+import asyncio
+import inspect
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from rsnotify.errors import Rejected
+from rsnotify_client import AsyncPublisher, Publisher, QueueFull, RefusedChange, fork, retry
+from rsnotify_client.publisher import Options
+from tests.client.hubs import ACCEPTED, Answer, Posted, accept, eventually, problem, scripted_hub
+
+
+@pytest.fixture(autouse=True)
+def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.01)
+
+
+def in_turn(*answers: Answer) -> Callable[[Posted], Answer]:
+    """Each answer once, then everything is accepted."""
+    left = list(answers)
+    return lambda _: left.pop(0) if left else ACCEPTED
+
+
+BUSY = problem(503, "busy")
+
+
+def test_what_comes_while_the_hub_is_answering_goes_together_in_order() -> None:
+    gate = threading.Event()
+
+    def slow(_: Posted) -> Answer:
+        gate.wait(10)
+        return ACCEPTED
+
+    with scripted_hub(slow) as (url, posted), Publisher(url) as publisher:
+        publisher.created("a", "first")
+        eventually(lambda: posted)
+        for number in range(50):
+            publisher.updated("a", str(number))
+        gate.set()
+        publisher.flush(10)
+    assert [request.locs for request in posted] == [["first"], [str(n) for n in range(50)]]
+
+
+def test_a_repeated_request_has_the_same_key_and_the_same_changes() -> None:
+    with scripted_hub(in_turn(BUSY, BUSY)) as (url, posted), Publisher(url) as publisher:
+        publisher.created("a", "1")
+        eventually(lambda: len(posted) > 1)
+        publisher.created("a", "2")
+        publisher.flush(10)
+    assert posted[0] == posted[1] == posted[2]
+    assert posted[3].locs == ["2"]
+    assert posted[3].key != posted[0].key
+
+
+def test_an_answer_that_was_lost_is_asked_for_under_the_same_key() -> None:
+    def lost(request: Posted) -> Answer:
+        if len(posted) == 1:
+            raise ConnectionAbortedError
+        return ACCEPTED
+
+    with scripted_hub(lost) as (url, posted), Publisher(url) as publisher:
+        publisher.created("a", "1")
+        publisher.flush(10)
+    assert posted[0] == posted[1]
+
+
+def test_a_refused_change_is_told_and_does_not_block_those_behind_it() -> None:
+    refused: list[RefusedChange] = []
+
+    def one_is_bad(request: Posted) -> Answer:
+        if "bad" not in request.locs:
+            return ACCEPTED
+        return problem(400, "", (request.locs.index("bad"), "no URI"))
+
+    with (
+        scripted_hub(one_is_bad) as (url, posted),
+        Publisher(url, on_refused=refused.append, batch_seconds=10) as publisher,
+    ):
+        for loc in ("1", "bad", "3"):
+            publisher.updated("a", loc)
+        publisher.flush(10)
+        assert publisher.counters[:4] == (3, 2, 1, 0)
+    assert [(each.set_name, each.change.loc, each.reason) for each in refused] == [
+        ("a", "bad", "no URI")
+    ]
+    assert posted[-1].locs == ["1", "3"]
+    assert posted[-1].key != posted[0].key
+
+
+def test_a_callback_that_fails_or_publishes_does_not_stop_the_publisher() -> None:
+    def no_bad(request: Posted) -> Answer:
+        return problem(400, "", (0, "bad")) if request.locs[0] == "bad" else ACCEPTED
+
+    def report(refused: RefusedChange) -> None:
+        publisher.updated("log", f"refused: {refused.reason}")
+        raise RuntimeError("the callback's own fault")
+
+    with scripted_hub(no_bad) as (url, posted), Publisher(url, on_refused=report) as publisher:
+        publisher.updated("a", "bad")
+        eventually(lambda: publisher.counters.published == 1)
+    assert posted[-1].set_name == "log"
+
+
+def test_a_callback_that_flushes_is_told_that_it_cannot(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        scripted_hub(in_turn(problem(400, "", (0, "bad")))) as (url, _),
+        Publisher(url, on_refused=lambda _: publisher.flush()) as publisher,
+    ):
+        publisher.updated("a", "bad")
+        publisher.flush(10)
+        eventually(lambda: "on_refused cannot flush" in caplog.text)
+
+
+def test_a_proxy_with_a_smaller_limit_gets_smaller_batches() -> None:
+    def at_most_two(request: Posted) -> Answer:
+        return Answer(413, b"<html>") if len(request.locs) > 2 else ACCEPTED
+
+    with scripted_hub(at_most_two) as (url, posted), Publisher(url) as publisher:
+        for number in range(20):
+            publisher.updated("a", str(number))
+        publisher.flush(10)
+    published = [loc for request in posted if len(request.locs) <= 2 for loc in request.locs]
+    assert published == [str(number) for number in range(20)]
+
+
+def test_trouble_with_one_set_does_not_hold_up_another() -> None:
+    mended = threading.Event()
+
+    def no_set_a(request: Posted) -> Answer:
+        there = request.set_name != "a" or mended.is_set()
+        return ACCEPTED if there else problem(404, "there is no set 'a'")
+
+    with scripted_hub(no_set_a) as (url, posted), Publisher(url) as publisher:
+        publisher.updated("a", "1")
+        publisher.updated("b", "2")
+        with pytest.raises(Rejected, match="there is no set 'a'"):
+            publisher.flush()
+        eventually(lambda: any(request.set_name == "b" for request in posted))
+        mended.set()
+        publisher.flush(10)
+    assert posted[-1].locs == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (problem(401, "the token is not known"), "the token is not known"),
+        (Answer(404, b"<html>"), "answered 404 Not Found; is this the hub's address?"),
+        (Answer(200, b"<html>"), "with something else than JSON; is this the hub's address?"),
+        (Answer(200, {"hello": 1}), "does not say what it accepted; is this the hub's address?"),
+        (Answer(301, b"", (("Location", "/"),)), "answered 301 Moved Permanently"),
+    ],
+)
+def test_what_only_an_operator_can_mend_is_said_at_once_and_nothing_is_lost(
+    answer: Answer, message: str
+) -> None:
+    with scripted_hub(in_turn(answer, answer)) as (url, posted), Publisher(url) as publisher:
+        publisher.updated("a", "1")
+        with pytest.raises(Rejected, match=message):
+            publisher.flush()
+        eventually(lambda: publisher.counters.published == 1)
+    assert posted[-1].locs == ["1"]
+
+
+class Away(Protocol):
+    """Makes a publisher to a hub that is away."""
+
+    def __call__(self, **options: Any) -> Publisher: ...
+
+
+@pytest.fixture
+def away() -> Iterator[Away]:
+    made: list[Publisher] = []
+
+    def make(**options: Any) -> Publisher:
+        made.append(Publisher("http://127.0.0.1:9", **options))
+        return made[-1]
+
+    yield make
+    for publisher in made:
+        with suppress(TimeoutError):
+            publisher.close(0)
+
+
+def test_a_flush_that_takes_too_long_says_what_is_in_the_way(away: Away) -> None:
+    publisher = away()
+    publisher.updated("a", "1")
+    with pytest.raises(TimeoutError, match=r"1 change is not published after 0.\d s: .*refused"):
+        publisher.flush(0.1)
+
+
+def test_an_end_that_would_lose_changes_is_an_error(away: Away) -> None:
+    publisher = away()
+    publisher.updated("a", "1")
+    with pytest.raises(TimeoutError):
+        publisher.close(0.1)
+
+
+def test_a_connection_that_the_hub_closed_meanwhile_costs_no_retry() -> None:
+    with scripted_hub(accept) as (url, _), Publisher(url) as publisher:
+        publisher.updated("a", "1")
+        publisher.flush(10)
+        publisher._hub._idle[0].sock.shutdown(2)
+        publisher.updated("a", "2")
+        publisher.flush(10)
+        assert publisher.counters.retries == 0
+
+
+def test_a_full_queue_refuses_if_that_was_chosen(away: Away) -> None:
+    publisher = away(queue_size=2, when_full="raise")
+    publisher.updated("a", "1")
+    publisher.updated("a", "2")
+    with pytest.raises(QueueFull, match="2 changes wait for the hub"):
+        publisher.updated("a", "3")
+    assert publisher.counters.waiting == 2
+
+
+def test_ten_thousand_changes_wait_in_memory_unless_told_otherwise(away: Away) -> None:
+    publisher = away(when_full="raise")
+    for number in range(10_000):
+        publisher.updated("a", str(number))
+    with pytest.raises(QueueFull):
+        publisher.updated("a", "one more")
+
+
+def test_a_time_may_be_a_datetime_with_its_zone(away: Away) -> None:
+    publisher = away()
+    publisher.updated("a", "1", lastmod=datetime(2026, 11, 20, 21, 34, tzinfo=UTC))
+    with pytest.raises(ValueError, match="has no time zone"):
+        publisher.updated("a", "1", lastmod=datetime(2026, 11, 20))
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://hub", "http://", "hub"])
+def test_an_address_that_is_none_is_refused_with_one_that_is(url: str) -> None:
+    with pytest.raises(ValueError, match=r"give one such as http://127\.0\.0\.1:8080"):
+        Publisher(url)
+
+
+# Processes -------------------------------------------------------------------------------------
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Fork, as an application server does; the child's exit status."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+
+
+def test_no_thread_runs_before_the_first_change() -> None:
+    program = (
+        "import sys, threading, rsnotify_client\n"
+        "publisher = rsnotify_client.Publisher('http://127.0.0.1:9')\n"
+        "assert threading.active_count() == 1\n"
+        "assert not {'aiohttp', 'asyncio', 'lxml', 'sqlite3', 'websockets'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_forked_process_publishes_its_own_changes_and_not_those_of_its_parent() -> None:
+    gate = threading.Event()
+
+    def slow(_: Posted) -> Answer:
+        gate.wait(10)
+        return ACCEPTED
+
+    with scripted_hub(slow) as (url, posted), Publisher(url) as publisher:
+        publisher.updated("a", "parent")
+        eventually(lambda: posted)
+        threading.Timer(0.2, gate.set).start()
+
+        def child() -> None:
+            publisher.updated("a", "child")
+            publisher.flush(10)
+
+        assert in_child(child) == 0
+        publisher.flush(10)
+    assert sorted(request.locs[0] for request in posted) == ["child", "parent"]
+
+
+def test_a_fork_from_a_thread_amid_publishing_never_hangs_the_child() -> None:
+    with scripted_hub(accept) as (url, posted), Publisher(url) as publisher:
+        stop = threading.Event()
+
+        def publish() -> None:
+            while not stop.is_set():
+                publisher.updated("parent", "1")
+
+        def child() -> None:
+            publisher.updated("child", "1")
+            publisher.flush(10)
+
+        statuses: list[int] = []
+        busy = [threading.Thread(target=publish) for _ in range(3)]
+        forking = threading.Thread(target=lambda: statuses.extend(in_child(child) for _ in "123"))
+        for thread in (*busy, forking):
+            thread.start()
+        forking.join()
+        stop.set()
+        for thread in busy:
+            thread.join()
+        publisher.flush(30)
+    assert statuses == [0, 0, 0]
+    assert sum(request.set_name == "child" for request in posted) == 3
+
+
+def test_a_process_that_learns_of_its_fork_only_afterwards_publishes_too(tmp_path: Path) -> None:
+    def child() -> None:
+        publisher._store._lock.acquire()
+        publisher._sender._starting.acquire()
+        fork._after_in_child()
+        publisher.updated("a", "2")
+        publisher.flush(10)
+
+    with (
+        scripted_hub(accept) as (url, posted),
+        Publisher(url, outbox=tmp_path / "outbox") as publisher,
+    ):
+        publisher.updated("a", "1")
+        publisher.flush(10)
+        assert in_child(child) == 0
+    assert [request.locs for request in posted] == [["1"], ["2"]]
+
+
+# Async -----------------------------------------------------------------------------------------
+
+
+def test_both_publishers_have_the_same_names_with_the_same_parameters() -> None:
+    def signatures(kind: type) -> Iterator[tuple[str, list[str]]]:
+        for name, value in vars(kind).items():
+            if not name.startswith("_"):
+                has_some = inspect.isfunction(value)
+                yield name, list(inspect.signature(value).parameters) if has_some else []
+
+    assert dict(signatures(AsyncPublisher)) == dict(signatures(Publisher))
+
+
+def test_both_publishers_take_the_same_options() -> None:
+    options = list(inspect.signature(Publisher).parameters)[2:]
+    assert options == list(Options.__annotations__)
+
+
+async def test_an_event_loop_publishes_in_order() -> None:
+    with scripted_hub(accept) as (url, posted):
+        async with AsyncPublisher(url) as publisher:
+            for number in range(100):
+                await publisher.updated("a", str(number))
+            await publisher.flush(10)
+            accepted = await publisher.publish("a", [], key="own")
+    assert [loc for request in posted for loc in request.locs] == [str(n) for n in range(100)]
+    assert (accepted.until, posted[-1].key) == ("b", "own")
+
+
+async def test_a_full_queue_does_not_hold_up_the_event_loop() -> None:
+    gate = threading.Event()
+
+    def slow(_: Posted) -> Answer:
+        gate.wait(10)
+        return ACCEPTED
+
+    with scripted_hub(slow) as (url, posted):
+        async with AsyncPublisher(url, queue_size=1) as publisher:
+            await publisher.updated("a", "1")
+            waiting = asyncio.ensure_future(publisher.updated("a", "2"))
+            for _ in range(10):
+                await asyncio.sleep(0.01)
+            assert not waiting.done()
+            gate.set()
+            await waiting
+            await publisher.flush(10)
+    assert [request.locs for request in posted] == [["1"], ["2"]]

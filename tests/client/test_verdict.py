@@ -1,0 +1,42 @@
+"""Whose fault a refusal is."""
+
+import pytest
+
+from rsnotify.errors import Rejected
+from rsnotify_client.answer import NotAHub
+from rsnotify_client.verdict import refused_changes
+
+FAULTS = [{"index": 1, "message": "bad"}, {"index": 9, "message": "not of this batch"}]
+HTML = NotAHub("http://hub", "answered 413", 413)
+
+
+def test_the_changes_that_are_named_are_at_fault() -> None:
+    assert refused_changes(Rejected("", faults=FAULTS), 3) == {1: "bad"}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_an_unexplained_refusal_of_many_is_tried_with_fewer(status: int) -> None:
+    assert refused_changes(Rejected("no", status=status), 2) == {}
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_an_unexplained_refusal_of_one_is_that_change_s_fault(status: int) -> None:
+    assert refused_changes(Rejected("no", status=status), 1) == {0: "no"}
+
+
+@pytest.mark.parametrize("status", [301, 401, 403, 404, 405, 410, 415])
+def test_a_token_a_set_or_an_address_is_no_change_s_fault(status: int) -> None:
+    assert refused_changes(Rejected("no", status=status), 1) is None
+
+
+def test_a_used_key_is_changed() -> None:
+    assert refused_changes(Rejected("used", status=409), 1) == {}
+
+
+def test_the_limit_of_a_proxy_makes_batches_smaller_but_never_costs_a_change() -> None:
+    assert refused_changes(HTML, 2) == {}
+    assert refused_changes(HTML, 1) is None
+
+
+def test_what_is_no_hub_refuses_nothing() -> None:
+    assert refused_changes(NotAHub("http://hub", "answered 400", 400), 1) is None

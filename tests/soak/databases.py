@@ -1,0 +1,113 @@
+"""The outbox table in PostgreSQL and MySQL, where the environment names one to try it with.
+
+`SOAK_POSTGRESQL=postgresql://user@host/name SOAK_MYSQL=mysql://user@host/name make soak`. The table
+`rsnotify_outbox` of that database is used, and emptied.
+"""
+
+import os
+import threading
+from typing import Any
+
+from rsnotify_client import Outbox, Relay
+from rsnotify_client.outboxtable import OutboxTable
+from rsnotify_client.relay import database_of, table_of
+from tests.client.hubs import accept, eventually, scripted_hub
+
+WRITERS = 4
+CHANGES = 200
+
+
+def main() -> None:
+    for name in ("SOAK_POSTGRESQL", "SOAK_MYSQL"):
+        if url := os.environ.get(name):
+            _prepare(url)
+            for proof in (late_commits, one_of_two_relays_works, writers_at_once, lost_connection):
+                proof(url)
+                print(f"{database_of(url)}: {proof.__name__} holds", flush=True)
+        else:
+            print(f"{name} is not set: not tried", flush=True)
+
+
+def _prepare(url: str) -> None:
+    table = table_of(url)
+    for _ in range(2):
+        table.create(database_of(url))
+    while (batch := table.take((), 1_000)) is not None:
+        table.remove(batch, batch.ids)
+    table.close()
+
+
+def _connect(url: str) -> Any:
+    table = table_of(url)
+    assert isinstance(table, OutboxTable)
+    return table._connect()
+
+
+def late_commits(url: str) -> None:
+    """A row with a lower id that is committed later is published, one rolled back is not."""
+    slow, quick = _connect(url), _connect(url)
+    with scripted_hub(accept) as (hub, posted), Relay(url, hub) as relay:
+        Outbox().created(slow, "a", "slow 100%")
+        Outbox().created(quick, "a", "quick")
+        quick.commit()
+        eventually(lambda: posted)
+        slow.commit()
+        Outbox().created(slow, "a", "rolled back")
+        slow.rollback()
+        eventually(lambda: len(posted) == 2)
+        relay.flush(10)
+    assert [request.locs for request in posted] == [["quick"], ["slow 100%"]]
+    slow.close()
+    quick.close()
+
+
+def one_of_two_relays_works(url: str) -> None:
+    one, other = table_of(url), table_of(url)
+    assert (one.lead(), other.lead()) == (True, False)
+    one.close()
+    eventually(other.lead)
+    other.close()
+
+
+def writers_at_once(url: str) -> None:
+    """Each writer's changes are published once and in its order, by two relays together."""
+
+    def write(who: int) -> None:
+        connection = _connect(url)
+        for number in range(CHANGES):
+            Outbox().updated(connection, "a", f"{who}-{number}")
+            connection.commit()
+        connection.close()
+
+    with scripted_hub(accept) as (hub, posted), Relay(url, hub) as one, Relay(url, hub):
+        writers = [threading.Thread(target=write, args=(who,)) for who in range(WRITERS)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        one.flush(60)
+    requests = {request.key: request.locs for request in posted}
+    told = [loc for locs in requests.values() for loc in locs]
+    for who in range(WRITERS):
+        own = [loc for loc in told if loc.startswith(f"{who}-")]
+        assert own == [f"{who}-{number}" for number in range(CHANGES)]
+
+
+def lost_connection(url: str) -> None:
+    """A relay whose database restarted goes on."""
+    connection = _connect(url)
+    with scripted_hub(accept) as (hub, posted), Relay(url, hub) as relay:
+        for number in range(2):
+            Outbox().updated(connection, "a", str(number))
+            connection.commit()
+            eventually(lambda: [str(number)] in [each.locs for each in posted])  # noqa: B023
+            _sever(relay.table)
+    keys = {request.key: request.locs for request in posted}  # what was sent may be sent again
+    assert list(keys.values()) == [["0"], ["1"]]
+    connection.close()
+
+
+def _sever(table: OutboxTable) -> None:
+    """Close the socket beneath the driver."""
+    number = table._connection.fileno() if hasattr(table._connection, "fileno") else None
+    os.close(number if number is not None else table._connection._sock.detach())

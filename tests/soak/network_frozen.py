@@ -1,0 +1,92 @@
+"""A network passes no bytes for 90 seconds and closes nothing; the follower notices."""
+
+import asyncio
+import tempfile
+import time
+from contextlib import aclosing
+from pathlib import Path
+
+from rsnotify_client import follow
+from rsnotify_client.live import PONG_SECONDS, QUIET_SECONDS
+from tests.running import RunningHub
+
+FROZEN_SECONDS = 90
+
+
+class Proxy:
+    """Passes bytes on, until it is frozen; then it keeps every connection and passes nothing."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self.accepted = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> int:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self._server.sockets[0].getsockname()[1]
+
+    def freeze(self) -> None:
+        self._flows.clear()
+
+    def thaw(self) -> None:
+        self._flows.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        await self._flows.wait()
+        back, forth = await asyncio.open_connection("127.0.0.1", self._port)
+        await asyncio.gather(self._pass(reader, forth), self._pass(back, writer))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(2**16):
+                await self._flows.wait()
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        writer.close()
+
+
+async def run(folder: Path) -> None:
+    async with RunningHub(folder / "data") as hub:
+        begin = (await hub.publish("http://example.com/begin"))["until"]
+        proxy = Proxy(hub.port)
+        url = hub.channel().replace(str(hub.port), str(await proxy.start()))
+        found: list[str] = []
+
+        async def read() -> None:
+            async with aclosing(follow(url, after=begin)) as changes:
+                async for change in changes:
+                    async with change:
+                        found.append(change.loc)
+
+        reading = asyncio.create_task(read())
+        await hub.publish("http://example.com/before")
+        while "http://example.com/before" not in found:
+            await asyncio.sleep(0.05)
+        accepted, frozen = proxy.accepted, time.monotonic()
+        proxy.freeze()
+        await hub.publish("http://example.com/while frozen".replace(" ", "-"))
+        while proxy.accepted == accepted:
+            await asyncio.sleep(0.1)
+        noticed = time.monotonic() - frozen
+        await asyncio.sleep(max(0, FROZEN_SECONDS - noticed))
+        proxy.thaw()
+        while "http://example.com/while-frozen" not in found:
+            await asyncio.sleep(0.05)
+        took = time.monotonic() - frozen
+        print(
+            f"noticed after {noticed:.0f} s, all told {took - FROZEN_SECONDS:.1f} s after the thaw"
+        )
+        assert noticed < QUIET_SECONDS + PONG_SECONDS + 15
+        assert found.count("http://example.com/while-frozen") == 1
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(run(Path(folder)))

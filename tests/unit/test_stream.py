@@ -1,0 +1,80 @@
+"""Documents read as they come: whole, broken, hostile and endless ones."""
+
+import pytest
+
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.stream import SKIPPED_NAMED, DocumentStream
+from rsnotify.resourcesync.xml_guard import TAG_BYTES
+from rsnotify.resourcesync.xml_writer import RS, SITEMAP
+
+HEAD = (
+    f'<urlset xmlns="{SITEMAP}" xmlns:rs="{RS}">'
+    '<rs:md capability="resourcelist" at="2026-11-20T00:00:00Z"/>'
+)
+ENTRY = "<url><loc>http://example.com/{}</loc></url>"
+END = "</urlset>"
+
+
+def read(text: str | bytes, size: int = 1 << 20) -> tuple[DocumentStream, list[str]]:
+    data = text.encode() if isinstance(text, str) else text
+    stream = DocumentStream()
+    found = [
+        entry.loc
+        for start in range(0, len(data), size)
+        for entry in stream.feed(data[start : start + size])
+    ]
+    return stream, found + [entry.loc for entry in stream.close()]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_entries_come_as_they_are_complete_whatever_the_pieces(size: int) -> None:
+    stream, found = read(HEAD + ENTRY.format("a") + ENTRY.format("b") + END, size)
+    assert found == ["http://example.com/a", "http://example.com/b"]
+    assert stream.head.md.at == "2026-11-20T00:00:00Z"
+
+
+def test_a_document_without_entries_has_a_head() -> None:
+    stream, found = read(HEAD + END)
+    assert (found, stream.head.md.capability) == ([], "resourcelist")
+
+
+def test_an_entry_that_cannot_be_read_is_skipped_and_named_and_the_rest_goes_on() -> None:
+    bad = "<url><loc>http://example.com/a</loc><loc>http://example.com/b</loc></url>"
+    stream, found = read(HEAD + ENTRY.format("a") + bad + ENTRY.format("c") + END)
+    assert found == ["http://example.com/a", "http://example.com/c"]
+    assert stream.skipped == ["entry 2: <loc> (line 1) stands here twice: keep one"]
+
+
+def test_so_many_skipped_entries_are_named_and_all_are_counted() -> None:
+    bad = "<url><loc/><loc/></url>"
+    stream, _ = read(HEAD + bad * (SKIPPED_NAMED + 1) + END)
+    assert (len(stream.skipped), stream.skipped_count) == (SKIPPED_NAMED, SKIPPED_NAMED + 1)
+
+
+HOSTILE = {
+    "truncated": HEAD + ENTRY.format("a"),
+    "no XML": "hello",
+    "a DOCTYPE": '<!DOCTYPE a [<!ENTITY x "y">]>' + HEAD + ENTRY.format("&x;") + END,
+    "an entity bomb": "<!DOCTYPE a ["
+    + "".join(f'<!ENTITY x{n + 1} "{f"&x{n};" * 10}">' for n in range(9))
+    + "]>"
+    + HEAD
+    + ENTRY.format("&x9;")
+    + END,
+    "an external entity": '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
+    + HEAD
+    + ENTRY.format("&x;")
+    + END,
+    "an endless tag": HEAD + "<url " + "a" * TAG_BYTES + "='b'/>" + END,
+    "an endless text": HEAD + "<url><loc>" + "a" * (TAG_BYTES + 1) + "</loc></url>" + END,
+    "another root": "<html><url/></html>",
+    "UTF-16": (HEAD + END).encode("utf-16"),
+    "an encoding that hides tags": '<?xml version="1.0" encoding="UTF-7"?>' + HEAD + END,
+}
+
+
+@pytest.mark.parametrize("size", [100, 1 << 20])
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_broken_or_hostile_document_is_refused(text: str | bytes, size: int) -> None:
+    with pytest.raises(Rejected):
+        read(text, size)
