@@ -63,7 +63,7 @@ CHANNEL = "/channels/{}/{}_notification_channel"
     [
         ("nobody", "POST", CHANGES, 401, "a token is needed"),
         ("basic", "POST", CHANGES, 401, "a token is needed"),
-        ("unknown", "POST", CHANGES, 401, "not known"),
+        ("unknown", "POST", CHANGES, 401, "revoked"),
         ("may read", "POST", CHANGES, 403, "no right to publish 'dataset1'"),
         ("may publish", "POST", "/api/sets/private/changes", 403, "no right to publish 'private'"),
         ("may read", "POST", "/api/sets/dataset1/framework", 403, "no right to publish"),
@@ -71,7 +71,7 @@ CHANNEL = "/channels/{}/{}_notification_channel"
         ("may read", "GET", CHANNEL.format("private", "change"), 403, "no right to read 'private'"),
         ("nobody", "GET", CHANNEL.format("private", "change"), 401, "a token is needed"),
         ("nobody", "GET", "/private/changelist.xml", 401, "a token is needed"),
-        ("nobody", "GET", "/private/capabilitylist.xml?access_token=x", 401, "not known"),
+        ("nobody", "GET", "/private/capabilitylist.xml?access_token=x", 401, "revoked"),
         ("nobody", "POST", f"{CHANGES}?access_token=x", 401, "in the address is not enough"),
         ("nobody", "GET", "/api/tokens?access_token=x", 401, "in the address is not enough"),
         ("may publish", "GET", "/api/tokens", 403, "only the admin token"),
