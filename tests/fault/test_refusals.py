@@ -66,6 +66,7 @@ async def test_a_set_whose_keys_are_damaged_holds_up_no_other(
     hub: RunningHub, own_redis: OwnRedis
 ) -> None:
     damaged = ChannelName("dataset2", "change")
+    await hub.publish("http://example.com/1", set_name="dataset2")  # else no chore looks at it
     async with raw_channel(hub.channel()) as reader:
         await own_redis.client.set(keys.record(damaged), "something else")
         await said(hub, "the data of dataset2/change in Redis cannot be read")
