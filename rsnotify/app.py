@@ -8,7 +8,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from rsnotify.core.documents import change_list_index
 from rsnotify.delivery.channels.admission import Channels
@@ -33,7 +34,7 @@ Routes = list[BaseRoute]
 def build_app(routes: Iterable[BaseRoute]) -> Starlette:
     """An ASGI application with these routes."""
     app = Starlette(
-        routes=list(routes),
+        routes=[*routes, WebSocketRoute("/{path:path}", _no_channel)],
         exception_handlers={
             Rejected: _rejected,
             TryAgain: _try_again,
@@ -44,6 +45,10 @@ def build_app(routes: Iterable[BaseRoute]) -> Starlette:
     )
     app.router.redirect_slashes = False  # a redirect would repeat a token in the URL, to any `Host`
     return app
+
+
+async def _no_channel(websocket: WebSocket) -> None:
+    raise Rejected(f"there is no channel at {websocket.url.path}", status=404)
 
 
 # --- routes --------------------------------------------------------------------------------------
@@ -164,12 +169,24 @@ async def _try_again(request: Request, error: Exception) -> Response:  # noqa: A
 
 async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
-    detail = error.detail
+    detail, headers = error.detail, dict(error.headers or {})
     if error.status_code == 404:
         detail = f"there is nothing at {request.url.path}"
+    elif error.status_code == 405:
+        headers["Allow"] = ", ".join(_methods_at(request))
+        detail = f"{request.method} is not allowed at {request.url.path}: use {headers['Allow']}"
     answer = problem(error.status_code, detail)
-    answer.headers.update(error.headers or {})
+    answer.headers.update(headers)
     return answer
+
+
+def _methods_at(request: Request) -> list[str]:
+    """What may be asked at this path; each method of one may have a route of its own."""
+    methods: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] != Match.NONE:
+            methods |= route.methods or set()
+    return sorted(methods)
 
 
 async def _gone(request: Request, error: Exception) -> Response:  # noqa: ARG001

@@ -179,4 +179,8 @@ def _read(raw: Sequence[RawSetting], known: Mapping[str, Any]) -> dict[str, Any]
 
 def _meant(name: str, known: Mapping[str, Any]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else "; see docs/operations.md for all of them"
+    return (
+        f"; did you mean {close[0]}?"
+        if close
+        else "; see docs/reference/settings.md for all of them"
+    )

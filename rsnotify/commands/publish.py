@@ -5,7 +5,9 @@ thinks of it, the hub says.
 """
 
 import asyncio
+import os
 import secrets
+import stat
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -118,11 +120,11 @@ def of_locs(locs: Sequence[str], **fields: Any) -> Source:
 
 
 def of_file(path: Path, format_: str | None) -> Source:
-    """The changes in a file; `-` is stdin, where NDJSON goes on its way as it comes."""
+    """The changes in a file; `-` is stdin: NDJSON from a pipe or terminal is sent as it comes."""
     if format_ is not None and format_ not in FORMATS:
         raise InvalidSettings([f"--format {format_}: choose one of {', '.join(FORMATS)}"])
     if str(path) == "-":
-        if format_ in ("ndjson", "jsonl"):
+        if format_ in ("ndjson", "jsonl") and _comes_bit_by_bit(sys.stdin.fileno()):
             return Source(_lines_as_they_come(), None)
         content = sys.stdin.buffer.read()
     else:
@@ -130,6 +132,12 @@ def of_file(path: Path, format_: str | None) -> Source:
     content_type = FORMATS[format_ or _guessed(path, content)]
     bodies = list(_BODIES[content_type](content))
     return Source(_each(iter(bodies)), sum(body.changes for body in bodies))
+
+
+def _comes_bit_by_bit(stdin: int) -> bool:
+    """Whether it must be waited for; a file, or /dev/null, is all there already."""
+    mode = os.fstat(stdin).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(stdin)
 
 
 def _read(path: Path) -> bytes:

@@ -39,7 +39,11 @@ def checked_address(url: str) -> str:
 def _wrong(url: str) -> str | None:
     if "://" not in url:
         return f"http:// or https:// is missing: write http://{url}"
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # it is only read, and refused, when it is asked for
+    except ValueError as error:
+        return f"{error}; must be an address such as {HERE}"
     if parts.scheme not in ("http", "https") or not parts.netloc:
         return f"must be an address such as {HERE}"
     return None

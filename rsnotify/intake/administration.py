@@ -110,6 +110,10 @@ class Administration:
         await self._access.require_admin(request)
         asked = _decoded(await read_body(request, BODY_BYTES), NewToken)
         self._check_sets(asked.sets)
+        if not asked.rights:
+            raise Rejected(
+                "name one right at least, `publish` or `read`: this token could do nothing"
+            )
         secret = _checked_secret(asked.token)
         token = Token(
             id=id_of(secret),

@@ -25,6 +25,7 @@ from rsnotify.serving.reachable import reachable, warning
 from rsnotify.serving.webserver import WebServer, web_config
 from rsnotify.serving.workers import run_workers
 from rsnotify.settings import Settings
+from rsnotify.storage.connection import check_address
 from rsnotify.storage.embedded_redis import EmbeddedRedis
 from rsnotify.storage.external_redis import wait_until_usable
 from rsnotify.storage.subscriptions import release_all_claims
@@ -106,6 +107,8 @@ async def _serve(
     settings: Settings, sets: Sequence[str], on_ready: Callable[[str], None], *, share_port: bool
 ) -> None:
     several = settings.workers > 1
+    if settings.redis_url:
+        check_address(settings.redis_url)  # before a token is written
     token = admin_token(settings)
     with _bound(settings, share=share_port or several) as bound:
         address = _address(bound)

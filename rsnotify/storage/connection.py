@@ -37,22 +37,28 @@ def connect(url: str) -> Client:
 
     If all are in use, the caller waits for one, no longer than for an answer.
     """
-    try:
-        pool = redis.BlockingConnectionPool.from_url(
-            url,
-            max_connections=CONNECTIONS,
-            timeout=ANSWER_SECONDS,
-            socket_connect_timeout=CONNECT_SECONDS,
-            socket_timeout=ANSWER_SECONDS,
-            # One repetition is enough for a connection that died while idle.
-            retry=Retry(ConstantBackoff(0), 1),
-            protocol=2,
-        )
-    except ValueError as error:
-        raise InvalidSettings([f"--redis {without_password(url)!r}: {error}"]) from None
+    check_address(url)
+    pool = redis.BlockingConnectionPool.from_url(
+        url,
+        max_connections=CONNECTIONS,
+        timeout=ANSWER_SECONDS,
+        socket_connect_timeout=CONNECT_SECONDS,
+        socket_timeout=ANSWER_SECONDS,
+        # One repetition is enough for a connection that died while idle.
+        retry=Retry(ConstantBackoff(0), 1),
+        protocol=2,
+    )
     client = _Client.from_pool(pool)
     client.response_callbacks.pop("XRANGE", None)  # raw pairs: the journal parses them itself
     return client
+
+
+def check_address(url: str) -> None:
+    """Refuse what is no address of a Redis; nothing is dialled."""
+    try:
+        redis.connection.parse_url(url)
+    except ValueError as error:
+        raise InvalidSettings([f"--redis {without_password(url)!r}: {error}"]) from None
 
 
 class Script:

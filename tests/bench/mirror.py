@@ -51,11 +51,11 @@ class Ran(NamedTuple):
     said: str
 
 
-def ran(*command: str) -> Ran:
-    """A command's time and peak memory."""
+def ran(*command: str, folder: Path | None = None) -> Ran:
+    """A command's time and peak memory; it may leave files in the folder."""
     began = time.perf_counter()
     timed = [sys.executable, "-c", _MEASURE, *command]
-    done = subprocess.run(timed, capture_output=True, text=True, check=False)
+    done = subprocess.run(timed, cwd=folder, capture_output=True, text=True, check=False)
     said, _, peak = done.stdout.rpartition("PEAK ")
     return Ran(time.perf_counter() - began, int(peak or 0) / 1024, said + done.stderr)
 
@@ -123,7 +123,7 @@ def theirs(url: str, copy: Path, *mode: str) -> Ran | None:
     words += ["--hash=md5"] if "--baseline" in mode else []  # it fails at digests in a Change List
     words += ["--capabilitylist", f"{url}/capabilitylist.xml"]
     words += ["--changelist-uri", f"{url}/changelist.xml"]
-    done = ran(str(home / "bin/resync-sync"), f"{url}={copy}", *words, *mode)
+    done = ran(str(home / "bin/resync-sync"), f"{url}={copy}", *words, *mode, folder=copy.parent)
     assert re.search(r"Status:\s+(SYNCED|IN SYNC|NO CHANGES)", done.said), done.said[-500:]
     return done
 

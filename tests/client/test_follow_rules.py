@@ -129,6 +129,12 @@ def test_a_cursor_is_kept_by_two_functions() -> None:
     assert (kept, store.load()) == ([str(T[1])], T[1])
 
 
+def test_a_cursor_file_in_a_directory_that_is_not_there_is_bad_use(tmp_path) -> None:
+    assert FileCursor(tmp_path / "cursor").load() is None
+    with pytest.raises(InvalidSettings, match=r"none is not there: make it first"):
+        FileCursor(tmp_path / "none" / "cursor").load()
+
+
 def test_a_cursor_file_that_holds_something_else_is_bad_use(tmp_path) -> None:
     (tmp_path / "cursor").write_text("yesterday")
     with pytest.raises(InvalidSettings, match="full datetime"):

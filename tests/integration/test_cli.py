@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import sys
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,25 @@ async def test_lines_on_stdin_are_published(hub: RunningHub) -> None:
         "publish", "dataset1", "-f", "-", "--format", "ndjson", hub=hub, stdin=line * 3
     )
     assert ended.out.startswith("accepted 3 changes"), ended.err
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"), [(2, "accepted 2 changes"), (0, "there was no change to publish")]
+)
+async def test_lines_of_a_file_as_stdin_are_published(
+    hub: RunningHub, tmp_path: Path, lines: int, told: str
+) -> None:
+    path = tmp_path / "changes"
+    path.write_text('{"loc":"http://example.com/a","change":"updated"}\n' * lines)
+    with (path if lines else Path(os.devnull)).open() as stdin:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "rsnotify", "publish", "dataset1", "-f", "-"),
+            *("--format", "ndjson"), stdin=stdin, stdout=PIPE, stderr=STDOUT,
+            env=clean_environment() | {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN},
+        )  # fmt: skip
+        out, _ = await process.communicate()
+    assert told in out.decode()
+    assert process.returncode == (0 if lines else 1)
 
 
 async def test_a_framework_change_is_published_to_the_framework_channel(hub: RunningHub) -> None:
@@ -276,11 +296,6 @@ async def test_a_hub_that_is_not_there_is_told_soon() -> None:
         (("serve",), {"RSNOTIFY_PROT": "1"}, "did you mean RSNOTIFY_PORT?"),
         (("serve",), {"RSNOTIFY_PORT": "x"}, "whole number from 0 to 65535"),
         (("serve", "--port", "99999"), {}, "--port 99999: must be a whole number from 0 to"),
-        (
-            ("serve", "--redis", "nonsense", "--port", "0"),
-            {"RSNOTIFY_ADMIN_TOKEN": TOKEN},  # else one is kept in ./data
-            "--redis",
-        ),
         (("publish", "x", "http://a/", "--framework"), {}, "needs the --capability"),
         (("publish", "x", "http://a/", "--index", "http://b/"), {}, "go with --framework"),
         (("sets", "edit", "x"), {}, "say what to edit: --private or --public"),
@@ -288,6 +303,12 @@ async def test_a_hub_that_is_not_there_is_told_soon() -> None:
         (("subscribe", "dataset1", "--from", "noon"), {}, "--from"),
         (("validate", "/no/such/file"), {}, "cannot read"),
         (("subscribe", "x", "--count", "-1"), {}, "'--count'"),
+        (
+            ("subscribe", "x", "--cursor", "/no/dir/c"),
+            {},
+            "the directory /no/dir is not there: make",
+        ),
+        (("sets", "list", "--url", "http://[::1"), {}, "Invalid IPv6 URL"),
         (("sets", "list", "--url", "127.0.0.1:8080"), {}, "write http://127.0.0.1:8080"),
     ],
 )
@@ -297,6 +318,21 @@ async def test_a_wrong_command_or_setting_exits_2_and_says_how_to_mend_it(
     ended = await rsnotify(*words, **environ)
     assert ended.status == 2
     assert message in " ".join(ended.err.split())
+
+
+async def test_a_redis_of_no_address_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    ended = await rsnotify("serve", "--redis", "nonsense", "--port", "0", "--data", str(data))
+    assert (ended.status, data.exists()) == (2, False)
+    assert "error: --redis 'nonsense': Redis URL must" in ended.err
+
+
+async def test_a_document_of_no_address_is_told_why() -> None:
+    ended = await rsnotify("validate", "http://[::1/x")
+    assert (ended.status, ended.err) == (
+        1,
+        "error: cannot fetch http://[::1/x: invalid IPv6 URL\n",
+    )
 
 
 async def test_a_second_hub_on_the_same_data_exits_2(hub: RunningHub) -> None:

@@ -57,6 +57,13 @@ def test_every_link_between_documents_leads_somewhere() -> None:
             assert not anchor or anchor in anchors(target), f"{page.name} links to {path}#{anchor}"
 
 
+def test_every_document_that_the_code_names_is_there() -> None:
+    for folder in ("rsnotify", "clients"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for name in re.findall(r"\bdocs/([\w/-]+\.md)", path.read_text()):
+                assert name in DOCS, f"{path.name} names docs/{name}"
+
+
 def anchors(page: Path) -> set[str]:
     """What a heading is called in an address, as forges do it."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)

@@ -23,7 +23,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("url", [HERE, ELSEWHERE, "http://[::1]:8080/", "https://a.example/hub"])
+@pytest.mark.parametrize(
+    "url", [HERE, ELSEWHERE, "http://[::1]:8080/", "https://a.example/hub", "http://a:65535"]
+)
 def test_an_address_of_the_web_is_one(url: str) -> None:
     assert checked_address(url) == url
 
@@ -43,6 +45,22 @@ def test_another_address_is_shown_an_example(url: str, monkeypatch: pytest.Monke
     with pytest.raises(InvalidSettings) as wrong:
         checked_address(url)
     assert wrong.value.problems == (f"RSNOTIFY_URL={url}: must be an address such as {HERE}",)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://[::1", "Invalid IPv6 URL"),
+        ("http://127.0.0.1:65536", "Port out of range 0-65535"),
+        ("http://127.0.0.1:x", "Port could not be cast"),
+    ],
+)
+def test_an_address_that_cannot_be_read_is_told_why(url: str, words: str) -> None:
+    with pytest.raises(InvalidSettings) as wrong:
+        checked_address(url)
+    (problem,) = wrong.value.problems
+    assert problem.startswith(f"--url {url}: {words}")
+    assert problem.endswith(f"must be an address such as {HERE}")
 
 
 def test_a_token_is_named_by_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,8 @@ def cause_of(error: BaseException) -> str:
         return "no answer in time"
     if isinstance(error, ssl.SSLError):  # its errno is a number of OpenSSL's
         return untrusted(error) or _of_tls(error)
+    if isinstance(error, ValueError) and isinstance(error.__cause__, ValueError):
+        error = error.__cause__  # aiohttp's InvalidURL only repeats the address
     number = getattr(error, "errno", None) or _first_errno(str(error))
     if number is not None and number > 0:
         return os.strerror(number).lower()

@@ -4,6 +4,7 @@ Rules that hold here: killed at any moment, a store holds one cursor or the othe
 when all changes up to there are dealt with, in whatever order that was.
 """
 
+import os
 import sqlite3
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +30,11 @@ class FileCursor:
         self.path = Path(path)
 
     def load(self) -> Position | None:
+        """The cursor that was kept; refused at once where none could be kept later."""
+        folder = self.path.parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            wrong = "cannot be written to" if folder.is_dir() else "is not there: make it first"
+            raise InvalidSettings([f"--cursor {self.path}: the directory {folder} {wrong}"])
         try:
             return Position.parse(self.path.read_text().strip())
         except FileNotFoundError:

@@ -1,7 +1,7 @@
 """The rules of WebSub that need no socket: requests, verification, links, signatures.
 
-The numbers are those of a hub's duties in `docs/websub.md`. What a stranger wrote is checked before
-anything is done with it, and every length of it has a cap.
+The numbers are those of a hub's duties in `docs/reference/websub-conformance.md`. What a stranger
+wrote is checked before anything is done with it, and every length of it has a cap.
 """
 
 import base64
