@@ -259,6 +259,12 @@ def test_failures_are_tried_again_soon_a_few_times_and_then_rarely() -> None:
     assert delay(1_000, 1) <= LATEST_SECONDS
 
 
+@pytest.mark.parametrize("url", ["http://[::1", "http://a.example:65536", "ws://a.example:x"])
+def test_an_address_that_cannot_be_read_is_refused(url: str) -> None:
+    with pytest.raises(Rejected, match="is no address that can be fetched: "):
+        origin_of(url)
+
+
 def test_a_channel_has_the_origin_of_its_http_twin() -> None:
     assert origin_of("ws://A.example/b") == origin_of("http://a.example:80/c")
     assert origin_of("https://a.example") != origin_of("http://a.example")

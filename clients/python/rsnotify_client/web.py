@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import NamedTuple, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
 import msgspec
@@ -120,7 +120,7 @@ class Web:
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One answer of any status, with its body still to come."""
-        if urlsplit(url).scheme not in SCHEMES:
+        if _split(url).scheme not in SCHEMES:
             raise Refused(f"{url} is no address that can be fetched: http and https can")
         try:
             async with self.session.request(
@@ -194,9 +194,18 @@ def retry_after(text: str | None, now: float | None = None) -> int:
     return min(max(0, int(seconds)), RETRY_AFTER_SECONDS)
 
 
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # it is only read, and refused, when it is asked for
+    except ValueError as error:
+        raise Refused(f"{url} is no address that can be fetched: {error}") from None
+    return parts
+
+
 def origin_of(url: str) -> tuple[str, str, int | None]:
     """Scheme, host and port; a channel's ws address has the origin of its http twin."""
-    parts = urlsplit(url)
+    parts = _split(url)
     scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
     port = parts.port or {"http": 80, "https": 443}.get(scheme)
     return scheme, (parts.hostname or "").lower(), port
