@@ -82,6 +82,12 @@ class Notification:
         self.keeper: Keeper | None = None
         self._made: dict[str, object] = {}
 
+    @property
+    def entries_size(self) -> int:
+        """The bytes of its changes, without what encloses them."""
+        size: int = self.entries.stop - self.entries.start
+        return size
+
     def once(self, name: str, make: Callable[["Notification"], T]) -> T:
         """What a way out makes of this notification, made for its first reader, kept for all."""
         made = self._made.get(name)
