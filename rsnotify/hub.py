@@ -93,21 +93,20 @@ class Hub:
         self, name: str, options: SetOptions = DEFAULT_OPTIONS
     ) -> tuple[SetRecord, bool]:
         """The set's record, and whether it was made just now."""
-        record, made = await self._registry.add(name, options)
+        record, made, version = await self._registry.add(name, options)
         if made:
-            await self._see_own(name, record)
+            await self._see_own(name, record, version)
         else:
             await self._look_around()
         return record, made
 
     async def edit_set(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
-        record = await self._registry.edit(name, chosen)
-        await self._see_own(name, record)
+        record, version = await self._registry.edit(name, chosen)
+        await self._see_own(name, record, version)
         return record
 
     async def remove_set(self, name: str) -> None:
-        await self._registry.remove(name)
-        await self._see_own(name, None)
+        await self._see_own(name, None, await self._registry.remove(name))
 
     # --- the ways out --------------------------------------------------------------------------
 
@@ -322,18 +321,14 @@ class Hub:
     def _is_read(self, feed: Feed) -> bool:
         return feed.is_watched or feed in self.cache
 
-    async def _see_own(self, name: str, record: SetRecord | None) -> None:
+    async def _see_own(self, name: str, record: SetRecord | None, version: Version) -> None:
         """A set as this process has just written it, without a look at all the others."""
         async with self._turn:
-            before = self.sets.get(name)
-            if before == record:
-                return  # somebody has looked since
+            before, known = self.sets.get(name), self._registry_version
             is_another = before and record and before.created != record.created
-            known = self._registry_version
-            if is_another or known is None:
-                await self._look()
+            if is_another or known is None or version.number <= known.number:
+                await self._look()  # it was seen, or what became of it since; or Redis went back
                 return
-            version = await self._registry.version()
             if version.follows(known):  # else the next look reads them all
                 self._registry_version, self.sets_changed = version, version.changed
             self._see(name, before, record)
@@ -341,7 +336,7 @@ class Hub:
     def _see(self, name: str, before: SetRecord | None, record: SetRecord | None) -> None:
         channels = [ChannelName(name, kind) for kind in KINDS]
         if record is None:
-            del self.sets[name]
+            self.sets.pop(name, None)
             self._end(channels)
         elif before is None:
             self.sets[name] = record
