@@ -38,9 +38,6 @@ soak: $(VENV)/test.stamp ## prove what takes minutes: kills, backlogs, full disk
 bench: $(VENV)/test.stamp ## measure; BENCH_ARGS are handed on
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
-soak: $(VENV)/test.stamp ## run the proofs that take minutes
-	@$(BIN)/python -m tests.soak
-
 clean: ## remove the environment and what tools leave behind; data stay
 	@rm -rf $(VENV) $(VENV)-lowest $(VENV)-lowest.txt $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

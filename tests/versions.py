@@ -43,7 +43,7 @@ def is_own(requirement: str) -> bool:
 def lowest(requirements: Iterable[str]) -> list[str]:
     """The constraints that allow nothing but the lowest version of each.
 
-    >>> lowest(["redis[hiredis]>=8.1,<9", "lxml-stubs"])
+    >>> lowest(["redis[hiredis]>=8.1,<9", "types-lxml"])
     ['redis==8.1']
     """
     found = map(REQUIREMENT.match, requirements)

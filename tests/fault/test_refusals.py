@@ -68,7 +68,7 @@ async def test_a_set_whose_keys_are_damaged_holds_up_no_other(
     damaged = ChannelName("dataset2", "change")
     async with raw_channel(hub.channel()) as reader:
         await own_redis.client.set(keys.record(damaged), "something else")
-        await said(hub, "what Redis has of dataset2/change cannot be read")
+        await said(hub, "the data of dataset2/change in Redis cannot be read")
         await said(hub, "a chore of 'dataset2' fails")
         await tells_the_next(hub, reader, "http://example.com/meanwhile")
         assert (await hub.ask("GET", "/health/ready"))[0] == 200

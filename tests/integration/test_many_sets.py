@@ -11,11 +11,11 @@ from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets, Version
-from rsnotify.storage.told_description import Told
 from rsnotify.upkeep.announcements import GATHER_SECONDS, Announcements
 from tests.running import until
 
@@ -89,7 +89,7 @@ async def seen_after_a_look(client: Client, hub: Hub, act: Awaitable[object]) ->
     """What `hub` does is done in Redis, but `hub` looks around before it sees that itself; in
     between, another hub process may do what it likes."""
     other, before = hub_on(client), await Sets(client).version()
-    async with hub._turn:
+    async with hub._lock:
         tasks = [asyncio.ensure_future(each) for each in (hub.start(), act)]
         await until(partial(has_moved, client, before))
         await other.start()
@@ -161,12 +161,12 @@ class Teller:
     def __init__(self, client: Client) -> None:
         self.hub = hub_on(client)
         self.now = 0.0
-        self._say = Announcements(self.hub, Told(client), clock=lambda: self.now)
+        self._say = Announcements(self.hub, AnnouncedDescriptions(client), clock=lambda: self.now)
 
     async def round(self, now: float) -> None:
         self.now = now
         await self.hub.start()
-        await self._say.keep_description_told()
+        await self._say.keep_description_announced()
 
 
 async def told(hub: Hub, client: Client, set_name: str) -> int:

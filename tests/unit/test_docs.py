@@ -68,8 +68,16 @@ def test_every_command_that_the_documents_show_exists() -> None:
     known = set(command.commands)  # type: ignore[attr-defined]
     for text in (page.read_text() for page in PAGES):
         blocks = "".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-        used = re.findall(r"^(?:\$ )?rsnotify ([a-z]+)", blocks, re.MULTILINE)
+        used = re.findall(r"^(?:│ )?(?:\$ )?rsnotify ([a-z]+)", blocks, re.MULTILINE)
         assert set(used) <= known
+
+
+def test_every_address_of_the_hub_stands_in_the_docs() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "rsnotify").rglob("*.py"))
+    served = {re.sub(r"{\w+}", "X", path) for path in re.findall(r'\bRoute\(f?"(/.*?)"', sources)}
+    named = re.findall(r"`(?:[A-Z]+ )?(/[^`?\s]*)", DOCS["reference/http.md"])
+    assert len(served) > 20
+    assert served - {re.sub(r"[A-Z]+(-[A-Z]+)?", "X", path) for path in named} == set()
 
 
 def test_the_limits_of_http_stand_in_the_docs_as_the_code_has_them() -> None:
