@@ -114,11 +114,11 @@ class Upkeep:
         period = self._schedule.period
         closed = is_due(record, now, period) and await self._windows.close(name, period)
         if closed or record.packed_until < record.window_from:
-            await self._announce_and_pack(name, record.packed_until)
+            await self.announce_and_pack(name, record.packed_until)
         if record.head > max(record.grew_until, record.window_from):
             await self._announce_growth(name, record)
 
-    async def _announce_and_pack(self, name: str, packed_until: Position) -> None:
+    async def announce_and_pack(self, name: str, packed_until: Position) -> None:
         """Announce which windows have closed since, and pack them."""
         span = await self._windows.span(name, after=packed_until)
         for window in span.windows:

@@ -276,7 +276,11 @@ async def test_a_hub_that_is_not_there_is_told_soon() -> None:
         (("serve",), {"RSNOTIFY_PROT": "1"}, "did you mean RSNOTIFY_PORT?"),
         (("serve",), {"RSNOTIFY_PORT": "x"}, "whole number from 0 to 65535"),
         (("serve", "--port", "99999"), {}, "--port 99999: must be a whole number from 0 to"),
-        (("serve", "--redis", "nonsense", "--port", "0"), {}, "--redis"),
+        (
+            ("serve", "--redis", "nonsense", "--port", "0"),
+            {"RSNOTIFY_ADMIN_TOKEN": TOKEN},  # else one is kept in ./data
+            "--redis",
+        ),
         (("publish", "x", "http://a/", "--framework"), {}, "needs the --capability"),
         (("publish", "x", "http://a/", "--index", "http://b/"), {}, "go with --framework"),
         (("sets", "edit", "x"), {}, "say what to edit: --private or --public"),

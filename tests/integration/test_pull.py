@@ -678,12 +678,12 @@ async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
 ) -> None:
     async with Pulling(client, changes=3, retention_days=1) as pulling:
         await pulling.update(*"abcdef")  # two windows that no hub packs for two days
-        now = pulling.windows.watched
+        now = pulling.windows.clock_history
 
         async def later() -> ClockHistory:
             return ClockHistory((await now()).seen + 2 * DAY)
 
-        pulling.windows.watched = later  # type: ignore[method-assign]
+        pulling.windows.clock_history = later  # type: ignore[method-assign]
         await pulling.upkeep.let_go()
         await pulling.upkeep.keep_windows()
         await pulling.upkeep.let_go()
@@ -707,8 +707,8 @@ async def test_two_processes_say_once_that_a_window_closed(
     begin = (await pulling.windows.record(SET)).window_from
     last = await pulling.update("a", "b", "c")
     async with Pulling(client, changes=3) as other:
-        await other.upkeep._settle(SET, begin)
-        await pulling.upkeep._settle(SET, begin)
+        await other.upkeep.announce_and_pack(SET, begin)
+        await pulling.upkeep.announce_and_pack(SET, begin)
     assert await said(pulling) == [
         ("changelist", "updated", f"/{SET}/changelist/{begin}.xml"),
         ("changelist", "created", f"/{SET}/changelist/{last.until}.xml"),
