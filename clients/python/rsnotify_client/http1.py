@@ -5,6 +5,7 @@ each wait for more in time; a connection serves again only if the answer was rea
 thread may use this, each its own connection. Nothing here knows what is fetched or why.
 """
 
+import asyncio
 import re
 import socket
 import ssl
@@ -122,6 +123,21 @@ class Line:
         if monotonic() > until:
             raise TimeoutError
         self._early += data
+
+    async def heard(self) -> None:
+        """More came; waited for in the event loop, by a socket that does not block."""
+        data = await asyncio.get_running_loop().sock_recv(self.socket, READ_BYTES)
+        if not data:
+            raise BadAnswer("the connection was closed before the answer")
+        self._early += data
+
+    @property
+    def has_head(self) -> bool:
+        return b"\r\n\r\n" in self._early or len(self._early) > HEAD_BYTES
+
+    @property
+    def early_bytes(self) -> int:
+        return len(self._early)
 
     def read_into(self, view: memoryview) -> int:
         if not self._early:
@@ -249,12 +265,38 @@ class Connections:
     def ask(self, method: str, url: str, headers: Mapping[str, str]) -> Answer:
         """One answer, no redirect followed; close it whatever comes of it."""
         target = target_of(url)
-        fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        request = f"{method} {target.lines}{fields}\r\n".encode("latin-1")
+        request = _request(method, target, headers)
         while (line := self._take(target)) is not None:
             with suppress(ConnectionError, BadAnswer):
                 return self._said(line, url, request)
         return self._said(self._connected(target), url, request)
+
+    async def ask_idle(
+        self, method: str, url: str, headers: Mapping[str, str], small_bytes: int
+    ) -> Answer | None:
+        """The same in the event loop, where a connection is idle and no TLS; else None.
+
+        A body up to `small_bytes` is there: reading it does not block.
+        """
+        target = target_of(url)
+        line = self._take(target) if target.scheme == "http" else None
+        if line is None:
+            return None
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                line.socket.settimeout(0)
+                await asyncio.get_running_loop().sock_sendall(
+                    line.socket, _request(method, target, headers)
+                )
+                answer = await _heard_answer(line, url, small_bytes)
+            line.socket.settimeout(SILENCE_SECONDS)
+        except BaseException as error:
+            self._drop(line)
+            if isinstance(error, OSError):  # once more, by a new connection
+                return None
+            raise
+        answer.give_back = self._done
+        return answer
 
     def _said(self, line: Line, url: str, request: bytes) -> Answer:
         try:
@@ -309,6 +351,21 @@ class Connections:
             line.abort()
         for line in idle:
             self._drop(line)
+
+
+def _request(method: str, target: Target, headers: Mapping[str, str]) -> bytes:
+    fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"{method} {target.lines}{fields}\r\n".encode("latin-1")
+
+
+async def _heard_answer(line: Line, url: str, small_bytes: int) -> Answer:
+    while not line.has_head:
+        await line.heard()
+    answer = _read_head(line, url)
+    if answer.length is not None and answer.length <= small_bytes:
+        while line.early_bytes < answer.length:
+            await line.heard()
+    return answer
 
 
 def _read_head(line: Line, url: str) -> Answer:

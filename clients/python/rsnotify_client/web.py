@@ -169,6 +169,20 @@ class Web:
                 raise Refused(f"{urlsplit(url).netloc} is not spoken to: {why}") from None
             raise Unreachable(url, cause_of(error)) from None
 
+    async def answer_at_once(
+        self, url: str, headers: Mapping[str, str], small_bytes: int
+    ) -> Answer | None:
+        """By an idle connection, without a thread; None where there is none, or a redirect."""
+        try:
+            shown = HEADERS | dict(headers) | self.headers(url)
+            answer = await self._connections.ask_idle("GET", url, shown, small_bytes)
+        except ValueError:
+            raise Refused(f"{url} leads to no address that can be fetched") from None
+        if answer is not None and answer.status in MOVED:
+            answer.close()
+            return None
+        return answer
+
     def _redirected(self, url: str, headers: dict[str, str], method: str) -> Answer:
         asked = url
         for _ in range(REDIRECTS):

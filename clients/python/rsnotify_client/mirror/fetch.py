@@ -77,7 +77,7 @@ class Fetcher:
 
     async def _from(self, url: str, row: Row, *, is_own: bool) -> Fetched:
         headers = self._conditions(row) if is_own else {}
-        begun = await self._web.crew.run(self._begin, url, headers, row.wanted)
+        begun = await self._begun(url, headers, row.wanted)
         if isinstance(begun, Fetched):
             self._progress(begun.length)
             return begun
@@ -87,21 +87,17 @@ class Fetcher:
         finally:
             begun.close()
 
-    def _begin(self, url: str, headers: Mapping[str, str], wanted: Wanted) -> Fetched | Answer:
-        """In a thread: the whole, if it is small; else the answer, its body still to come."""
-        answer = self._web.answer(url, headers)
-        is_small = False
-        try:
-            _check(url, answer)
-            length = answer.length
-            is_small = answer.status == 200 and length is not None and length <= SMALL_BYTES
-            return _small(url, wanted, read(answer, length or 0), answer) if is_small else answer
-        except BaseException:
-            is_small = True
-            raise
-        finally:
-            if is_small:
-                answer.close()
+    async def _begun(
+        self, url: str, headers: Mapping[str, str], wanted: Wanted
+    ) -> Fetched | Answer:
+        """By a connection that is there; the first ones are made by threads."""
+        answer = await self._web.answer_at_once(url, headers, SMALL_BYTES)
+        if answer is not None:
+            return _begin(url, wanted, answer)
+        return await self._web.crew.run(self._begin_anew, url, headers, wanted)
+
+    def _begin_anew(self, url: str, headers: Mapping[str, str], wanted: Wanted) -> Fetched | Answer:
+        return _begin(url, wanted, self._web.answer(url, headers))
 
     def _conditions(self, row: Row) -> dict[str, str]:
         """Go on with a part; or ask with a condition, where the Source gives nothing to compare."""
@@ -138,6 +134,19 @@ class Fetcher:
             loop.call_soon_threadsafe(self._progress, count)
 
         return told
+
+
+def _begin(url: str, wanted: Wanted, answer: Answer) -> Fetched | Answer:
+    """The whole, if it is small; else the answer, its body still to come."""
+    is_open = False
+    try:
+        _check(url, answer)
+        is_small = answer.length is not None and answer.length <= SMALL_BYTES
+        is_open = answer.status == 206 or not is_small
+        return answer if is_open else _small(url, wanted, read(answer, answer.length or 0), answer)
+    finally:
+        if not is_open:
+            answer.close()
 
 
 def _check(url: str, answer: Answer) -> None:
