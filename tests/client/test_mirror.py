@@ -499,6 +499,9 @@ async def test_a_source_that_refuses_says_how_to_mend_it(
 async def test_a_mirror_whose_channel_was_trimmed_while_it_was_away_copies_anew(
     tmp_path: Path, copy: Path, redis_url: str, client: Client, source: Source
 ) -> None:
+    async def copied() -> bool:
+        return files(copy).keys() == {"a.txt", "b.txt"}
+
     async with RunningHub(tmp_path / "data", "--redis", redis_url) as hub:
         address = f"{hub.url}/dataset1/capabilitylist.xml"
         known = await hub.publish(source.loc("a.txt"), change="created")
@@ -515,7 +518,7 @@ async def test_a_mirror_whose_channel_was_trimmed_while_it_was_away_copies_anew(
                 await anext(changes)
         async with Mirror(address, copy) as mirror:
             keeping = asyncio.create_task(mirror.keep())
-            await until(lambda: files(copy).keys() == {"a.txt", "b.txt"})
+            await until(copied)
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
 
