@@ -6,7 +6,7 @@ RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/rsnotify rsno
 COPY pyproject.toml README.md LICENSE /src/
 COPY rsnotify /src/rsnotify
 COPY clients/python /src/clients/python
-RUN pip install --no-cache-dir /src && rm -r /src
+RUN pip install --no-cache-dir '/src[hub]' && rm -r /src
 
 USER rsnotify
 WORKDIR /var/lib/rsnotify

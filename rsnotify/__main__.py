@@ -1,5 +1,41 @@
-"""`python -m rsnotify`: the command line."""
+"""The command `rsnotify`, also as `python -m rsnotify`; says which packages are missing, if any.
 
-from rsnotify.cli import main
+Nothing that takes time is imported before it is known to be needed.
+"""
 
-main()
+import sys
+
+from rsnotify import __version__
+
+_CLI = ("rich", "typer")
+_HUB = ("httptools", "isal", "redis", "starlette", "uvicorn", "uvloop", "websockets", "yarl")
+EXTRA_OF = dict.fromkeys(_CLI, "cli") | dict.fromkeys(_HUB, "hub")
+"""Which extra of the distribution brings each package that a bare installation does not have."""
+
+
+def main() -> None:
+    """Run the command line."""
+    if sys.argv[1:] == ["--version"]:
+        sys.stdout.write(f"rsnotify {__version__}\n")
+        return
+    try:
+        from rsnotify.cli import main as run  # noqa: PLC0415
+
+        run()
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRA_OF:
+            raise
+        sys.stderr.write(f"error: {missing(package)}\n")
+        sys.exit(2)
+
+
+def missing(package: str) -> str:
+    """How to mend that this package is not installed."""
+    extra = EXTRA_OF[package]
+    what = "The command line" if extra == "cli" else "The hub itself"
+    return f"{what} is not installed ({package} is missing): pip install 'rsnotify[{extra}]'"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,9 @@
-"""Who may do what: the admin everything, others what their token says.
+"""Who may do what: the admin token everything, other tokens what was chosen for them.
 
-Rules that hold here: a public set is read by anyone; a token is compared in constant time or found
-by its hash; what a token may is asked of Redis again every two seconds. A token in an address opens
-what its holder could do no harm with, is never the admin's, and is never logged. Whoever sends one
-wrong token after the other waits before the next is looked at.
+A public set is read by anyone. A token is compared in constant time or found by its hash; its
+rights are read from Redis again every two seconds. A token in an address only opens what does no
+harm, is never the admin's, and is never logged. An address that sends many wrong tokens has to
+wait.
 """
 
 import hmac
@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
 
-from rsnotify.core.token_throttle import Guesses
-from rsnotify.errors import Rejected, TooMany
+from rsnotify.core.token_throttle import TokenThrottle
+from rsnotify.errors import Rejected, TokenRefused, TooMany
 from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.tokens import Right, Token, Tokens, token_key
 
@@ -26,8 +26,8 @@ SECRET_CHARACTERS = 256  # ours have 47
 Asker = Callable[[HTTPConnection], str]
 
 
-class Sent(NamedTuple):
-    """A token as it came."""
+class SentToken(NamedTuple):
+    """A token, and where in the request it was."""
 
     secret: str
     in_address: bool
@@ -44,7 +44,7 @@ class Access:
         self._tokens = tokens
         self._admin_token = admin_token.encode()
         self._asker = asker
-        self._guesses = Guesses()
+        self._throttle = TokenThrottle()
         self._known: dict[str, tuple[float, Token | None]] = {}
 
     def is_admin(self, connection: HTTPConnection) -> bool:
@@ -58,7 +58,7 @@ class Access:
             raise Rejected("only the admin token may do this", status=403)
 
     async def require_known(self, connection: HTTPConnection) -> None:
-        """Nobody needs a token here, but one that is sent is a known one."""
+        """No token is needed here, but one that is sent must be known."""
         sent = _sent(connection)
         if sent is not None and not self._is_admins(connection, sent):
             await self._token_of(connection, sent)
@@ -66,9 +66,9 @@ class Access:
     async def require(
         self, connection: HTTPConnection, right: Right, set_name: str, *, in_address: bool = False
     ) -> str:
-        """The right to the set; by a token in the address only where the caller takes one.
+        """Require a right to the set; a token in the address counts only if the caller allows it.
 
-        What comes back is the key of the token that gives it; nothing for the admin's.
+        Returns the key of the token, or nothing for the admin token.
         """
         sent = _required(connection, in_address=in_address)
         if self._is_admins(connection, sent):
@@ -79,43 +79,43 @@ class Access:
         return token_key(sent.secret)
 
     async def require_reader(self, connection: HTTPConnection, record: SetRecord) -> str:
-        """A private set is read with a token only: its key, or nothing if none was needed."""
+        """Only a token reads a private set: its key, or nothing if none was needed."""
         if not record.private:
             return ""
         return await self.require(connection, "read", record.name, in_address=True)
 
     async def revoked(self, token_keys: Sequence[str]) -> set[str]:
-        """Those of the tokens with these keys that are no more, whatever was known before."""
+        """The keys of these tokens that have been revoked, as Redis says now."""
         return await self._tokens.revoked(token_keys)
 
-    def _is_admins(self, connection: HTTPConnection, sent: Sent) -> bool:
+    def _is_admins(self, connection: HTTPConnection, sent: SentToken) -> bool:
         if sent.in_address:
             return False
         address = self._asker(connection)
-        self._check_patience(address, sent.secret)
+        self._check_throttle(address, sent.secret)
         is_admins = hmac.compare_digest(sent.secret.encode(), self._admin_token)
         if is_admins:
-            self._guesses.was_right(address, sent.secret)
+            self._throttle.was_right(address, sent.secret)
         return is_admins
 
-    def _check_patience(self, address: str, secret: str) -> None:
-        wait = ceil(self._guesses.seconds_to_wait(address, secret))
+    def _check_throttle(self, address: str, secret: str) -> None:
+        wait = ceil(self._throttle.seconds_to_wait(address, secret))
         if wait > 0:
             told = f"too many wrong tokens came from your address; wait {wait} s"
             raise TooMany(told, retry_after_seconds=wait)
 
-    async def _token_of(self, connection: HTTPConnection, sent: Sent) -> Token:
+    async def _token_of(self, connection: HTTPConnection, sent: SentToken) -> Token:
         address = self._asker(connection)
-        self._check_patience(address, sent.secret)
+        self._check_throttle(address, sent.secret)
         token = await self._find(sent.secret)
         if token is None:
-            self._guesses.was_wrong(address, sent.secret)
-            raise Rejected("the token is not known, or was revoked", status=401)
-        self._guesses.was_right(address, sent.secret)
+            self._throttle.was_wrong(address, sent.secret)
+            raise TokenRefused("the token is unknown or has been revoked")
+        self._throttle.was_right(address, sent.secret)
         return token
 
     async def _find(self, secret: str) -> Token | None:
-        """What the token may, as asked of Redis lately."""
+        """The rights of the token, as read from Redis a short time ago."""
         until, token = self._known.get(secret, (0.0, None))
         if monotonic() < until or len(secret) > SECRET_CHARACTERS:
             return token
@@ -127,22 +127,21 @@ class Access:
         return token
 
 
-def _sent(connection: HTTPConnection) -> Sent | None:
-    """From the header; who cannot set one, as a browser for its WebSocket, may use the query."""
+def _sent(connection: HTTPConnection) -> SentToken | None:
+    """From the header, or from the query: a browser cannot set headers for a WebSocket."""
     scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return Sent(secret.strip(), in_address=False) if secret.strip() else None
+        return SentToken(secret.strip(), in_address=False) if secret.strip() else None
     in_query = connection.query_params.get("access_token")
-    return Sent(in_query, in_address=True) if in_query else None
+    return SentToken(in_query, in_address=True) if in_query else None
 
 
-def _required(connection: HTTPConnection, *, in_address: bool) -> Sent:
+def _required(connection: HTTPConnection, *, in_address: bool) -> SentToken:
     sent = _sent(connection)
     if sent is None:
-        raise Rejected("a token is needed: send `Authorization: Bearer <token>`", status=401)
+        raise TokenRefused("a token is needed: send `Authorization: Bearer <token>`")
     if sent.in_address and not in_address:
-        raise Rejected(
-            "a token in the address is not enough here: send `Authorization: Bearer <token>`",
-            status=401,
+        raise TokenRefused(
+            "a token in the address is not accepted here: send `Authorization: Bearer <token>`"
         )
     return sent

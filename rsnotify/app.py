@@ -1,7 +1,4 @@
-"""The route table, and the one place that turns errors into answers.
-
-Nothing here decides anything: each route names the method that does.
-"""
+"""All routes of the hub, and the one place that turns errors into HTTP responses."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -10,28 +7,31 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from rsnotify.core.documents import change_list_index
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.sse import Sse, wants_stream
+from rsnotify.delivery.pull.changelists import ChangeLists
+from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.topic import Topic
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
-from rsnotify.intake.subscriptions import Subscribers
+from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
+from rsnotify.resourcesync.notification import CHANNEL_PATH, SOURCE_DESCRIPTION
 
 log = logging.getLogger(__name__)
-
-CHANNEL = "/channels/{set}/{kind}_notification_channel"
 
 Routes = list[BaseRoute]
 
 
 def build_app(routes: Iterable[BaseRoute]) -> Starlette:
-    """The hub, or a part of it, as an ASGI application."""
+    """An ASGI application with these routes."""
     app = Starlette(
         routes=list(routes),
         exception_handlers={
@@ -42,21 +42,21 @@ def build_app(routes: Iterable[BaseRoute]) -> Starlette:
             Exception: _bug,
         },
     )
-    app.router.redirect_slashes = False  # it would repeat the token of an address, at any `Host`
+    app.router.redirect_slashes = False  # a redirect would repeat a token in the URL, to any `Host`
     return app
 
 
-# --- the table ---------------------------------------------------------------------------------
+# --- routes --------------------------------------------------------------------------------------
 
 
-def publishing(intake: Intake) -> Routes:
+def publishing_routes(intake: Intake) -> Routes:
     return [
         Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
         Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
     ]
 
 
-def administering(administration: Administration, subscribers: Subscribers) -> Routes:
+def administration_routes(administration: Administration, subscribers: SubscriptionAdmin) -> Routes:
     subscription = "/api/subscriptions/{subscription}"
     return [
         Route("/api/sets", administration.list_sets),
@@ -74,24 +74,47 @@ def administering(administration: Administration, subscribers: Subscribers) -> R
     ]
 
 
-def following(channels: Channels, topic: Topic) -> Routes:
+def channel_routes(channels: Channels, topic: Topic) -> Routes:
     return [
-        WebSocketRoute(CHANNEL, channels.websocket),
-        Route(CHANNEL, Page(Sse(channels), topic).channel),
+        WebSocketRoute(CHANNEL_PATH, channels.websocket),
+        Route(CHANNEL_PATH, ChannelPage(Sse(channels), topic).channel),
     ]
 
 
-def websub(endpoint: WebSubEndpoint) -> Routes:
+def websub_routes(endpoint: WebSubEndpoint) -> Routes:
     return [Route("/hub", endpoint.post, methods=["POST"])]
 
 
-def health(hub: Hub) -> Routes:
+def health_routes(hub: Hub) -> Routes:
     health = Health(hub)
     return [Route("/health/live", health.live), Route("/health/ready", health.ready)]
 
 
-class Page:
-    """A channel's address over HTTP: a stream for those who ask for one, else the WebSub topic."""
+def pull_routes(
+    discovery: Discovery, change_lists: ChangeLists, resource_lists: ResourceLists
+) -> Routes:
+    """These come last: their paths begin with the name of a set."""
+    return [
+        Route("/", _to_source_description),
+        Route("/.well-known/resourcesync", discovery.description),
+        Route("/robots.txt", discovery.robots),
+        Route("/{set}/capabilitylist.xml", discovery.capabilities),
+        Route("/{set}/capabilitylist-ws.xml", discovery.socket_capabilities),
+        Route("/{set}/changelist.xml", change_lists.current),
+        Route("/{set}/changelist/{from_}.xml", change_lists.by_beginning),
+        Route(change_list_index("{set}"), change_lists.index),
+        Route("/{set}/changelist-archive.xml", change_lists.archive),
+        Route("/{set}/resourcelist.xml", resource_lists.newest),
+        Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
+    ]
+
+
+async def _to_source_description(request: Request) -> Response:  # noqa: ARG001
+    return RedirectResponse(SOURCE_DESCRIPTION, 302)
+
+
+class ChannelPage:
+    """The URL of a channel: an event stream if the peer asks for one, else the WebSub topic."""
 
     def __init__(self, sse: Sse, topic: Topic) -> None:
         self._sse = sse
@@ -104,7 +127,7 @@ class Page:
 
 
 class Health:
-    """Two different questions: shall I be restarted, and shall I get traffic."""
+    """Live: do not restart this process. Ready: send it requests."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -114,7 +137,7 @@ class Health:
 
     async def ready(self, request: Request) -> Response:  # noqa: ARG002
         if not self._hub.is_current:
-            raise TryAgain("the journals cannot be followed at the moment")
+            raise TryAgain("the hub cannot follow its journals at the moment; see its log")
         return PlainTextResponse("ready\n")
 
 
@@ -129,8 +152,6 @@ async def _rejected(request: Request, error: Exception) -> Response:  # noqa: AR
     members: Mapping[str, object] = {"errors": error.faults} if error.faults else {}
     answer = problem(error.status, error.detail, **members)
     answer.headers.update(error.headers)
-    if error.status == 401:
-        answer.headers["www-authenticate"] = 'Bearer realm="rsnotify"'
     return answer
 
 
@@ -152,9 +173,9 @@ async def _http_exception(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return Response(status_code=400)  # nobody hears it
+    return Response(status_code=400)  # nobody is connected any more
 
 
 async def _bug(request: Request, error: Exception) -> Response:
-    log.error("a bug while serving %s", request.url.path, exc_info=error)
-    return problem(500, "the hub made a mistake; it is in its log")
+    log.error("internal error while serving %s", request.url.path, exc_info=error)
+    return problem(500, "internal error; see the hub's log")

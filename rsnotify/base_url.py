@@ -1,9 +1,8 @@
-"""The address that a request reached the hub by, the base of all links in its answer; and whose it
-is, for limits that hold for each who asks.
+"""The base URL of all links in an answer, and the address of the peer that limits count.
 
-Rules that hold here: the public address that the operator chose wins; forwarded headers count only
-from proxies that the operator trusts; what a stranger may put into `Host` is capped and checked. An
-IPv4 address is the same in IPv6 notation; an IPv6 network of 64 bits is one asker.
+The public address that the operator chose comes first. Forwarded headers count only from proxies
+that the operator trusts, and what a stranger puts into `Host` is checked. An IPv4 address in IPv6
+notation counts as the IPv4 address; an IPv6 network of 64 bits counts as one peer.
 """
 
 import re
@@ -24,7 +23,7 @@ HOPS = 32  # of a request that was forwarded
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?").fullmatch
 
 
-class Origin:
+class BaseUrl:
     """Finds the base of the links, such as `https://hub.example.org`."""
 
     def __init__(self, public_url: str | None, trusted: Sequence[Network] = ()) -> None:
@@ -39,11 +38,11 @@ class Origin:
             host = _nearest(request, "x-forwarded-host") or host
             scheme = _nearest(request, "x-forwarded-proto") or scheme
         if _HOST(host) is None or scheme not in ("http", "https"):
-            raise Rejected("the request names no usable Host")
+            raise Rejected("the Host header is missing or not valid")
         return f"{scheme}://{host}"
 
     def asker(self, request: HTTPConnection) -> str:
-        """Whoever asks, as the nearest proxy that is not trusted, or the peer itself."""
+        """The address that limits count: the peer's, or the one behind trusted proxies."""
         host = request.client.host if request.client else ""
         if not self._trusted:
             return _asker(host)
@@ -51,7 +50,7 @@ class Origin:
             if not self._trusts(host):
                 break
             if _address(forwarded) is None:
-                break  # a name, or hidden: all that is known is who says so
+                break  # a name, or hidden: only the proxy is known
             host = forwarded
         return _asker(host)
 
@@ -95,5 +94,5 @@ def _forwarded_for(request: HTTPConnection) -> Iterator[str]:
 
 
 def _nearest(request: HTTPConnection, name: str) -> str:
-    """What the nearest proxy says; what stands before that, anybody may have written."""
+    """What the nearest proxy added; anybody may have written what is before it."""
     return request.headers.get(name, "").rpartition(",")[2].strip()

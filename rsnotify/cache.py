@@ -1,8 +1,7 @@
-"""What this process keeps of the journals in memory, within one budget for all of it.
+"""Keeps parts of the journals in memory, within one size limit for all of them.
 
-Rules that hold here: what is kept can be read again from the journal, so letting go of it breaks
-nothing; a channel that nobody reads is let go of after a while, be there room or not. Nothing here
-knows what is kept.
+Everything here can be read again from the journal, so any entry may be released at any time. A
+channel that nobody reads is released after a while even if there is room.
 """
 
 from collections.abc import Callable
@@ -15,47 +14,47 @@ IDLE_SECONDS = 60.0
 MIB = 1024 * 1024
 
 
-class Kept(Protocol):
-    """Something in memory that a journal has too."""
+class CacheEntry(Protocol):
+    """Something in memory that can be read again from a journal."""
 
     @property
     def size(self) -> int:
-        """The bytes that it takes."""
+        """Bytes of memory."""
         ...
 
     @property
     def stays_when_idle(self) -> bool:
-        """Whether it is kept, where there is room, though nobody has used it for a while."""
+        """Whether to keep it, if there is room, although nobody has used it for a while."""
         ...
 
-    def let_go(self) -> None: ...
+    def release(self) -> None: ...
 
 
 class Cache:
-    """Tails, frames, stretches and open lists, the least recently used of which go first."""
+    """Tails, frames, stretches and open lists. The least recently used are released first."""
 
     def __init__(self, mebibytes: int, clock: Callable[[], float] = monotonic) -> None:
-        self._budget: Budget[Kept] = Budget(mebibytes * MIB)
+        self._budget: Budget[CacheEntry] = Budget(mebibytes * MIB)
         self._clock = clock
 
-    def __contains__(self, kept: Kept) -> bool:
-        return kept in self._budget
+    def __contains__(self, entry: CacheEntry) -> bool:
+        return entry in self._budget
 
     @property
     def size(self) -> int:
         return self._budget.total
 
-    def use(self, kept: Kept) -> None:
-        """It is used, or has grown: others may have to go for it, or it may itself."""
-        for other in self._budget.use(kept, kept.size, self._clock()):
-            other.let_go()
+    def use(self, entry: CacheEntry) -> None:
+        """The entry was used or has grown; release others, or itself, if the limit is passed."""
+        for other in self._budget.use(entry, entry.size, self._clock()):
+            other.release()
 
-    def forget(self, kept: Kept) -> None:
-        """It is no more."""
-        self._budget.forget(kept)
+    def forget(self, entry: CacheEntry) -> None:
+        """The entry does not exist any more."""
+        self._budget.forget(entry)
 
-    def let_go_of_idle(self) -> None:
-        for kept in self._budget.idle(self._clock() - IDLE_SECONDS):
-            if not kept.stays_when_idle:
-                self._budget.forget(kept)
-                kept.let_go()
+    def release_idle(self) -> None:
+        for entry in self._budget.idle(self._clock() - IDLE_SECONDS):
+            if not entry.stays_when_idle:
+                self._budget.forget(entry)
+                entry.release()

@@ -136,13 +136,13 @@ def serve(
     `rsnotify ready ADDRESS`, on stdout.
     """
     from rsnotify.commands import welcome
-    from rsnotify.serving.log_filter import OnceAMinute
+    from rsnotify.serving.log_filter import RepeatedWarningFilter
     from rsnotify.serving.serve import run
     from rsnotify.serving.workers import end_with_parent
     from rsnotify.settings import Settings
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", force=True)
-    logging.getLogger().handlers[0].addFilter(OnceAMinute())
+    logging.getLogger().handlers[0].addFilter(RepeatedWarningFilter())
     settings = Settings.from_env(
         os.environ,
         host=host,

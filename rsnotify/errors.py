@@ -1,8 +1,8 @@
-"""Everything the hub raises on purpose, sorted by who can put it right.
+"""The errors that the hub raises on purpose, by who can correct them.
 
-`Rejected`: the peer must change what it asked. `TryAgain`: the peer may repeat it unchanged.
-`InvalidSettings`: the operator must change the configuration. All else is a bug of ours.
-Each carries what an edge needs to answer: HTTP status, WebSocket close code, faults one by one.
+`Rejected`: the peer must change its request. `TryAgain`: the peer may repeat it unchanged.
+`InvalidSettings`: the operator must change the configuration. Any other exception is a bug.
+Each error carries what an answer needs: HTTP status, WebSocket close code, the single faults.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import NotRequired, TypedDict
 
 
 class Fault(TypedDict):
-    """One thing wrong in a request: where it stands and how to mend it."""
+    """One thing that is wrong in a request: where it is, and how to correct it."""
 
     message: str
     index: NotRequired[int]
@@ -34,23 +34,41 @@ class Rejected(Exception):
         self.status = status
         self.close_code = close_code
         self.faults = tuple(faults)
-        self.headers = dict(headers or {})  # what else an HTTP answer shall say
+        self.headers = dict(headers or {})  # that the HTTP answer also has
 
 
 class Trimmed(Exception):
-    """The journal no longer holds all that follows a cursor; translated where the peer is known."""
+    """The journal no longer holds all changes after a position; never shown to a peer as it is."""
 
     def __init__(self, first: int) -> None:
         super().__init__(f"the journal begins at {first}")
         self.first = first
 
 
-def no_such_set(name: str) -> Rejected:
-    return Rejected(f"there is no set {name!r}", status=404, close_code=4404)
+class NoSuchSet(Rejected):
+    """The hub serves no set of this name, or no longer."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no set {name!r}", status=404, close_code=4404)
+
+
+class HistoryGone(Rejected):
+    """What followed the reader's position has been deleted."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, status=410, close_code=4410)
+
+
+class TokenRefused(Rejected):
+    """A token is needed, and none or a wrong one was sent."""
+
+    def __init__(self, detail: str) -> None:
+        headers = {"www-authenticate": 'Bearer realm="rsnotify"'}
+        super().__init__(detail, status=401, headers=headers)
 
 
 class TryAgain(Exception):
-    """The hub cannot serve this now; the very same request may succeed later."""
+    """The hub cannot do this now; the same request may succeed later."""
 
     status = 503
     close_code = 1013
@@ -62,21 +80,21 @@ class TryAgain(Exception):
 
 
 class Unanswered(TryAgain):
-    """Nobody knows whether it was done; asked again with the same key, it is answered."""
+    """It is unknown whether Redis did it; repeating it with the same key tells."""
 
 
 class RedisRefuses(TryAgain):
-    """Redis does not let this hub in: waiting alone does not mend that, its operator can."""
+    """Redis refuses this hub, and will until its operator changes something."""
 
 
 class TooMany(TryAgain):
-    """The peer has asked for too much at once."""
+    """The peer has sent too many requests."""
 
     status = 429
 
 
 class InvalidSettings(Exception):
-    """The configuration cannot work; lists every problem at once."""
+    """The configuration cannot work; `problems` lists everything that is wrong with it."""
 
     exit_status = 2
 

@@ -1,14 +1,13 @@
-"""A channel as this process follows it, for all its readers.
+"""A channel as this process follows it: gives each notification to every watcher, once, in order.
 
-Rules that hold here: each notification is told to every watcher once, in order; whatever is kept is
-bounded and can be read again from the journal. Nothing here knows who watches.
+What is kept in memory has a limit and can be read again from the journal.
 """
 
 import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from rsnotify.core.recent import Recent
+from rsnotify.core.recent import RecentNotifications
 from rsnotify.core.tail import Tail
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
@@ -21,36 +20,36 @@ from rsnotify.resourcesync.notification import (
 
 log = logging.getLogger(__name__)
 
-PAST_KEPT = 16  # stretches below the tail, and as many joined ones
+PAST_NOTIFICATIONS = 16  # read from behind the tail, and as many joined ones
 
 
 class Watcher(Protocol):
-    """Who wants to hear of a channel. No call may wait."""
+    """Gets the notifications of a channel. No method may wait."""
 
     def push(self, notification: Notification) -> None: ...
 
     def turn_private(self) -> None:
-        """Whoever reads has shown no right to."""
+        """Called when the set becomes private: drop readers without a token."""
 
     def end(self) -> None:
-        """The channel is no more."""
+        """Called when the channel's set was deleted."""
 
 
 class Feed:
-    """One channel as this process follows it: its tail, and who is told of each notification."""
+    """One channel: its tail and its watchers."""
 
     def __init__(self, channel: ChannelName, created: str, head: Position) -> None:
         self.channel = channel
         self.created = created
-        self.heard = head  # the newest change, read or not
+        self.newest_known = head  # position of the newest change, read or not
         self.tail = Tail(head)
         self.watchers: set[Watcher] = set()
-        self.past = Recent(PAST_KEPT)
-        self.joined = Recent(PAST_KEPT)
+        self.past = RecentNotifications(PAST_NOTIFICATIONS)
+        self.joined = RecentNotifications(PAST_NOTIFICATIONS)
 
     @property
     def size(self) -> int:
-        """The bytes of memory that it takes."""
+        """Bytes of memory."""
         return self.tail.size + self.past.size + self.joined.size
 
     @property
@@ -59,50 +58,52 @@ class Feed:
 
     stays_when_idle = is_watched
 
-    def let_go(self) -> None:
-        """Keep nothing but where the channel stands."""
-        self.tail.let_go()
-        self.past.let_go()
-        self.joined.let_go()
+    def release(self) -> None:
+        """Drop everything in memory except the position."""
+        self.tail.release()
+        self.past.release()
+        self.joined.release()
 
     def push(self, notification: Notification) -> None:
         self.tail.push(notification)
-        self._tell(lambda watcher: watcher.push(notification))
+        self._notify_watchers(lambda watcher: watcher.push(notification))
 
     def skip_to(self, head: Position) -> None:
-        """Nobody reads what came until there."""
-        self.let_go()
+        """Move on without reading the changes before this position."""
+        self.release()
         self.tail.skip_to(head)
 
     def go_back(self, head: Position) -> None:
-        """The journal has lost what came after `head`: so must whatever was made of it."""
-        self.let_go()
-        self.heard, self.tail = head, Tail(head)
+        """Redis has lost the changes after `head`: drop everything made of them."""
+        self.release()
+        self.newest_known, self.tail = head, Tail(head)
 
     def turn_private(self) -> None:
-        self._tell(lambda watcher: watcher.turn_private())
+        self._notify_watchers(lambda watcher: watcher.turn_private())
 
     def end(self) -> None:
-        self._tell(lambda watcher: watcher.end())
+        self._notify_watchers(lambda watcher: watcher.end())
         self.watchers.clear()
 
-    def _tell(self, how: Callable[[Watcher], None]) -> None:
-        """Tell each of them; one that fails holds up no other."""
+    def _notify_watchers(self, how: Callable[[Watcher], None]) -> None:
+        """Call every watcher; an error in one does not stop the others."""
         for watcher in tuple(self.watchers):
             try:
                 how(watcher)
             except Exception as error:
-                log.warning("a way out of %s fails: %r", self.channel, watcher, exc_info=error)
+                log.warning(
+                    "internal error in a watcher of %s: %r", self.channel, watcher, exc_info=error
+                )
 
     def join_after(self, found: Notification, base_url: str) -> Notification:
-        """The notification and those after it as one; the same for all who ask at its cursor."""
+        """The notification and those after it as one; made once for all at this cursor."""
         joined = self.joined.get(found.from_)
         if joined is None:
             run = self.tail.run_after(
                 found.from_, changes=NOTIFICATION_CHANGES, size=NOTIFICATION_BYTES
             )
             joined = join_notifications(self.channel, run or [found], base_url=base_url)
-            if joined.keeper is None:  # else it stands alone in the tail
+            if joined.keeper is None:  # otherwise it is one that the tail holds
                 self.joined.keep(joined)
         return joined
 

@@ -1,8 +1,5 @@
-"""The changes of a channel, wherever they are kept: in its stream, and behind that in the windows
-that were packed when they closed.
-
-Rules that hold here: what is read joins, whatever it was read from; only what lies behind the
-oldest window is gone. Nothing here knows who reads, or how a notification looks.
+"""Reads the changes of a channel after any position: from its Redis stream, and older ones from the
+windows that were packed when they closed. No change is missing between the two.
 """
 
 import asyncio
@@ -16,7 +13,7 @@ from rsnotify.storage.windows import Windows
 
 
 class History:
-    """Reads what followed a position, however long ago; a framework channel has its stream only."""
+    """Reads the changes after a position. A framework channel has no windows."""
 
     def __init__(self, journal: Journal, windows: Windows | None) -> None:
         self._journal = journal
@@ -39,7 +36,7 @@ class History:
     async def _read_packed(
         self, channel: ChannelName, after: Position, count: int, trimmed: Trimmed
     ) -> tuple[list[Row], Position]:
-        """What follows in the window that comes next, and where that ends."""
+        """The next changes from the next packed window, and where that window ends."""
         if self._windows is None or channel.kind != "change":
             raise trimmed
         window = await self._windows.closed_after(channel.set_name, after)
@@ -49,11 +46,11 @@ class History:
             raise Trimmed(window.from_)
         packed = await self._windows.packed(channel.set_name, window)
         if packed is None:
-            raise TryAgain("the journal has changed; ask again")
+            raise TryAgain("the journal has changed meanwhile; repeat the request")
         return await asyncio.to_thread(rows_after, packed, after, count), window.until
 
     async def kept_from(self, channel: ChannelName, first: Position) -> Position:
-        """Where what is kept begins, if the stream begins at `first`."""
+        """The position where the kept changes begin; the stream begins at `first`."""
         if self._windows is None or channel.kind != "change":
             return first
         oldest = await self._windows.oldest(channel.set_name)

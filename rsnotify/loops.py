@@ -1,9 +1,8 @@
-"""The loops that run beside a server: begun together, ended together, whatever they swallow.
+"""Runs background loops beside a server; they start together and end together.
 
-Rules that hold here: a loop lives as long as the process, so one that ends by itself ends all; a
-cancellation is repeated until it is heard, for `wait_for` of Python 3.11, by which redis-py sends,
-loses one that arrives as its work completes; nothing is waited for without a bound. Loops stand
-side by side: a `TaskGroup` that is ending hands no second cancellation on to those in it.
+If one loop ends, all end. A task is cancelled again and again until it ends: `wait_for` of Python
+3.11, which redis-py uses, can lose a cancellation, and a `TaskGroup` passes only the first one on.
+Nothing is waited for without a time limit.
 """
 
 import asyncio
@@ -15,9 +14,9 @@ from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
 
-END_SECONDS = 10.0  # how long a loop may take to end
-REST_SECONDS = 2.0  # how long what is left may take when all else has ended
-AGAIN_SECONDS = 0.1
+END_SECONDS = 10.0  # for a loop to end
+REST_SECONDS = 2.0  # for tasks and threads that are left at the end
+RECANCEL_SECONDS = 0.1
 
 Loop = Coroutine[Any, Any, None]
 Task = asyncio.Task[Any]
@@ -25,7 +24,7 @@ Result = TypeVar("Result")
 
 
 async def run_beside(loops: Mapping[str, Loop], main: Loop) -> None:
-    """Run `main` to its end with these loops beside it; one that dies ends all."""
+    """Run `main` to its end with these loops beside it. If one of them ends, all end."""
     serving = asyncio.create_task(main, name="main")
     running = [asyncio.create_task(loop, name=name) for name, loop in loops.items()]
     try:
@@ -38,17 +37,17 @@ async def run_beside(loops: Mapping[str, Loop], main: Loop) -> None:
 
 
 async def end(tasks: Collection[Task], seconds: float | None = None) -> list[Task]:
-    """Cancel until it is heard; those that have not ended within this time."""
+    """Cancel the tasks until they end; return those that did not within this time."""
     until = monotonic() + (END_SECONDS if seconds is None else seconds)
     while (waiting := [task for task in tasks if not task.done()]) and monotonic() < until:
         for task in waiting:
             task.cancel()
-        await asyncio.wait(waiting, timeout=AGAIN_SECONDS)
+        await asyncio.wait(waiting, timeout=RECANCEL_SECONDS)
     return waiting
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result, or TimeoutError; unlike `asyncio.timeout`, it cancels until that is heard."""
+    """The result, or TimeoutError. Unlike `asyncio.timeout`, it repeats the cancellation."""
     task = asyncio.create_task(work)
     try:
         await asyncio.wait([task], timeout=seconds)
@@ -60,7 +59,7 @@ async def within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
 
 
 async def run_to_the_end(main: Loop) -> None:
-    """Run it, and end what it leaves behind; the process goes without what does not end."""
+    """Run `main`, then end all other tasks. If some do not end, exit the process anyway."""
     try:
         await main
     except Exception as error:
@@ -73,26 +72,26 @@ async def run_to_the_end(main: Loop) -> None:
 
 
 async def _end_rest() -> bool:
-    """Whether anything of this process goes on, which is said."""
+    """End all other tasks; true, and logged, if some do not end."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     left = [repr(task.get_name()) for task in await end(others, REST_SECONDS)]
     threads = asyncio.create_task(asyncio.get_running_loop().shutdown_default_executor())
     await asyncio.wait([threads], timeout=REST_SECONDS)
     if not threads.done():
-        left.append("work beside the event loop")
+        left.append("a thread")
     if left:
-        log.error("%s did not end; the process goes without", ", ".join(sorted(left)))
+        log.error("%s did not end; exiting without it", ", ".join(sorted(left)))
     return bool(left)
 
 
 def _leave() -> None:
-    """Without waiting for anybody: the runner of the event loop would wait for ever."""
+    """Exit at once: the runner of the event loop would wait for ever."""
     logging.shutdown()
     os._exit(1)
 
 
 def _raise_errors(tasks: Collection[Task], ended: Collection[Task]) -> None:
-    """What any of them died of; a loop that just ended is a mistake of ours."""
+    """Raise the errors of all tasks; a loop that simply ended is an error too."""
     done = [task for task in tasks if task.done() and not task.cancelled()]
     errors = [error for task in done if (error := task.exception()) is not None]
     quiet = [task.get_name() for task in ended if not task.cancelled() and not task.exception()]

@@ -1,7 +1,7 @@
-"""Every knob of the hub, in one frozen dataclass; where each comes from, and what it may be.
+"""Every setting of the hub: what it may be, and where its value comes from.
 
-Rules that hold here: an unknown `RSNOTIFY_` name is an error, for a misspelt setting would be
-silently ignored; an option is held to what its variable is; all problems are told at once.
+An unknown `RSNOTIFY_` name is an error, because a misspelt setting would be ignored silently.
+Options are checked in the same way as variables. All problems are reported together.
 """
 
 import difflib
@@ -16,7 +16,7 @@ from rsnotify.errors import InvalidSettings
 
 PREFIX = "RSNOTIFY_"
 Network = IPv4Network | IPv6Network
-Given = tuple[Field[Any] | None, str, str]  # the setting, how it was written, its text
+RawSetting = tuple[Field[Any] | None, str, str]  # the setting, how it was written, its text
 # read by the commands, not by the hub
 OF_CLIENTS = frozenset({"RSNOTIFY_DATABASE", "RSNOTIFY_TOKEN", "RSNOTIFY_URL"})
 
@@ -87,10 +87,10 @@ class Settings:
         "else all may read public sets, none private ones",
     )
     send_timeout_seconds: int = _setting(
-        60, _whole(1, 86_400), "after how long a Destination that reads nothing is let go"
+        60, _whole(1, 86_400), "seconds after which a reader that reads nothing is disconnected"
     )
     drain_seconds: int = _setting(
-        5, _whole(0, 3_600), "over how long Destinations are sent away at the end"
+        5, _whole(0, 3_600), "seconds over which readers are disconnected at shutdown"
     )
     changelist_max: int = _setting(10_000, _whole(1, 50_000), "changes that one Change List holds")
     callback_private: str = _setting(
@@ -142,28 +142,28 @@ class Settings:
     def from_env(cls, environ: Mapping[str, str], **chosen: object) -> Self:
         """The environment's settings, under those chosen on the command line (None: not chosen)."""
         known = {PREFIX + each.name.upper(): each for each in fields(cls)}
-        given = [
+        raw = [
             (known.get(name), f"{name}={text!r}", text)
             for name, text in environ.items()
             if name.startswith(PREFIX) and name not in OF_CLIENTS
         ]
-        given += [
+        raw += [
             (known[PREFIX + name.upper()], f"{option_of(name)} {value}", str(value))
             for name, value in chosen.items()
             if value is not None
         ]
-        return cls(**_read(given, known))
+        return cls(**_read(raw, known))
 
 
 def option_of(name: str) -> str:
-    """How the setting is called on the command line."""
+    """The name of the setting on the command line."""
     return "--redis" if name == "redis_url" else f"--{name.replace('_', '-')}"
 
 
-def _read(given: Sequence[Given], known: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, the last of each counts; all that is wrong with any is told."""
+def _read(raw: Sequence[RawSetting], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, the last of each counts; every problem is reported."""
     values, problems = {}, []
-    for setting, words, text in given:
+    for setting, words, text in raw:
         if setting is None:
             name, _, _ = words.partition("=")
             problems.append(f"{name} is no setting{_meant(name, known)}")

@@ -1,7 +1,6 @@
-"""Single flight: work that several ask for at once is done once, and goes on if nobody waits.
+"""Single flight: work that several callers need at the same time is done once for all of them.
 
-Rules that hold here: one task a key, shared by all who ask for it while it is under way; none is
-lost before it ends, and none fails unseen. Nothing here knows what the work is.
+The work goes on even if all callers give up. If it fails unexpectedly, that is logged.
 """
 
 import asyncio
@@ -19,14 +18,14 @@ Result = TypeVar("Result")
 
 
 class SingleFlight(Generic[Key, Result]):
-    """One kind of work; `what` it is called in the log."""
+    """One kind of work; `what` is its name in the log."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._tasks: dict[Key, asyncio.Task[Result]] = {}
 
     def task(self, key: Key, work: Callable[[], Awaitable[Result]]) -> asyncio.Task[Result]:
-        """The task that is under way, or one that begins now."""
+        """The running task for this key, or a new one."""
         task = self._tasks.get(key)
         if task is None or task.done():
             task = asyncio.create_task(_run(work), name=f"{self._what} of {key}")
@@ -35,7 +34,7 @@ class SingleFlight(Generic[Key, Result]):
         return task
 
     async def result(self, key: Key, work: Callable[[], Awaitable[Result]]) -> Result:
-        """The same for one who waits; whoever gives up leaves the work to the others."""
+        """Wait for the result. Cancelling the caller does not cancel the work."""
         return await asyncio.shield(self.task(key, work))
 
     def _ended(self, key: Key, task: asyncio.Task[Result]) -> None:
@@ -43,7 +42,7 @@ class SingleFlight(Generic[Key, Result]):
             del self._tasks[key]
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, TryAgain | Rejected):
-            log.error("a bug in the %s of %r", self._what, key, exc_info=error)
+            log.error("internal error in the %s of %r", self._what, key, exc_info=error)
 
 
 async def _run(work: Callable[[], Awaitable[Result]]) -> Result:

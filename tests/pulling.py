@@ -8,25 +8,29 @@ from lxml import etree
 from starlette.datastructures import Headers
 
 from rsnotify.access import Access
-from rsnotify.app import build_app
-from rsnotify.base_url import Origin
+from rsnotify.app import build_app, pull_routes
+from rsnotify.base_url import BaseUrl
 from rsnotify.core.submission import Submission, fragment_of
-from rsnotify.core.window import HOUR, Schedule
-from rsnotify.delivery.pull.routes import pull_routes
+from rsnotify.core.window import HOUR, DocumentSchedule
+from rsnotify.delivery.pull.admission import SetAdmission
+from rsnotify.delivery.pull.changelists import ChangeLists
+from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.hub import Hub
 from rsnotify.loops import end
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.validation.document_rules import check
-from rsnotify.resourcesync.xml_reader import Document, parse_document
+from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify.resourcesync.xml_writer import Document
+from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.tokens import Tokens
-from rsnotify.storage.told_description import Told
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
@@ -74,19 +78,36 @@ class Pulling:
         self.windows, self.snapshots = Windows(client), Snapshots(client)
         bell = Bell("redis://nowhere")
         self.hub = Hub(self.journal, Sets(client), bell, self.windows, base_url=BASE)
-        self.schedule = Schedule(int(hours * HOUR), index_days, retention_days, 60)
+        self.schedule = DocumentSchedule(int(hours * HOUR), index_days, retention_days, 60)
         stretches = Stretches(self.journal, self.windows)
-        announcements = Announcements(self.hub, Told(client))
+        announcements = Announcements(self.hub, AnnouncedDescriptions(client))
         self.upkeep = Upkeep(
             *(self.hub, self.windows, self.snapshots, announcements),
             *(stretches.packed, self.schedule),
         )
         tokens = Tokens(client)
         access = Access(tokens, TOKEN)
-        routes = pull_routes(
-            *(self.hub, access, Origin(public_url), self.windows, self.snapshots),
-            *(stretches, self.schedule),
+        origin = BaseUrl(public_url)
+        admission = SetAdmission(self.hub, access, origin)
+        discovery = Discovery(
+            self.hub,
+            admission,
+            origin,
+            self.windows,
+            self.snapshots,
+            describedby=None,
+            index_days=index_days,
         )
+        change_lists = ChangeLists(
+            self.hub,
+            admission,
+            self.windows,
+            stretches,
+            period=self.schedule.period,
+            index_days=index_days,
+        )
+        resource_lists = ResourceLists(admission, self.snapshots)
+        routes = pull_routes(discovery, change_lists, resource_lists)
         self.app = build_app(routes)
 
     async def __aenter__(self) -> Self:

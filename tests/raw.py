@@ -90,9 +90,9 @@ class Raw:
         return Frame(first & 0x0F, data, bool(first & 0x40))
 
     async def text(self) -> bytes:
-        """The next notification, whatever pings come before it."""
+        """The next notification; the pings that come before it are answered."""
         while (found := await self.frame()).opcode == PING:
-            pass
+            await self.send(frame(PONG, found.data))
         assert found.opcode == TEXT, found
         return found.data
 

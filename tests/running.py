@@ -1,4 +1,4 @@
-"""Real hubs for tests: `python -m rsnotify serve` as a process, driven from outside."""
+"""Real hubs for tests: `rsnotify serve` as a process of its own, driven from outside."""
 
 import asyncio
 import os
@@ -10,6 +10,8 @@ from typing import Any, Self
 
 import aiohttp
 
+from tests.forks import Forked, fork
+
 TOKEN = "the-admin-token-of-the-tests"
 READY_SECONDS = 30
 
@@ -17,7 +19,7 @@ READY_SECONDS = 30
 class RunningHub:
     """A hub process; `async with` starts and stops it, and in between it may be killed."""
 
-    program = ("-m", "rsnotify")
+    program: tuple[str, ...] = ()  # of Python's arguments, where it is not `tests.forks`
 
     def __init__(
         self,
@@ -32,7 +34,7 @@ class RunningHub:
         self.settings = {f"RSNOTIFY_{name.upper()}": value for name, value in settings.items()}
         self.url = ""
         self.port = port
-        self.process: Process | None = None
+        self.process: Process | Forked | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -44,16 +46,10 @@ class RunningHub:
 
     async def start(self) -> None:
         """Start it; the second time on the port it had."""
-        command = [sys.executable, *self.program, "serve", "--data", str(self.data)]
-        with (self.log).open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                *command,
-                *("--port", str(self.port), *self.options),
-                stdin=DEVNULL,
-                stdout=PIPE,
-                stderr=log,
-                env=clean_environment() | {"RSNOTIFY_ADMIN_TOKEN": TOKEN} | self.settings,
-            )
+        words = ["serve", "--data", str(self.data), "--port", str(self.port), *self.options]
+        environment = clean_environment() | {"RSNOTIFY_ADMIN_TOKEN": TOKEN} | self.settings
+        with self.log.open("ab") as log:
+            self.process = await self._started(words, environment, log.fileno())
         async with asyncio.timeout(READY_SECONDS):
             line = (await self.process.stdout.readline()).decode()
         if not line.startswith("rsnotify ready "):
@@ -61,6 +57,19 @@ class RunningHub:
             raise AssertionError(f"the hub did not start:\n{self.log.read_text()}")
         self.url = line.split()[-1]
         self.port = int(self.url.rpartition(":")[2])
+
+    async def _started(
+        self, words: list[str], environment: dict[str, str], log: int
+    ) -> Process | Forked:
+        if not self.program:
+            return await fork(words, environment, log)
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, *self.program, *words),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=log,
+            env=environment,
+        )
 
     @property
     def log(self) -> Path:

@@ -31,14 +31,19 @@ def main(arguments: Sequence[str]) -> int:
 def requirements() -> list[str]:
     """What pyproject.toml demands, the extras included."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"].values()
-    return [*project["dependencies"], *(each for extra in extras for each in extra)]
+    extras = (each for extra in project["optional-dependencies"].values() for each in extra)
+    return [*project["dependencies"], *(each for each in extras if not is_own(each))]
+
+
+def is_own(requirement: str) -> bool:
+    """Whether it is one extra of ours that another brings along."""
+    return requirement.startswith("rsnotify[")
 
 
 def lowest(requirements: Iterable[str]) -> list[str]:
     """The constraints that allow nothing but the lowest version of each.
 
-    >>> lowest(["redis[hiredis]>=8.1,<9", "lxml-stubs"])
+    >>> lowest(["redis[hiredis]>=8.1,<9", "types-lxml"])
     ['redis==8.1']
     """
     found = map(REQUIREMENT.match, requirements)

@@ -1,48 +1,44 @@
-"""Who keeps how much in memory, and who gives first when it is too much.
-
-Rules that hold here: all together never keep more than the limit; whoever was used least recently
-gives first, and gives all it has. Nothing here knows what is kept, nor what time it is.
-"""
+"""Decides what leaves memory when a size limit is passed: the least recently used, entirely."""
 
 from typing import Generic, NamedTuple, TypeVar
 
 Keeper = TypeVar("Keeper")
 
 
-class _Kept(NamedTuple):
+class _Usage(NamedTuple):
     size: int
-    used: float  # when
+    used_at: float
 
 
 class Budget(Generic[Keeper]):
-    """The bytes that each keeper has, the least recently used one first."""
+    """How many bytes each keeper holds, the least recently used keeper first."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.total = 0
-        self._kept: dict[Keeper, _Kept] = {}
+        self._kept: dict[Keeper, _Usage] = {}
 
     def __contains__(self, keeper: Keeper) -> bool:
         return keeper in self._kept
 
     def use(self, keeper: Keeper, size: int, now: float) -> list[Keeper]:
-        """The keeper is used, and has so much now; those that must give."""
+        """Note that the keeper was used and holds so much; return those that must be released."""
         self.forget(keeper)
-        self._kept[keeper] = _Kept(size, now)
+        self._kept[keeper] = _Usage(size, now)
         self.total += size
-        return self._given()
+        return self._evict()
 
     def forget(self, keeper: Keeper) -> None:
-        """It has nothing any more."""
+        """The keeper holds nothing any more."""
         kept = self._kept.pop(keeper, None)
         if kept is not None:
             self.total -= kept.size
 
     def idle(self, since: float) -> list[Keeper]:
-        """Those that were not used since then."""
-        return [keeper for keeper, kept in self._kept.items() if kept.used < since]
+        """The keepers that were not used since then."""
+        return [keeper for keeper, kept in self._kept.items() if kept.used_at < since]
 
-    def _given(self) -> list[Keeper]:
+    def _evict(self) -> list[Keeper]:
         given: list[Keeper] = []
         while self.total > self.limit:
             keeper = next(iter(self._kept))

@@ -1,19 +1,20 @@
-"""Two clocks that are not ours to trust: one that jumps, and the life of others.
+"""Two clocks that cannot be trusted: the wall clock of another machine, and the heartbeat of
+others.
 
-Rules that hold here: durations are those of one's own monotonic clock, which is passed in; another
-machine's wall clock tells moments, and is believed about a leap ahead only after that has stood for
-an hour: what is ended for being old must have been seen to grow old. Nothing here reads a clock.
+Durations are measured by the own monotonic clock, which is passed in. The other wall clock tells
+moments; a jump ahead is believed only after an hour, so that what ends for its age has been
+observed to grow old. Nothing here reads a clock.
 """
 
 from rsnotify.resourcesync.change import MICROSECONDS
 
 LEAP_SECONDS = 60.0
 BELIEVED_AFTER_SECONDS = 3600.0
-FORGOTTEN_AFTER = 20  # times the patience: whoever is gone for so long is not remembered
+FORGOTTEN_AFTER = 20  # times the patience: a process gone for so long is forgotten
 
 
 class SteadyClock:
-    """Another's wall clock, in microseconds, carried on by ours between two looks at it."""
+    """Another wall clock, in microseconds, carried on by our own between two looks at it."""
 
     def __init__(self) -> None:
         self._offset: float | None = None
@@ -21,7 +22,7 @@ class SteadyClock:
         self._leapt_at = 0.0
 
     def look(self, theirs: int, mine: float) -> float:
-        """Compare; by how many seconds theirs has just leapt, 0 if it has not."""
+        """Compare both clocks: by how many seconds theirs has just jumped, 0 if it has not."""
         offset = theirs - mine * MICROSECONDS
         if self._offset is None:
             self._offset = offset
@@ -40,8 +41,8 @@ class SteadyClock:
         return round((self._offset or 0) + mine * MICROSECONDS)
 
 
-class Watch:
-    """Who shows signs of life: a number that rises, looked at again and again."""
+class LivenessTracker:
+    """Which processes are alive: the heartbeat of each is a number that rises."""
 
     def __init__(self, patience_seconds: float) -> None:
         self._patience = patience_seconds
@@ -52,14 +53,14 @@ class Watch:
             self._seen[name] = (beat, mine)
 
     def gone(self, mine: float) -> dict[str, int]:
-        """Those who have shown no sign for too long, with their last one."""
+        """The processes whose heartbeat has not risen for too long, with the last one."""
         self._forget(mine - FORGOTTEN_AFTER * self._patience)
         return {
             name: beat for name, (beat, since) in self._seen.items() if self._is_over(since, mine)
         }
 
     def next_end(self, mine: float) -> float | None:
-        """When the next one counts as gone if nothing is heard of it; None if there is none."""
+        """When the next process counts as gone without another heartbeat; None if none does."""
         ends = [
             since + self._patience
             for _, since in self._seen.values()

@@ -1,8 +1,7 @@
-"""The documents that a Destination can pull: what stands in each, and where each is.
+"""The documents that a Destination can fetch: their paths and their content.
 
-Rules that hold here: an address is a path here and gets its base when it is rendered; of documents
-with many entries only what stands around the entries is made here.
-Nothing here knows HTTP, nor where the entries come from.
+Paths get their base URL when a document is rendered. Of lists with many entries, only the frame
+around the entries is made here.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,14 +27,14 @@ XML = "application/xml"
 
 
 class Frame(NamedTuple):
-    """What stands around the entries of a document."""
+    """What a document has before and after its entries."""
 
     head: bytes
     foot: bytes
 
 
-class Offer(NamedTuple):
-    """What a set has to offer besides its channels and its Change Lists."""
+class SetCapabilities(NamedTuple):
+    """What a set has besides its channels and its Change Lists."""
 
     set_name: str
     describedby: str | None = None
@@ -45,7 +44,7 @@ class Offer(NamedTuple):
     has_archive: bool = False
 
 
-class Taken(NamedTuple):
+class SnapshotTimes(NamedTuple):
     """When a snapshot was taken: all changes up to `at` are in it."""
 
     at: Position
@@ -56,7 +55,7 @@ class Taken(NamedTuple):
 
 
 def socket_capability_list(set_name: str) -> str:
-    """The Capability List as version 0.8 has it."""
+    """The Capability List of version 0.8."""
     return f"/{set_name}/capabilitylist-ws.xml"
 
 
@@ -73,7 +72,7 @@ def open_list(set_name: str, after: Position | None = None) -> str:
 
 
 def change_list(set_name: str, from_: Position) -> str:
-    """The list of the window that begins here, open or closed: this address stays for ever."""
+    """The open or closed list of the window that begins here; this path never changes."""
     return f"/{set_name}/changelist/{from_}.xml"
 
 
@@ -88,18 +87,20 @@ def change_list_archive(set_name: str) -> str:
 # Discovery -------------------------------------------------------------------------------------
 
 
-def source_description(base: str, offers: Iterable[Offer], describedby: str | None) -> Document:
+def source_description(
+    base: str, sets: Iterable[SetCapabilities], describedby: str | None
+) -> Document:
     return Document(
         root="urlset",
         md=Md(capability="description"),
         links=tuple(_described(describedby)),
-        entries=tuple(_of_set(base, offer) for offer in offers),
+        entries=tuple(_of_set(base, offered) for offered in sets),
     )
 
 
-def _of_set(base: str, offer: Offer) -> Entry:
-    loc = base + capability_list(offer.set_name)
-    links = tuple(_described(offer.describedby))
+def _of_set(base: str, offered: SetCapabilities) -> Entry:
+    loc = base + capability_list(offered.set_name)
+    links = tuple(_described(offered.describedby))
     return Entry(loc=loc, md=Md(capability="capabilitylist"), links=links)
 
 
@@ -108,38 +109,40 @@ def _described(href: str | None) -> Iterator[Link]:
         yield Link(rel="describedby", href=href)
 
 
-def capabilities(base: str, offer: Offer) -> Document:
+def capabilities(base: str, offered: SetCapabilities) -> Document:
     """The set's Capability List: WebSub topics, their WebSocket addresses as alternates."""
-    twin = base + socket_capability_list(offer.set_name)
-    channels = (_topic(base, ChannelName(offer.set_name, kind)) for kind in KINDS)
-    return _capability_list(base, offer, twin, channels)
+    twin = base + socket_capability_list(offered.set_name)
+    channels = (_topic(base, ChannelName(offered.set_name, kind)) for kind in KINDS)
+    return _capability_list(base, offered, twin, channels)
 
 
-def socket_capabilities(base: str, offer: Offer) -> Document:
-    """The same as version 0.8 has it: a channel's address is its WebSocket."""
-    twin = base + capability_list(offer.set_name)
-    channels = (_socket_channel(base, ChannelName(offer.set_name, kind)) for kind in KINDS)
-    return _capability_list(base, offer, twin, channels)
+def socket_capabilities(base: str, offered: SetCapabilities) -> Document:
+    """The same in version 0.8, where the URL of a channel is its WebSocket."""
+    twin = base + capability_list(offered.set_name)
+    channels = (_socket_channel(base, ChannelName(offered.set_name, kind)) for kind in KINDS)
+    return _capability_list(base, offered, twin, channels)
 
 
-def _capability_list(base: str, offer: Offer, twin: str, channels: Iterable[Entry]) -> Document:
+def _capability_list(
+    base: str, offered: SetCapabilities, twin: str, channels: Iterable[Entry]
+) -> Document:
     up = Link(rel="up", href=base + SOURCE_DESCRIPTION)
     alternate = Link(rel="alternate", href=twin, type=XML)
     return Document(
         root="urlset",
         md=Md(capability="capabilitylist"),
-        links=(up, alternate, *_described(offer.describedby)),
-        entries=(*_documents(base, offer), *channels),
+        links=(up, alternate, *_described(offered.describedby)),
+        entries=(*_documents(base, offered), *channels),
     )
 
 
-def _documents(base: str, offer: Offer) -> Iterator[Entry]:
-    archive = base + change_list_archive(offer.set_name) if offer.has_archive else None
+def _documents(base: str, offered: SetCapabilities) -> Iterator[Entry]:
+    archive = base + change_list_archive(offered.set_name) if offered.has_archive else None
     found = {
-        "resourcelist": offer.resourcelist,
-        "resourcedump": offer.resourcedump,
-        "changelist": base + change_list_index(offer.set_name),
-        "changedump": offer.changedump,
+        "resourcelist": offered.resourcelist,
+        "resourcedump": offered.resourcedump,
+        "changelist": base + change_list_index(offered.set_name),
+        "changedump": offered.changedump,
         "changelist-archive": archive,
     }
     for capability, loc in found.items():
@@ -193,7 +196,7 @@ def change_list_frame(
     return _frame(links, md)
 
 
-def list_of_change_lists(
+def change_list_index_document(
     base: str,
     set_name: str,
     windows: Sequence[Window],
@@ -213,7 +216,7 @@ def list_of_change_lists(
     )
 
 
-def archive_of_change_lists(base: str, set_name: str, windows: Sequence[Window]) -> Document:
+def change_list_archive_document(base: str, set_name: str, windows: Sequence[Window]) -> Document:
     """The Change List Archive: closed lists that have left the index."""
     begin, end = windows[0].from_, windows[-1].until
     return Document(
@@ -233,28 +236,28 @@ def _of_windows(base: str, set_name: str, windows: Iterable[Window]) -> Iterator
 # Resource Lists --------------------------------------------------------------------------------
 
 
-def resource_list_frame(base: str, set_name: str, taken: Taken, *, is_part: bool) -> Frame:
+def resource_list_frame(base: str, set_name: str, times: SnapshotTimes, *, is_part: bool) -> Frame:
     links = [_up(base, set_name)]
     if is_part:
         links.append(Link(rel="index", href=base + resource_list(set_name)))
-    return _frame(links, _md(taken))
+    return _frame(links, _md(times))
 
 
-def list_of_resource_lists(
-    base: str, set_name: str, taken: Taken, parts: Iterable[str]
+def resource_list_index_document(
+    base: str, set_name: str, times: SnapshotTimes, parts: Iterable[str]
 ) -> Document:
     """The Resource List Index of a snapshot too large for one list."""
-    md = Md(at=str(taken.at), completed=str(taken.completed))
+    md = Md(at=str(times.at), completed=str(times.completed))
     return Document(
         root="sitemapindex",
-        md=_md(taken),
+        md=_md(times),
         links=(_up(base, set_name),),
         entries=tuple(Entry(loc=base + part, md=md) for part in parts),
     )
 
 
-def _md(taken: Taken) -> Md:
-    return Md(capability="resourcelist", at=str(taken.at), completed=str(taken.completed))
+def _md(times: SnapshotTimes) -> Md:
+    return Md(capability="resourcelist", at=str(times.at), completed=str(times.completed))
 
 
 def _up(base: str, set_name: str) -> Link:

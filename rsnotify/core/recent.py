@@ -1,15 +1,11 @@
-"""Notifications that were asked for behind the tail, kept for whoever asks next.
-
-Rules that hold here: those asked for last stay, so many and no more; whatever is let go of can be
-read and rendered again. Nothing here waits.
-"""
+"""Keeps the last few notifications that were read from behind the tail, for the next readers."""
 
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
 
 
-class Recent:
-    """The notifications that were kept last, by the cursor that they follow."""
+class RecentNotifications:
+    """The newest few, by the cursor that they follow."""
 
     __slots__ = ("_kept", "_most", "size")
 
@@ -32,7 +28,7 @@ class Recent:
     def grew(self, size: int) -> None:
         self.size += size
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         for cursor in tuple(self._kept):
             self._forget(cursor)
 

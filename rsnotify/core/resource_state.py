@@ -1,7 +1,7 @@
-"""A set's current state as entries of its Resource List.
+"""Renders a set's current state as the entries of its Resource List.
 
-Rules that hold here: the state of a resource is the fragment of its last change, kept by its loc
-as `append.lua` folds it: the position's digits, then the fragment from `</loc>` on.
+`append.lua` keeps the state of a resource under its loc: the position of its last change in digits,
+then the rest of the change's fragment, from `</loc>` on.
 """
 
 from collections.abc import Iterable

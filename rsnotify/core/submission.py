@@ -1,8 +1,7 @@
-"""What a Source posts, read and judged: a body becomes fragments, or every fault in it is named.
+"""What a Source posts: a body becomes fragments, or every fault in it is named.
 
-Rules that hold here: all or nothing, so one fault refuses the whole body; every length that a
-stranger controls has its cap; JSON, NDJSON and XML mean the same changes.
-Nothing here knows who posted, to where, or what becomes of it.
+One fault refuses the whole body. Every length that a stranger controls has a cap. JSON, NDJSON and
+XML mean the same changes.
 """
 
 import hashlib
@@ -21,10 +20,12 @@ from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import foreign_of, render_fragment, strays
 
 BODY_BYTES = 16 * 1024 * 1024
-CHANGES = 10_000  # Redis stores them in one atom, and is busy for a fifth of a second with so many
+MAX_CHANGES = (
+    10_000  # Redis stores them in one atom, and is busy for a fifth of a second with so many
+)
 ENTRIES_BYTES = BODY_BYTES + 4 * 1024 * 1024  # written as entries, where `&` takes five bytes
 FRAGMENT_BYTES = 32 * 1024  # a notification reads up to 1,000 at once: this bounds its memory
-FAULTS_NAMED = 100  # a body of 10,000 faults is answered with the first hundred
+MAX_FAULTS = 100  # a body of 10,000 faults is answered with the first hundred
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 _PARTS = "post the changes in parts, each under a key of its own"
@@ -44,7 +45,7 @@ class Fragment(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """Changes that enter the journal together, under one key."""
+    """Changes that are appended to the journal together, under one key."""
 
     fragments: Sequence[Fragment]
     key: str | None = None
@@ -55,7 +56,7 @@ class Submission(NamedTuple):
         return sum(len(fragment.xml) for fragment in self.fragments)
 
     def of_source_description(self) -> "Submission | None":
-        """Its framework changes that concern every set; None where there are none."""
+        """Its changes of the Source Description, which concern every set; None without any."""
         chosen = [each for each in self.fragments if b' capability="description"' in each.xml]
         return self._replace(fragments=chosen) if chosen else None
 
@@ -84,7 +85,7 @@ def judge(changes: Iterable[tuple[Change, Foreign | None]], kind: Kind) -> list[
                 size += len(fragments[-1].xml)
         except Rejected as unfit:
             faults.append(Fault(index=index, message=unfit.detail))
-        if len(faults) >= FAULTS_NAMED or size > ENTRIES_BYTES:
+        if len(faults) >= MAX_FAULTS or size > ENTRIES_BYTES:
             break
     if size > ENTRIES_BYTES:
         raise Rejected(f"as entries the changes exceed {ENTRIES_BYTES} bytes; {_PARTS}", status=413)
@@ -113,7 +114,7 @@ def _refused(faults: list[Fault]) -> Rejected:
     first = faults[0]
     place = f"change {first['index']}" + (f", {first['field']}" if first.get("field") else "")
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return Rejected(f"{place}: {first['message']}{more}", faults=faults[:FAULTS_NAMED])
+    return Rejected(f"{place}: {first['message']}{more}", faults=faults[:MAX_FAULTS])
 
 
 # --- the three formats -------------------------------------------------------------------------
@@ -132,14 +133,14 @@ def _read_json(body: bytes) -> _Changes:
     try:
         changes = _decoded(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Rejected(f"the body is no JSON: {error}") from None
+        raise Rejected(f"the body is not JSON: {error}") from None
     return zip(_within_limit(changes if isinstance(changes, list) else [changes]), repeat(None))
 
 
 def _within_limit(changes: Sequence[Part]) -> Sequence[Part]:
-    if len(changes) > CHANGES:
+    if len(changes) > MAX_CHANGES:
         raise Rejected(
-            f"the body holds {len(changes)} changes, more than {CHANGES}; {_PARTS}", status=413
+            f"the body holds {len(changes)} changes, more than {MAX_CHANGES}; {_PARTS}", status=413
         )
     return changes
 
@@ -182,11 +183,11 @@ def _misfit(index: int, text: str) -> Fault:
 
 
 def _read_xml(body: bytes) -> _Changes:
-    document = parse_document(body, most_entries=CHANGES)
+    document = parse_document(body, most_entries=MAX_CHANGES)
     if document.root != "urlset":
         raise Rejected("the root element is <sitemapindex>; publish a <urlset> of changes")
     astray = [
-        Fault(index=index, field=name, message=f"{name}={value[:80]!r} has no place here")
+        Fault(index=index, field=name, message=f"{name}={value[:80]!r} is not allowed here")
         for index, entry in enumerate(document.entries)
         for described in (entry.md, *entry.links)
         for name, value in strays(described).items()

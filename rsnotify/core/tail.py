@@ -1,8 +1,7 @@
-"""A channel's tail: its newest notifications, kept in memory for all its readers.
+"""A channel's tail: its newest notifications, kept in memory for all readers.
 
-Rules that hold here: consecutive notifications of a tail join (`from_` is the `until` before it),
-the tail is bounded in bytes, those of every form counted, and it is a shortcut: whatever it no
-longer holds, the journal does. Nothing here waits, and nothing here knows who reads.
+Consecutive notifications join: `from_` is the `until` of the one before. The tail has a limit in
+bytes, which includes the frames made of its notifications. What it does not hold is in the journal.
 """
 
 from bisect import bisect_left
@@ -10,7 +9,7 @@ from bisect import bisect_left
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
 
-TAIL_BYTES = 16 * 1024 * 1024  # some 4 MiB of payload, with what is made of it
+TAIL_BYTES = 16 * 1024 * 1024  # some 4 MiB of payload and its frames
 
 
 class Tail:
@@ -33,22 +32,22 @@ class Tail:
         self.size += notification.size
         self.head = notification.until
         if self.size > self._max_bytes:
-            self._forget_oldest()
+            self._drop_oldest()
 
     def grew(self, size: int) -> None:
         self.size += size
 
     def skip_to(self, head: Position) -> None:
-        """Nobody reads what lies before; whoever wants it yet reads the journal."""
-        self.let_go()
+        """Move the head without reading the changes before it."""
+        self.release()
         self.start = self.head = head
 
-    def let_go(self) -> None:
-        """Forget everything but where the tail ends."""
+    def release(self) -> None:
+        """Drop all notifications; the head stays."""
         self._forget(len(self._notifications))
 
-    def _forget_oldest(self) -> None:
-        """Forget half: trimming one by one would shift the list at every push."""
+    def _drop_oldest(self) -> None:
+        """Drop half of it: dropping one at a time would shift the list at every push."""
         size, number = self.size, 0
         while size > self._max_bytes // 2 and number < len(self._notifications) - 1:
             size -= self._notifications[number].size
@@ -63,7 +62,7 @@ class Tail:
         self.start = self._notifications[0].from_ if self._notifications else self.head
 
     def next_after(self, cursor: Position) -> Notification | None:
-        """The notification that begins exactly at the cursor; None where the journal must serve."""
+        """The notification that begins exactly at the cursor; None if the tail has none."""
         if not self.start <= cursor < self.head:
             return None
         at = bisect_left(self._notifications, cursor, key=_from)
@@ -75,7 +74,7 @@ class Tail:
         return self._notifications[-1] if self._notifications else None
 
     def run_after(self, cursor: Position, *, changes: int, size: int) -> list[Notification]:
-        """What follows the cursor, as many as stay within these limits together."""
+        """The notifications after the cursor that together stay within these limits."""
         run: list[Notification] = []
         for each in self._notifications[bisect_left(self._notifications, cursor, key=_from) :]:
             changes, size = changes - each.count, size - len(each.payload)
@@ -85,7 +84,7 @@ class Tail:
         return run
 
     def boundary_after(self, cursor: Position) -> Position:
-        """Where a reader at this cursor can join the tail: the next edge of a notification."""
+        """Where a reader at this cursor can join the tail: where a notification begins next."""
         if cursor < self.start:
             return self.start
         at = bisect_left(self._notifications, cursor, key=_from)

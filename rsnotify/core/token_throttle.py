@@ -1,8 +1,8 @@
 """How many wrong tokens each address has sent, and when it may try another.
 
-Rules that hold here: a token that was right from an address is never held up there, nor is a wrong
-one that is only repeated, as a forgotten client does; memory is bounded, and what is forgotten only
-makes the hub more patient. Tokens are kept as hashes. Nothing here knows what makes a token right.
+A token that was right from an address always passes there, and repeating the same wrong one costs
+nothing, as a forgotten client does that. Memory is bounded; what is forgotten only makes the hub
+more patient. Tokens are kept as hashes.
 """
 
 import hashlib
@@ -21,24 +21,26 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Guesses:
-    """Slows down whoever tries tokens, and nobody else."""
+class TokenThrottle:
+    """Slows down addresses that guess tokens, and no others."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._settled: OrderedDict[str, float] = OrderedDict()  # when all its tries are forgiven
+        self._forgiven_at: OrderedDict[str, float] = (
+            OrderedDict()
+        )  # when all its tries are forgiven
         self._right: OrderedDict[Mark, None] = OrderedDict()
         self._wrong: OrderedDict[Mark, None] = OrderedDict()
 
     def seconds_to_wait(self, address: str, secret: str) -> float:
-        """Zero: the token may be looked at now."""
-        settled = self._settled.get(address)
-        if settled is None:
+        """Zero if the token may be checked now."""
+        forgiven_at = self._forgiven_at.get(address)
+        if forgiven_at is None:
             return 0.0
         mark = _mark(address, secret)
         if mark in self._right or mark in self._wrong:
             return 0.0
-        return max(0.0, settled - self._clock() - (FREE_TRIES - 1) * SECONDS_EACH)
+        return max(0.0, forgiven_at - self._clock() - (FREE_TRIES - 1) * SECONDS_EACH)
 
     def was_right(self, address: str, secret: str) -> None:
         mark = _mark(address, secret)
@@ -54,9 +56,9 @@ class Guesses:
 
     def _count(self, address: str) -> None:
         now = self._clock()
-        settled = max(self._settled.get(address, now), now) + SECONDS_EACH
+        forgiven_at = max(self._forgiven_at.get(address, now), now) + SECONDS_EACH
         longest = (FREE_TRIES - 1) * SECONDS_EACH + LONGEST_SECONDS
-        _keep(self._settled, address, min(settled, now + longest))
+        _keep(self._forgiven_at, address, min(forgiven_at, now + longest))
 
 
 def _mark(address: str, secret: str) -> Mark:
@@ -64,7 +66,7 @@ def _mark(address: str, secret: str) -> Mark:
 
 
 def _keep(known: OrderedDict[Key, Value], key: Key, value: Value) -> None:
-    """The latest; beyond the cap, what was kept longest ago goes."""
+    """Keep the latest; beyond the cap the oldest is removed."""
     known[key] = value
     known.move_to_end(key)
     if len(known) > KNOWN:

@@ -1,7 +1,7 @@
 """How a journal is cut into Change Lists: closed windows, the open one, stretches across them.
 
-Rules that hold here: a window is half open, `(from_, until]`; windows join; a closed one never
-changes again, and the open one is the last. Nothing here reads a clock or knows Redis.
+A window is half open, `(from_, until]`; each begins where the one before ends. A closed window
+never changes again, and the open one is the last.
 """
 
 from collections.abc import Sequence
@@ -38,30 +38,32 @@ class Window(NamedTuple):
         return " ".join(str(int(number)) for number in self)
 
 
-class Record(NamedTuple):
-    """A change journal's record, field by field as Redis keeps it."""
+class JournalRecord(NamedTuple):
+    """What Redis keeps of a change journal."""
 
     created: Position
     first: Position  # where the stream begins
-    last: Position  # no change will ever stand at or before it
+    last: Position  # no change will ever be at or before it
     head: Position  # of the newest change
     window_from: Position
     window_count: int
     window_bytes: int
     changed: Position  # when the newest change came, by the clock of Redis
-    settled: Position  # closed windows up to here are packed, and Destinations have been told
-    told: Position  # up to here Destinations have been told that the open list grew
+    packed_until: Position  # closed windows up to here are packed and announced
+    grew_until: Position  # up to here it was announced that the open list grew
 
 
-class Schedule(NamedTuple):
-    """When what the operator wants of documents is due."""
+class DocumentSchedule(NamedTuple):
+    """When documents are due, as the operator has chosen."""
 
     period: int  # microseconds between the edges of the grid on which windows close
     index_days: int  # how long a closed Change List stays in the index, and then in the archive
     retention_days: int
     resourcelist_minutes: int
 
-    def wants_snapshot(self, record: Record, at: Position, taken: Position, now: Position) -> bool:
+    def wants_snapshot(
+        self, record: JournalRecord, at: Position, taken: Position, now: Position
+    ) -> bool:
         """Whether the snapshot of `at`, taken at `taken`, is old, and something has changed.
 
         One that was taken later than now, by a clock that has gone back, is as good as old.
@@ -72,7 +74,7 @@ class Schedule(NamedTuple):
 class Span(NamedTuple):
     """One moment of a set's Change Lists: its record, and the closed windows asked for."""
 
-    record: Record
+    record: JournalRecord
     windows: Sequence[Window]
     oldest: Window | None = None  # of all that are kept
 
@@ -89,7 +91,7 @@ def last_edge(now: int, period: int) -> Position:
     return Position(now - 1 - (now - 1) % period)
 
 
-def is_due(record: Record, now: int, period: int) -> bool:
+def is_due(record: JournalRecord, now: int, period: int) -> bool:
     """Whether time closes the open window: it holds something, and an edge has passed."""
     edge = last_edge(now, period)
     return record.window_count > 0 and record.window_from < edge and record.last <= edge

@@ -1,24 +1,24 @@
-"""The topic URL: GET and HEAD on a channel's path, for whoever discovers the hub or checks it.
+"""The WebSub topic URL: GET and HEAD on a channel's path, for discovery.
 
-Rules that hold here: the status is 200 always, the body the newest notification's very bytes, and
-empty before the first (RESOURCESYNC 1.4 a; WEBSUB 21). Nothing here knows who subscribed.
+The status is always 200. The body is the newest notification, byte for byte, and empty before the
+first one (RESOURCESYNC 1.4 a; WEBSUB 21).
 """
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.core.websub.protocol import CONTENT_TYPE, render_links
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
-from rsnotify.resourcesync.notification import BEGINS, KINDS, ChannelName
+from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName
 
 
 class Topic:
-    """Every channel as a resource."""
+    """Answers GET and HEAD on every channel."""
 
-    def __init__(self, hub: Hub, access: Access, origin: Origin) -> None:
+    def __init__(self, hub: Hub, access: Access, origin: BaseUrl) -> None:
         self._hub = hub
         self._access = access
         self._origin = origin
@@ -27,14 +27,14 @@ class Topic:
         channel = _channel(request)
         feed = self._hub.feed(channel)
         await self._access.require_reader(request, self._hub.record(channel.set_name))
-        begins = feed.tail.head  # before the newest is read: a change in between is told twice
+        begins = feed.tail.head  # read first: a change in between is then told twice, not lost
         newest = await self._hub.latest(feed)
         return Response(
             b"" if newest is None else newest.payload,
             media_type=CONTENT_TYPE,
             headers={
                 "Link": render_links(channel, self._origin.base(request)),
-                BEGINS: str(begins),
+                FROM_HEADER: str(begins),
             },
         )
 

@@ -1,7 +1,4 @@
-"""Sets and tokens over HTTP, for whoever holds the admin token.
-
-Nothing here knows how either is kept.
-"""
+"""Sets and tokens over HTTP, for the admin."""
 
 import asyncio
 import re
@@ -13,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
-from rsnotify.errors import Rejected, no_such_set
+from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import json_response, read_body
 from rsnotify.resourcesync.change import Position
@@ -34,7 +31,7 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is asked for when a token is made; who chooses the token itself can ask again."""
+    """A request for a token; a caller that chooses the token itself can repeat the request."""
 
     sets: tuple[str, ...]
     rights: tuple[Right, ...] = ("publish",)
@@ -63,7 +60,7 @@ class Administration:
         options = _checked(_decoded(body, SetOptions))
         record, made = await self._hub.add_set(request.path_params["set"], options)
         if made:
-            await self._upkeep.say.set_changed(record, "created")
+            await self._upkeep.announcements.set_changed(record, "created")
         return json_response(record, 201 if made else 200)
 
     async def edit_set(self, request: Request) -> Response:
@@ -73,23 +70,23 @@ class Administration:
         named = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         chosen = {name: getattr(options, name) for name in named}
         record = await self._hub.edit_set(request.path_params["set"], chosen)
-        await self._upkeep.say.set_changed(record, "updated")
+        await self._upkeep.announcements.set_changed(record, "updated")
         return json_response(record)
 
     async def remove_set(self, request: Request) -> Response:
         await self._access.require_admin(request)
         name = request.path_params["set"]
         if name in self._hub.sets:  # afterwards its channel would be gone
-            await self._upkeep.say.set_changed(self._hub.sets[name], "deleted")
+            await self._upkeep.announcements.set_changed(self._hub.sets[name], "deleted")
         await self._hub.remove_set(name)
         return Response(status_code=204)
 
     async def take_snapshot(self, request: Request) -> Response:
-        """Take a snapshot now, for whoever may publish to the set; 202 if it takes its time."""
+        """Take a snapshot now, for anyone who may publish to the set; 202 if it takes long."""
         name = request.path_params["set"]
         await self._access.require(request, "publish", name)
         if name not in self._hub.sets:
-            raise no_such_set(name)
+            raise NoSuchSet(name)
         taking = self._upkeep.snapshot_for(name)
         done, _ = await asyncio.wait({taking}, timeout=SNAPSHOT_SECONDS)
         if not done:
@@ -136,11 +133,11 @@ class Administration:
             raise Rejected(f"name 1 to {SETS_OF_A_TOKEN} sets that the token is for")
         for name in names:
             if name not in self._hub.sets:
-                raise no_such_set(name)
+                raise NoSuchSet(name)
 
 
 def _checked(options: SetOptions) -> SetOptions:
-    """Options whose addresses can stand in a document."""
+    """The options, with addresses that documents may contain."""
     for name in ADDRESSES:
         address = getattr(options, name)
         wrong = None if address is None else problem("loc", address)
@@ -158,9 +155,9 @@ def _checked_secret(chosen: str | None) -> str:
 
 
 def _same(kept: Token | None, asked: Token) -> Token:
-    """The token that is there already, if it is the one that is asked for again."""
+    """The existing token, if it is the same as the requested one."""
     if kept is None or msgspec.structs.replace(asked, created=kept.created) != kept:
-        raise Rejected("there is such a token already, for something else", status=409)
+        raise Rejected("this token exists already, with other rights", status=409)
     return kept
 
 

@@ -46,34 +46,18 @@ class Intake:
         await self._access.require(request, "publish", name, in_address=in_address)
         self._hub.feed(channel)  # an unknown set is known before the body is read
         submission = await _read_submission(request, channel.kind)
-        if channel.kind == "framework" and (shared := submission.of_source_description()):
-            await self._tell_other_sets(request, channel, shared, in_address=in_address)
-        interval = await self._hub.publish(channel, submission)
+        others = self._hub.also_told(channel, submission)
+        for other in others:
+            await self._require_right_to(other, request, in_address=in_address)
+        interval = await self._hub.publish_to_all(channel, submission, others)
         return accepted(submission, interval)
-
-    async def _tell_other_sets(
-        self, request: Request, own: ChannelName, submission: Submission, *, in_address: bool
-    ) -> None:
-        """The Source Description stands above all sets. Their channels first, its own last: what
-        fails half-way is repeated with its key, and none of them gets it twice."""
-        others = [name for name in self._hub.sets if name != own.set_name]
-        for name in others:
-            await self._require_right_to(name, request, in_address=in_address)
-        await asyncio.gather(*(self._tell(name, submission) for name in others))
-
-    async def _tell(self, name: str, submission: Submission) -> None:
-        try:
-            await self._hub.publish(ChannelName(name, "framework"), submission)
-        except Rejected as refused:
-            if refused.status != 404:  # else the set has been removed meanwhile
-                raise
 
     async def _require_right_to(self, name: str, request: Request, *, in_address: bool) -> None:
         try:
             await self._access.require(request, "publish", name, in_address=in_address)
         except Rejected as refused:
             detail = "a Source Description change goes to every set: it needs a token for all"
-            raise Rejected(detail, status=refused.status) from None
+            raise Rejected(detail, status=refused.status, headers=refused.headers) from None
 
 
 def accepted(submission: Submission, interval: Interval) -> dict[str, int | str]:

@@ -1,7 +1,4 @@
-"""The WebSub subscriptions over HTTP, for whoever holds the admin token.
-
-Nothing here knows how they are kept or who looks after them.
-"""
+"""WebSub subscriptions over HTTP, for the admin."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +14,7 @@ from rsnotify.storage.subscriptions import Stored, Subscriptions
 REMOVED = "the operator of the hub has removed the subscription"
 
 
-class Subscribers:
+class SubscriptionAdmin:
     """List, show, remove, retry."""
 
     def __init__(self, hub: Hub, access: Access, store: Subscriptions) -> None:
@@ -29,7 +26,7 @@ class Subscribers:
         await self._access.require_admin(request)
         now = await self._store.now()
         found = await self._store.all()
-        in_order = sorted(found.items(), key=lambda item: (item[1].record.created, item[0]))
+        in_order = sorted(found.items(), key=lambda item: (item[1].subscription.created, item[0]))
         return json_response([self._shown(id_, stored, now) for id_, stored in in_order])
 
     async def show(self, request: Request) -> Response:
@@ -40,12 +37,12 @@ class Subscribers:
 
     async def remove(self, request: Request) -> Response:
         _, stored = await self._find(request)
-        await self._store.remove(stored.record, REMOVED)
+        await self._store.remove(stored.subscription, REMOVED)
         return Response(status_code=204)
 
     async def retry(self, request: Request) -> Response:
         _, stored = await self._find(request)
-        await self._store.retry(stored.record)
+        await self._store.retry(stored.subscription)
         return Response(status_code=202)
 
     async def _find(self, request: Request) -> tuple[str, Stored]:
@@ -57,16 +54,16 @@ class Subscribers:
         return id_, stored
 
     def _shown(self, id_: str, stored: Stored, now: int) -> dict[str, object]:
-        record, progress = stored
+        subscription, progress = stored
         return {
             "id": id_,
-            "set": record.set_name,
-            "kind": record.kind,
-            "topic": record.topic,
-            "callback": record.callback,
-            "signed": record.secret is not None,
-            "created": str(Position(record.created)),
-            "lease_seconds_left": max(0, record.lease_end - now) // MICROSECONDS,
+            "set": subscription.set_name,
+            "kind": subscription.kind,
+            "topic": subscription.topic,
+            "callback": subscription.callback,
+            "signed": subscription.secret is not None,
+            "created": str(Position(subscription.created)),
+            "lease_seconds_left": max(0, subscription.lease_end - now) // MICROSECONDS,
             "position": str(Position(progress.cursor)),
             "behind_seconds": self._behind_seconds(stored),
         } | _last_answer(stored)
@@ -74,7 +71,7 @@ class Subscribers:
     async def _behind_changes(self, stored: Stored) -> int | None:
         """None if the journal no longer holds what follows, or the set has been removed."""
         try:
-            feed = self._hub.feed(stored.record.channel)
+            feed = self._hub.feed(stored.subscription.channel)
             owed = await self._hub.stretch_after(feed, Position(stored.progress.cursor))
         except Rejected:
             return None
@@ -83,7 +80,7 @@ class Subscribers:
     def _behind_seconds(self, stored: Stored) -> float | None:
         """From its position to the newest change."""
         try:
-            head = self._hub.feed(stored.record.channel).tail.head
+            head = self._hub.feed(stored.subscription.channel).tail.head
         except Rejected:
             return None
         return max(0, head - stored.progress.cursor) / MICROSECONDS

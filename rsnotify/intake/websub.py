@@ -1,30 +1,29 @@
-"""`POST /hub`: where peers ask to subscribe and to unsubscribe, and where Sources publish.
+"""`POST /hub`: where peers subscribe and unsubscribe, and where Sources may publish.
 
-Rules that hold here: a malformed request is answered at once in one plain sentence (WEBSUB 12); a
-well-formed one with 202 whatever becomes of it (WEBSUB 11, 13): only its callback learns that.
-Nothing here calls a callback.
+A malformed request is answered at once with one sentence (WEBSUB 12), a well-formed one with 202
+whatever becomes of it (WEBSUB 11, 13): only its callback learns that. No callback is called here.
 """
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
 from rsnotify.access import Access
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.core.websub.addresses import literal_address, refusal
 from rsnotify.core.websub.protocol import (
-    FORM,
     FORM_BYTES,
-    Asked,
-    Form,
+    FORM_MEDIA_TYPE,
+    FormFields,
+    SubscriptionRequest,
     channel_of,
     host_of,
-    parse_asked,
     parse_form,
     parse_links,
     parse_mode,
-    parse_pinged,
+    parse_ping,
+    parse_subscription_request,
 )
-from rsnotify.core.websub.subscription import Request
+from rsnotify.core.websub.subscription import PendingRequest
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import Intake, json_response, read_body
@@ -42,7 +41,7 @@ class WebSubEndpoint:
         access: Access,
         intake: Intake,
         store: Subscriptions,
-        origin: Origin,
+        origin: BaseUrl,
         *,
         callback_private: bool,
         lease_seconds: int,
@@ -58,37 +57,37 @@ class WebSubEndpoint:
     async def post(self, request: HttpRequest) -> Response:
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
-            if media_type != FORM:
+            if media_type != FORM_MEDIA_TYPE:
                 return await self._publish(request)
             form = parse_form(await read_body(request, FORM_BYTES))
             mode = parse_mode(form)
             if mode == "publish":
                 return self._ping(request, form)
-            return await self._ask(request, parse_asked(form, mode))
+            return await self._ask(request, parse_subscription_request(form, mode))
         except (Rejected, TryAgain) as error:
             return _refused(error)
 
     # --- subscribing -----------------------------------------------------------------------------
 
-    async def _ask(self, request: HttpRequest, asked: Asked) -> Response:
+    async def _ask(self, request: HttpRequest, asked: SubscriptionRequest) -> Response:
         self._check_address(asked.callback)
         await self._store.ask(await self._accepted(request, asked))
         return PlainTextResponse("The callback will be asked to confirm.\n", 202)
 
     def _check_address(self, callback: str) -> None:
-        """An address that may not be called cannot be told so by a call: it is told here."""
+        """Refuse a callback that the hub may not call: no call can tell it later."""
         address = literal_address(host_of(callback))
         reason = address and refusal(address, private=self._callback_private)
         if reason:
             raise Rejected(f"hub.callback may not be called: {reason}", status=403)
 
-    async def _accepted(self, request: HttpRequest, asked: Asked) -> Request:
-        """What is asked, or its denial (WEBSUB 15): the answer is the same (WEBSUB 13)."""
+    async def _accepted(self, request: HttpRequest, asked: SubscriptionRequest) -> PendingRequest:
+        """The request to keep, or its denial (WEBSUB 15); the answer is the same (WEBSUB 13)."""
         channel = channel_of(asked.topic, self._bases(request))
         asker = self._origin.asker(request)
         record = None if channel is None else self._hub.sets.get(channel.set_name)
         if channel is None or record is None:
-            return Request(
+            return PendingRequest(
                 order="denied",
                 topic=asked.topic,
                 callback=asked.callback,
@@ -98,7 +97,7 @@ class WebSubEndpoint:
         token = ""
         if asked.mode == "subscribe":
             token = await self._access.require_reader(request, record)
-        return Request(
+        return PendingRequest(
             order=asked.mode,
             topic=asked.topic,
             callback=asked.callback,
@@ -112,7 +111,7 @@ class WebSubEndpoint:
         )
 
     def _bases(self, request: HttpRequest) -> tuple[str, ...]:
-        """The hub as its operator calls it, as discovery does, and as the peer reached it."""
+        """The base URLs of the hub: as configured, as in discovery, and as the peer used it."""
         reached = str(request.base_url).rstrip("/")
         return self._hub.base_url, self._origin.base(request), reached
 
@@ -133,9 +132,9 @@ class WebSubEndpoint:
         accepted = await self._intake.receive(request, channel, in_address=True)
         return json_response(accepted, 200)
 
-    def _ping(self, request: HttpRequest, form: Form) -> Response:
+    def _ping(self, request: HttpRequest, form: FormFields) -> Response:
         """WEBSUB 20: there is nothing to fetch, what a Source publishes here came with its POST."""
-        for topic in parse_pinged(form):
+        for topic in parse_ping(form):
             channel = channel_of(topic, self._bases(request))
             if channel is None or channel.set_name not in self._hub.sets:
                 raise Rejected(f"{UNKNOWN_TOPIC} {topic[:200]!r}", status=404)
@@ -146,9 +145,8 @@ _NAMED = {"self": "topic", "hub": "hub"}
 
 
 def _refused(error: Rejected | TryAgain) -> Response:
-    answer = PlainTextResponse(f"{error.detail}\n", error.status)
     if isinstance(error, TryAgain):
-        answer.headers["retry-after"] = str(error.retry_after_seconds)
-    elif error.status == 401:
-        answer.headers["www-authenticate"] = 'Bearer realm="rsnotify"'
-    return answer
+        headers = {"retry-after": str(error.retry_after_seconds)}
+    else:
+        headers = error.headers
+    return PlainTextResponse(f"{error.detail}\n", error.status, headers)

@@ -1,8 +1,7 @@
-"""What a Source says happened (`Change`, `Link`), and where it stands in the journal (`Position`).
+"""A change (`Change`, `Link`) and its place in the journal (`Position`).
 
-Rules that hold here: a `Change` is exactly what the publish format carries, no more; a position is
-a whole number of microseconds since 1970 UTC, and its text is the specification's `datetime`.
-Nothing here knows XML, JSON or Redis.
+A `Change` has exactly the fields of the publish format. A position is a whole number of
+microseconds since 1970 UTC; as text it is the `datetime` of the specification.
 """
 
 import re
@@ -14,7 +13,7 @@ import msgspec
 
 MICROSECONDS = 1_000_000
 
-# A zone can push the first and the last hours of the calendar out of it.
+# With its zone, a time in the first or last hours of the calendar can lie outside it.
 EARLIEST_SECOND = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
 LATEST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
 
@@ -37,22 +36,17 @@ class Position(int):
         """Read a full W3C datetime with its zone; digits finer than a microsecond are cut."""
         found = _FULL_DATETIME.fullmatch(text)
         if found is None:
-            raise ValueError(f"{text!r} is no full datetime such as 2026-11-20T21:34:00.123456Z")
+            raise ValueError(f"{text!r} is not a full datetime such as 2026-11-20T21:34:00.123456Z")
         minute, second, fraction, zone = found.groups()
         moment = datetime.fromisoformat(minute + (second or ":00") + zone.replace("Z", "+00:00"))
         seconds = int(moment.timestamp())
         if not EARLIEST_SECOND <= seconds <= LATEST_SECOND:
-            raise ValueError(f"{text!r} lies outside the calendar")
+            raise ValueError(f"{text!r} is outside the years 1 to 9999")
         return cls(seconds * MICROSECONDS + int(((fraction or "") + "000000")[:6]))
-
-    @classmethod
-    def from_stream_id(cls, stream_id: str) -> Self:
-        milliseconds, _, microseconds = stream_id.partition("-")
-        return cls(int(milliseconds) * 1000 + int(microseconds))
 
     @property
     def stream_id(self) -> str:
-        at = max(0, self)  # Redis knows nothing before 1970, nor does a journal
+        at = max(0, self)  # a stream id is never negative
         return f"{at // 1000}-{at % 1000}"
 
     def __str__(self) -> str:

@@ -1,8 +1,7 @@
-"""What is wrong with a published change: every fault, its field, and how to mend it.
+"""What is wrong with a published change: every fault, its field, and how to correct it.
 
-Rules that hold here: a single value is judged by `values`, as in a document; here stands what a
-publisher must observe besides. `normalised` only writes the same differently, for the sake of
-readers. In which format the change came is not known here.
+`values` judges single values, as in a document; this module adds what only publishers must observe.
+`normalised` rewrites a change without altering its meaning, so that readers understand it.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import msgspec
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
-from rsnotify.resourcesync.values import CHANGES, VALUES, problem
+from rsnotify.resourcesync.values import CHANGE_TYPES, VALUES, problem
 
 URI_CHARACTERS = 2_048  # the Sitemap schema's limit for `loc`
 TEXT_CHARACTERS = 1_024  # of any other value
@@ -26,7 +25,7 @@ LENGTH_END = 10**LENGTH_DIGITS
 
 
 class _Text(NamedTuple):
-    """What a field's text must be."""
+    """A field's name, its longest text, and its check."""
 
     name: str
     longest: int
@@ -49,7 +48,7 @@ FieldFault = tuple[str, str]
 
 
 def faults_of(change: Change, kind: Kind) -> list[FieldFault]:
-    """Every fault of a change that is to go into a channel of this kind."""
+    """Every fault of a change that is published to a channel of this kind."""
     faults = list(_described(change, _CHANGE_TEXTS, ""))
     if change.links:
         faults += _links(change.links)
@@ -57,14 +56,14 @@ def faults_of(change: Change, kind: Kind) -> list[FieldFault]:
         faults += _of_framework(change)
     elif change.capability is not None or change.index is not None:
         field = "index" if change.capability is None else "capability"
-        faults.append((field, "belongs to framework changes; post those to the set's /framework"))
+        faults.append((field, "is only for framework changes; post those to the set's /framework"))
     return faults
 
 
 def _described(
     described: Change | Link, texts: tuple[_Text, ...], prefix: str
 ) -> Iterator[FieldFault]:
-    for name, longest, fits in texts:  # the hot path of publishing: a call a field, no more
+    for name, longest, fits in texts:  # a hot path of publishing: one call for each field
         value = getattr(described, name)
         if value is not None and (len(value) > longest or not fits(value)):
             yield prefix + name, _unfit(name, value, longest)
@@ -94,16 +93,21 @@ def _links(links: tuple[Link, ...]) -> Iterator[FieldFault]:
 
 def _of_framework(change: Change) -> Iterator[FieldFault]:
     if change.capability is None:
-        yield "capability", "is missing; say which kind of document changed, such as resourcelist"
+        yield (
+            "capability",
+            "is missing; name the kind of document that changed, such as resourcelist",
+        )
     elif change.capability not in FRAMEWORK_CHANGES:
         known = ", ".join(FRAMEWORK_CHANGES)
         yield "capability", f"capability is {change.capability[:80]!r}: it must be one of {known}"
-    elif change.change in CHANGES and change.change not in FRAMEWORK_CHANGES[change.capability]:
+    elif (
+        change.change in CHANGE_TYPES and change.change not in FRAMEWORK_CHANGES[change.capability]
+    ):
         yield "change", _not_in_table(change.change, change.capability)
     if change.index is not None:
         yield from _index(change.index)
     if change.index == change.loc:
-        yield "loc", "is the index itself; name a document under it, `index` names the index"
+        yield "loc", "is the index itself; name a document under it, and the index in `index`"
 
 
 def _index(index: str) -> Iterator[FieldFault]:
@@ -130,7 +134,7 @@ def needs_normalising(change: Change) -> bool:
 
 
 def normalised(change: Change) -> Change:
-    """The same change with dates in UTC and single spaces between hashes, as readers need them."""
+    """The same change, with dates in UTC and single spaces between hashes, as readers need them."""
     return msgspec.structs.replace(
         change,
         lastmod=change.lastmod and _in_utc(change.lastmod),

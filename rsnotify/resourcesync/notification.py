@@ -1,7 +1,7 @@
 """What travels on a channel: the channel's name, the interval, and the notification itself.
 
-Rules that hold here: a notification is rendered once and never changed; it covers `(from_, until]`
-and `until` is the position of its last change. Nothing here knows how it travels.
+A notification is rendered once and never changes. It covers `(from_, until]`, and `until` is the
+position of its last change.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +18,14 @@ NOTIFICATION_BYTES = 512 * 1024  # common WebSocket clients refuse messages over
 
 Row = tuple[Position, bytes]  # a change in the journal: its position and its fragment
 
-HELD_BYTES = 600  # what a notification takes besides its payload, as measured
-MADE_BYTES = 50  # and what was made of it besides its bytes
-OBJECT_BYTES = 1_000  # and what is no bytes, such as headers
+HELD_BYTES = 600  # memory of a notification besides its payload, as measured
+MADE_BYTES = 50  # memory of bytes made of it, besides the bytes
+OBJECT_BYTES = 1_000  # memory of anything else made of it, such as headers
 
-BEGINS = "Rsnotify-From"
-"""The header by which a reader is told its position before it has had a notification."""
+FROM_HEADER = "Rsnotify-From"
+"""The header that tells a reader its position before the first notification."""
 
+CHANNEL_PATH = "/channels/{set}/{kind}_notification_channel"
 SOURCE_DESCRIPTION = "/.well-known/resourcesync"
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class ChannelName(NamedTuple):
 
     @property
     def path(self) -> str:
-        return f"/channels/{self.set_name}/{self.kind}_notification_channel"
+        return CHANNEL_PATH.format(set=self.set_name, kind=self.kind)
 
     def __str__(self) -> str:
         return f"{self.set_name}/{self.kind}"
@@ -60,13 +61,13 @@ class Interval(NamedTuple):
 
 
 class Keeper(Protocol):
-    """Who keeps notifications in memory, and counts what they take."""
+    """Keeps notifications in memory, and counts the bytes they take."""
 
     def grew(self, size: int) -> None: ...
 
 
 class Notification:
-    """One `<urlset>` that tells of every change in `(from_, until]`."""
+    """One `<urlset>` with every change in `(from_, until]`."""
 
     __slots__ = ("_made", "count", "entries", "from_", "keeper", "payload", "size", "until")
 
@@ -78,12 +79,12 @@ class Notification:
         self.count = count
         self.payload = payload
         self.entries = entries
-        self.size = HELD_BYTES + len(payload)  # of memory, with all that was made of it
+        self.size = HELD_BYTES + len(payload)  # in memory, with everything made of it
         self.keeper: Keeper | None = None
         self._made: dict[str, object] = {}
 
     def once(self, name: str, make: Callable[["Notification"], T]) -> T:
-        """What a way out makes of this notification, made for its first reader, kept for all."""
+        """The result of `make`: made for the first reader, kept for all others."""
         made = self._made.get(name)
         if made is None:
             made = self._made[name] = make(self)
@@ -103,7 +104,7 @@ class Notification:
 def render_notification(
     channel: ChannelName, from_: Position, rows: Sequence[Row], *, base_url: str
 ) -> Notification:
-    """The rows, all of them, as one notification that follows `from_`."""
+    """All these rows as one notification that begins at `from_`."""
     interval = Interval(from_, rows[-1][0])
     up = base_url + _up(channel, [fragment for _, fragment in rows])
     return _enclose(channel, interval, len(rows), render_rows(rows), up)
@@ -112,7 +113,7 @@ def render_notification(
 def join_notifications(
     channel: ChannelName, run: Sequence[Notification], *, base_url: str
 ) -> Notification:
-    """Consecutive notifications as one, for whoever is behind."""
+    """Consecutive notifications joined into one, for readers that are behind."""
     if len(run) == 1:
         return run[0]
     interval = Interval(run[0].from_, run[-1].until)
@@ -131,12 +132,12 @@ def _enclose(
 
 
 def render_rows(rows: Sequence[Row]) -> bytes:
-    """The `<url>` elements of these changes, each with its position put in."""
+    """The `<url>` elements of these changes, with their positions filled in."""
     return b"".join([fragment.replace(HOLE, render_datetime(at).encode()) for at, fragment in rows])
 
 
 def cut(rows: Sequence[Row]) -> Sequence[Row]:
-    """As many of the rows as one notification may carry, at least one."""
+    """The first rows, as many as one notification may carry, at least one."""
     size = 0
     for number, (_, fragment) in enumerate(rows[:NOTIFICATION_CHANGES]):
         size += len(fragment)
@@ -146,7 +147,7 @@ def cut(rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def _up(channel: ChannelName, fragments: Sequence[bytes]) -> str:
-    """The document above: the Capability List, or what is above that if it is what changed."""
+    """The document above: the Source Description if a Capability List changed, else the latter."""
     if channel.kind == "framework" and all(map(_is_above_sets, fragments)):
         return SOURCE_DESCRIPTION
     return capability_list(channel.set_name)

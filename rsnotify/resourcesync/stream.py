@@ -16,7 +16,7 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_guard import ENCODINGS, TAG_BYTES
 from rsnotify.resourcesync.xml_reader import EntryReader, root_of
-from rsnotify.resourcesync.xml_writer import ENTRY, SITEMAP, Entry, Md, Root
+from rsnotify.resourcesync.xml_writer import ENTRY, SITEMAP_NS, Entry, Md, Root
 
 SKIPPED_NAMED = 100
 """A hostile document has as many faults as bytes; so many are kept in words."""
@@ -24,7 +24,7 @@ SKIPPED_NAMED = 100
 _ENDLESS = re.compile(rb"<[^<]{%d}" % TAG_BYTES)
 _ENCODING = re.compile(rb"<\?xml[^>]{0,80}?encoding\s*=\s*[\"']([A-Za-z0-9._-]+)")
 _BOM = b"\xef\xbb\xbf"
-_TAGS = tuple(f"{{{SITEMAP}}}{tag}" for tag in ENTRY.values())
+_TAGS = tuple(f"{{{SITEMAP_NS}}}{tag}" for tag in ENTRY.values())
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ class DocumentStream:
             return []
         if self._head is None:
             self._head = _head(self._root)
-        tag = f"{{{SITEMAP}}}{ENTRY[self._head.root]}"
+        tag = f"{{{SITEMAP_NS}}}{ENTRY[self._head.root]}"
         entries = [entry for each in elements if (entry := self._entry(each, tag)) is not None]
         del self._root[: max(0, len(self._root) - 1)]  # the last may not be whole yet
         return entries
@@ -146,7 +146,7 @@ def _judge_beginning(data: bytes) -> None:
 
 def _head(root: etree._Element) -> Head:
     name = root_of(root)
-    tag = f"{{{SITEMAP}}}{ENTRY[name]}"
+    tag = f"{{{SITEMAP_NS}}}{ENTRY[name]}"
     children: Iterable[etree._Element] = (child for child in root if child.tag != tag)
     values = EntryReader().lenient(children)
     return Head(root=name, md=values.get("md") or Md(), links=values.get("links", ()))

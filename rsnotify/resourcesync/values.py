@@ -1,8 +1,7 @@
 """What a single value of a document must look like: a URI, a datetime, a hash, a media type.
 
-Rules that hold here: each value is judged alone, from its text, by one row of `VALUES`.
-Where the schema is narrower than the text of the specification (`type`), the text decides.
-Nothing here knows where in a document the value stands, or whether it must stand there.
+Each value is judged alone, by one row of `VALUES`. Where the schema is narrower than the text of
+the specification (`type`), the text decides.
 """
 
 import re
@@ -12,7 +11,7 @@ import msgspec
 
 from rsnotify.resourcesync.change import Position
 
-CHANGES = ("created", "updated", "deleted")
+CHANGE_TYPES = ("created", "updated", "deleted")
 CHANGE_FREQUENCIES = ("always", "hourly", "daily", "weekly", "monthly", "yearly", "never")
 
 HASH_DIGITS = {
@@ -47,7 +46,7 @@ _BASE64URL = re.compile(r"[0-9A-Za-z_-]+").fullmatch
 
 
 class Value(msgspec.Struct, frozen=True):
-    """A row: what fits, how to say what is wanted, and which clause wants it."""
+    """A row: the check, the words for what is expected, and the clause that requires it."""
 
     fits: Callable[[str], object]
     wanted: str
@@ -55,7 +54,7 @@ class Value(msgspec.Struct, frozen=True):
 
 
 def is_datetime(text: str) -> bool:
-    """A full date and time with its zone, as positions and intervals need it."""
+    """A full date and time with its zone, which positions and intervals need."""
     try:
         Position.parse(text)
     except ValueError:
@@ -72,7 +71,7 @@ def is_w3c_datetime(text: str) -> bool:
 
 def is_hash(text: str) -> bool:
     """One or more digests; each in hexadecimal, or in base64url as in Example 27 of the core."""
-    if _HEX_DIGEST(text):  # nearly always there is but one
+    if _HEX_DIGEST(text):  # nearly always there is only one
         return True
     tokens = text.split()
     return bool(tokens) and all(map(_is_digest, tokens))
@@ -101,7 +100,7 @@ VALUES: Mapping[str, Value] = {
     "from": _DATETIME,
     "until": _DATETIME,
     "modified": _DATETIME,
-    "change": Value(CHANGES.__contains__, f"one of {', '.join(CHANGES)}"),
+    "change": Value(CHANGE_TYPES.__contains__, f"one of {', '.join(CHANGE_TYPES)}"),
     "hash": Value(is_hash, "digests such as md5:HEX or sha-256:HEX, with white space between"),
     "length": Value(_LENGTH, "a whole number of bytes, zero or more"),
     "type": Value(_MEDIA_TYPE, "a media type such as application/pdf"),

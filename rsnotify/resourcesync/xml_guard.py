@@ -1,17 +1,16 @@
-"""What is refused of an XML document before a parser sees it.
+"""What is refused of an XML document before it is parsed.
 
-Rules that hold here: only UTF-8 is accepted, and the parser is told so, so what is judged here byte
-by byte is what it sees. Each cap stands against a document that takes far more time or memory to
-parse than to send. Nothing here knows what a ResourceSync document is.
+Only UTF-8 is accepted, and the parser is told so: it sees the same bytes that are checked here.
+Each cap stops documents that cost far more time or memory to parse than to send.
 """
 
 import re
 
 from rsnotify.errors import Rejected
 
-TAG_BYTES = 8 * 1024  # the parser takes the square of a tag's attributes in time
-MARKUP = 1_000_000  # tags, and attributes: each takes up to 500 bytes of memory, and 7 to send
-MARKUP_BYTES = 16  # of a document so large that this allows it more of them
+TAG_BYTES = 8 * 1024  # parsing time grows with the square of a tag's attributes
+MARKUP = 1_000_000  # tags, or attributes: each takes up to 500 bytes of memory, but only 7 to send
+MARKUP_BYTES = 16  # a larger document may have one tag for so many bytes
 ENCODINGS = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
 
 _ENDLESS_TAG = re.compile(rb"<[^<]{%d}" % TAG_BYTES)
@@ -28,16 +27,16 @@ _MARKS = {
     b"\0<": "UTF-16",
     b"\x4c\x6f\xa7\x94": "EBCDIC",
 }
-"""How a document begins in the encodings that a parser finds out by itself."""
+"""How documents begin in encodings that a parser would detect by itself."""
 
 
 def check_before_parsing(data: bytes) -> None:
-    """`Rejected` says what is wrong with the document, and how to mend it."""
+    """Raise `Rejected` with what is wrong and how to correct it."""
     _check_encoding(data)
-    if b"<!DOCTYPE" in data:  # its attribute lists and entities cost before they can be refused
-        raise Rejected("a DOCTYPE is not accepted: leave it out, ResourceSync documents have none")
+    if b"<!DOCTYPE" in data:  # it can cost much before it can be refused
+        raise Rejected("a DOCTYPE is not accepted: remove it, ResourceSync documents have none")
     if _ENDLESS_TAG.search(data):
-        raise Rejected(f"a tag or a text exceeds {TAG_BYTES} bytes: no value of ours is so long")
+        raise Rejected(f"a tag or a text is longer than {TAG_BYTES} bytes: shorten it")
     most = max(MARKUP, len(data) // MARKUP_BYTES)
     _check_number("tags", data.count(b"<"), most)
     _check_number("attributes", sum(1 for _ in _ATTRIBUTE.finditer(data)), most)
@@ -51,11 +50,13 @@ def _check_number(what: str, number: int, most: int) -> None:
 def _check_encoding(data: bytes) -> None:
     found = _other_encoding(data)
     if found is not None:
-        raise Rejected(f"the document is in {found}: send it in UTF-8, no other is accepted")
+        raise Rejected(
+            f"the document is in {found}: send it in UTF-8, no other encoding is accepted"
+        )
 
 
 def _other_encoding(data: bytes) -> str | None:
-    """The encoding the document is in or says it is in, unless that is UTF-8."""
+    """The encoding that the document has or declares, if it is not UTF-8."""
     for mark, name in _MARKS.items():
         if data.startswith(mark):
             return name
@@ -65,5 +66,5 @@ def _other_encoding(data: bytes) -> str | None:
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        return f"another encoding (byte {error.start} is no UTF-8)"
+        return f"another encoding (byte {error.start} is not UTF-8)"
     return None

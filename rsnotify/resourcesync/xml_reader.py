@@ -1,9 +1,7 @@
-"""XML in and out: reads `<urlset>` and `<sitemapindex>`; what writes them is offered here too.
+"""Reads `<urlset>` and `<sitemapindex>` documents. The only module that knows lxml.
 
-Rules that hold here: reading is lenient, a value that does not fit its field is kept and left for
-`rules` to judge. Only what a `Document` cannot represent is refused, entry by entry, and what has
-so many faults that nobody reads them all. lxml is known here alone. What the specifications demand
-is not known here.
+Reading is lenient: a value that does not fit its field is kept, and `validation` judges it. Only
+what a `Document` cannot represent is refused, and a document with too many faults to list.
 """
 
 import re
@@ -17,65 +15,35 @@ from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.xml_guard import check_before_parsing
 from rsnotify.resourcesync.xml_writer import (
     ENTRY,
-    HOLE,
     LINK_FIELDS,
     MD_FIELDS,
-    RS,
-    SITEMAP,
+    RS_NS,
+    SITEMAP_NS,
     Document,
     Entry,
     ForeignLink,
     Md,
     Root,
-    close_root,
-    fill,
-    foreign_of,
-    open_root,
-    render_document,
-    render_fragment,
-    resource_fragment,
     strays,
 )
 
-__all__ = [
-    "ENTRY",
-    "HOLE",
-    "RS",
-    "SITEMAP",
-    "Document",
-    "Entry",
-    "ForeignLink",
-    "Md",
-    "Root",
-    "change_of",
-    "close_root",
-    "fill",
-    "foreign_of",
-    "open_root",
-    "parse_document",
-    "render_document",
-    "render_fragment",
-    "resource_fragment",
-    "strays",
-]
+MAX_FAULTS = 100
+"""Reading stops at this many: a hostile document can have as many faults as bytes."""
 
-FAULTS_SHOWN = 100
-"""A hostile document has as many faults as bytes; reading stops at this many."""
+Attributed = TypeVar("Attributed", Md, Link)
 
-Described = TypeVar("Described", Md, Link)
-
-_ROOTS: Mapping[str, Root] = {f"{{{SITEMAP}}}{root}": root for root in ENTRY}
-_TEXTS = {f"{{{SITEMAP}}}{name}": name for name in ("loc", "lastmod", "changefreq", "priority")}
-_MD = f"{{{RS}}}md"
-_LN = f"{{{RS}}}ln"
+_ROOTS: Mapping[str, Root] = {f"{{{SITEMAP_NS}}}{root}": root for root in ENTRY}
+_TEXTS = {f"{{{SITEMAP_NS}}}{name}": name for name in ("loc", "lastmod", "changefreq", "priority")}
+_MD = f"{{{RS_NS}}}md"
+_LN = f"{{{RS_NS}}}ln"
 
 _NUMBERS = ("length", "pri")
 _NUMBER = re.compile(r"\s*\d{1,18}\s*", re.ASCII)
-_PREFIXES = {SITEMAP: "", RS: "rs:"}
-_OURS = {
-    "md": RS,
-    "ln": RS,
-    **dict.fromkeys(("urlset", "sitemapindex", "url", "sitemap", *_TEXTS.values()), SITEMAP),
+_PREFIXES = {SITEMAP_NS: "", RS_NS: "rs:"}
+_NAMESPACES = {
+    "md": RS_NS,
+    "ln": RS_NS,
+    **dict.fromkeys(("urlset", "sitemapindex", "url", "sitemap", *_TEXTS.values()), SITEMAP_NS),
 }
 
 
@@ -89,8 +57,8 @@ def parse_document(data: bytes, *, most_entries: int | None = None) -> Document:
 
 
 def _check_entries(element: etree._Element, root: Root, most: int) -> None:
-    """So many that they need not be read."""
-    number = sum(1 for _ in element.iterchildren(f"{{{SITEMAP}}}{ENTRY[root]}"))
+    """Refuse too many entries before any of them is read."""
+    number = sum(1 for _ in element.iterchildren(f"{{{SITEMAP_NS}}}{ENTRY[root]}"))
     if number > most:
         detail = f"the document has {number} changes, more than {most}; post the changes in parts"
         raise Rejected(detail, status=413)
@@ -99,7 +67,7 @@ def _check_entries(element: etree._Element, root: Root, most: int) -> None:
 def _read(data: bytes) -> etree._Element:
     check_before_parsing(data)
     parser = etree.XMLParser(
-        encoding="utf-8",  # whatever it declares: it was judged as UTF-8
+        encoding="utf-8",  # whatever it declares: xml_guard has checked that it is UTF-8
         resolve_entities=False,
         no_network=True,
         load_dtd=False,
@@ -116,25 +84,25 @@ def _read(data: bytes) -> etree._Element:
 
 def root_of(element: etree._Element) -> Root:
     """Which kind of document this is the root of."""
-    root = _ROOTS.get(element.tag)
+    root = _ROOTS.get(str(element.tag))
     if root is None:
         raise Rejected(
             f"the root element is {_name(element)} (line {element.sourceline}): "
-            f'it must be <urlset> or <sitemapindex> with xmlns="{SITEMAP}"'
+            f'it must be <urlset> or <sitemapindex> with xmlns="{SITEMAP_NS}"'
         )
     return root
 
 
 class EntryReader:
-    """Turns elements into structs, and collects the faults of those it cannot turn into any."""
+    """Turns elements into structs; collects the faults of those that cannot be turned into one."""
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
-        self.strays: list[Fault] = []  # faults only if there are too many
+        self.strays: list[Fault] = []  # attributes out of place: faults only if there are too many
         self.index: int | None = None  # of the entry being read
 
     def document(self, element: etree._Element, root: Root) -> Document:
-        tag = f"{{{SITEMAP}}}{ENTRY[root]}"
+        tag = f"{{{SITEMAP_NS}}}{ENTRY[root]}"
         found = enumerate(element.iterchildren(tag))
         entries = tuple(self.entry(child, index) for index, child in found)
         self.index = None
@@ -166,28 +134,30 @@ class EntryReader:
         for child in elements:
             tag = child.tag
             if tag == _LN:
-                links.append(self.kept(_link(child)))
+                links.append(self.check_strays(_link(child)))
             elif tag == _MD:
-                self.once(values, "md", self.kept(_md(child)), child)
+                self.set_once(values, "md", self.check_strays(_md(child)), child)
             elif tag in _TEXTS and self.index is not None:
-                self.once(values, _TEXTS[tag], self.text(child), child)
+                self.set_once(values, _TEXTS[tag], self.text(child), child)
             else:
-                self.stranger(child)
+                self.unexpected(child)
         if links:
             values["links"] = tuple(links)
         return values
 
-    def once(self, values: dict[str, Any], field: str, value: Any, child: etree._Element) -> None:
+    def set_once(
+        self, values: dict[str, Any], field: str, value: Any, child: etree._Element
+    ) -> None:
         if field in values:
-            self.fault(child, "stands here twice: keep one")
+            self.fault(child, "occurs twice: keep one")
         values[field] = value
 
-    def kept(self, described: Described) -> Described:
-        """An attribute astray is left for others to judge; a hundred are refused here."""
+    def check_strays(self, described: Attributed) -> Attributed:
+        """Attributes out of place are left to `validation`; too many are refused here."""
         for name, value in strays(described).items():
-            message = f"{name}={value[:80]!r} has no place here"
-            self.strays.append(self.placed(Fault(message=message, field=name)))
-            if len(self.strays) == FAULTS_SHOWN:
+            message = f"{name}={value[:80]!r} is not allowed here"
+            self.strays.append(self.with_index(Fault(message=message, field=name)))
+            if len(self.strays) == MAX_FAULTS:
                 self.faults = self.strays
                 raise self.rejected()
         return described
@@ -197,22 +167,22 @@ class EntryReader:
             self.fault(element, "contains an element: it must contain text only")
         return (element.text or "").strip()
 
-    def stranger(self, element: etree._Element) -> None:
-        """Extensions in other namespaces may stand anywhere; our own names may not go astray."""
+    def unexpected(self, element: etree._Element) -> None:
+        """An element that is a fault unless it belongs to another namespace."""
         name = etree.QName(element)
-        if name.localname in _OURS and name.namespace != _OURS[name.localname]:
-            self.fault(element, f"must be in namespace {_OURS[name.localname]}: declare that")
-        elif name.namespace in (SITEMAP, RS):
-            self.fault(element, "does not belong here: remove it")
+        if name.localname in _NAMESPACES and name.namespace != _NAMESPACES[name.localname]:
+            self.fault(element, f"must be in namespace {_NAMESPACES[name.localname]}: declare it")
+        elif name.namespace in (SITEMAP_NS, RS_NS):
+            self.fault(element, "is not allowed here: remove it")
 
     def fault(self, element: etree._Element, problem: str) -> None:
         message = f"{_name(element)} (line {element.sourceline}) {problem}"
         fault = Fault(message=message, field=etree.QName(element).localname)
-        self.faults.append(self.placed(fault))
-        if len(self.faults) == FAULTS_SHOWN:
+        self.faults.append(self.with_index(fault))
+        if len(self.faults) == MAX_FAULTS:
             raise self.rejected()
 
-    def placed(self, fault: Fault) -> Fault:
+    def with_index(self, fault: Fault) -> Fault:
         if self.index is not None:
             fault["index"] = self.index
         return fault
@@ -256,9 +226,10 @@ def _fields(element: etree._Element, fields: Mapping[str, str]) -> dict[str, Any
 
 
 def change_of(entry: Entry) -> Change:
-    """The change that an entry tells of; a missing `change` is the empty text.
+    """The change that an entry describes; a missing `change` becomes the empty text.
 
-    A framework change's link to its index becomes `index`. Foreign attributes stay in `entry.md`.
+    The link of a framework change to its index becomes `index`. Foreign attributes
+    stay in `entry.md`.
     """
     md = entry.md or Md()
     index = _index(entry.links) if md.capability else None

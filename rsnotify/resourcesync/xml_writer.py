@@ -1,9 +1,8 @@
-"""Documents and fragments: what they consist of, and how they are written as XML.
+"""What documents consist of, and how they and fragments are written as XML.
 
-Rules that hold here: texts are joined, in the one element order that the schemas allow; a text is
-escaped only if it needs it; what XML cannot carry is `Rejected`, so every result is well-formed.
-A fragment is one finished `<url>` with a hole for its position. Reading is not known here, nor
-what the specifications demand of a document.
+Elements are written in the one order that the schemas allow. Text is escaped only if it needs it;
+what XML cannot carry is `Rejected`, so the result is always well-formed.
+A fragment is a finished `<url>` with a hole (a NUL byte) wherever its position belongs.
 """
 
 import re
@@ -15,12 +14,12 @@ import msgspec
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link
 
-SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
-RS = "http://www.openarchives.org/rs/terms/"
-XML = "http://www.w3.org/XML/1998/namespace"
+SITEMAP_NS = "http://www.sitemaps.org/schemas/sitemap/0.9"
+RS_NS = "http://www.openarchives.org/rs/terms/"
+XML_NS = "http://www.w3.org/XML/1998/namespace"
 
 HOLE = b"\0"
-"""Stands in a fragment wherever the position must be put; XML itself can never contain it."""
+"""Marks in a fragment where the position is inserted; XML can never contain this byte."""
 
 Root = Literal["urlset", "sitemapindex"]
 ENTRY: Mapping[Root, str] = {"urlset": "url", "sitemapindex": "sitemap"}
@@ -29,8 +28,8 @@ ENTRY: Mapping[Root, str] = {"urlset": "url", "sitemapindex": "sitemap"}
 class Md(msgspec.Struct, frozen=True):
     """One `rs:md`. Every value is text as it was written, only `length` is a number.
 
-    `foreign` holds the attributes of other namespaces as `{namespace}name`, and under its bare name
-    what has no place here: an unknown attribute, or a `length` that is no number.
+    `foreign` holds the attributes of other namespaces as `{namespace}name`. It also holds, under
+    the bare name, unknown attributes and a `length` that is not a number.
     """
 
     capability: str | None = None
@@ -50,7 +49,7 @@ class Md(msgspec.Struct, frozen=True):
 
 
 class ForeignLink(Link, frozen=True):
-    """An `rs:ln` with attributes that `Link` has no field for; kept as `Md` keeps them."""
+    """An `rs:ln` with attributes that `Link` has no field for; kept in the same way as in `Md`."""
 
     foreign: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -86,7 +85,7 @@ def foreign_of(described: Md | Link | None) -> dict[str, str]:
 
 
 def strays(described: Md | Link | None) -> dict[str, str]:
-    """The attributes that have no place here: unknown ones, and numbers that are none."""
+    """The attributes that are not allowed: unknown ones, and numbers that are not numbers."""
     return {name: value for name, value in _kept(described).items() if name[0] != "{"}
 
 
@@ -118,7 +117,7 @@ def _escape_one(found: re.Match[str]) -> str:
 def open_root(root: Root, links: Iterable[Link] = (), md: Md | None = None) -> bytes:
     """A document up to its first entry."""
     return (
-        f'<?xml version="1.0" encoding="UTF-8"?>\n<{root} xmlns="{SITEMAP}" xmlns:rs="{RS}">'
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<{root} xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">'
         f"{''.join(map(_render_link, links))}{_render_md(md)}"
     ).encode()
 
@@ -175,8 +174,8 @@ def _foreign_attributes(foreign: Mapping[str, str]) -> Iterator[str]:
         yield f' {_PREFIXES.get(namespace, f"x{number}:")}{local}="{_escape(value)}"'
 
 
-_PREFIXES = {"": "", XML: "xml:"}
-"""Those that need no declaration."""
+_PREFIXES = {"": "", XML_NS: "xml:"}
+"""Prefixes that need no declaration."""
 
 # Fragments -------------------------------------------------------------------------------------
 
@@ -196,8 +195,8 @@ _TEXT_FIELDS = (
 def render_fragment(change: Change, *, foreign: Mapping[str, str] | None = None) -> bytes:
     """The finished `<url>` of a change, with `HOLE` wherever its position belongs.
 
-    `foreign` are the attributes of other namespaces that its `rs:md` shall have. This is the hot
-    path of publishing: one look at all texts together decides whether any must be escaped.
+    `foreign`: attributes of other namespaces for its `rs:md`. Publishing spends most of its time
+    here, so one check of all texts together decides whether any needs escaping.
     """
     c = change
     texts = f"{c.loc}{c.change}{c.lastmod}{c.changefreq}{c.capability}{c.hash}{c.type}{c.encoding}"
@@ -233,19 +232,14 @@ def _fragment_links(change: Change) -> str:
     return "".join(map(_render_link, (*index, *change.links)))
 
 
-def fill(fragment: bytes, datetime: str | bytes) -> bytes:
-    """The fragment with its position put in."""
-    return fragment.replace(HOLE, datetime.encode() if isinstance(datetime, str) else datetime)
-
-
 _PATCH = re.compile(rb'<rs:ln rel="http://www\.openarchives\.org/rs/terms/patch"[^>]*/>')
 _CHANGE_ONLY = re.compile(rb'<rs:md change="[^"]*" datetime="[^"]*"(?: capability="[^"]*")?')
 
 
 def resource_fragment(stored: bytes) -> bytes:
-    """The Resource List's entry, from the fragment of the resource's last change.
+    """A resource's entry in the Resource List, made from the fragment of its last change.
 
-    What belongs to a change alone goes: `change`, `datetime`, `capability`, links to patches.
+    What describes only the change is removed: `change`, `datetime`, `capability`, links to patches.
     """
     head, tail = _CHANGE_ONLY.split(stored, maxsplit=1)
     md = tail.removeprefix(b"/>") if tail.startswith(b"/>") else b"<rs:md" + tail

@@ -1,1 +1,1 @@
-"""A hub as a process: composed, served over HTTP, run once or several times on one port."""
+"""A hub as a process: its objects, its web server, and several processes on one port."""

@@ -1,7 +1,6 @@
-"""One hub put together from its rooms: what is served, and the loops that must run beside it.
+"""Creates the objects of one hub process and connects them; names the loops that must run.
 
-Rules that hold here: each room is made once, when it is first asked for, from the settings and from
-other rooms. Nothing here listens, and nothing here knows how the process was started.
+Each object is created once, when it is first used. Nothing here opens a port.
 """
 
 import asyncio
@@ -14,12 +13,15 @@ from starlette.types import ASGIApp
 
 from rsnotify import app as table
 from rsnotify.access import Access
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.cache import Cache
-from rsnotify.core.window import HOUR, Schedule
+from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
-from rsnotify.delivery.pull.routes import pull_routes
+from rsnotify.delivery.pull.admission import SetAdmission
+from rsnotify.delivery.pull.changelists import ChangeLists
+from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
@@ -28,11 +30,12 @@ from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
-from rsnotify.intake.subscriptions import Subscribers
+from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
 from rsnotify.settings import Settings
 from rsnotify.storage import keys
+from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import connect
 from rsnotify.storage.journal import Journal
@@ -40,56 +43,55 @@ from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
-from rsnotify.storage.told_description import Told
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
 
-AGAIN_SECONDS = 0.1
-LEFT = (
-    "after the loss Redis holds %d tokens and %d WebSub subscriptions: make what is missing again; "
-    "sets of the command line that are served again, empty: %s"
+RETRY_SECONDS = 0.1
+LOSS_MESSAGE = (
+    "after the loss of data, Redis has %d tokens and %d WebSub subscriptions: create what is "
+    "missing again; sets of the command line that are served again, but empty: %s"
 )
 
 log = logging.getLogger(__name__)
 
 
 class Composition:
-    """Every room of one hub process."""
+    """The objects of one hub process."""
 
     def __init__(self, settings: Settings, redis_url: str, token: str, base_url: str) -> None:
         self._settings = settings
         self._redis_url = redis_url
         self._base_url = base_url
-        self._wanted: tuple[str, ...] = ()
+        self._set_names: tuple[str, ...] = ()
         self._client = connect(redis_url)
-        self._journal_client = connect(redis_url)  # so that no herd stands in front of a Source
+        self._journal_client = connect(redis_url)  # of its own: publishing never waits for readers
         self._tokens = Tokens(self._journal_client)
         self._windows = Windows(self._client)
         self._snapshots = Snapshots(self._client)
         self._access = Access(self._tokens, token, self._origin.asker)
         self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
 
-    async def opened(self, sets: Iterable[str]) -> None:
-        """Have seen every journal, and serve these sets."""
-        self._wanted = tuple(sets)
+    async def open(self, sets: Iterable[str]) -> None:
+        """Read where every journal stands, and create these sets if they are missing."""
+        self._set_names = tuple(sets)
         await self.hub.start()
-        await self._make_wanted()
-        await self.hub.start()  # who follows from now on does not hear of what was before
+        await self._make_sets()
+        await self.hub.start()  # what was just published is not sent to new readers
 
-    async def _make_wanted(self) -> None:
-        added = [await self.hub.add_set(name) for name in self._wanted]
+    async def _make_sets(self) -> None:
+        added = [await self.hub.add_set(name) for name in self._set_names]
         new = [record for record, made in added if made]
         for record in new:
-            await self._upkeep.say.set_changed(record, "created")
+            await self._upkeep.announcements.set_changed(record, "created")
         if new:
-            await self._upkeep.say.tell_description()
+            await self._upkeep.announcements.announce_description()
 
     async def close(self) -> None:
         await self._client.aclose()
         await self._journal_client.aclose()
 
-    # --- what is served ------------------------------------------------------------------------
+    # --- what is served --------------------------------------------------------------------------
 
     @cached_property
     def app(self) -> ASGIApp:
@@ -98,12 +100,14 @@ class Composition:
         administration = Administration(hub, access, self._tokens, self._upkeep)
         return table.build_app(
             [
-                *table.publishing(intake),
-                *table.administering(administration, Subscribers(hub, access, self._subscriptions)),
-                *table.following(self.channels, Topic(hub, access, self._origin)),
-                *table.websub(self._websub_endpoint(intake)),
-                *table.health(hub),
-                *self._pulling(),
+                *table.publishing_routes(intake),
+                *table.administration_routes(
+                    administration, SubscriptionAdmin(hub, access, self._subscriptions)
+                ),
+                *table.channel_routes(self.channels, Topic(hub, access, self._origin)),
+                *table.websub_routes(self._websub_endpoint(intake)),
+                *table.health_routes(hub),
+                *self._pull_routes(),
             ]
         )
 
@@ -123,25 +127,34 @@ class Composition:
             lease_seconds=self._settings.lease_seconds,
         )
 
-    def _pulling(self) -> table.Routes:
-        """To stand last: the sets' names come first in these paths."""
-        settings = self._settings
-        return pull_routes(
+    def _pull_routes(self) -> table.Routes:
+        admission = SetAdmission(self.hub, self._access, self._origin)
+        days = self._settings.changelist_days
+        discovery = Discovery(
             self.hub,
-            self._access,
+            admission,
             self._origin,
             self._windows,
             self._snapshots,
-            self._stretches,
-            self._schedule,
-            describedby=settings.describedby,
+            describedby=self._settings.describedby,
+            index_days=days,
         )
+        change_lists = ChangeLists(
+            self.hub,
+            admission,
+            self._windows,
+            self._stretches,
+            period=self._schedule.period,
+            index_days=days,
+        )
+        resource_lists = ResourceLists(admission, self._snapshots)
+        return table.pull_routes(discovery, change_lists, resource_lists)
 
     @cached_property
-    def _origin(self) -> Origin:
-        return Origin(self._settings.public_url, self._settings.trusted_proxies)
+    def _origin(self) -> BaseUrl:
+        return BaseUrl(self._settings.public_url, self._settings.trusted_proxies)
 
-    # --- what it stands on ---------------------------------------------------------------------
+    # --- what these use --------------------------------------------------------------------------
 
     @cached_property
     def hub(self) -> Hub:
@@ -171,20 +184,20 @@ class Composition:
         )
 
     @cached_property
-    def _schedule(self) -> Schedule:
+    def _schedule(self) -> DocumentSchedule:
         settings = self._settings
-        return Schedule(
+        return DocumentSchedule(
             period=settings.changelist_hours * HOUR,
             index_days=settings.changelist_days,
             retention_days=settings.retention_days,
             resourcelist_minutes=settings.resourcelist_minutes,
         )
 
-    # --- what runs beside the server -----------------------------------------------------------
+    # --- what runs beside the server -------------------------------------------------------------
 
     @cached_property
     def _upkeep(self) -> Upkeep:
-        announcements = Announcements(self.hub, Told(self._client))
+        announcements = Announcements(self.hub, AnnouncedDescriptions(self._client))
         return Upkeep(
             self.hub,
             self._windows,
@@ -209,18 +222,20 @@ class Composition:
             await run_beside(loops, main)
 
     async def _make_lost_sets_again(self) -> None:
-        """After Redis has lost data, serve what the command line names, and say what is missing."""
+        """After Redis has lost data, create the sets of the command line and log what is left."""
         while True:
             await self.hub.registry_lost.wait()
             self.hub.registry_lost.clear()
             try:
-                await self._make_wanted()
+                await self._make_sets()
                 tokens, left = await self._tokens.all(), await self._subscriptions.all()
-                log.error(LEFT, len(tokens), len(left), ", ".join(self._wanted) or "none")
+                log.error(
+                    LOSS_MESSAGE, len(tokens), len(left), ", ".join(self._set_names) or "none"
+                )
             except TryAgain as error:
-                log.warning("making lost sets again waits: %s", error.detail)
+                log.warning("cannot create lost sets again, trying again: %s", error.detail)
                 self.hub.registry_lost.set()
-                await asyncio.sleep(AGAIN_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
 
     @asynccontextmanager
     async def _deliveries(self) -> AsyncIterator[dict[str, Loop]]:

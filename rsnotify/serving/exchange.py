@@ -1,8 +1,7 @@
-"""One HTTP request and its answer, as ASGI: what the application asks for and what it says.
+"""One HTTP request and its response: the ASGI conversation with the application.
 
-Rules that hold here: the head of an answer leaves together with what follows it, in one write; an
-answer that begins before its request has come whole ends the connection; whoever has gone away is
-told nothing. An address may hold a token: it is never logged. Nothing here reads a socket.
+Head and first body part leave in one write. A response that begins before its request is complete
+ends the connection. URLs may contain a token, so only the path is logged.
 """
 
 import asyncio
@@ -15,16 +14,16 @@ from starlette.types import ASGIApp, Message, Scope
 
 log = logging.getLogger(__name__)
 
-COPIED_BYTES = 64 * 1024  # what is larger is not joined with its head
-READ_AHEAD_BYTES = 64 * 1024  # of a body that nobody has asked for yet
+JOINED_BYTES = 64 * 1024  # a larger body part is not copied to join it with the head
+READ_AHEAD_BYTES = 64 * 1024  # of a body, before the application asks for it
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 WITHOUT_BODY = (204, 304)
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-class Peer(Protocol):
-    """The connection, as one of its exchanges knows it."""
+class ExchangeConnection(Protocol):
+    """The connection, as its exchanges see it."""
 
     transport: asyncio.Transport
 
@@ -37,29 +36,34 @@ class Peer(Protocol):
 
 
 class Exchange:
-    """A request whose body may still be coming."""
+    """A request, whose body may still be coming, and its response."""
 
     __slots__ = (
-        "_awaited",
-        "_has_all_been_taken",
+        "_connection",
         "_has_body",
         "_head",
+        "_is_all_received",
         "_is_chunked",
-        "_left",
         "_parts",
-        "_peer",
+        "_remaining",
         "_size",
+        "_waiter",
         "expects_continue",
         "is_answered",
         "is_begun",
-        "is_gone",
+        "is_disconnected",
         "is_whole",
         "keep_alive",
         "scope",
     )
 
     def __init__(
-        self, peer: Peer, scope: Scope, *, keep_alive: bool, expects_continue: bool
+        self,
+        connection: ExchangeConnection,
+        scope: Scope,
+        *,
+        keep_alive: bool,
+        expects_continue: bool,
     ) -> None:
         self.scope = scope
         self.keep_alive = keep_alive
@@ -67,154 +71,154 @@ class Exchange:
         self.is_whole = False  # the request
         self.is_begun = False  # the answer
         self.is_answered = False
-        self.is_gone = False
-        self._peer = peer
-        self._parts: list[bytes] = []  # of the body, not yet asked for
+        self.is_disconnected = False
+        self._connection = connection
+        self._parts: list[bytes] = []  # of the body, not yet received by the application
         self._size = 0  # of these
-        self._has_all_been_taken = False
-        self._awaited: asyncio.Future[None] | None = None
-        self._head: bytes | None = None  # of the answer, until something follows it
+        self._is_all_received = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._head: bytes | None = None  # of the response, until a body part follows
         self._has_body = True
         self._is_chunked = False
-        self._left: int | None = None  # of the length that the answer's head named
+        self._remaining: int | None = None  # of the content-length
 
-    # --- what the connection tells -------------------------------------------------------------
+    # --- called by the connection ----------------------------------------------------------------
 
     def feed(self, body: bytes) -> None:
         self._parts.append(body)
         self._size += len(body)
         if self._size > READ_AHEAD_BYTES:
-            self._peer.pause_reading()
-        if self._awaited is not None:
-            self._wake()
+            self._connection.pause_reading()
+        if self._waiter is not None:
+            self._notify()
 
     def complete(self) -> None:
         self.is_whole = True
-        self._wake()
+        self._notify()
 
-    def leave(self) -> None:
-        """The peer will hear nothing more."""
-        self.is_gone = True
-        self._wake()
+    def disconnect(self) -> None:
+        """The connection is closed."""
+        self.is_disconnected = True
+        self._notify()
 
-    def _wake(self) -> None:
-        if self._awaited is not None:
-            awaited, self._awaited = self._awaited, None
+    def _notify(self) -> None:
+        if self._waiter is not None:
+            awaited, self._waiter = self._waiter, None
             if not awaited.done():
                 awaited.set_result(None)
 
-    # --- the conversation with the application -------------------------------------------------
+    # --- the conversation with the application ---------------------------------------------------
 
     async def run(self, app: ASGIApp) -> None:
         try:
             await app(self.scope, self.receive, self.send)
         except asyncio.CancelledError:
-            self._break_off()
+            self._abort()
             raise
         except Exception:
-            if not self.is_answered:  # else the application has told of it
-                log.exception("a bug while answering %s", self.scope["path"])
-            await self._say_bug()
+            if not self.is_answered:  # else the application has logged it
+                log.exception("internal error while answering %s", self.scope["path"])
+            await self._answer_error()
         else:
-            if not self.is_answered and not self.is_gone:
-                log.error("a bug: %s is not answered to its end", self.scope["path"])
-                await self._say_bug()
+            if not self.is_answered and not self.is_disconnected:
+                log.error("internal error: the response to %s has no end", self.scope["path"])
+                await self._answer_error()
 
-    async def _say_bug(self) -> None:
-        if self.is_answered or self.is_gone:
+    async def _answer_error(self) -> None:
+        if self.is_answered or self.is_disconnected:
             return
         if self.is_begun:
-            self._break_off()
+            self._abort()
             return
         head = plain_head(500, b"Internal Server Error")
         await self.send(head)
         await self.send({"type": "http.response.body", "body": b"Internal Server Error"})
 
-    def _break_off(self) -> None:
-        """The peer must see that what it has is not all."""
-        if not self.is_answered and not self.is_gone:
-            self._peer.transport.abort()
+    def _abort(self) -> None:
+        """Abort the connection, so that the peer sees an incomplete response."""
+        if not self.is_answered and not self.is_disconnected:
+            self._connection.transport.abort()
 
     async def receive(self) -> Message:
-        self._invite()
-        while not self._is_to_tell():
-            self._peer.resume_reading()
-            self._awaited = asyncio.get_running_loop().create_future()
-            await self._awaited
-        if self.is_gone or self.is_answered:
+        self._send_continue()
+        while not self._has_message():
+            self._connection.resume_reading()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self.is_disconnected or self.is_answered:
             return {"type": "http.disconnect"}
         parts, self._parts, self._size = self._parts, [], 0
-        self._has_all_been_taken = self.is_whole
+        self._is_all_received = self.is_whole
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         return {"type": "http.request", "body": body, "more_body": not self.is_whole}
 
-    def _is_to_tell(self) -> bool:
-        if self.is_gone or self.is_answered:
+    def _has_message(self) -> bool:
+        if self.is_disconnected or self.is_answered:
             return True
-        return bool(self._parts) or (self.is_whole and not self._has_all_been_taken)
+        return bool(self._parts) or (self.is_whole and not self._is_all_received)
 
-    def _invite(self) -> None:
+    def _send_continue(self) -> None:
         if self.expects_continue:
             self.expects_continue = False
-            if not (self._parts or self.is_whole or self.is_begun or self.is_gone):
-                self._peer.transport.write(CONTINUE)
+            if not (self._parts or self.is_whole or self.is_begun or self.is_disconnected):
+                self._connection.transport.write(CONTINUE)
 
     async def send(self, message: Message) -> None:
-        if not self._peer.is_writable() and not self.is_gone:
-            await self._peer.writable()
-        if self.is_gone:
+        if not self._connection.is_writable() and not self.is_disconnected:
+            await self._connection.writable()
+        if self.is_disconnected:
             return
         if not self.is_begun:
-            self._begin(message)
+            self._send_start(message)
         elif not self.is_answered:
-            self._go_on(message)
+            self._send_body(message)
         else:
-            raise RuntimeError(f"{message['type']} after the end of the answer")
+            raise RuntimeError(f"{message['type']} after the end of the response")
 
-    # --- the answer ----------------------------------------------------------------------------
+    # --- the answer ------------------------------------------------------------------------------
 
-    def _begin(self, message: Message) -> None:
+    def _send_start(self, message: Message) -> None:
         if message["type"] != "http.response.start":
             raise RuntimeError(f"{message['type']} before http.response.start")
         if not self.is_whole:
             self.keep_alive = False
         status = message["status"]
         self._has_body = status not in WITHOUT_BODY and self.scope["method"] != "HEAD"
-        headers = [*self._peer.default_headers(), *self._looked_at(message.get("headers", ()))]
-        if self._has_body and self._left is None:
-            self._mark_the_end(headers)
+        headers = [*self._connection.default_headers(), *self._checked(message.get("headers", ()))]
+        if self._has_body and self._remaining is None:
+            self._choose_framing(headers)
         if not self.keep_alive:
             headers.append((b"connection", b"close"))
         self._head = render_head(status, headers)
         self.is_begun = True
 
-    def _looked_at(self, headers: Headers) -> Headers:
-        """All but `Connection`, which is ours to say."""
+    def _checked(self, headers: Headers) -> Headers:
+        """All headers except `Connection`, which is set here."""
         for name, value in headers:
             if name == b"connection":
                 self.keep_alive = self.keep_alive and b"close" not in value.lower()
                 continue
             if name == b"content-length":
-                self._left = int(value)
+                self._remaining = int(value)
             yield name, value
 
-    def _mark_the_end(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """Of an answer whose length is not known: the last chunk, or the end of the connection."""
+    def _choose_framing(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """The end of a response without a length: the last chunk, or the end of the connection."""
         self._is_chunked = self.scope["http_version"] == "1.1"
         if self._is_chunked:
             headers.append((b"transfer-encoding", b"chunked"))
         else:
             self.keep_alive = False
 
-    def _go_on(self, message: Message) -> None:
+    def _send_body(self, message: Message) -> None:
         if message["type"] != "http.response.body":
-            raise RuntimeError(f"{message['type']} within an answer")
+            raise RuntimeError(f"{message['type']} within a response")
         body, is_last = message.get("body", b""), not message.get("more_body", False)
         self._write(self._framed(body, is_last=is_last))
         if is_last:
             self.is_answered = True
-            self._wake()
-            self._peer.answered(self)
+            self._notify()
+            self._connection.answered(self)
 
     def _framed(self, body: bytes, *, is_last: bool) -> bytes:
         if not self._has_body:
@@ -222,37 +226,37 @@ class Exchange:
         if self._is_chunked:
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             return chunk + b"0\r\n\r\n" if is_last else chunk
-        if self._left is not None:
-            self._left -= len(body)
-            if self._left < 0 or (is_last and self._left):
-                raise RuntimeError("the answer is not as long as its Content-Length says")
+        if self._remaining is not None:
+            self._remaining -= len(body)
+            if self._remaining < 0 or (is_last and self._remaining):
+                raise RuntimeError("the response is not as long as its Content-Length")
         return body
 
     def _write(self, data: bytes) -> None:
         head, self._head = self._head, None
         if head is None:
             if data:
-                self._peer.transport.write(data)
-        elif len(data) > COPIED_BYTES:
-            self._peer.transport.writelines((head, data))
+                self._connection.transport.write(data)
+        elif len(data) > JOINED_BYTES:
+            self._connection.transport.writelines((head, data))
         else:
-            self._peer.transport.write(head + data)
+            self._connection.transport.write(head + data)
 
 
 def render_head(status: int, headers: Headers) -> bytes:
-    """The head of an answer; none of its values begins a line of its own."""
+    """The head of a response. A line break in a header is an error, never sent."""
     lines = [STATUS_LINES[status]]
     for name, value in headers:
         lines += (b"\r\n", name, b": ", value)
     head = b"".join(lines)
     ends = len(lines) // 4
     if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
-        raise RuntimeError("a header of the answer holds a line break")
+        raise RuntimeError("a header of the response contains a line break")
     return head + b"\r\n\r\n"
 
 
 def plain_head(status: int, body: bytes) -> Message:
-    """The start of an answer in plain text that is the connection's last."""
+    """The start of a plain-text response, the last one of its connection."""
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", b"%d" % len(body)),

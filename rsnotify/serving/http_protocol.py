@@ -1,9 +1,8 @@
-"""One HTTP/1.1 connection: its requests are answered in their order, and it ends so that the peer
-hears why.
+"""One HTTP/1.1 connection: answers its requests in order, and closes so that the peer learns why.
 
-Rules that hold here: an answer may take its time as long as some of it is read; who may still be
-sending when we end is told first why: the connection is closed half, and read on for a while. Of
-uvicorn this uses only what it hands to any protocol: configuration, state, and `shutdown`.
+A response may take long as long as the peer reads some of it. If the peer may still be sending when
+the connection ends, it is closed in one direction only, and read for a while. Of uvicorn this uses
+what it gives to any protocol: configuration, state and `shutdown`.
 """
 
 import asyncio
@@ -15,18 +14,20 @@ from uvicorn.server import ServerState
 
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.exchange import Exchange, Headers, plain_head, render_head
-from rsnotify.serving.http_requests import DEAF, NOTHING, Requests
+from rsnotify.serving.http_requests import CLOSED, IDLE, RequestReader
 from rsnotify.socket_backlog import unread_bytes
 
 HEAD_SECONDS = 10.0
-BODY_SECONDS = 15.0  # between two parts of its content
-PIPELINED = 100  # requests that may wait for the answers to those before them
+BODY_SECONDS = 15.0  # between two parts of the content
+PIPELINED = 100  # requests that may wait for earlier responses
 LINGER_SECONDS = 30.0
-LINGER_BYTES = 64 * 1024 * 1024  # four times the largest body: who sends it may read why not
+LINGER_BYTES = (
+    64 * 1024 * 1024
+)  # four times the largest body, so that its sender can read the answer
 
 
 class HttpProtocol(asyncio.Protocol):
-    """A connection, from its first byte until it is closed or becomes a WebSocket."""
+    """A connection, until it is closed or becomes a WebSocket."""
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class HttpProtocol(asyncio.Protocol):
         send_timeout_seconds: float,
     ) -> None:
         self.transport: asyncio.Transport
-        self._requests: Requests
+        self._reader: RequestReader
         self._config = config
         self._server_state = server_state
         self._app_state = app_state
@@ -47,34 +48,34 @@ class HttpProtocol(asyncio.Protocol):
         self._send_timeout_seconds = send_timeout_seconds
         self._serving: Exchange | None = None
         self._waiting: deque[Exchange] = deque()
-        self._last_words = b""  # once the answers before have been given
-        self._is_ending = False  # after these answers
+        self._final_response = b""  # sent after the responses to earlier requests
+        self._is_ending = False  # after the responses to these requests
         self._is_draining = False
-        self._is_sending = False  # what nobody reads any more
+        self._has_unread_input = False  # the peer sends data that is not read any more
         self._is_lingering = False
         self._lingering_bytes = 0
         self._is_paused = False
         self._writable: asyncio.Future[None] | None = None  # while the peer's buffers are full
         self._unread = 0
 
-    # --- coming and going ----------------------------------------------------------------------
+    # --- coming and going ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self._server_state.connections.add(self)  # type: ignore[arg-type]
-        about = {
+        connection_scope = {
             "client": _address(transport, "peername"),
             "server": _address(transport, "sockname"),
             "scheme": "https" if transport.get_extra_info("sslcontext") else "http",
         }
-        self._requests = Requests(self, about)
-        self.expect_head()
+        self._reader = RequestReader(self, connection_scope)
+        self.start_head_deadline()
 
     def data_received(self, data: bytes) -> None:
-        if self._requests.reading != DEAF:
-            self._requests.read(data)
+        if self._reader.state != CLOSED:
+            self._reader.read(data)
             return
-        self._is_sending = True
+        self._has_unread_input = True
         if self._is_lingering:
             self._lingering_bytes += len(data)
             if self._lingering_bytes > LINGER_BYTES:
@@ -83,41 +84,41 @@ class HttpProtocol(asyncio.Protocol):
             self.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._forget()
-        self._requests.close()
+        self._unregister()
+        self._reader.close()
         if self._serving is not None:
-            self._serving.leave()
+            self._serving.disconnect()
         self._drop_waiting()
-        self._let_write()
+        self._release_writer()
 
     def shutdown(self) -> None:
-        """The server is going away: what was asked is answered, and nothing more is heard."""
+        """Called by uvicorn when the server stops: answer what was asked, read nothing more."""
         self._is_draining = True
-        requests = self._requests
-        if requests.newest is not None:
-            requests.newest.keep_alive = False
-        if requests.reading == NOTHING:
-            requests.reading = DEAF
+        reader = self._reader
+        if reader.newest is not None:
+            reader.newest.keep_alive = False
+        if reader.state == IDLE:
+            reader.state = CLOSED
             if self._serving is None:
                 self._close()
 
     def _close(self) -> None:
         if self.transport.get_write_buffer_size():
-            self._expect_progress()  # until it has left
+            self._start_write_deadline()  # until the buffer is sent
         self.transport.close()
 
-    def _forget(self) -> None:
+    def _unregister(self) -> None:
         self._server_state.connections.discard(self)
-        self._deadlines.wake(self._close)
-        self._deadlines.take_back(self._lose_patience)
-        self._deadlines.take_back(self._look_for_progress)
+        self._deadlines.remove_idle(self._close)
+        self._deadlines.clear(self._on_read_deadline)
+        self._deadlines.clear(self._on_write_deadline)
 
-    # --- requests and their answers ------------------------------------------------------------
+    # --- requests and their answers --------------------------------------------------------------
 
-    def wake(self) -> None:
-        self._deadlines.wake(self._close)
+    def request_began(self) -> None:
+        self._deadlines.remove_idle(self._close)
 
-    def take(self, exchange: Exchange) -> None:
+    def request_read(self, exchange: Exchange) -> None:
         if self._is_draining:
             exchange.keep_alive = False
         if self._serving is None:
@@ -139,27 +140,27 @@ class HttpProtocol(asyncio.Protocol):
         self._server_state.total_requests += 1
         self._serving = None
         if not exchange.keep_alive:
-            self._last_words = b""
+            self._final_response = b""
             self._end()
         elif self._waiting:
             self._serve(self._waiting.popleft())
         elif self._is_ending:
             self._end()
         else:
-            if self._requests.reading == NOTHING:
-                self._deadlines.rest(self._close)
+            if self._reader.state == IDLE:
+                self._deadlines.add_idle(self._close)
             self.resume_reading()
 
     def default_headers(self) -> Headers:
         return self._server_state.default_headers
 
     def upgrade(self, request: bytes) -> None:
-        """From here on uvicorn's WebSocket protocol has the connection."""
+        """Hand the connection over to the WebSocket handshake."""
         if self._serving is not None:
             self.refuse(400, "A WebSocket cannot be opened while a request waits for its answer.")
             return
-        self._forget()
-        self._requests.close()
+        self._unregister()
+        self._reader.close()
         handshake = cast(Any, self._config.ws_protocol_class)(
             config=self._config, server_state=self._server_state, app_state=self._app_state
         )
@@ -167,20 +168,20 @@ class HttpProtocol(asyncio.Protocol):
         self.transport.set_protocol(handshake)
         handshake.data_received(request)
 
-    # --- how it ends ---------------------------------------------------------------------------
+    # --- how it ends -----------------------------------------------------------------------------
 
     def refuse(self, status: int, text: str) -> None:
-        """Hear nothing more; say why, once the answers before have been given."""
-        self._is_sending = True
-        requests = self._requests
-        if requests.reading == DEAF:
+        """Read nothing more; send this error after the responses to earlier requests."""
+        self._has_unread_input = True
+        reader = self._reader
+        if reader.state == CLOSED:
             return
-        self._last_words = self._plain(status, text.encode())
-        if requests.newest is not None and not requests.newest.is_whole:
-            self._give_up(requests.newest)
-        requests.reading = DEAF
+        self._final_response = self._plain(status, text.encode())
+        if reader.newest is not None and not reader.newest.is_whole:
+            self._abandon(reader.newest)
+        reader.state = CLOSED
         self._is_ending = True
-        self.expect_no_more()
+        self.stop_deadline()
         if self._serving is None:
             self._end()
         else:
@@ -190,66 +191,66 @@ class HttpProtocol(asyncio.Protocol):
         headers = plain_head(status, text)["headers"]
         return render_head(status, [*self.default_headers(), *headers]) + text
 
-    def _give_up(self, exchange: Exchange) -> None:
-        """Its request will never be whole."""
-        exchange.leave()
+    def _abandon(self, exchange: Exchange) -> None:
+        """Drop a request that will never be complete."""
+        exchange.disconnect()
         if self._serving is not exchange:
             self._waiting.pop()
             return
         self._serving = None
         if exchange.is_begun:
-            self._last_words = b""
+            self._final_response = b""
 
     def _drop_waiting(self) -> None:
         while self._waiting:
-            self._waiting.pop().leave()
+            self._waiting.pop().disconnect()
 
     def _end(self) -> None:
         self._drop_waiting()
         if self.transport.is_closing():
             return
-        if self._last_words:
-            self.transport.write(self._last_words)
-        is_read = self._requests.reading in (NOTHING, DEAF)
-        if is_read and not self._is_sending and not self._is_paused:
+        if self._final_response:
+            self.transport.write(self._final_response)
+        is_read = self._reader.state in (IDLE, CLOSED)
+        if is_read and not self._has_unread_input and not self._is_paused:
             self._close()
         elif not self._is_lingering:
             self._linger()
 
     def _linger(self) -> None:
-        """A full close while the peer is still sending would take the answer from it."""
-        self._forget()
-        self._requests.reading = DEAF
+        """Close our side only: a full close while the peer sends could lose the response."""
+        self._unregister()
+        self._reader.state = CLOSED
         self._is_lingering = True
         if not self.transport.can_write_eof():
             self._close()
             return
         self.transport.write_eof()
-        self._deadlines.expect(self._lose_patience, LINGER_SECONDS)
+        self._deadlines.set(self._on_read_deadline, LINGER_SECONDS)
         if self._is_paused:
             self._is_paused = False
             self.transport.resume_reading()
 
-    # --- a peer that sends nothing -------------------------------------------------------------
+    # --- deadlines for a peer that sends nothing -------------------------------------------------
 
-    def expect_head(self) -> None:
-        """What has passed since the connection was made counts for its first request."""
-        if not self._deadlines.is_expected(self._lose_patience):
-            self._deadlines.expect(self._lose_patience, HEAD_SECONDS)
+    def start_head_deadline(self) -> None:
+        """For the first request, the deadline begins with the connection."""
+        if not self._deadlines.is_set(self._on_read_deadline):
+            self._deadlines.set(self._on_read_deadline, HEAD_SECONDS)
 
-    def expect_body(self) -> None:
-        self._deadlines.expect(self._lose_patience, BODY_SECONDS)
+    def start_body_deadline(self) -> None:
+        self._deadlines.set(self._on_read_deadline, BODY_SECONDS)
 
-    def expect_no_more(self) -> None:
-        self._deadlines.take_back(self._lose_patience)
+    def stop_deadline(self) -> None:
+        self._deadlines.clear(self._on_read_deadline)
 
-    def _lose_patience(self) -> None:
-        if self._is_paused:  # it is we who do not read
-            self._deadlines.expect(self._lose_patience, BODY_SECONDS)
+    def _on_read_deadline(self) -> None:
+        if self._is_paused:  # we are the ones who do not read
+            self._deadlines.set(self._on_read_deadline, BODY_SECONDS)
         elif not self._is_lingering:
             self._close()
         elif self.transport.get_write_buffer_size():
-            self._expect_progress()
+            self._start_write_deadline()
         else:
             self.transport.abort()
 
@@ -259,21 +260,21 @@ class HttpProtocol(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._is_paused and not self._waiting and self._requests.reading != DEAF:
+        if self._is_paused and not self._waiting and self._reader.state != CLOSED:
             self._is_paused = False
             self.transport.resume_reading()
 
-    # --- a peer that reads nothing -------------------------------------------------------------
+    # --- deadlines for a peer that reads nothing -------------------------------------------------
 
     def pause_writing(self) -> None:
         self._writable = asyncio.get_running_loop().create_future()
-        self._expect_progress()
+        self._start_write_deadline()
 
     def resume_writing(self) -> None:
-        self._deadlines.take_back(self._look_for_progress)
-        self._let_write()
+        self._deadlines.clear(self._on_write_deadline)
+        self._release_writer()
 
-    def _let_write(self) -> None:
+    def _release_writer(self) -> None:
         writable, self._writable = self._writable, None
         if writable is not None and not writable.done():
             writable.set_result(None)
@@ -285,13 +286,13 @@ class HttpProtocol(asyncio.Protocol):
         if self._writable is not None:
             await self._writable
 
-    def _expect_progress(self) -> None:
+    def _start_write_deadline(self) -> None:
         self._unread = unread_bytes(self.transport)
-        self._deadlines.expect(self._look_for_progress, self._send_timeout_seconds)
+        self._deadlines.set(self._on_write_deadline, self._send_timeout_seconds)
 
-    def _look_for_progress(self) -> None:
+    def _on_write_deadline(self) -> None:
         if unread_bytes(self.transport) < self._unread:
-            self._expect_progress()
+            self._start_write_deadline()
         else:
             self.transport.abort()
 

@@ -1,7 +1,7 @@
-"""One hub process, from its address and its Redis to its end; or several that share both.
+"""Runs one hub process, or the parent of several, from start to end.
 
-Rules that hold here: the server and every loop live in one block, so a loop that dies takes the
-process with it instead of leaving a server that answers and does nothing.
+The server and all loops end together: if a loop dies, the process ends, instead of a server that
+answers but does nothing.
 """
 
 import gc
@@ -32,7 +32,8 @@ from rsnotify.storage.subscriptions import release_all_claims
 log = logging.getLogger(__name__)
 
 ADMIN_TOKEN_CHARACTERS = 16
-COLLECTED = (50_000, 20, 50)  # Python's own rhythm stops the loop for 50 ms during a large fan-out
+# Python's default thresholds stop the event loop for 50 ms while many readers are written to.
+GC_THRESHOLDS = (50_000, 20, 50)
 
 
 def run(
@@ -43,29 +44,29 @@ def run(
     share_port: bool = False,
 ) -> None:
     """Serve until SIGTERM or SIGINT."""
-    gc.set_threshold(*COLLECTED)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         uvloop.run(run_to_the_end(_serve(settings, sets, on_ready, share_port=share_port)))
     except BaseExceptionGroup as group:
-        raise _sole(group) from None
+        raise _only_error(group) from None
 
 
 def admin_token(settings: Settings) -> str:
-    """The token that may do everything: the setting, else the one kept in the data directory."""
+    """The token with all rights: from the settings, else from the data directory."""
     if settings.admin_token:
-        return _strong(settings.admin_token, "RSNOTIFY_ADMIN_TOKEN")
+        return _checked_token(settings.admin_token, "RSNOTIFY_ADMIN_TOKEN")
     path = settings.data / "admin-token"
     try:
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            _keep_whole(path, f"rsn_{secrets.token_urlsafe(32)}\n")
+            _write_atomically(path, f"rsn_{secrets.token_urlsafe(32)}\n")
     except OSError as error:
-        raise InvalidSettings([f"cannot keep an admin token in {path}: {error}"]) from None
-    return _strong(read_admin_token(settings.data), str(path))
+        raise InvalidSettings([f"cannot write the admin token to {path}: {error}"]) from None
+    return _checked_token(read_admin_token(settings.data), str(path))
 
 
-def _strong(token: str, where: str) -> str:
-    """A token that nobody guesses and that a header can carry."""
+def _checked_token(token: str, where: str) -> str:
+    """The token, if it is long enough and valid in a header."""
     if len(token) < ADMIN_TOKEN_CHARACTERS or not re.fullmatch(r"[!-~][ -~]*[!-~]", token):
         raise InvalidSettings(
             [
@@ -76,8 +77,8 @@ def _strong(token: str, where: str) -> str:
     return token
 
 
-def _keep_whole(path: Path, text: str) -> None:
-    """Killed at any moment, it leaves the whole file or none; of two at once, the first wins."""
+def _write_atomically(path: Path, text: str) -> None:
+    """Write the whole file or nothing, even if killed. Of two at once, the first wins."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
@@ -95,7 +96,9 @@ def read_admin_token(data: Path) -> str:
     except OSError as error:
         raise InvalidSettings([f"cannot read the admin token: {error}"]) from None
     if not token:
-        raise InvalidSettings([f"{path} is empty: remove it, and the next start makes a new token"])
+        raise InvalidSettings(
+            [f"{path} is empty: delete it, and the next start creates a new token"]
+        )
     return token
 
 
@@ -106,9 +109,9 @@ async def _serve(
     token = admin_token(settings)
     with _bound(settings, share=share_port or several) as bound:
         address = _address(bound)
-        told = warning(bound.getsockname()[0], address, settings.public_url)
-        if told and not share_port:  # else the parent has said it
-            log.warning("%s", told)
+        message = warning(bound.getsockname()[0], address, settings.public_url)
+        if message and not share_port:  # otherwise the parent has logged it
+            log.warning("%s", message)
 
         def served(redis: _Redis) -> Loop:
             if several:
@@ -120,7 +123,7 @@ async def _serve(
 
 @contextmanager
 def _bound(settings: Settings, *, share: bool) -> Iterator[socket.socket]:
-    """A socket with the address taken, not yet listening."""
+    """A socket that is bound to the address, but not listening yet."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -143,7 +146,7 @@ def _address(bound: socket.socket) -> str:
 
 
 class _Redis(NamedTuple):
-    """The Redis to use, and the locks that bear witness to who uses an embedded one."""
+    """The Redis to use; `locks` are inherited by workers as long as they use an embedded one."""
 
     url: str
     locks: Sequence[int] = ()
@@ -152,7 +155,7 @@ class _Redis(NamedTuple):
 async def _on_redis(
     settings: Settings, served: Callable[[_Redis], Loop], *, is_worker: bool
 ) -> None:
-    """Serve on the Redis of the settings; an embedded one lives as long as that, ours alone."""
+    """Serve on the Redis of the settings, else on an embedded one, which ends with us."""
     if settings.redis_url:
         await wait_until_usable(settings.redis_url, warn=not is_worker)
         await served(_Redis(settings.redis_url))
@@ -173,7 +176,7 @@ async def _run_hub(
 ) -> None:
     composition = Composition(settings, redis_url, token, settings.public_url or _address(bound))
     try:
-        await composition.opened(sets)
+        await composition.open(sets)
         drain = partial(composition.channels.drain, settings.drain_seconds)
         server = WebServer(web_config(composition.app, settings), on_ready, drain)
         await composition.run(server.serve(sockets=[bound]))
@@ -181,8 +184,8 @@ async def _run_hub(
         await composition.close()
 
 
-def _sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error in nested groups of one, as the operator should see it."""
+def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error inside nested groups of one error, for the operator to see."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

@@ -1,6 +1,7 @@
-"""uvicorn as this hub runs it: its protocols, its limits, its signals, and how it ends.
+"""What of uvicorn is configured and overridden; `tests/unit/test_seams.py` fails when it moves.
 
-Nothing here knows what is served.
+`startup` and `shutdown`: to say when the server is ready, and to disconnect readers while it stops.
+`capture_signals`: uvicorn raises a signal again after its end, which would change our exit status.
 """
 
 import asyncio
@@ -19,8 +20,8 @@ from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.http_protocol import HttpProtocol
 from rsnotify.settings import Settings
 
-BACKLOG = 4_096  # thousands of Destinations may come back at the same moment
-GRACE_SECONDS = 10  # for requests under way, once the readers have been sent away
+BACKLOG = 4_096  # thousands of Destinations may reconnect at once
+GRACE_SECONDS = 10  # for running requests, after the readers are disconnected
 
 Drain = Callable[[], Coroutine[Any, Any, None]]
 
@@ -46,7 +47,7 @@ def web_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
 
 
 class WebServer(uvicorn.Server):
-    """uvicorn, saying when it is ready, and ending by our signals with our exit status."""
+    """uvicorn, with our callbacks at start and end."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None], drain: Drain) -> None:
         super().__init__(config)
@@ -58,7 +59,7 @@ class WebServer(uvicorn.Server):
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing more, finish what was asked, and send the readers away meanwhile."""
+        """Accept nothing more, finish running requests, and disconnect the readers meanwhile."""
         draining = asyncio.create_task(self._drain())
         await super().shutdown(sockets)
         if self.force_exit:

@@ -1,8 +1,7 @@
-"""Several hub processes that share one port and one Redis, under a parent that does nothing else.
+"""Runs several hub processes on one port and one Redis; the parent does nothing else.
 
-Rules that hold here: the kernel spreads connections over the processes' own sockets; one that dies
-is started anew; SIGTERM to the parent drains them all, and one that does not end in time is killed.
-Nothing here knows what a hub does.
+The kernel spreads connections over the processes. A process that dies is restarted. SIGTERM to the
+parent stops them all, and kills those that do not end in time.
 """
 
 import asyncio
@@ -19,8 +18,8 @@ from rsnotify.settings import Settings
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 1.0
-END_SECONDS = 30.0  # after the drain: a worker bounds its own end, unless it is stuck for good
+RESTART_SECONDS = 1.0
+KILL_SECONDS = 30.0  # after the drain; a worker that is not stuck ends before
 
 
 async def run_workers(
@@ -31,25 +30,27 @@ async def run_workers(
     on_ready: Callable[[str], None],
     inherited: Collection[int] = (),
 ) -> None:
-    """Keep the workers running until SIGTERM or SIGINT, then drain them.
+    """Keep the workers running until SIGTERM or SIGINT, then stop them.
 
-    The files that they inherit stay open, and so locked, for as long as one of them lives.
+    The inherited files stay open, and so locked, as long as one worker lives.
     """
     loop, ending = asyncio.get_running_loop(), asyncio.Event()
     for signal in (SIGINT, SIGTERM):
         loop.add_signal_handler(signal, ending.set)
     command = _command(settings, sets, address)
-    environment = os.environ | {"RSNOTIFY_REDIS_URL": redis_url}  # not for all to see, as arguments
+    environment = os.environ | {
+        "RSNOTIFY_REDIS_URL": redis_url
+    }  # arguments would be visible to all users
     workers = [Worker(command, environment, ending, inherited) for _ in range(settings.workers)]
     async with asyncio.TaskGroup() as tasks:
         for worker in workers:
-            tasks.create_task(worker.keep(), name="keep a worker")
+            tasks.create_task(worker.run(), name="keep a worker")
         announcing = tasks.create_task(_announce(workers, lambda: on_ready(address)))
         await ending.wait()
         announcing.cancel()
         for worker in workers:
             worker.end()
-            loop.call_later(settings.drain_seconds + END_SECONDS, worker.kill)
+            loop.call_later(settings.drain_seconds + KILL_SECONDS, worker.kill)
 
 
 async def _announce(workers: Sequence["Worker"], on_ready: Callable[[], None]) -> None:
@@ -59,10 +60,10 @@ async def _announce(workers: Sequence["Worker"], on_ready: Callable[[], None]) -
 
 
 def end_with_parent() -> None:
-    """End this worker when its parent was killed, at once: whoever comes next must be alone."""
+    """End this worker at once if its parent was killed: the next hub must be alone."""
 
     def watch() -> None:
-        while os.read(sys.stdin.fileno(), 1024):  # no lock of ours is held meanwhile
+        while os.read(sys.stdin.fileno(), 1024):  # releases the GIL while it waits
             pass
         os._exit(1)
 
@@ -70,7 +71,7 @@ def end_with_parent() -> None:
 
 
 def _command(settings: Settings, sets: Sequence[str], address: str) -> list[str]:
-    """A worker is the same command for one process; the environment brings the other settings."""
+    """The same command for one process; other settings come from the environment."""
     command = [sys.executable, "-m", "rsnotify", "serve", "--workers", "1", "--share-port"]
     command += ["--host", settings.host, "--port", address.rpartition(":")[2]]
     command += ["--data", str(settings.data)]
@@ -80,7 +81,7 @@ def _command(settings: Settings, sets: Sequence[str], address: str) -> list[str]
 
 
 class Worker:
-    """One process, started anew when it dies unasked."""
+    """One process, restarted when it dies."""
 
     def __init__(
         self,
@@ -99,29 +100,29 @@ class Worker:
     def __repr__(self) -> str:
         return f"<Worker {self._process.pid if self._process else 'not started'}>"
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         while not self._ending.is_set():
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
-                stdin=PIPE,  # it ends when we do, however we end
+                stdin=PIPE,  # it is closed when we end, even if we are killed
                 stdout=PIPE,
                 env=self._environment,
                 pass_fds=self._inherited,
-                start_new_session=True,  # Ctrl-C reaches the parent, which drains us
+                start_new_session=True,  # Ctrl-C must reach the parent only
             )
-            if self._ending.is_set():  # while it was being started
+            if self._ending.is_set():  # during the start
                 self.end()
             await self._watch(self._process)
             if not self._ending.is_set():
-                await self._mourn(self._process)
+                await self._handle_exit(self._process)
 
-    async def _mourn(self, process: Process) -> None:
-        """One that ran is started anew; one that could not start would not the next time either."""
-        told = f"worker {process.pid} ended with status {process.returncode}"
+    async def _handle_exit(self, process: Process) -> None:
+        """Restart a worker that was running; one that failed to start would fail again."""
+        message = f"worker {process.pid} ended with status {process.returncode}"
         if not self.ready.is_set():
-            raise InvalidSettings([f"{told} before it was ready; its message stands above"])
-        log.error("%s; another is started", told)
-        await asyncio.sleep(AGAIN_SECONDS)
+            raise InvalidSettings([f"{message} before it was ready; see its message above"])
+        log.error("%s; starting another", message)
+        await asyncio.sleep(RESTART_SECONDS)
 
     async def _watch(self, process: Process) -> None:
         assert process.stdout is not None  # noqa: S101
@@ -136,5 +137,5 @@ class Worker:
 
     def kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
-            log.error("worker %d does not end: it is killed", self._process.pid)
+            log.error("worker %d does not end; killing it", self._process.pid)
             self._process.kill()

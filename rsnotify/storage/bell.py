@@ -1,7 +1,7 @@
-"""The bell: what rings when a journal has grown or the registry has changed.
+"""The bell: a pub/sub message when a journal has grown or the registry of sets has changed.
 
-Rules that hold here: the bell is a hint, nobody may rely on it; a connection that says nothing is
-asked whether it lives, for a pub/sub reader can die without a word.
+It is a hint: nobody may rely on it. A silent connection is tested, for a pub/sub reader can die
+without an error.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ WITHOUT = "the changes of other hub processes are seen once a second"
 
 
 class Bell:
-    """Hears the strokes of every hub process on this Redis."""
+    """Receives what every hub process on this Redis rings."""
 
     def __init__(self, url: str, name: str = keys.BELL) -> None:
         self._url = url

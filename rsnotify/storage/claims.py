@@ -1,8 +1,8 @@
-"""Claims: the right to do something that one hub process at a time shall do.
+"""Claims: the right to do something that only one hub process at a time may do.
 
-Rules that hold here: a claim ends when nobody keeps it up, by the clock of Redis or by that of
-whoever waits for it, whichever is first: a Redis whose clock goes back an hour stalls nobody.
-Nothing here knows what is claimed.
+A claim ends when its holder no longer renews it, by the clock of Redis or by the clock of a process
+that waits for it, whichever is first: if the clock of Redis goes back an hour, nobody waits for
+that.
 """
 
 import secrets
@@ -16,7 +16,7 @@ _CLAIM = Script("claim.lua")
 
 
 class Claim:
-    """The right to do it, for as long as it is kept up."""
+    """The right to do it, as long as it is renewed."""
 
     def __init__(self, client: Client, key: str, seconds: float) -> None:
         self.token = secrets.token_hex(8)
@@ -25,29 +25,28 @@ class Claim:
         self._milliseconds = int(seconds * 1000)
 
     async def take(self, stale: bytes) -> bytes:
-        """Take it if nobody has it, or only who left it like that; what it looks like now."""
-        command = _CLAIM.call([self.key], "take", self.token, self._milliseconds, stale)
-        held: bytes = await self._client.execute_command(*command)
+        """Take it if it is free, or still looks like `stale`; what it looks like now."""
+        arguments = ("take", self.token, self._milliseconds, stale)
+        held: bytes = await _CLAIM.run(self._client, [self.key], *arguments)
         return held
 
     def is_in(self, held: bytes) -> bool:
         return held.startswith(self.token.encode())
 
     def keep_up(self, pipeline: Client) -> None:
-        """To be kept up with the journey that this begins; its first answer is for us."""
-        command = _CLAIM.call([self.key], "keep_up", self.token, self._milliseconds)
-        pipeline.execute_command(*command)
+        """Renew it with this pipeline, as its first command."""
+        _CLAIM.run(pipeline, [self.key], "keep_up", self.token, self._milliseconds)
 
     def check(self, answer: int) -> None:
         if not answer:
             raise TryAgain("the claim was lost: it took too long, or another hub process has it")
 
     async def let_go(self) -> None:
-        await self._client.execute_command(*_CLAIM.call([self.key], "let_go", self.token))
+        await _CLAIM.run(self._client, [self.key], "let_go", self.token)
 
 
 class Claims:
-    """Takes claims, and remembers for how long those of others have looked the same."""
+    """Takes claims, and remembers how long those of others have not been renewed."""
 
     def __init__(self, client: Client, clock: Callable[[], float] = monotonic) -> None:
         self._client = client
@@ -55,7 +54,7 @@ class Claims:
         self._seen: dict[str, tuple[bytes, float]] = {}
 
     async def take(self, key: str, seconds: float) -> Claim | None:
-        """The claim, or None while somebody else has it; it lasts so long unless kept up."""
+        """The claim, or None while another has it; it ends after so long unless renewed."""
         claim = Claim(self._client, key, seconds)
         before, since = self._seen.get(key, (b"", self._clock()))
         is_stale = self._clock() - since >= seconds

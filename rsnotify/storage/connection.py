@@ -1,15 +1,14 @@
-"""The way to Redis: connections, their time limits, scripts, and the one door for its failures.
+"""The connections to Redis: their time limits, scripts, and the translation of failures.
 
-Rules that hold here: a failing Redis is `TryAgain` to whoever asked, in less than three seconds;
-whatever is asked through `connect()` fails with errors of ours, in a pipeline and in a script too;
-the client library may repeat a command whose answer was lost, so each must be repeatable.
-Nothing here knows a key.
+If Redis fails, whoever asked gets `TryAgain` in less than three seconds. Everything that is sent
+through `connect()` fails with errors of this project, also in a pipeline or a script. The client
+library may repeat a command whose answer was lost, so each command must be repeatable.
 """
 
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from redis.backoff import ConstantBackoff
 from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
 
 from rsnotify.errors import InvalidSettings, TryAgain, Unanswered
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.storage.failures import judge
 
 CONNECT_SECONDS = 1.0
@@ -35,7 +35,7 @@ Parsed = TypeVar("Parsed")
 def connect(url: str) -> Client:
     """A pool of connections to the Redis at `url`; nothing is dialled before the first command.
 
-    Whoever finds all of them taken waits for one, no longer than for an answer.
+    If all are in use, the caller waits for one, no longer than for an answer.
     """
     try:
         pool = redis.BlockingConnectionPool.from_url(
@@ -44,19 +44,19 @@ def connect(url: str) -> Client:
             timeout=ANSWER_SECONDS,
             socket_connect_timeout=CONNECT_SECONDS,
             socket_timeout=ANSWER_SECONDS,
-            # One repetition mends a connection that died idle.
+            # One repetition is enough for a connection that died while idle.
             retry=Retry(ConstantBackoff(0), 1),
             protocol=2,
         )
     except ValueError as error:
         raise InvalidSettings([f"--redis {without_password(url)!r}: {error}"]) from None
     client = _Client.from_pool(pool)
-    client.response_callbacks.pop("XRANGE", None)  # raw pairs: the journal reads them by itself
+    client.response_callbacks.pop("XRANGE", None)  # raw pairs: the journal parses them itself
     return client
 
 
 class Script:
-    """A Lua script of ours: called by its hash, sent whole to a Redis that has forgotten it."""
+    """A Lua script: called by its hash, sent in full to a Redis that does not know it."""
 
     _texts: dict[str, str] = {}  # noqa: RUF012 - by hash, of all there are
 
@@ -65,8 +65,11 @@ class Script:
         self._sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         self._texts[self._sha] = text
 
-    def call(self, keys: Sequence[object], *arguments: object) -> Command:
-        """The command that runs it, for a client or a pipeline to execute."""
+    def run(self, client: Client, keys: Sequence[object], *arguments: object) -> Any:
+        """Run it: to be awaited with a client; with a pipeline, a part of that."""
+        return client.execute_command(*self.command(keys, *arguments))
+
+    def command(self, keys: Sequence[object], *arguments: object) -> Command:
         return ("EVALSHA", self._sha, len(keys), *keys, *arguments)
 
     @classmethod
@@ -80,7 +83,7 @@ _PIECE = Script("piece.lua")
 
 
 class _Client(redis.Redis):
-    """The client library's, whose failures are ours."""
+    """The client of the library, with translated failures."""
 
     async def execute_command(self, *command: Any, **options: Any) -> Any:
         with _judged():
@@ -96,9 +99,9 @@ class _Client(redis.Redis):
         return _Pipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
 
     async def once(self, commands: Sequence[Command]) -> list[Any]:
-        """Have these done in one journey that the library does not repeat; an error is an answer.
+        """Execute these in one round trip that the library does not repeat; an error is an answer.
 
-        `Unanswered` says that they may have been done, any other `TryAgain` that none of them was.
+        `Unanswered` means that they may have been executed, any other `TryAgain` that none was.
         """
         answers = await self._once(commands)
         forgotten = [at for at, each in enumerate(answers) if isinstance(each, NoScriptError)]
@@ -125,7 +128,7 @@ class _Client(redis.Redis):
 
 
 class _Pipeline(Pipeline):
-    """The client library's; an error among its answers is judged as what Redis said."""
+    """The pipeline of the library, with translated failures."""
 
     async def execute(self, raise_on_error: bool = True) -> list[Any]:
         commands = [command for command, _ in self.command_stack]
@@ -157,7 +160,7 @@ async def _answer(connection: Any) -> Any:
 
 @contextmanager
 def _judged() -> Iterator[None]:
-    """Let no failure of the client library out that has a meaning to whoever asked."""
+    """Translate failures of the client library that mean something to the caller."""
     try:
         yield
     except (RedisError, OSError) as error:
@@ -172,21 +175,27 @@ def without_password(url: str) -> str:
     return re.sub(r"(?<=://)[^/@]*(?=@)|(?<=password=)[^&]*", "…", url)
 
 
-async def write_in_pieces(client: Client, key: str, data: bytes, *, seconds: int) -> None:
-    """Write what is large so that nobody waits for all of it to reach the disk; it expires.
+async def redis_now(client: Client) -> Position:
+    """The time by the clock of Redis, which all hub processes share."""
+    seconds, microseconds = await client.time()
+    return Position(int(seconds) * MICROSECONDS + int(microseconds))
 
-    A piece that is written twice, by a repetition of the client library, changes nothing.
+
+async def write_in_pieces(client: Client, key: str, data: bytes, *, seconds: int) -> None:
+    """Write large data in pieces, so that others need not wait for all of it; it expires.
+
+    It does no harm if the client library writes a piece twice.
     """
     for start in range(0, len(data), PIECE_BYTES):
         piece = data[start : start + PIECE_BYTES]
-        if not await client.execute_command(*_PIECE.call([key], start, piece, seconds)):
-            raise TryAgain("what was being written has expired: it took too long")
+        if not await _PIECE.run(client, [key], start, piece, seconds):
+            raise TryAgain("the data expired while they were written: it took too long")
 
 
 def each(answers: Iterable[Any], parse: Callable[[Any], Parsed]) -> list[Parsed | Exception]:
-    """The answers, one for each of many, parsed; what one of them alone suffers from stays there.
+    """The answers, parsed; an error of one is returned in its place.
 
-    A Redis in trouble is everybody's.
+    If Redis itself fails, that is raised.
     """
     return [_parsed(answer, parse) for answer in answers]
 
@@ -198,8 +207,5 @@ def _parsed(answer: Any, parse: Callable[[Any], Parsed]) -> Parsed | Exception:
         return answer
     try:
         return parse(answer)
-    except Exception as error:  # it is not what the hub has written
+    except Exception as error:  # data that the hub has not written
         return error
-
-
-failures_translated = nullcontext  # the client does that by itself

@@ -1,8 +1,8 @@
-"""The engines of a journal, Redis and Valkey: which is new enough, and which reads whose data.
+"""The engines that can keep a journal, Redis and Valkey: their versions, and which reads whose
+data.
 
-Rules that hold here: versions are compared by their first two numbers, for no engine changes its
-files in a patch; whatever is not known to be readable counts as not readable.
-Nothing here starts a server or reads a file.
+Versions are compared by their first two numbers: patches do not change files. What is not known to
+be readable counts as unreadable.
 """
 
 import re

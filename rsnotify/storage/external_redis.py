@@ -1,7 +1,7 @@
-"""The Redis of the operator's own: whether it can keep a journal, asked before anything else.
+"""Checks at the start that the operator's own Redis can keep a journal.
 
-Rules that hold here: what waiting may mend is waited for, for a while; what it cannot mend ends the
-start at once with one sentence that says how to mend it. Nothing here knows a key.
+What may pass by itself is waited for, for a while. Anything else ends the start at once, with one
+sentence that says how to correct it.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""What the failures of Redis mean to whoever asked: one pure function and its table.
+"""What the failures of Redis mean to the caller: one pure function and its tables.
 
-Rules that hold here: an error is judged by its code, wherever the client library left it (in the
-error's class, its text, or behind what a pipeline or a script puts before it), else by its class.
-What is in no table is a bug of ours or one set's damaged keys: it stays what it is.
+An error is judged by its code, wherever the client library left that (in the class, in the text, or
+behind what a pipeline or a script puts before it), else by its class. What is in no table is a bug
+or damaged data of one set, and is not translated.
 """
 
 import re
@@ -27,7 +27,7 @@ from redis.exceptions import TimeoutError as AnswerLate
 
 from rsnotify.errors import RedisRefuses, TryAgain
 
-# What Redis would say otherwise a little later.
+# Failures that pass by themselves.
 PASSING = {
     "BUSY": "a script keeps Redis busy",
     "UNKILLABLE": "a script keeps Redis busy",
@@ -41,7 +41,7 @@ PASSING = {
     "TRYAGAIN": "the Redis Cluster moves its keys",
 }
 
-# What it will say until its operator, or ours, has changed something.
+# Failures that last until an operator changes something.
 LASTING = {
     "NOAUTH": "Redis wants a password: give it in its address",
     "WRONGPASS": "Redis refuses user or password: check them in its address",

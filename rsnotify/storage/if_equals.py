@@ -1,7 +1,4 @@
-"""One command to Redis that is done only if what was read still stands: an atom.
-
-Nothing here knows what is read or written.
-"""
+"""One command to Redis that is done only if a value is still what was read: in one atom."""
 
 from rsnotify.storage.connection import Client, Script
 
@@ -9,7 +6,7 @@ _IF_EQUALS = Script("if_equals.lua")
 
 
 class IfEquals:
-    """Whether it was done; what else stands there, or nothing, is left as it is."""
+    """Does it, and says whether it was done; any other value stays as it is."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -17,6 +14,5 @@ class IfEquals:
     async def __call__(
         self, key: str, expected: bytes | str | int, *command: bytes | str | int, field: str = ""
     ) -> bool:
-        """Do the command to the key; `expected` stands in this field of it, or is all of it."""
-        call = _IF_EQUALS.call([key], field, expected, *command)
-        return bool(await self._client.execute_command(*call))
+        """Do the command to the key if `expected` is its value, or that of this field."""
+        return bool(await _IF_EQUALS.run(self._client, [key], field, expected, *command))

@@ -1,10 +1,10 @@
-"""The journals: append to one, read it back, ask where it stands.
+"""The journals: append changes, read them, ask where a journal begins and ends.
 
-Rules that hold here: an append is one atom (`append.lua`) with an idempotency key, so it may be
-repeated at any time; it is answered only when Redis has it, and refused only when Redis has it not,
-as far as that can be known within a bounded time. Appends that arrive while a round
-is on its way to Redis travel together in the next one, so a busy hub pays for one `fsync` a round.
-Nothing here knows what a fragment says.
+An append is one atom (`append.lua`) with an idempotency key, so it can be repeated at any time. It
+is answered only when Redis has it, and refused only when Redis does not have it, as far as that can
+be known in a bounded time. Appends that arrive while a round is on its way to Redis travel together
+in the next one, so a busy hub pays for one `fsync` a round. (A single flight would not do: each
+append has an answer of its own, and none may join a round that has begun.)
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from zlib import crc32
 
 from rsnotify.core.submission import ENTRIES_BYTES, LOC_START, Fragment, Submission
 from rsnotify.core.window import HOUR, WINDOW_BYTES
-from rsnotify.errors import Rejected, Trimmed, TryAgain, Unanswered, no_such_set
+from rsnotify.errors import NoSuchSet, Rejected, Trimmed, TryAgain, Unanswered
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Row
 from rsnotify.storage import keys
@@ -101,9 +101,9 @@ class Journal:
     async def _write(self) -> None:
         while appends := self._take_round():
             try:
-                _settle(appends, await self._run(appends))
+                _answer(appends, await self._run(appends))
             except Exception as error:  # whoever waits for the answer gets it
-                _settle(appends, [error] * len(appends))
+                _answer(appends, [error] * len(appends))
 
     def _take_round(self) -> list[_Append]:
         """The next appends, those of a channel side by side, in the order of their arrival."""
@@ -150,7 +150,7 @@ class Journal:
     def _command(self, channel: ChannelName, group: Iterable[_Append]) -> Command:
         names = (keys.stream(channel), keys.record(channel), keys.windows(channel))
         prefixes = (keys.state(channel.set_name), keys.remembered(channel))
-        return APPEND.call((*names, *prefixes), *self._arguments(channel, group))
+        return APPEND.command((*names, *prefixes), *self._arguments(channel, group))
 
     def _arguments(self, channel: ChannelName, group: Iterable[_Append]) -> Iterable[object]:
         of_changes = channel.kind == "change"
@@ -176,7 +176,7 @@ class Journal:
         pipeline.hget(keys.record(channel), "first")  # afterwards: a trim in between shows
         rows, first = await pipeline.execute()
         if first is None:
-            raise no_such_set(channel.set_name)
+            raise NoSuchSet(channel.set_name)
         if after < int(first):
             raise Trimmed(Position(int(first)))
         return _rows(rows)
@@ -225,11 +225,11 @@ def _answers(reply: object, group: Sequence[_Append]) -> Sequence[object]:
     if isinstance(reply, Exception):
         return [reply] * len(group)
     if reply is None:
-        return [no_such_set(group[0].channel.set_name)] * len(group)
+        return [NoSuchSet(group[0].channel.set_name)] * len(group)
     return reply  # type: ignore[return-value]
 
 
-def _settle(appends: Sequence[_Append], answers: Sequence[object]) -> None:
+def _answer(appends: Sequence[_Append], answers: Sequence[object]) -> None:
     for append, answer in zip(appends, answers, strict=True):
         if append.answer.done():
             continue

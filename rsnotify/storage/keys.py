@@ -7,8 +7,8 @@ DATA_ID = "rsnotify:data"  # chosen by chance for an empty Redis: another one me
 SETS = "rsnotify:sets"  # hash: name -> record of the set
 SETS_VERSION = "rsnotify:sets:version"
 SETS_CHANGED = "rsnotify:sets:changed"  # when that was, by the clock of Redis
-SETS_TOLD = "rsnotify:sets:told"  # hash: what was told of the Source Description last
-WATCHED = "rsnotify:watched"  # what was seen of the clock of Redis: rsnotify.core.watched
+SETS_ANNOUNCED = "rsnotify:sets:told"  # hash: the Source Description announced last
+CLOCK_HISTORY = "rsnotify:watched"  # see rsnotify.core.clock_history
 TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
 
 STATE_SHARDS = 256

@@ -1,7 +1,7 @@
-"""The sets of resources this hub serves, and the record of each.
+"""The registry of sets, and the record of each.
 
-Rules that hold here: a set and its journals come and go together, and every hub process is told, in
-one atom. Nothing here knows what is in a journal.
+A set is created or removed together with its journals, and every hub process is notified, in one
+atom.
 """
 
 import logging
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from rsnotify.errors import Rejected, no_such_set
+from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, Script, each
+from rsnotify.storage.connection import Client, Script, each, redis_now
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ RESERVED = frozenset({"api", "channels", "hub", "health", "metrics", "static"})
 class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the operator may choose for a set."""
 
-    private: bool = False  # whoever reads needs a token
+    private: bool = False  # reading needs a token
     describedby: str | None = None  # a document that describes the set
     resourcelist: str | None = None  # the Source's own Resource List, instead of the hub's
     resourcedump: str | None = None
@@ -55,7 +55,7 @@ class Version(NamedTuple):
         return self.data != known.data or self.number < known.number
 
     def follows(self, known: Self) -> bool:
-        """Whether it is known but for one change."""
+        """Whether it is exactly one change after `known`."""
         return self.data == known.data and self.number == known.number + 1
 
 
@@ -66,7 +66,7 @@ class Sets:
         self._client = client
 
     async def version(self) -> Version:
-        """What is different whenever any record is, and whenever Redis has lost some."""
+        """It changes with every record, and when Redis has lost some."""
         names = keys.DATA_ID, keys.SETS_VERSION, keys.SETS_CHANGED
         data, number, changed = await self._client.mget(*names)
         if data is None:
@@ -82,7 +82,7 @@ class Sets:
     async def add(self, name: str, options: SetOptions) -> tuple[SetRecord, bool]:
         """The set's record, and whether it was made just now."""
         check_name(name)
-        now = await self._now()
+        now = await redis_now(self._client)
         record = SetRecord(
             **msgspec.structs.asdict(options), name=name, created=str(now), edited=str(now)
         )
@@ -91,41 +91,38 @@ class Sets:
         return msgspec.json.decode(stored, type=SetRecord), stored == made
 
     async def edit(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
-        """Choose anew what is named in `chosen`; the rest stays, as others leave it meanwhile."""
+        """Change what is in `chosen`; the rest stays, even if others change it meanwhile."""
         is_written = False
         while not is_written:
             stored = await self._client.hget(keys.SETS, name)
             if stored is None:
-                raise no_such_set(name)
+                raise NoSuchSet(name)
             before = msgspec.json.decode(stored, type=SetRecord)
-            record = msgspec.structs.replace(before, **chosen, edited=str(await self._now()))
+            record = msgspec.structs.replace(
+                before, **chosen, edited=str(await redis_now(self._client))
+            )
             is_written = await self._act("edit", name, stored, msgspec.json.encode(record))
         return record
 
     async def remove(self, name: str) -> None:
-        """Forget the set and all its changes, at one moment: none can be appended in between."""
+        """Remove the set and all its changes in one atom: none can be appended in between."""
         if not await self._act("remove", name, *_keys_of_documents(name), *_other_keys(name)):
-            raise no_such_set(name)
+            raise NoSuchSet(name)
 
     async def _act(self, act: str, name: str, *arguments: bytes | str | int) -> Any:
         journals = [keys.record(ChannelName(name, kind)) for kind in KINDS]
         names = [keys.SETS, keys.SETS_VERSION, keys.SETS_CHANGED, *journals]
-        command = _SETS.call(names, act, keys.BELL, name, *arguments)
-        return await self._client.execute_command(*command)
-
-    async def _now(self) -> Position:
-        seconds, microseconds = await self._client.time()
-        return Position(seconds * 1_000_000 + microseconds)
+        return await _SETS.run(self._client, names, act, keys.BELL, name, *arguments)
 
 
 def check_name(name: str) -> None:
     if NAME.fullmatch(name) is None:
         raise Rejected(
-            f"{name[:80]!r} is no name for a set: take 1 to 64 of a-z 0-9 - _ . "
+            f"{name[:80]!r} is not a valid name for a set: use 1 to 64 of a-z 0-9 - _ . "
             "beginning with a letter or digit"
         )
     if name in RESERVED:
-        raise Rejected(f"the name {name!r} is taken by the hub itself; choose another")
+        raise Rejected(f"the name {name!r} is reserved for the hub itself; choose another")
 
 
 def _record(stored: bytes) -> SetRecord:
@@ -133,7 +130,7 @@ def _record(stored: bytes) -> SetRecord:
 
 
 def _whole(records: Mapping[bytes, bytes]) -> Iterator[SetRecord]:
-    """Those that can be read; of the others the log tells."""
+    """The records that can be read; the others are logged."""
     for name, record in zip(records, each(records.values(), _record), strict=True):
         if isinstance(record, Exception):
             log.warning("the record of the set %r cannot be read", name.decode(), exc_info=record)

@@ -1,9 +1,8 @@
-"""Snapshots of sets: the current state shard by shard, and the Resource Lists made of it.
+"""The snapshots of every set in Redis, and the Resource Lists made of them.
 
-Rules that hold here: one hub process at a time takes a snapshot of a set, by a claim that it keeps
-up while it works; parts that no snapshot came of expire by themselves; a new snapshot takes the
-place of the old one at once, whose parts stay for those who are still walking them.
-Nothing here knows how a part is made.
+One hub process at a time takes a snapshot of a set; it renews its claim while it works. The parts
+of an unfinished snapshot expire. A new snapshot replaces the old one at once; the old parts stay
+for those who are still reading them.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -12,7 +11,7 @@ from typing import NamedTuple, Self
 
 from rsnotify.core.gzip_parts import Packed
 from rsnotify.core.resource_state import Resource
-from rsnotify.errors import no_such_set
+from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
@@ -76,7 +75,7 @@ class Snapshots:
         return Snapshot.from_fields(await self._client.hgetall(keys.snapshot(set_name)))
 
     async def newest_of(self, set_names: Sequence[str]) -> dict[str, Snapshot | None]:
-        """The newest of each set, in one journey; those that cannot be read are left out."""
+        """The newest of each set, in one round trip; unreadable ones are left out."""
         pipeline = self._client.pipeline(transaction=False)
         for name in set_names:
             pipeline.hgetall(keys.snapshot(name))
@@ -85,7 +84,7 @@ class Snapshots:
         return {name: newest for name, newest in pairs if not isinstance(newest, Exception)}
 
     async def named(self, set_name: str, name: str) -> Snapshot | None:
-        """A snapshot that has been replaced too, as long as somebody walks it."""
+        """The newest, or a replaced one as long as somebody still reads it."""
         fields = await self._client.hgetall(keys.snapshot(set_name, name))
         return Snapshot.from_fields(fields)
 
@@ -118,9 +117,9 @@ class Snapshots:
     async def begin(self, set_name: str) -> Beginning:
         """Where it stands: behind the newest change, where from now on no change will be."""
         key = keys.record(ChannelName(set_name, "change"))
-        found = await self._client.execute_command(*_BEGIN.call([key]))
+        found = await _BEGIN.run(self._client, [key])
         if found is None:
-            raise no_such_set(set_name)
+            raise NoSuchSet(set_name)
         return Beginning(*map(Position, found))
 
     async def shards(self, set_name: str, claim: Claim) -> AsyncIterator[list[Resource]]:
@@ -153,5 +152,5 @@ class Snapshots:
             keys.snapshot(set_name),
         ]
         fields = [text for field in snapshot.to_fields().items() for text in field]
-        call = _PUBLISH.call(names, claim.token, int(created), WALK_SECONDS, *fields)
-        return bool(await self._client.execute_command(*call))
+        arguments = (claim.token, int(created), WALK_SECONDS, *fields)
+        return bool(await _PUBLISH.run(self._client, names, *arguments))

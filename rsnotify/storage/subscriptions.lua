@@ -67,7 +67,7 @@ function acts.ask(subscription, digest, id, request, limit)
 end
 
 -- me, request's id, subscription, then: record and first progress to keep, or nothing
-function acts.settle(me, id, subscription, what, record, first)
+function acts.finish(me, id, subscription, what, record, first)
   if not is_owner(me) then return 0 end
   redis.call('HDEL', requests, id)
   redis.call('ZREM', host, id)

@@ -1,9 +1,8 @@
-"""The subscriptions in Redis, by share: claim a share, read it, write what became of it.
+"""The subscriptions in Redis, by share: claim a share, read it, write what changed.
 
-Rules that hold here: what only a share's owner may write is refused to others by the script itself,
-so a process that froze and lost its share can spoil nothing; moments are Redis's, durations those
-of this process's own clock: a process is gone when its sign of life has not risen for so long.
-Nothing here calls a callback or decides what follows from an answer.
+What only the owner of a share may write, the script refuses to others: a process that froze and
+lost its share can spoil nothing. Moments are by the clock of Redis, durations by the own monotonic
+clock: a process counts as dead when its heartbeat has not risen for some time.
 """
 
 import hashlib
@@ -17,21 +16,21 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rsnotify.core.clock import Watch
+from rsnotify.core.clock import LivenessTracker
 from rsnotify.core.websub.protocol import authority
 from rsnotify.core.websub.subscription import (
     SHARES,
     Order,
+    PendingRequest,
     Progress,
-    Record,
-    Request,
+    Subscription,
     share_of,
     subscription_id,
 )
 from rsnotify.errors import TooMany
-from rsnotify.resourcesync.change import MICROSECONDS
+from rsnotify.resourcesync.change import Position
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, Script, connect
+from rsnotify.storage.connection import Client, Script, connect, redis_now
 
 SCRIPT = Script("subscriptions.lua")
 
@@ -41,14 +40,14 @@ UNLIMITED = 1_000_000_000
 RECORDED_AT_ONCE = 2_000  # Lua's unpack takes no more than some 8,000 values
 
 _progress_decoder = msgspec.json.Decoder(Progress)
-_record_decoder = msgspec.json.Decoder(Record)
-_request_decoder = msgspec.json.Decoder(Request)
+_subscription_decoder = msgspec.json.Decoder(Subscription)
+_request_decoder = msgspec.json.Decoder(PendingRequest)
 
 
 class Stored(NamedTuple):
     """A subscription as Redis has it."""
 
-    record: Record
+    subscription: Subscription
     progress: Progress
 
 
@@ -56,7 +55,7 @@ class ShareContent(NamedTuple):
     """What is in one share."""
 
     subscriptions: dict[str, Stored]
-    requests: dict[str, Request]  # by id, oldest first
+    requests: dict[str, PendingRequest]  # by id, oldest first
 
 
 class Subscriptions:
@@ -75,13 +74,13 @@ class Subscriptions:
         self._pending_per_host = pending_per_host
         self._pending_per_asker = pending_per_asker
         self._clock = clock
-        self._watch = Watch(CLAIM_SECONDS)
+        self._watch = LivenessTracker(CLAIM_SECONDS)
         self._beat = 0
 
     # --- for whoever asks ------------------------------------------------------------------------
 
-    async def ask(self, request: Request) -> None:
-        """Have the callback's owner do this; `TooMany` if too much is pending for host or asker."""
+    async def ask(self, request: PendingRequest) -> None:
+        """Leave a request for the owner of the callback; `TooMany` if too many are pending."""
         ours = request.order in ("remove", "retry")
         id_ = secrets.token_hex(8)
         if not ours:
@@ -114,10 +113,8 @@ class Subscriptions:
     async def _dismiss(self, asker: str, id_: str) -> None:
         await self._client.zrem(keys.asker(asker), id_)
 
-    async def now(self) -> int:
-        """Redis's time in microseconds."""
-        seconds, microseconds = await self._client.time()
-        return int(seconds) * MICROSECONDS + int(microseconds)
+    async def now(self) -> Position:
+        return await redis_now(self._client)
 
     async def all(self) -> dict[str, Stored]:
         """Every subscription of every share."""
@@ -131,29 +128,34 @@ class Subscriptions:
             pipeline.hget(keys.of_share(share, "records"), id_)
             pipeline.hget(keys.of_share(share, "progress"), id_)
         replies = await pipeline.execute()
-        for record, progress in zip(*[iter(replies)] * 2, strict=True):
-            if record is not None and progress is not None:
-                return Stored(_record_decoder.decode(record), _progress_decoder.decode(progress))
+        for subscription, progress in zip(*[iter(replies)] * 2, strict=True):
+            if subscription is not None and progress is not None:
+                return Stored(
+                    _subscription_decoder.decode(subscription), _progress_decoder.decode(progress)
+                )
         return None
 
-    async def expel(self, record: Record, reason: str) -> None:
-        """Forget it, and have its callback told why."""
-        await self.ask(_order("remove", record, reason))
+    async def deny(self, subscription: Subscription, reason: str) -> None:
+        """End it, and tell its callback why."""
+        await self.ask(_order("remove", subscription, reason))
 
-    async def retry(self, record: Record) -> None:
+    async def retry(self, subscription: Subscription) -> None:
         """Have the next attempt made now."""
-        await self.ask(_order("retry", record))
+        await self.ask(_order("retry", subscription))
 
-    async def remove(self, record: Record, reason: str) -> None:
-        """As `expel`, and nobody sees it any more from this moment."""
-        share, id_ = share_of(record.callback), subscription_id(record.channel, record.callback)
+    async def remove(self, subscription: Subscription, reason: str) -> None:
+        """Like `deny`, but removed at once."""
+        share, id_ = (
+            share_of(subscription.callback),
+            subscription_id(subscription.channel, subscription.callback),
+        )
         await self._act([(share, "", ("remove", id_))])
-        await self.expel(record, reason)
+        await self.deny(subscription, reason)
 
     # --- for the owner of a share ----------------------------------------------------------------
 
-    async def attend(self) -> tuple[int, int]:
-        """Say that this process lives: Redis's time in microseconds, and how many processes do."""
+    async def heartbeat(self) -> tuple[int, int]:
+        """Show that this process is alive: the time of Redis, and how many processes are."""
         self._beat += 1
         pipeline = self._client.pipeline(transaction=False)
         pipeline.hset(keys.DELIVERERS, self.me, self._beat)
@@ -184,7 +186,7 @@ class Subscriptions:
         return [self._owns(reply) for reply in replies]
 
     async def renew(self, shares: Sequence[int]) -> list[bool]:
-        """Go on owning those that are still ours; what is nobody's any more must be read anew."""
+        """Renew those that are still ours; what nobody owns any more must be claimed again."""
         act = ("renew", self.me, self._beat)
         return [reply == 1 for reply in await self._act([(share, "", act) for share in shares])]
 
@@ -211,28 +213,28 @@ class Subscriptions:
             for records, progress, requests in zip(*[iter(replies)] * 3, strict=True)
         ]
 
-    async def requests(self, shares: Sequence[int]) -> list[dict[str, Request]]:
-        """What is pending in each of these shares, oldest first."""
+    async def requests(self, shares: Sequence[int]) -> list[dict[str, PendingRequest]]:
+        """The pending requests of each of these shares, oldest first."""
         pipeline = self._client.pipeline(transaction=False)
         for share in shares:
             pipeline.hgetall(keys.of_share(share, "requests"))
         return [_requests(reply) for reply in await pipeline.execute()]
 
-    async def settle(
-        self, id_: str, request: Request, *, keep: Stored | None = None, drop: bool = False
+    async def finish_request(
+        self, id_: str, request: PendingRequest, *, keep: Stored | None = None, drop: bool = False
     ) -> bool:
-        """The request is done with: keep what it led to, or drop it; False if not ours any more."""
+        """Remove the request, and keep or drop its subscription; False if not ours any more."""
         outcome: tuple[object, ...] = ("drop",) if drop else ("nothing",)
         if keep is not None:
             outcome = ("keep", *map(msgspec.json.encode, keep))
         share, host = share_of(request.callback), authority(request.callback)
-        act = ("settle", self.me, id_, request.subscription_id, *outcome)
+        act = ("finish", self.me, id_, request.subscription_id, *outcome)
         (done,) = await self._act([(share, host, act)])
         if request.asker:
             await self._dismiss(request.asker, id_)
         return bool(done)
 
-    async def record(self, progress: Mapping[int, Mapping[str, Progress]]) -> set[int]:
+    async def write_progress(self, progress: Mapping[int, Mapping[str, Progress]]) -> set[int]:
         """Write down how far each share's subscriptions have come; the shares not ours any more."""
         acts = [
             (share, "", ("record", self.me, *pairs))
@@ -251,13 +253,13 @@ class Subscriptions:
     async def _act(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
         for share, host, act in acts:
-            pipeline.execute_command(*SCRIPT.call(_keys(share, host), *act))
+            SCRIPT.run(pipeline, _keys(share, host), *act)
         replies: list[Any] = await pipeline.execute()
         return replies
 
 
 async def release_all_claims(url: str) -> None:
-    """Forget who owned which share: for whoever knows that every hub process before it is dead."""
+    """Release every share: only when all earlier hub processes are known to be dead."""
     owners = [keys.of_share(share, "owner") for share in range(SHARES)]
     async with connect(url) as client:
         await client.delete(*owners, keys.DELIVERERS)
@@ -268,19 +270,19 @@ def _keys(share: int, host: str) -> tuple[object, ...]:
     return (*(keys.of_share(share, name) for name in names), keys.of_share(share, "host", host))
 
 
-def _order(order: Order, record: Record, reason: str = "") -> Request:
-    return Request(
+def _order(order: Order, subscription: Subscription, reason: str = "") -> PendingRequest:
+    return PendingRequest(
         order=order,
-        topic=record.topic,
-        callback=record.callback,
-        set_name=record.set_name,
-        kind=record.kind,
+        topic=subscription.topic,
+        callback=subscription.callback,
+        set_name=subscription.set_name,
+        kind=subscription.kind,
         reason=reason,
     )
 
 
-def _digest(request: Request) -> str:
-    """Whoever asks for the same thing again has asked for nothing new."""
+def _digest(request: PendingRequest) -> str:
+    """Equal requests have equal digests: the same request again is nothing new."""
     same = msgspec.structs.replace(request, asker="")
     return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
 
@@ -297,14 +299,14 @@ def _subscriptions(
 ) -> dict[str, Stored]:
     return {
         id_.decode(): Stored(
-            _record_decoder.decode(record), _progress_decoder.decode(progress[id_])
+            _subscription_decoder.decode(subscription), _progress_decoder.decode(progress[id_])
         )
-        for id_, record in records.items()
+        for id_, subscription in records.items()
         if id_ in progress
     }
 
 
-def _requests(stored: Mapping[bytes, bytes]) -> dict[str, Request]:
+def _requests(stored: Mapping[bytes, bytes]) -> dict[str, PendingRequest]:
     in_order = sorted(stored.items(), key=lambda item: int(item[1].partition(b" ")[0]))
     return {
         id_.decode(): _request_decoder.decode(text.partition(b" ")[2]) for id_, text in in_order

@@ -1,7 +1,4 @@
-"""Tokens: who may publish to, or read, which sets. Kept as SHA-256 hashes, shown once when made.
-
-Nothing here knows of HTTP headers, nor of the admin token, which is a setting.
-"""
+"""Tokens: who may publish to, or read, which sets. Redis has only their SHA-256 hashes."""
 
 import hashlib
 import secrets
@@ -46,7 +43,7 @@ class Tokens:
         return None if record is None else msgspec.json.decode(record, type=Token)
 
     async def revoked(self, token_keys: Collection[str]) -> set[str]:
-        """Those of these tokens that exist no more."""
+        """The keys of these tokens that do not exist any more."""
         if not token_keys:
             return set()
         asked = list(token_keys)
@@ -73,10 +70,10 @@ def new_secret() -> str:
 
 
 def id_of(secret: str) -> str:
-    """Known to whoever has the secret, so that a token can be revoked whose making went wrong."""
+    """Computed from the secret, so that a caller that got no answer can still revoke the token."""
     return token_key(secret)[:8]
 
 
 def token_key(secret: str) -> str:
-    """By which a token is known to whoever must not know the token."""
+    """Identifies a token without revealing it."""
     return hashlib.sha256(secret.encode()).hexdigest()

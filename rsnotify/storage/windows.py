@@ -1,29 +1,33 @@
-"""The windows of change journals: where each stands, what is closed, what is packed and let go.
+"""The windows of change journals in Redis: read, closed, packed, trimmed, deleted.
 
-Rules that hold here: every act is one atom or may be repeated, so any number of hub processes may
-do it at once; a record is read after it was asked for, in one journey for all who ask meanwhile.
-Nothing here knows what a Change List looks like.
+Every step is atomic or may be repeated, so any number of hub processes may do it at once. A record
+is read after it was asked for, in one round trip for all who ask meanwhile. This is not a single
+flight: that would also serve callers who came after the read had begun.
 """
 
 import asyncio
 import secrets
 from collections.abc import Iterable, Sequence
 
+from rsnotify.core.clock_history import ClockHistory
 from rsnotify.core.gzip_parts import Packed
-from rsnotify.core.watched import Watched
-from rsnotify.core.window import Record, Span, Window
-from rsnotify.errors import no_such_set
+from rsnotify.core.window import JournalRecord, Span, Window
+from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.claims import Claims
-from rsnotify.storage.connection import Client, Script, each, write_in_pieces
+from rsnotify.storage.clock_watch import ClockWatch
+from rsnotify.storage.connection import Client, Script, each, redis_now, write_in_pieces
 from rsnotify.storage.if_equals import IfEquals
-from rsnotify.storage.watch import Watch
 
 _CLOSE, _KEEP, _TRIM = Script("close.lua"), Script("keep.lua"), Script("trim.lua")
 
-FIELDS = Record._fields
+# The fields of a record, and how Redis names them.
+FIELDS = {name: name for name in JournalRecord._fields} | {
+    "packed_until": "settled",
+    "grew_until": "told",
+}
 KEEP_SECONDS = 600  # what was being written when its hub died is gone after that
 
 
@@ -34,13 +38,13 @@ class Windows:
         self._client = client
         self._if_equals = IfEquals(client)
         self._claims = Claims(client)
-        self._watch = Watch(client)
-        self._asked: dict[str, asyncio.Future[Record | None]] = {}
+        self._watch = ClockWatch(client)
+        self._asked: dict[str, asyncio.Future[JournalRecord | None]] = {}
         self._reader: asyncio.Task[None] | None = None
 
     # --- where they stand ----------------------------------------------------------------------
 
-    async def record(self, set_name: str) -> Record:
+    async def record(self, set_name: str) -> JournalRecord:
         """The record as it is now or later, never as it was before the call."""
         future = self._asked.get(set_name)
         if future is None:
@@ -49,7 +53,7 @@ class Windows:
                 self._reader = asyncio.create_task(self._read_asked(), name="reader of records")
         found = await asyncio.shield(future)
         if found is None:
-            raise no_such_set(set_name)
+            raise NoSuchSet(set_name)
         return found
 
     async def _read_asked(self) -> None:
@@ -58,32 +62,32 @@ class Windows:
             try:
                 found = await self.records(list(asked))
             except Exception as error:  # whoever asked gets it
-                _settle(asked.values(), error)
+                _fail(asked.values(), error)
             else:
                 for future, record in zip(asked.values(), found, strict=True):
                     if isinstance(record, Exception):
-                        _settle([future], record)
+                        _fail([future], record)
                     else:
                         future.set_result(record)
 
-    async def records(self, set_names: Sequence[str]) -> list[Record | Exception | None]:
+    async def records(self, set_names: Sequence[str]) -> list[JournalRecord | Exception | None]:
         """Each set's record; None for a set that does not exist, or why it cannot be read."""
         pipeline = self._client.pipeline(transaction=False)
         for name in set_names:
-            pipeline.hmget(keys.record(_changes(name)), *FIELDS)
+            pipeline.hmget(keys.record(_changes(name)), *FIELDS.values())
         return each(await pipeline.execute(raise_on_error=False), _record)
 
     async def span(self, set_name: str, *, after: Position | None = None) -> Span:
         """The record, and the closed windows that end after a position, at one moment."""
         channel = _changes(set_name)
         pipeline = self._client.pipeline(transaction=True)
-        pipeline.hmget(keys.record(channel), *FIELDS)
+        pipeline.hmget(keys.record(channel), *FIELDS.values())
         pipeline.zrangebyscore(keys.windows(channel), _behind(after), "+inf")
         pipeline.zrange(keys.windows(channel), 0, 0)
         row, windows, oldest = await pipeline.execute()
         record = _record(row)
         if record is None:
-            raise no_such_set(set_name)
+            raise NoSuchSet(set_name)
         first = Window.parse(oldest[0]) if oldest else None
         return Span(record, [Window.parse(window) for window in windows], first)
 
@@ -99,11 +103,10 @@ class Windows:
 
     async def now(self) -> Position:
         """The clock that all hub processes share."""
-        seconds, microseconds = await self._client.time()
-        return Position(seconds * 1_000_000 + microseconds)
+        return await redis_now(self._client)
 
-    async def watched(self) -> Watched:
-        """What all hub processes have seen of that clock: by this, things grow old."""
+    async def clock_history(self) -> ClockHistory:
+        """What hub processes have observed of that clock: ages are counted by this."""
         return await self._watch.look()
 
     # --- what becomes of them ------------------------------------------------------------------
@@ -111,8 +114,8 @@ class Windows:
     async def close(self, set_name: str, period: int) -> bool:
         """Close the open window at the newest edge that has passed, if it is due."""
         channel = _changes(set_name)
-        call = _CLOSE.call([keys.record(channel), keys.windows(channel)], int(period))
-        return bool(await self._client.execute_command(*call))
+        names = [keys.record(channel), keys.windows(channel)]
+        return bool(await _CLOSE.run(self._client, names, int(period)))
 
     async def keep(self, set_name: str, window: Window, packed: Packed) -> None:
         """Keep the entries of a closed window outside the stream."""
@@ -121,24 +124,24 @@ class Windows:
         written = f"{key}:{secrets.token_hex(8)}"
         await write_in_pieces(self._client, written, data, seconds=KEEP_SECONDS)
         names = [keys.windows(channel), written, key]
-        await self._client.execute_command(*_KEEP.call(names, window.render(), len(data)))
+        await _KEEP.run(self._client, names, window.render(), len(data))
 
     async def packed(self, set_name: str, window: Window) -> Packed | None:
         data = await self._client.get(keys.packed(_changes(set_name), window.from_))
         return None if data is None else Packed.from_bytes(data)
 
-    async def settle(self, set_name: str, created: Position, **upto: Position) -> None:
-        """Write down how far the chores of the set created then have come: `settled`, `told`."""
+    async def note_progress(self, set_name: str, created: Position, **until: Position) -> None:
+        """How far the upkeep of the set created then has come: `packed_until`, `grew_until`."""
         key = keys.record(_changes(set_name))
-        fields = [part for name, at in upto.items() for part in (name, int(at))]
+        fields = [part for name, at in until.items() for part in (FIELDS[name], int(at))]
         await self._if_equals(key, int(created), "HSET", *fields, field="created")
 
     async def trim(self, set_name: str, window: Window) -> bool:
         """Let the stream begin behind a window that is packed; only if it begins before it now."""
         channel = _changes(set_name)
         names = [keys.stream(channel), keys.record(channel), keys.packed(channel, window.from_)]
-        call = _TRIM.call(names, int(window.from_), int(window.until), 1)
-        return bool(await self._client.execute_command(*call))
+        arguments = (int(window.from_), int(window.until), 1)
+        return bool(await _TRIM.run(self._client, names, *arguments))
 
     async def trim_framework(self, set_name: str, begin: Position) -> None:
         """Forget framework changes up to a position; Destinations that old must look anew."""
@@ -146,7 +149,7 @@ class Windows:
         names = [keys.stream(channel), keys.record(channel), keys.stream(channel)]
         first, head = await self._client.hmget(keys.record(channel), "first", "head")
         if first is not None and int(first) < (upto := min(int(begin), int(head))):
-            await self._client.execute_command(*_TRIM.call(names, int(first), upto, 0))
+            await _TRIM.run(self._client, names, int(first), upto, 0)
 
     async def forget(self, set_name: str, windows: Sequence[Window]) -> None:
         """Remove closed windows for good."""
@@ -157,7 +160,7 @@ class Windows:
         await pipeline.execute()
 
     async def claim(self, set_name: str, act: str, seconds: float) -> bool:
-        """Whether this process is the one that does it; nobody else is for so long."""
+        """Whether this process may do it; no other may for so many seconds."""
         return await self._claims.take(keys.claim(set_name, act), seconds) is not None
 
 
@@ -169,13 +172,13 @@ def _behind(position: Position | None) -> str:
     return "-inf" if position is None else f"({int(position)}"
 
 
-def _record(row: Sequence[bytes | None]) -> Record | None:
+def _record(row: Sequence[bytes | None]) -> JournalRecord | None:
     if None in row:
         return None
-    return Record(*(Position(int(value or 0)) for value in row))
+    return JournalRecord(*(Position(int(value or 0)) for value in row))
 
 
-def _settle(futures: Iterable[asyncio.Future[Record | None]], error: Exception) -> None:
+def _fail(futures: Iterable[asyncio.Future[JournalRecord | None]], error: Exception) -> None:
     for future in futures:
         future.set_exception(error)
         future.exception()  # nobody may be left to hear it

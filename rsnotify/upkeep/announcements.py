@@ -1,13 +1,14 @@
-"""What the hub itself says on framework channels: its own documents have changed.
+"""What the hub itself publishes on framework channels: its own documents have changed.
 
-Rules that hold here: first it is true, then it is said; every fact has its own idempotency key, so
-however many hub processes say it, Destinations hear it once. Our keys have a space in them, which
-no publisher's can have. What all sets must hear, the Source Description, is gathered for some
-seconds, and what was told of it is written down afterwards: whoever dies in between is repeated.
+A fact is made true before it is published. Each fact has its own idempotency key, so Destinations
+get it once, however many hub processes publish it; our keys contain a space, which no publisher's
+can. Changes of the Source Description concern every set: they are collected for some seconds, and
+the version announced is stored afterwards, so that what a dying process began is repeated.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from hashlib import blake2b
 from time import monotonic
 
@@ -19,41 +20,43 @@ from rsnotify.core.documents import (
 )
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.core.window import Window
-from rsnotify.errors import Rejected
+from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION, ChannelName, capability_list
+from rsnotify.storage.announced_description import AnnouncedDescriptions, DescriptionVersion
 from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.snapshots import Snapshot
-from rsnotify.storage.told_description import Described, Told
 
-GATHER_SECONDS = 3.0  # what changes meanwhile in the Source Description is one notification
-SETS_AT_ONCE = 100  # are told of it in one go, so that Sources need not wait long
+GATHER_SECONDS = 3.0  # changes of the Source Description within this time are one notification
+SETS_AT_ONCE = 100  # are announced of it in one go, so that Sources need not wait long
 
 
 class Announcements:
-    """Says on framework channels what has become of the hub's documents."""
+    """Publishes on framework channels what has changed in the hub's documents."""
 
-    def __init__(self, hub: Hub, told: Told, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, hub: Hub, announced: AnnouncedDescriptions, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._hub = hub
-        self._told = told
+        self._announced = announced
         self._clock = clock
         self._noticed: float | None = None  # when the description was first seen to be another
 
     async def window_closed(self, set_name: str, window: Window) -> None:
-        """The closed list has got its end, and a new one begins there."""
+        """The closed list now has its end, and a new one begins there."""
         changes = (
             self._of_list(set_name, window.from_, "updated"),
             self._of_list(set_name, window.until, "created"),
         )
-        await self._say(set_name, f"closed-{int(window.until)}", changes)
+        await self._publish(set_name, f"closed-{int(window.until)}", changes)
 
-    async def list_grew(self, set_name: str, window_from: Position, head: Position) -> None:
+    async def open_list_grew(self, set_name: str, window_from: Position, head: Position) -> None:
         change = self._of_list(set_name, window_from, "updated")
-        await self._say(set_name, f"grew-{int(head)}", [change])
+        await self._publish(set_name, f"grew-{int(head)}", [change])
 
     async def snapshot_taken(self, set_name: str, snapshot: Snapshot) -> None:
-        """A new Resource List; of several under an index, one stands for all."""
+        """A new Resource List; if there are several under an index, the first stands for all."""
         path, index = resource_list(set_name), None
         if snapshot.parts > 1:
             path = resource_list_part(set_name, snapshot.name, 1)
@@ -61,39 +64,39 @@ class Announcements:
         change = Change(
             self._hub.base_url + path, "created", capability="resourcelist", index=index
         )
-        await self._say(set_name, f"snapshot-{snapshot.name}", [change])
+        await self._publish(set_name, f"snapshot-{snapshot.name}", [change])
 
     async def set_changed(self, record: SetRecord, change: str) -> None:
         """A set was created or edited, or is about to be deleted."""
         key = f"set-{change}-{record.name}-{record.edited}"
         loc = self._hub.base_url + capability_list(record.name)
-        await self._say(record.name, key, [Change(loc, change, capability="capabilitylist")])
+        await self._publish(record.name, key, [Change(loc, change, capability="capabilitylist")])
 
-    async def keep_description_told(self) -> None:
-        """A chore: say to every set that the Source Description has changed, once it has for some
-        seconds, whichever process changed it."""
+    async def keep_description_announced(self) -> None:
+        """Announce that the Source Description has changed, once it has for some seconds, whichever
+        process changed it."""
         described = self._described()
-        if not described.is_news_after(await self._told.read()):
+        if not described.is_news_after(await self._announced.read()):
             self._noticed = None
             return
         if self._noticed is None:
             self._noticed = self._clock()
         is_due = self._clock() - self._noticed >= GATHER_SECONDS
-        if is_due and await self._told.claim(GATHER_SECONDS):
-            await self.tell_description()
+        if is_due and await self._announced.claim(GATHER_SECONDS):
+            await self.announce_description()
 
-    async def tell_description(self) -> None:
-        """Say it now."""
+    async def announce_description(self) -> None:
+        """Announce it now, to every set."""
         described, names = self._described(), list(self._hub.sets)
         key = f"description-{described.version}-{described.digest}"
         loc = self._hub.base_url + SOURCE_DESCRIPTION
         changes = [Change(loc, "updated", capability="description")]
         for start in range(0, len(names), SETS_AT_ONCE):
             some = names[start : start + SETS_AT_ONCE]
-            await asyncio.gather(*(self._say(name, key, changes) for name in some))
-        await self._told.write(described)
+            await asyncio.gather(*(self._publish(name, key, changes) for name in some))
+        await self._announced.write(described)
 
-    def _described(self) -> Described:
+    def _described(self) -> DescriptionVersion:
         """What the Source Description says of the sets: it names those that are public."""
         named = sorted(
             f"{record.name} {record.describedby or ''}"
@@ -101,7 +104,7 @@ class Announcements:
             if not record.private
         )
         digest = blake2b("\n".join(named).encode(), digest_size=12).hexdigest()
-        return Described(self._hub.sets_version, digest)
+        return DescriptionVersion(self._hub.sets_version, digest)
 
     def _of_list(self, set_name: str, from_: Position, change: str) -> Change:
         base = self._hub.base_url
@@ -112,10 +115,7 @@ class Announcements:
             index=base + change_list_index(set_name),
         )
 
-    async def _say(self, set_name: str, key: str, changes: Iterable[Change]) -> None:
+    async def _publish(self, set_name: str, key: str, changes: Iterable[Change]) -> None:
         submission = Submission([fragment_of(change) for change in changes], f"hub {key}")
-        try:
+        with suppress(NoSuchSet):  # the set has been removed meanwhile: nobody listens
             await self._hub.publish(ChannelName(set_name, "framework"), submission)
-        except Rejected as gone:
-            if gone.status != 404:  # nobody listens any more to a set that has been removed
-                raise

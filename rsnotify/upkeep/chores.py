@@ -1,19 +1,18 @@
-"""What must be done without being asked: close windows by time, pack and trim what is closed,
-take snapshots, forget what is older than retention, and say so.
+"""The hub's regular work: close windows by time, pack and trim what is closed, take snapshots,
+delete what is older than retention, and announce it.
 
-Rules that hold here: any number of hub processes do this on one Redis at once, so every act is one
-atom, or claimed, or may be done twice; what a round could not do, the next one does; one set
-that cannot be served holds up no other.
+Any number of hub processes do this on one Redis at once, so every step is atomic, or claimed, or
+may be done twice. What one round could not do, the next one does. A set that fails delays no other.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from rsnotify.core.clock_history import ClockHistory
 from rsnotify.core.gzip_parts import Packed
-from rsnotify.core.watched import Watched
-from rsnotify.core.window import DAY, Record, Schedule, Window, is_due
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.core.window import DAY, DocumentSchedule, JournalRecord, Window, is_due
+from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.loops import Loop
 from rsnotify.resourcesync.change import Position
@@ -28,13 +27,13 @@ log = logging.getLogger(__name__)
 ROUND_SECONDS = 1.0
 LETTING_GO_SECONDS = 60.0
 WAIT_SECONDS, WAITS = 0.2, 100  # for a snapshot that is being taken already
-GROWTH_SECONDS = 60.0  # Destinations hear at most so often that the open list grew
+GROWTH_SECONDS = 60.0  # the growth of the open list is announced at most this often
 STREAM_DAYS = 1  # closed windows stay in the stream for so long, for those who follow the channel
 
 Pack = Callable[[str, Window], Awaitable[Packed]]
-"""Packs a closed window, and keeps it so."""
+"""Packs a closed window, and stores it packed."""
 
-Act = Callable[[str, Record, Position], Awaitable[None]]
+Act = Callable[[str, JournalRecord, Position], Awaitable[None]]
 
 
 class Upkeep:
@@ -47,23 +46,25 @@ class Upkeep:
         snapshots: Snapshots,
         announcements: Announcements,
         pack: Pack,
-        schedule: Schedule,
+        schedule: DocumentSchedule,
     ) -> None:
         self._hub = hub
         self._windows = windows
         self._snapshots = snapshots
-        self.say = announcements
+        self.announcements = announcements
         self._pack = pack
         self._schedule = schedule
-        self._asked_for: SingleFlight[str, Snapshot] = SingleFlight("snapshot")
+        self._requested: SingleFlight[str, Snapshot] = SingleFlight("snapshot")
 
     def loops(self) -> dict[str, Loop]:
-        """Round after round, for as long as the hub lives, by name."""
+        """The loops that run as long as the hub, by name."""
         return {
             "keep windows": self._repeat(self.keep_windows, ROUND_SECONDS),
             "keep snapshots": self._repeat(self.keep_snapshots, ROUND_SECONDS),
             "let go of what is old": self._repeat(self.let_go, LETTING_GO_SECONDS),
-            "tell of the sets": self._repeat(self.say.keep_description_told, ROUND_SECONDS),
+            "tell of the sets": self._repeat(
+                self.announcements.keep_description_announced, ROUND_SECONDS
+            ),
         }
 
     async def _repeat(self, chore: Callable[[], Awaitable[None]], seconds: float) -> None:
@@ -73,15 +74,15 @@ class Upkeep:
             except TryAgain as error:
                 log.warning("a chore waits: %s", error.detail)
             except Exception as error:  # a bug, or damaged data: the other chores go on
-                log.warning("the chore %s fails", chore.__name__, exc_info=error)
+                log.warning("the chore %s failed", chore.__name__, exc_info=error)
             await asyncio.sleep(seconds)
 
     def _changed_sets(self) -> list[str]:
-        """Those to which something was published: the others have nothing to close or to list."""
+        """The sets to which something was published: others have nothing to close or to list."""
         return [name for name in self._hub.sets if self._hub.has_changed(name)]
 
     async def _each_set(self, act: Act, names: Sequence[str]) -> None:
-        """Do it to each set as it stands; one that goes meanwhile is nobody's concern."""
+        """Do it for each set; one that is removed meanwhile is left out."""
         if not names:
             return
         now = await self._windows.now()
@@ -89,61 +90,64 @@ class Upkeep:
             if record is not None:
                 await self._do(act, name, record, now)
 
-    async def _do(self, act: Act, name: str, record: Record | Exception, now: Position) -> None:
+    async def _do(
+        self, act: Act, name: str, record: JournalRecord | Exception, now: Position
+    ) -> None:
         try:
             if isinstance(record, Exception):
                 raise record
             await act(name, record, now)
         except TryAgain as error:
-            log.warning("a chore of %r waits: %s", name, error.detail)
+            log.warning("a chore for the set %r waits: %s", name, error.detail)
+        except NoSuchSet:
+            return
         except Exception as error:
-            if not (isinstance(error, Rejected) and error.status == 404):
-                log.warning("a chore of %r fails", name, exc_info=error)
+            log.warning("a chore for the set %r failed", name, exc_info=error)
 
     # --- windows -------------------------------------------------------------------------------
 
     async def keep_windows(self) -> None:
-        """Close what is due, pack what is closed, say what has changed."""
+        """Close what is due, pack what is closed, announce what has changed."""
         await self._each_set(self._keep_windows, self._changed_sets())
 
-    async def _keep_windows(self, name: str, record: Record, now: Position) -> None:
+    async def _keep_windows(self, name: str, record: JournalRecord, now: Position) -> None:
         period = self._schedule.period
         closed = is_due(record, now, period) and await self._windows.close(name, period)
-        if closed or record.settled < record.window_from:
-            await self._settle(name, record.settled)
-        if record.head > max(record.told, record.window_from):
-            await self._tell_growth(name, record)
+        if closed or record.packed_until < record.window_from:
+            await self.announce_and_pack(name, record.packed_until)
+        if record.head > max(record.grew_until, record.window_from):
+            await self._announce_growth(name, record)
 
-    async def _settle(self, name: str, settled: Position) -> None:
-        """Say which windows have closed since, and pack them."""
-        span = await self._windows.span(name, after=settled)
+    async def announce_and_pack(self, name: str, packed_until: Position) -> None:
+        """Announce which windows have closed since, and pack them."""
+        span = await self._windows.span(name, after=packed_until)
         for window in span.windows:
-            await self.say.window_closed(name, window)
+            await self.announcements.window_closed(name, window)
             await self._pack(name, window)
-            await self._windows.settle(name, span.record.created, settled=window.until)
+            await self._windows.note_progress(name, span.record.created, packed_until=window.until)
 
-    async def _tell_growth(self, name: str, record: Record) -> None:
+    async def _announce_growth(self, name: str, record: JournalRecord) -> None:
         if await self._windows.claim(name, "growth", GROWTH_SECONDS):
-            await self.say.list_grew(name, record.window_from, record.head)
-            await self._windows.settle(name, record.created, told=record.head)
+            await self.announcements.open_list_grew(name, record.window_from, record.head)
+            await self._windows.note_progress(name, record.created, grew_until=record.head)
 
     # --- what is old ---------------------------------------------------------------------------
 
     async def let_go(self) -> None:
-        """Trim the streams behind what is packed; forget what nobody can ask for any more."""
-        watched = await self._windows.watched()
+        """Trim the streams behind what is packed; delete what is older than retention."""
+        history = await self._windows.clock_history()
 
-        async def let_go(name: str, record: Record, _: Position) -> None:
-            await self._let_go(name, record, watched)
+        async def let_go(name: str, record: JournalRecord, _: Position) -> None:
+            await self._let_go(name, record, history)
 
         await self._each_set(let_go, list(self._hub.sets))
 
-    async def _let_go(self, name: str, record: Record, watched: Watched) -> None:
+    async def _let_go(self, name: str, record: JournalRecord, history: ClockHistory) -> None:
         schedule = self._schedule
-        await self._trim(name, record.first, watched.ago(STREAM_DAYS * DAY))
-        await self._windows.trim_framework(name, watched.ago(schedule.index_days * DAY))
-        # The stream is trimmed window by window: one that it still holds cannot be missed yet.
-        old = watched.ago(schedule.retention_days * DAY)
+        await self._trim(name, record.first, history.ago(STREAM_DAYS * DAY))
+        await self._windows.trim_framework(name, history.ago(schedule.index_days * DAY))
+        # The stream is trimmed window by window: what it still has is not yet deleted.
+        old = history.ago(schedule.retention_days * DAY)
         await self._forget(name, min(record.first, old))
 
     async def _trim(self, name: str, first: Position, begin: Position) -> None:
@@ -163,12 +167,12 @@ class Upkeep:
 
     async def keep_snapshots(self) -> None:
         """Take those that are due."""
-        # Where the Source lists its resources itself, it needs no list of ours.
+        # A Source that publishes its own Resource List needs none from the hub.
         sets = self._hub.sets
         names = [name for name in self._changed_sets() if sets[name].resourcelist is None]
         newest = await self._snapshots.newest_of(names)
 
-        async def keep(name: str, record: Record, now: Position) -> None:
+        async def keep(name: str, record: JournalRecord, now: Position) -> None:
             if name not in names:
                 return
             if name in newest and not self._wants_snapshot(record, newest[name], now):
@@ -179,14 +183,16 @@ class Upkeep:
 
         await self._each_set(keep, names)
 
-    def _wants_snapshot(self, record: Record, newest: Snapshot | None, now: Position) -> bool:
+    def _wants_snapshot(
+        self, record: JournalRecord, newest: Snapshot | None, now: Position
+    ) -> bool:
         if newest is None:
             return record.head > record.created
         return self._schedule.wants_snapshot(record, newest.at, newest.begun, now)
 
     def snapshot_for(self, name: str) -> asyncio.Task[Snapshot]:
-        """Take the snapshot that somebody asks for; whether they wait for it or not."""
-        return self._asked_for.task(name, lambda: self._snapshot_after_others(name))
+        """Take a snapshot on request; it is taken even if nobody waits for it."""
+        return self._requested.task(name, lambda: self._snapshot_after_others(name))
 
     async def _snapshot_after_others(self, name: str) -> Snapshot:
         for _ in range(WAITS):
@@ -197,8 +203,8 @@ class Upkeep:
         raise TryAgain(f"another snapshot of {name!r} is being taken", retry_after_seconds=5)
 
     async def snapshot(self, name: str) -> Snapshot | None:
-        """Take a snapshot now; None if another hub process is at it."""
+        """Take a snapshot now; None if another hub process is taking one."""
         snapshot = await take_snapshot(self._snapshots, self._windows, name)
         if snapshot is not None:
-            await self.say.snapshot_taken(name, snapshot)
+            await self.announcements.snapshot_taken(name, snapshot)
         return snapshot

@@ -1,9 +1,8 @@
-"""Taking a snapshot: the set's state becomes a Resource List, while changes go on coming in.
+"""Takes a snapshot: the state of a set becomes a Resource List, while changes keep coming in.
 
-Rules that hold here: `at` is one microsecond after the newest change before the first shard was
-read, so every change before it is in the snapshot, no change will ever have it as its datetime, and
-following the channel from it misses none; memory holds one
-part, compressed; nobody waits for more than a slice of the work.
+`at` is one microsecond after the newest change before the first shard is read. So every change
+before it is in the snapshot, no change ever has it as its datetime, and a reader that follows from
+it misses none. Memory holds one compressed part; the event loop is blocked for one slice at a time.
 """
 
 import asyncio
@@ -22,12 +21,12 @@ SLICE_RESOURCES = 250  # some milliseconds of the event loop
 
 
 class Parts:
-    """Fills one part after the other and hands out those that are full."""
+    """Fills one part after the other, and returns the full ones."""
 
     def __init__(self) -> None:
         self.resources = 0
         self._in_part = 0
-        self._packer = Packer(level=1)
+        self._packer = Packer()
 
     def full_before(self, entries: bytes, count: int) -> Packed | None:
         """The part as it is, if these entries do not fit into it."""
@@ -43,12 +42,12 @@ class Parts:
 
     def finish(self) -> Packed:
         packed = self._packer.packed()
-        self._in_part, self._packer = 0, Packer(level=1)
+        self._in_part, self._packer = 0, Packer()
         return packed
 
 
-class Taking:
-    """One snapshot while it is being taken."""
+class SnapshotRun:
+    """The taking of one snapshot."""
 
     def __init__(self, snapshots: Snapshots, windows: Windows, set_name: str, claim: Claim) -> None:
         self._snapshots = snapshots
@@ -78,7 +77,7 @@ class Taking:
                 if full is not None:
                     await self._write(full)
                 parts.add(entries, len(resources))
-                await asyncio.sleep(monotonic() - began)  # as much time for everybody else
+                await asyncio.sleep(monotonic() - began)  # leave as much time to everything else
         await self._write(parts.finish())
         return parts.resources
 
@@ -92,7 +91,7 @@ async def take_snapshot(snapshots: Snapshots, windows: Windows, set_name: str) -
     async with snapshots.claim(set_name) as claim:
         if claim is None:
             return None
-        return await Taking(snapshots, windows, set_name, claim).run()
+        return await SnapshotRun(snapshots, windows, set_name, claim).run()
 
 
 def _slices(shard: list[Resource]) -> Iterator[list[Resource]]:

@@ -4,7 +4,7 @@ import pytest
 
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify.resourcesync.xml_writer import RS, SITEMAP, Entry, Md
+from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS, Entry, Md
 from rsnotify_client.changelists import HistoryGone, ListRef, lists_after
 from rsnotify_client.cursor import FileCursor, Ledger, SqliteCursor, store_of
 from rsnotify_client.live import Events, resumed
@@ -164,7 +164,7 @@ def test_a_change_without_a_time_has_that_of_the_one_before_it() -> None:
     assert times == ["11", "11", "11", "12"]
 
 
-NOTIFICATION = f'<urlset xmlns="{SITEMAP}" xmlns:rs="{RS}">{{}}</urlset>'
+NOTIFICATION = f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">{{}}</urlset>'
 
 
 def test_a_notification_of_0_8_has_its_changes_times_only() -> None:

@@ -59,7 +59,7 @@ async def test_a_worker_that_is_stuck_for_good_is_killed(
 ) -> None:
     command = [sys.executable, "-u", "-c", STUCK]
     monkeypatch.setattr(workers, "_command", lambda *_: command)
-    monkeypatch.setattr(workers, "END_SECONDS", 0.1)
+    monkeypatch.setattr(workers, "KILL_SECONDS", 0.1)
     settings = Settings(workers=2, drain_seconds=0)
     ready: list[str] = []
 

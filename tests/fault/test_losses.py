@@ -96,6 +96,6 @@ async def test_sets_of_the_command_line_are_served_again_after_redis_was_emptied
         await hub.publish("http://example.com/2")
         log = " ".join(hub.log.read_text().split())
     assert log.count("Redis has lost data") == 1
-    assert "gone with their changes: dataset1, dataset2" in log
-    assert "Redis holds 0 tokens and 0 WebSub subscriptions" in log
-    assert "served again, empty: dataset1" in log
+    assert "lost with their changes: dataset1, dataset2" in log
+    assert "Redis has 0 tokens and 0 WebSub subscriptions" in log
+    assert "served again, but empty: dataset1" in log

@@ -66,6 +66,7 @@ async def test_readers_of_every_speed_see_every_change_once_and_in_order(hub: Ru
         assert list(locs_in_order(of_slow, start)) == published
 
 
+@pytest.mark.timeout(300)
 async def test_2000_readers_dropped_and_resumed_at_once_miss_nothing(hub: RunningHub) -> None:
     async with AsyncExitStack() as stack:
         before = [await stack.enter_async_context(raw_channel(hub.channel())) for _ in range(2_000)]
@@ -75,9 +76,9 @@ async def test_2000_readers_dropped_and_resumed_at_once_miss_nothing(hub: Runnin
         await hub.kill()
     await hub.start()
     for step in range(10):
-        last = (await hub.publish(*bulky(step * 300, 300)))["until"]
+        last = (await hub.publish(*bulky(step * 100, 100)))["until"]
     counts = await asyncio.gather(*(_resumed(hub, cursor, last) for _ in range(2_000)))
-    assert set(counts) == {3_000}
+    assert set(counts) == {1_000}
 
 
 async def _resumed(hub: RunningHub, cursor: str, last: str) -> int:
@@ -93,6 +94,7 @@ async def _resumed(hub: RunningHub, cursor: str, last: str) -> int:
     return count
 
 
+@pytest.mark.timeout(300)
 async def test_a_reader_that_never_reads_costs_the_hub_little_while_200_mb_are_published(
     hub: RunningHub,
 ) -> None:

@@ -26,7 +26,7 @@ async def said(hub: RunningHub, words: str) -> None:
     """Wait until the log says so."""
 
     async def found() -> bool:
-        return words in hub.log.read_text()
+        return words in " ".join(hub.log.read_text().split())  # the log wraps its lines
 
     await until(found)
 
@@ -66,10 +66,11 @@ async def test_a_set_whose_keys_are_damaged_holds_up_no_other(
     hub: RunningHub, own_redis: OwnRedis
 ) -> None:
     damaged = ChannelName("dataset2", "change")
+    await hub.publish("http://example.com/1", set_name="dataset2")  # else no chore looks at it
     async with raw_channel(hub.channel()) as reader:
         await own_redis.client.set(keys.record(damaged), "something else")
-        await said(hub, "what Redis has of dataset2/change cannot be read")
-        await said(hub, "a chore of 'dataset2' fails")
+        await said(hub, "the data of dataset2/change in Redis cannot be read")
+        await said(hub, "a chore for the set 'dataset2' failed")
         await tells_the_next(hub, reader, "http://example.com/meanwhile")
         assert (await hub.ask("GET", "/health/ready"))[0] == 200
         status, _ = await hub.ask("POST", "/api/sets/dataset2/changes", json=[CHANGE])

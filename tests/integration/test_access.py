@@ -24,7 +24,7 @@ async def test_a_token_that_nobody_knows_is_refused_as_unknown(
     hub: RunningHub, method: str, path: str
 ) -> None:
     status, problem = await hub.ask(method, path, headers=NOBODY)
-    assert (status, problem["detail"]) == (401, "the token is not known, or was revoked")
+    assert (status, problem["detail"]) == (401, "the token is unknown or has been revoked")
 
 
 async def test_a_known_token_is_told_that_it_is_not_the_admins(hub: RunningHub) -> None:

@@ -7,10 +7,11 @@ import signal
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from rsnotify import __version__
+from tests.forks import Ended, run
 from tests.running import TOKEN, RunningHub, clean_environment
 
 URLSET = (
@@ -20,24 +21,13 @@ URLSET = (
 ENTRY = '<url><loc>http://example.com/{}</loc><rs:md change="created"/></url>'
 
 
-class Ended(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
 async def rsnotify(
     *words: str, hub: RunningHub | None = None, stdin: bytes = b"", **environ: str
 ) -> Ended:
     environment = clean_environment() | {"COLUMNS": "200"} | environ
     if hub is not None:
         environment |= {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "rsnotify", *words),
-        stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment,
-    )  # fmt: skip
-    out, err = await process.communicate(stdin)
-    return Ended(process.returncode or 0, out.decode(), err.decode())
+    return await run(words, environment, stdin)
 
 
 async def follow(hub: RunningHub, *options: str) -> asyncio.subprocess.Process:
@@ -50,6 +40,19 @@ async def follow(hub: RunningHub, *options: str) -> asyncio.subprocess.Process:
         stderr=PIPE,
         env=clean_environment() | {"RSNOTIFY_URL": hub.url},
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(sys.executable, "-m", "rsnotify"), (str(Path(sys.executable).with_name("rsnotify")),)],
+    ids=["module", "script"],
+)
+async def test_the_module_and_the_script_are_the_command_line(command: tuple[str, ...]) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *command, "--version", stdout=PIPE, env=clean_environment()
+    )
+    out, _ = await process.communicate()
+    assert (process.returncode, out.decode()) == (0, f"rsnotify {__version__}\n")
 
 
 async def test_resources_named_on_the_command_line_are_published(hub: RunningHub) -> None:
@@ -273,7 +276,11 @@ async def test_a_hub_that_is_not_there_is_told_soon() -> None:
         (("serve",), {"RSNOTIFY_PROT": "1"}, "did you mean RSNOTIFY_PORT?"),
         (("serve",), {"RSNOTIFY_PORT": "x"}, "whole number from 0 to 65535"),
         (("serve", "--port", "99999"), {}, "--port 99999: must be a whole number from 0 to"),
-        (("serve", "--redis", "nonsense", "--port", "0"), {}, "--redis"),
+        (
+            ("serve", "--redis", "nonsense", "--port", "0"),
+            {"RSNOTIFY_ADMIN_TOKEN": TOKEN},  # else one is kept in ./data
+            "--redis",
+        ),
         (("publish", "x", "http://a/", "--framework"), {}, "needs the --capability"),
         (("publish", "x", "http://a/", "--index", "http://b/"), {}, "go with --framework"),
         (("sets", "edit", "x"), {}, "say what to edit: --private or --public"),

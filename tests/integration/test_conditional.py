@@ -23,27 +23,27 @@ async def sets(client: Client) -> Sets:
     return found
 
 
-def once_meanwhile(sets: Sets, act: Callable[[], Awaitable[object]]) -> None:
-    """Between reading and writing, let somebody else act."""
-    now, left = sets._now, [act]
+def once_meanwhile(client: Client, act: Callable[[], Awaitable[object]]) -> None:
+    """Between reading and writing, when the time is asked for, let somebody else act."""
+    time, left = client.time, [act]
 
-    async def later() -> Position:
+    async def later() -> object:
         if left:
             await left.pop()()
-        return await now()
+        return await time()
 
-    sets._now = later  # type: ignore[method-assign]
+    client.time = later
 
 
 async def test_of_two_edits_at_once_none_is_lost(client: Client, sets: Sets) -> None:
-    once_meanwhile(sets, lambda: Sets(client).edit("a", {"private": True}))
+    once_meanwhile(client, lambda: Sets(client).edit("a", {"private": True}))
     record = await sets.edit("a", {"describedby": "http://example.com/about"})
     assert (record.private, record.describedby) == (True, "http://example.com/about")
     assert (await sets.all())["a"] == record
 
 
 async def test_an_edit_brings_no_removed_set_back(client: Client, sets: Sets) -> None:
-    once_meanwhile(sets, lambda: Sets(client).remove("a"))
+    once_meanwhile(client, lambda: Sets(client).remove("a"))
     with pytest.raises(Rejected) as refused:
         await sets.edit("a", {"private": True})
     assert refused.value.status == 404
@@ -54,7 +54,7 @@ async def test_the_chores_of_a_removed_set_leave_nothing(client: Client, sets: S
     windows = Windows(client)
     created = (await windows.record("a")).created
     await sets.remove("a")
-    await windows.settle("a", created, told=created)
+    await windows.note_progress("a", created, grew_until=created)
     assert not await client.exists(RECORD)
 
 
@@ -65,11 +65,11 @@ async def test_the_chores_of_a_set_do_not_go_on_in_one_made_anew(
     before = await windows.record("a")
     await sets.remove("a")
     await sets.add("a", SetOptions())
-    await windows.settle("a", before.created, settled=before.created)
+    await windows.note_progress("a", before.created, packed_until=before.created)
     record = await windows.record("a")
-    assert record.settled == record.created > before.created
-    await windows.settle("a", record.created, settled=Position(record.created + 1))
-    assert (await windows.record("a")).settled == record.created + 1
+    assert record.packed_until == record.created > before.created
+    await windows.note_progress("a", record.created, packed_until=Position(record.created + 1))
+    assert (await windows.record("a")).packed_until == record.created + 1
 
 
 async def test_a_claim_that_another_takes_over_stays_theirs(client: Client) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from yarl import URL
 
-from rsnotify.core.websub.subscription import Answer
+from rsnotify.core.websub.subscription import CallbackAnswer
 from rsnotify.delivery.websub.bounded import ANSWER_BYTES, ANSWER_LINES, BoundedHandler
 from rsnotify.delivery.websub.dialler import BODY_BYTES, CALL_SECONDS, Dialler
 from tests.receivers import Asked, Receiver, answers, response
@@ -30,7 +30,7 @@ class Names:
         return self._answers[min(self.asked, len(self._answers)) - 1]
 
 
-async def post(dialler: Dialler, url: str, *, maybe_stale: bool = False) -> Answer:
+async def post(dialler: Dialler, url: str, *, maybe_stale: bool = False) -> CallbackAnswer:
     return await dialler.post(URL(url, encoded=True), b"body", {}, maybe_stale=maybe_stale)
 
 
@@ -71,12 +71,12 @@ async def test_one_address_that_may_not_be_called_condemns_the_name() -> None:
     names = Names(["93.184.216.34", "127.0.0.1"])
     sockets = []
 
-    class Watched(Dialler):
+    class ClockHistory(Dialler):
         def _socket(self, address):
             sockets.append(address)
             return super()._socket(address)
 
-    async with Receiver() as receiver, Watched(private=False, resolve=names) as dialler:
+    async with Receiver() as receiver, ClockHistory(private=False, resolve=names) as dialler:
         assert (await dialler.get(f"http://both.test:{receiver.port}/")).refused
         assert (receiver.asked, sockets) == ([], [])
 

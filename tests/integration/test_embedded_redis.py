@@ -23,7 +23,7 @@ from redis.backoff import ConstantBackoff, NoBackoff
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
-from rsnotify.storage.embedded_redis import EmbeddedRedis, binaries, directory, origin
+from rsnotify.storage.embedded_redis import EmbeddedRedis, binaries, directory, engine_note
 from rsnotify.storage.embedded_redis import server as module
 from rsnotify.storage.embedded_redis.binaries import Binary, choose, find_binary
 from rsnotify.storage.embedded_redis.server import restart_delay_seconds
@@ -523,20 +523,20 @@ async def test_newer_data_are_refused_before_an_engine_touches_them(
 
 async def test_data_without_a_note_tell_who_wrote_them(binary: str, data: Path) -> None:
     async with EmbeddedRedis(data):
-        wrote = origin.written_by(data)
+        wrote = engine_note.written_by(data)
     (data / "engine").unlink()
     assert wrote is not None
-    assert origin.written_by(data) == wrote
+    assert engine_note.written_by(data) == wrote
 
 
 def test_data_of_before_redis_7_are_one_file(data: Path) -> None:
     written(data / "appendonly.aof", "*1\r\n$4\r\nPING\r\n")
-    assert origin.written_by(data) == Engine("redis", (6, 2, 0))
+    assert engine_note.written_by(data) == Engine("redis", (6, 2, 0))
 
 
 def test_a_directory_without_data_was_written_by_nobody(data: Path) -> None:
     written(data / "redis.log", "")
-    assert origin.written_by(data) is None
+    assert engine_note.written_by(data) is None
 
 
 @pytest.mark.parametrize(

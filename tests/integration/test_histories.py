@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify.resourcesync.xml_reader import Document, Entry, parse_document
+from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify.resourcesync.xml_writer import Document, Entry
 from rsnotify.storage.connection import connect
 from tests.pulling import BASE, CHANGES, SET, Pulling, loc, times
 

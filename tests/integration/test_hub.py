@@ -2,7 +2,10 @@
 
 import pytest
 
+from rsnotify.access import Access
 from rsnotify.core.submission import Submission, fragment_of
+from rsnotify.delivery.channels.admission import Channels
+from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
@@ -11,6 +14,7 @@ from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
+from rsnotify.storage.tokens import Tokens
 
 CHANNEL = ChannelName("dataset1", "change")
 
@@ -66,7 +70,7 @@ async def test_sets_that_redis_has_lost_are_named_and_those_that_were_removed_ar
     await hub.start()
     assert hub.registry_lost.is_set()
     assert hub.sets == {}
-    assert "gone with their changes: dataset2, dataset3" in caplog.text
+    assert "lost with their changes: dataset2, dataset3" in caplog.text
 
 
 async def test_a_loss_is_seen_though_somebody_was_quicker_to_make_the_set_again(
@@ -90,3 +94,15 @@ async def test_data_of_before_are_no_loss(client: Client) -> None:
     await hub.start()
     await hub.add_set("dataset2")
     assert not hub.registry_lost.is_set()
+
+
+async def test_a_position_that_another_hub_process_gave_is_kept_by_one_that_lags_behind(
+    client: Client,
+) -> None:
+    hub, lagging = hub_on(client), hub_on(client)
+    await hub.add_set(CHANNEL.set_name)
+    await lagging.start()
+    interval = await hub.publish(CHANNEL, submission("res1"))
+    channels = Channels(lagging, Access(Tokens(client), "admin"), Keepalive(send_timeout_seconds=1))
+    assert lagging.feed(CHANNEL).tail.head < interval.until
+    assert await channels.cursor(CHANNEL, str(interval.until)) == interval.until

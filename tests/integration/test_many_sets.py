@@ -6,11 +6,11 @@ from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets
-from rsnotify.storage.told_description import Told
 from rsnotify.upkeep.announcements import GATHER_SECONDS, Announcements
 
 PRIVATE = SetOptions(private=True)
@@ -118,12 +118,12 @@ class Teller:
     def __init__(self, client: Client) -> None:
         self.hub = hub_on(client)
         self.now = 0.0
-        self._say = Announcements(self.hub, Told(client), clock=lambda: self.now)
+        self._say = Announcements(self.hub, AnnouncedDescriptions(client), clock=lambda: self.now)
 
     async def round(self, now: float) -> None:
         self.now = now
         await self.hub.start()
-        await self._say.keep_description_told()
+        await self._say.keep_description_announced()
 
 
 async def told(hub: Hub, client: Client, set_name: str) -> int:

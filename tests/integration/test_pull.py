@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from rsnotify.core.clock_history import ClockHistory
 from rsnotify.core.gzip_parts import pack
-from rsnotify.core.watched import Watched
 from rsnotify.core.window import DAY, MINUTE, last_edge
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
-from rsnotify.errors import TryAgain, no_such_set
+from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
 from rsnotify.resourcesync.notification import Interval
 from rsnotify.storage import keys
@@ -329,7 +329,7 @@ async def test_a_document_that_cannot_be_begun_is_a_status(pulling: Pulling) -> 
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
 
 
-@pytest.mark.parametrize("error", [TryAgain("no Redis"), no_such_set(SET)])
+@pytest.mark.parametrize("error", [TryAgain("no Redis"), NoSuchSet(SET)])
 async def test_a_document_that_cannot_be_finished_is_broken_off(
     pulling: Pulling,
     monkeypatch: pytest.MonkeyPatch,
@@ -380,8 +380,8 @@ async def test_a_list_of_lists_is_made_for_those_only_who_do_not_have_it(
     await grow_old(pulling, 40)
     paths = (INDEX, RESOURCES, f"/{SET}/changelist-archive.xml")
     tags = [(await pulling.get(path)).headers["etag"] for path in paths]
-    monkeypatch.setattr(changelists, "list_of_change_lists", None)
-    monkeypatch.setattr(changelists, "archive_of_change_lists", None)
+    monkeypatch.setattr(changelists, "change_list_index_document", None)
+    monkeypatch.setattr(changelists, "change_list_archive_document", None)
     monkeypatch.setattr(resourcelists, "render_document", None)
     for path, tag in zip(paths, tags, strict=True):
         assert (await pulling.get(path, if_none_match=tag)).status == 304
@@ -678,12 +678,12 @@ async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
 ) -> None:
     async with Pulling(client, changes=3, retention_days=1) as pulling:
         await pulling.update(*"abcdef")  # two windows that no hub packs for two days
-        now = pulling.windows.watched
+        now = pulling.windows.clock_history
 
-        async def later() -> Watched:
-            return Watched((await now()).seen + 2 * DAY)
+        async def later() -> ClockHistory:
+            return ClockHistory((await now()).seen + 2 * DAY)
 
-        pulling.windows.watched = later  # type: ignore[method-assign]
+        pulling.windows.clock_history = later  # type: ignore[method-assign]
         await pulling.upkeep.let_go()
         await pulling.upkeep.keep_windows()
         await pulling.upkeep.let_go()
@@ -707,8 +707,8 @@ async def test_two_processes_say_once_that_a_window_closed(
     begin = (await pulling.windows.record(SET)).window_from
     last = await pulling.update("a", "b", "c")
     async with Pulling(client, changes=3) as other:
-        await other.upkeep._settle(SET, begin)
-        await pulling.upkeep._settle(SET, begin)
+        await other.upkeep.announce_and_pack(SET, begin)
+        await pulling.upkeep.announce_and_pack(SET, begin)
     assert await said(pulling) == [
         ("changelist", "updated", f"/{SET}/changelist/{begin}.xml"),
         ("changelist", "created", f"/{SET}/changelist/{last.until}.xml"),
@@ -742,10 +742,10 @@ async def test_a_change_of_a_set_is_said_on_its_channel_and_of_the_source_on_all
     pulling: Pulling, change: str
 ) -> None:
     await pulling.hub.add_set("other")
-    await pulling.upkeep.say.set_changed(pulling.hub.sets[SET], change)
-    await pulling.upkeep.say.set_changed(pulling.hub.sets[SET], change)
-    await pulling.upkeep.say.tell_description()
-    await pulling.upkeep.say.tell_description()
+    await pulling.upkeep.announcements.set_changed(pulling.hub.sets[SET], change)
+    await pulling.upkeep.announcements.set_changed(pulling.hub.sets[SET], change)
+    await pulling.upkeep.announcements.announce_description()
+    await pulling.upkeep.announcements.announce_description()
     described = ("description", "updated", "/.well-known/resourcesync")
     assert await said(pulling) == [
         ("capabilitylist", change, f"/{SET}/capabilitylist.xml"),

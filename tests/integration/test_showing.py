@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from starlette.requests import Request as HttpRequest
 
-from rsnotify.errors import Rejected, no_such_set
-from rsnotify.intake.subscriptions import Subscribers
+from rsnotify.errors import HistoryGone, NoSuchSet
+from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.resourcesync.change import Position
 from rsnotify.storage.connection import Client
 from rsnotify.storage.subscriptions import Subscriptions
@@ -19,7 +19,7 @@ class Admin:
 
 class RemovedSet:
     def feed(self, channel):
-        raise no_such_set(channel.set_name)
+        raise NoSuchSet(channel.set_name)
 
 
 class ShortJournal:
@@ -29,7 +29,7 @@ class ShortJournal:
         return type("Feed", (), {"tail": type("Tail", (), {"head": Position(99)})})
 
     async def stretch_after(self, *_):
-        raise Rejected("see the archive", status=410, close_code=4410)
+        raise HistoryGone("see the archive")
 
 
 @pytest.fixture
@@ -39,13 +39,13 @@ async def store(client: Client) -> Subscriptions:
     await kept.claim([SHARE])
     await kept.ask(request())
     (id_,) = await pending(kept)
-    await kept.settle(id_, request(), keep=STORED)
+    await kept.finish_request(id_, request(), keep=STORED)
     return kept
 
 
 @pytest.mark.parametrize("hub", [RemovedSet(), ShortJournal()])
 async def test_what_cannot_be_counted_is_shown_as_null(store: Subscriptions, hub) -> None:
-    subscribers = Subscribers(hub, Admin(), store)
+    subscribers = SubscriptionAdmin(hub, Admin(), store)
     id_ = request().subscription_id
     asked = HttpRequest({"type": "http", "path_params": {"subscription": id_}})
     shown = msgspec.json.decode((await subscribers.show(asked)).body)

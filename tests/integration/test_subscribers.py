@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forks import run
 from tests.receivers import (
     Receiver,
     answers,
@@ -27,14 +27,9 @@ async def open_hub(tmp_path: Path):
 
 
 async def rsnotify(hub: RunningHub, *words: str) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "rsnotify", "subscriptions", *words, "--url", hub.url),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env=clean_environment() | {"RSNOTIFY_TOKEN": TOKEN, "COLUMNS": "200"},
-    )
-    output, _ = await process.communicate()
-    return process.returncode, output.decode()
+    environment = clean_environment() | {"RSNOTIFY_TOKEN": TOKEN, "COLUMNS": "200"}
+    ended = await run(("subscriptions", *words, "--url", hub.url), environment)
+    return ended.status, ended.out + ended.err
 
 
 async def test_the_operator_sees_lists_retries_and_removes(open_hub: RunningHub) -> None:

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.websub.subscription import SHARES, Progress, Record, Request, share_of
+from rsnotify.core.websub.subscription import (
+    SHARES,
+    PendingRequest,
+    Progress,
+    Subscription,
+    share_of,
+)
 from rsnotify.errors import TooMany
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect
@@ -22,16 +28,16 @@ def subscriptions(
     return Subscriptions(client, pending_per_host=per_host, pending_per_asker=per_asker, **options)
 
 
-def request(order: str = "subscribe", callback: str = CALLBACK, **fields: object) -> Request:
-    return Request(order, "http://t/", callback, "dataset1", lease_seconds=60, **fields)  # type: ignore[arg-type]
+def request(order: str = "subscribe", callback: str = CALLBACK, **fields: object) -> PendingRequest:
+    return PendingRequest(order, "http://t/", callback, "dataset1", lease_seconds=60, **fields)  # type: ignore[arg-type]
 
 
 STORED = Stored(
-    Record("dataset1", "change", "http://t/", CALLBACK, created=1, lease_end=2), Progress(7)
+    Subscription("dataset1", "change", "http://t/", CALLBACK, created=1, lease_end=2), Progress(7)
 )
 
 
-async def pending(store: Subscriptions) -> dict[str, Request]:
+async def pending(store: Subscriptions) -> dict[str, PendingRequest]:
     (found,) = await store.requests([SHARE])
     return found
 
@@ -47,11 +53,11 @@ async def test_every_share_is_free_when_all_claims_are_released(
     client: Client, redis_url: str
 ) -> None:
     one, two = subscriptions(client), subscriptions(client)
-    await one.attend()
+    await one.heartbeat()
     await one.claim(range(SHARES))
     await release_all_claims(redis_url)
     assert set(await two.claim(range(SHARES))) == {True}
-    _, hubs = await two.attend()
+    _, hubs = await two.heartbeat()
     assert hubs == 1
 
 
@@ -85,14 +91,14 @@ async def test_a_claim_ends_when_its_owner_shows_no_sign_of_life(client: Client)
     hours = Hours()
     one = subscriptions(client, clock=hours)
     two = subscriptions(client, clock=hours)
-    await one.attend()
+    await one.heartbeat()
     assert await one.claim([1]) == [True]
-    assert (await two.attend())[1] == 2
+    assert (await two.heartbeat())[1] == 2
     hours.now = CLAIM_SECONDS - 0.001
     assert await two.claim([1]) == [False]
-    assert (await two.attend())[1] == 2
+    assert (await two.heartbeat())[1] == 2
     hours.now = CLAIM_SECONDS
-    assert (await two.attend())[1] == 1
+    assert (await two.heartbeat())[1] == 1
     assert await two.claim([1]) == [True]
     assert await one.claim([1]) == [False]
 
@@ -101,11 +107,11 @@ async def test_an_owner_that_was_only_frozen_keeps_what_it_has_renewed(client: C
     hours = Hours()
     one, two = subscriptions(client, clock=hours), subscriptions(client, clock=hours)
     for store in (one, two):
-        await store.attend()
+        await store.heartbeat()
     assert await one.claim([1, 2]) == [True, True]
     hours.now = CLAIM_SECONDS
-    await two.attend()  # and counts it as gone
-    assert (await one.attend())[1] == 2
+    await two.heartbeat()  # and counts it as gone
+    assert (await one.heartbeat())[1] == 2
     assert await one.claim([1]) == [True]
     assert await two.claim([1, 2]) == [False, True]
     assert await one.claim([2]) == [False]
@@ -116,10 +122,10 @@ async def test_the_next_end_is_when_the_first_of_the_others_has_been_silent_for_
 ) -> None:
     hours = Hours()
     one, two = subscriptions(client, clock=hours), subscriptions(client, clock=hours)
-    await one.attend()
-    await two.attend()
+    await one.heartbeat()
+    await two.heartbeat()
     hours.now = 2.0
-    await two.attend()
+    await two.heartbeat()
     assert two.seconds_to_next_end() == CLAIM_SECONDS - 2
 
 
@@ -140,14 +146,14 @@ async def test_a_clock_of_redis_that_jumps_ends_no_claim_and_keeps_none(
     hours = Hours()
     client = connect(moved_redis.url)
     one, two = subscriptions(client, clock=hours), subscriptions(client, clock=hours)
-    await one.attend()
+    await one.heartbeat()
     await one.claim([1])
-    await two.attend()
+    await two.heartbeat()
     clock.move(hours_moved * HOUR)
-    assert (await two.attend())[1] == 2
+    assert (await two.heartbeat())[1] == 2
     assert await two.claim([1]) == [False]
     hours.now = CLAIM_SECONDS
-    assert (await two.attend())[1] == 1
+    assert (await two.heartbeat())[1] == 1
     assert await two.claim([1]) == [True]
     await client.aclose()
 
@@ -157,22 +163,22 @@ async def test_whoever_has_lost_a_share_can_write_nothing_of_it(client: Client) 
     await one.claim([SHARE])
     await one.ask(request())
     (id_,) = await pending(one)
-    await one.settle(id_, request(), keep=STORED)
+    await one.finish_request(id_, request(), keep=STORED)
     await client.delete(keys.of_share(SHARE, "owner"))
     await two.claim([SHARE])
     subscription = request().subscription_id
-    assert await one.record({SHARE: {subscription: Progress(99)}}) == {SHARE}
+    assert await one.write_progress({SHARE: {subscription: Progress(99)}}) == {SHARE}
     assert not await one.forget(SHARE, [subscription])
     await one.ask(request("unsubscribe"))
     (id_,) = await pending(one)
-    assert not await one.settle(id_, request("unsubscribe"), drop=True)
+    assert not await one.finish_request(id_, request("unsubscribe"), drop=True)
     assert await two.all() == {subscription: STORED}
 
 
 async def test_progress_of_what_has_gone_is_not_written(client: Client) -> None:
     store = subscriptions(client)
     await store.claim([SHARE])
-    assert await store.record({SHARE: {"gone": Progress(1)}}) == set()
+    assert await store.write_progress({SHARE: {"gone": Progress(1)}}) == set()
     assert await client.hlen(keys.of_share(SHARE, "progress")) == 0
 
 
@@ -182,7 +188,7 @@ async def test_a_renewal_leaves_the_progress_as_it_is(client: Client) -> None:
     for progress in (Progress(7), Progress(99)):
         await store.ask(request())
         (id_,) = await pending(store)
-        await store.settle(id_, request(), keep=Stored(STORED.record, progress))
+        await store.finish_request(id_, request(), keep=Stored(STORED.subscription, progress))
     assert [stored.progress for stored in (await store.all()).values()] == [Progress(7)]
 
 
@@ -192,7 +198,7 @@ async def test_the_same_request_is_pending_once_until_it_is_settled(client: Clie
     for asker in ("1.1.1.1", "2.2.2.2"):
         await store.ask(request(asker=asker))
     (id_,) = await pending(store)
-    await store.settle(id_, request(asker="1.1.1.1"))
+    await store.finish_request(id_, request(asker="1.1.1.1"))
     await store.ask(request())
     assert len(await pending(store)) == 1
 
@@ -215,25 +221,25 @@ async def test_a_settled_request_no_longer_counts(client: Client) -> None:
     with pytest.raises(TooMany, match="your requests"):
         await store.ask(request(callback="http://other.test/", asker="1.1.1.1"))
     (id_,) = await pending(store)
-    await store.settle(id_, request(asker="1.1.1.1"))
+    await store.finish_request(id_, request(asker="1.1.1.1"))
     await store.ask(request(callback=CALLBACK + "2", asker="1.1.1.1"))
 
 
 async def test_what_the_operator_wants_is_never_too_much(client: Client) -> None:
     store = subscriptions(client, per_host=1, per_asker=1)
     await store.ask(request())
-    await store.retry(STORED.record)
-    await store.expel(STORED.record, "because")
+    await store.retry(STORED.subscription)
+    await store.deny(STORED.subscription, "because")
     assert len(await pending(store)) == 3
 
 
 async def test_hub_processes_are_counted_while_they_live(client: Client) -> None:
     one, two = subscriptions(client), subscriptions(client)
-    assert (await one.attend())[1] == 1
-    assert (await two.attend())[1] == 2
+    assert (await one.heartbeat())[1] == 1
+    assert (await two.heartbeat())[1] == 2
     await two.claim(range(SHARES))
     await two.leave(range(SHARES))
-    assert (await one.attend())[1] == 1
+    assert (await one.heartbeat())[1] == 1
     assert all(await one.claim(range(SHARES)))
 
 
@@ -249,7 +255,7 @@ async def test_one_is_found_without_reading_the_others(client: Client) -> None:
     await store.claim([SHARE])
     await store.ask(request())
     (id_,) = await pending(store)
-    await store.settle(id_, request(), keep=STORED)
+    await store.finish_request(id_, request(), keep=STORED)
     await client.hset(keys.of_share(SHARE, "records"), "another", "unreadable")
     await client.hset(keys.of_share(SHARE, "progress"), "another", "unreadable")
     assert await store.find(request().subscription_id) == STORED

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,9 @@ def installed(name: str, command: Sequence[str]) -> Path:
             done = subprocess.run([*command, unfinished], capture_output=True, check=False)
             if done.returncode:
                 pytest.skip(f"{name} cannot be installed: {done.stderr.decode()[-200:]}")
-            shutil.copytree(unfinished, folder, dirs_exist_ok=True)
+            with suppress(OSError):  # another process was first
+                Path(unfinished).rename(folder)
+                Path(unfinished).mkdir()
     return folder
 
 

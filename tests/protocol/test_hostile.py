@@ -19,7 +19,7 @@ async def test_an_empty_admin_token_makes_nobody_the_admin(tmp_path: Path) -> No
     data.mkdir()
     (data / "admin-token").touch()
     hub = RunningHub(data, admin_token="")
-    with pytest.raises(AssertionError, match="admin-token is empty: remove it"):
+    with pytest.raises(AssertionError, match="admin-token is empty: delete it"):
         await hub.start()
 
 

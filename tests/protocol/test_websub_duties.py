@@ -1,4 +1,7 @@
-"""The 26 duties of a WebSub hub, each held from outside, by the numbers of docs/websub.md."""
+"""The 26 duties of a WebSub hub, each held from outside.
+
+Their numbers are those of docs/reference/websub-conformance.md.
+"""
 
 import hashlib
 import hmac

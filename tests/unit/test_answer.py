@@ -5,14 +5,14 @@ from time import time
 import pytest
 from starlette.datastructures import Headers
 
-from rsnotify.delivery.pull.responses import Known, _last_modified, is_unchanged, wants_gzip
+from rsnotify.delivery.pull.responses import DocumentInfo, _last_modified, is_unchanged, wants_gzip
 
 SECOND = 1_000_000
 NOON = 1_795_176_000  # Fri, 20 Nov 2026 12:00:00 GMT
-KNOWN = Known("tag", NOON * SECOND)
+KNOWN = DocumentInfo("tag", NOON * SECOND)
 
 
-def unchanged(known: Known = KNOWN, **headers: str) -> bool:
+def unchanged(known: DocumentInfo = KNOWN, **headers: str) -> bool:
     return is_unchanged(
         Headers({name.replace("_", "-"): value for name, value in headers.items()}), known
     )
@@ -55,7 +55,9 @@ def test_a_last_modified_of_this_very_second_matches_nothing() -> None:
     """Another change may still come in it."""
     now = int(time() * SECOND)
     for modified in (now, now // SECOND * SECOND):
-        assert not unchanged(Known("tag", modified), if_modified_since=_last_modified(modified))
+        assert not unchanged(
+            DocumentInfo("tag", modified), if_modified_since=_last_modified(modified)
+        )
 
 
 @pytest.mark.parametrize("modified", [NOON * SECOND, NOON * SECOND + 1, NOON * SECOND + 999_999])
@@ -63,8 +65,8 @@ def test_an_older_one_matches_until_the_next_second(modified: int) -> None:
     """A clock far in the future has no such: this one lies in the past."""
     past = modified - 10 * 365 * 86_400 * SECOND
     date = _last_modified(past)
-    assert unchanged(Known("tag", past), if_modified_since=date)
-    assert not unchanged(Known("tag", past + SECOND), if_modified_since=date)
+    assert unchanged(DocumentInfo("tag", past), if_modified_since=date)
+    assert not unchanged(DocumentInfo("tag", past + SECOND), if_modified_since=date)
 
 
 @pytest.mark.parametrize(

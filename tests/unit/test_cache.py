@@ -3,9 +3,9 @@
 import pytest
 
 from rsnotify.cache import IDLE_SECONDS, MIB, Cache
-from rsnotify.core.recent import Recent
+from rsnotify.core.recent import RecentNotifications
 from rsnotify.core.tail import Tail
-from rsnotify.delivery.channels.frames import DEFLATED, EVENT, PAYLOAD, TEXT, Form
+from rsnotify.delivery.channels.frames import DEFLATED, EVENT, TEXT, WireFormat
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import HELD_BYTES, MADE_BYTES, ChannelName, Notification
@@ -25,50 +25,46 @@ def feed(set_name: str, *sizes: int) -> Feed:
 class Ear:
     """Somebody who reads a channel."""
 
-    def __init__(self, form: Form = TEXT) -> None:
-        self.form = form
-        self.heard: list[Position] = []
+    def __init__(self, wire_format: WireFormat = TEXT) -> None:
+        self.wire_format = wire_format
+        self.newest_known: list[Position] = []
 
     def push(self, notification: Notification) -> None:
-        self.form.of(notification)
-        self.heard.append(notification.until)
+        self.wire_format.render(notification)
+        self.newest_known.append(notification.until)
 
     def turn_private(self) -> None: ...
 
     def end(self) -> None: ...
 
 
-@pytest.mark.parametrize("form", [TEXT, DEFLATED, EVENT], ids=lambda form: form.name)
-def test_what_is_made_of_a_notification_counts(form: Form) -> None:
+@pytest.mark.parametrize(
+    "wire_format", [TEXT, DEFLATED, EVENT], ids=lambda wire_format: wire_format.name
+)
+def test_what_is_made_of_a_notification_counts(wire_format: WireFormat) -> None:
     tail, told = Tail(Position(0)), notification(0, 1, 500)
     tail.push(told)
-    frame = form.of(told)
-    form.of(told)
+    frame = wire_format.render(told)
+    wire_format.render(told)
     assert tail.size == HELD_BYTES + 500 + len(frame) + MADE_BYTES
 
 
 def test_stretches_behind_the_tail_count_too_and_the_oldest_of_too_many_goes() -> None:
-    recent = Recent(2)
+    recent = RecentNotifications(2)
     kept = [notification(number, number + 1, 500) for number in range(3)]
     for each in kept:
         recent.keep(each)
-        TEXT.of(each)
-    TEXT.of(kept[0])
+        TEXT.render(each)
+    TEXT.render(kept[0])
     assert recent.size == kept[1].size + kept[2].size
     assert [recent.get(each.from_) for each in kept] == [None, *kept[1:]]
-
-
-def test_the_payload_as_it_is_counts_once() -> None:
-    told = notification(0, 1, 500)
-    PAYLOAD.of(told)
-    assert told.size == HELD_BYTES + 500
 
 
 def test_what_was_let_go_of_grows_for_nobody() -> None:
     tail, told = Tail(Position(0)), notification(0, 1)
     tail.push(told)
-    tail.let_go()
-    TEXT.of(told)
+    tail.release()
+    TEXT.render(told)
     assert (tail.size, tail.start, tail.head) == (0, 1, 1)
 
 
@@ -92,7 +88,7 @@ def test_whoever_reads_at_the_head_hears_everything_though_nothing_fits() -> Non
     for number in range(5):
         read.push(notification(number, number + 1))
         cache.use(read)
-    assert ear.heard == [1, 2, 3, 4, 5]
+    assert ear.newest_known == [1, 2, 3, 4, 5]
     assert (read.size, read.tail.head) == (0, 5)
 
 
@@ -104,6 +100,6 @@ def test_a_channel_that_nobody_reads_shrinks_to_nothing(seconds: float, is_kept:
     cache.use(unread)
     cache.use(read)
     now = seconds
-    cache.let_go_of_idle()
+    cache.release_idle()
     assert (unread.size > 0, unread in cache) == (is_kept, is_kept)
     assert read.size > 0

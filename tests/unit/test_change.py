@@ -15,8 +15,10 @@ def test_a_position_survives_its_text(position: Position) -> None:
 
 
 @given(MOMENTS)
-def test_a_position_survives_its_stream_id(position: Position) -> None:
-    assert Position.from_stream_id(position.stream_id) == position
+def test_a_stream_id_is_the_position_in_milliseconds_and_microseconds(position: Position) -> None:
+    milliseconds, microseconds = map(int, position.stream_id.split("-"))
+    assert microseconds < 1000
+    assert milliseconds * 1000 + microseconds == position
 
 
 @given(MOMENTS, MOMENTS)

@@ -6,9 +6,9 @@ import random
 import pytest
 
 from rsnotify.delivery.channels.channel import Channel
-from rsnotify.delivery.channels.frames import PAYLOAD, TEXT, Form
+from rsnotify.delivery.channels.frames import TEXT, WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
-from rsnotify.delivery.channels.reader import Home
+from rsnotify.delivery.channels.reader import ReaderChannel
 from rsnotify.errors import Rejected
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import Position
@@ -21,14 +21,14 @@ START = Position(1_000)
 class Peer:
     """A reader that takes so many frames before its socket is full."""
 
-    def __init__(self, form: Form = TEXT, room: int = 1_000_000) -> None:
-        self.form = form
-        self.channel: Home | None = None
+    def __init__(self, wire_format: WireFormat = TEXT, room: int = 1_000_000) -> None:
+        self.wire_format = wire_format
+        self.channel: ReaderChannel | None = None
         self.cursor = Position(0)
         self.is_paused = False
         self.is_open = True
         self.deadline: float | None = None
-        self.pushed = -1
+        self.pushed_at_ping = -1
         self.slot = 0
         self.room = room
         self.taken: list[bytes] = []
@@ -111,7 +111,7 @@ async def settled(channel: Channel) -> None:
         await asyncio.sleep(0)
 
 
-PLAIN = Form("plain", lambda notification: notification.payload)
+PLAIN = WireFormat("plain", lambda notification: notification.payload)
 
 
 async def test_readers_of_one_form_get_the_very_same_bytes(
@@ -125,7 +125,7 @@ async def test_readers_of_one_form_get_the_very_same_bytes(
 
 
 async def test_each_form_is_made_once(hub: OneChannelHub, channel: Channel) -> None:
-    first, second = Peer(TEXT), Peer(PAYLOAD)
+    first, second = Peer(TEXT), Peer(PLAIN)
     channel.join(first, START)
     channel.join(second, START)
     hub.push()
@@ -230,7 +230,7 @@ async def test_every_reader_gets_every_change_once_and_in_order_whatever_happens
         elif act == 2:
             await asyncio.sleep(0)
         elif act == 3 and chance.randrange(4) == 0:
-            hub.feed.let_go()  # memory was needed elsewhere
+            hub.feed.release()  # memory was needed elsewhere
         else:
             hub.push()
     for peer, _ in peers:

@@ -6,8 +6,8 @@ from rsnotify.core.clock import (
     BELIEVED_AFTER_SECONDS,
     FORGOTTEN_AFTER,
     LEAP_SECONDS,
+    LivenessTracker,
     SteadyClock,
-    Watch,
 )
 
 SECOND = 1_000_000
@@ -66,7 +66,7 @@ def test_after_another_leap_the_wait_begins_anew() -> None:
 
 
 def test_whoever_shows_no_sign_for_long_enough_is_gone() -> None:
-    watch = Watch(15)
+    watch = LivenessTracker(15)
     watch.look("one", 7, 100)
     watch.look("one", 7, 114)  # the same sign again
     watch.look("other", 1, 114)
@@ -77,7 +77,7 @@ def test_whoever_shows_no_sign_for_long_enough_is_gone() -> None:
 
 
 def test_an_older_sign_of_life_is_none() -> None:
-    watch = Watch(15)
+    watch = LivenessTracker(15)
     watch.look("one", 7, 100)
     watch.look("one", 6, 110)
     assert watch.gone(115) == {"one": 7}
@@ -86,7 +86,7 @@ def test_an_older_sign_of_life_is_none() -> None:
 
 
 def test_whoever_is_gone_for_long_is_not_remembered() -> None:
-    watch = Watch(15)
+    watch = LivenessTracker(15)
     watch.look("one", 7, 0)
     assert watch.gone(15 * FORGOTTEN_AFTER - 0.001) == {"one": 7}
     assert watch.gone(15 * FORGOTTEN_AFTER) == {}

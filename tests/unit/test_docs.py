@@ -1,9 +1,12 @@
 """What the documents promise is what the code holds, no more and no less."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+import pytest
 from typer.main import get_command
 
 from rsnotify import errors
@@ -12,12 +15,18 @@ from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
-DOCS = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
+DOCS = {
+    str(path.relative_to(ROOT / "docs")): path.read_text() for path in (ROOT / "docs").rglob("*.md")
+}
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
+    *(ROOT / "docs" / name for name in DOCS),
+]
 
 
 def test_every_setting_stands_in_the_docs_with_its_default_and_nothing_else_does() -> None:
     rows = re.findall(
-        r"^\| `(RSNOTIFY_\w+)` \|[^|]*\| ([^|]*) \|", DOCS["operations.md"], re.MULTILINE
+        r"^\| `(RSNOTIFY_\w+)` \|[^|]*\| ([^|]*) \|", DOCS["reference/settings.md"], re.MULTILINE
     )
     documented = dict(rows)
     assert documented.keys() == {PREFIX + each.name.upper() for each in fields(Settings)}
@@ -27,9 +36,8 @@ def test_every_setting_stands_in_the_docs_with_its_default_and_nothing_else_does
 
 
 def test_every_close_code_stands_in_the_docs_and_nothing_else_does() -> None:
-    documented = {
-        int(code) for code in re.findall(r"^\| (\d{4}) \|", DOCS["following.md"], re.MULTILINE)
-    }
+    codes = re.findall(r"^\| (\d{4}) \|", DOCS["reference/status-codes.md"], re.MULTILINE)
+    documented = {int(code) for code in codes}
     sources = "".join(path.read_text() for path in (ROOT / "rsnotify").rglob("*.py"))
     used = {int(code) for code in re.findall(r"\b(44\d\d)\b", sources)}
     assert {code for code in documented if code >= 4000} == used
@@ -42,21 +50,38 @@ def test_every_document_is_linked_from_the_readme() -> None:
 
 
 def test_every_link_between_documents_leads_somewhere() -> None:
-    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\((?!http)([^)#]+)", path.read_text()):
-            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+    for page in PAGES:
+        for path, anchor in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", page.read_text()):
+            target = page.parent / path if path else page
+            assert target.exists(), f"{page.name} links to {path}"
+            assert not anchor or anchor in anchors(target), f"{page.name} links to {path}#{anchor}"
 
 
-def test_every_command_of_the_readme_exists() -> None:
+def anchors(page: Path) -> set[str]:
+    """What a heading is called in an address, as forges do it."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_command_that_the_documents_show_exists() -> None:
     command = get_command(app)
     known = set(command.commands)  # type: ignore[attr-defined]
-    for text in [(ROOT / "README.md").read_text(), *DOCS.values()]:
-        used = re.findall(r"^(?:\.venv/bin/)?rsnotify ([a-z]+)", text, re.MULTILINE)
+    for text in (page.read_text() for page in PAGES):
+        blocks = "".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+        used = re.findall(r"^(?:│ )?(?:\$ )?rsnotify ([a-z]+)", blocks, re.MULTILINE)
         assert set(used) <= known
 
 
+def test_every_address_of_the_hub_stands_in_the_docs() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "rsnotify").rglob("*.py"))
+    served = {re.sub(r"{\w+}", "X", path) for path in re.findall(r'\bRoute\(f?"(/.*?)"', sources)}
+    named = re.findall(r"`(?:[A-Z]+ )?(/[^`?\s]*)", DOCS["reference/http.md"])
+    assert len(served) > 20
+    assert served - {re.sub(r"[A-Z]+(-[A-Z]+)?", "X", path) for path in named} == set()
+
+
 def test_the_limits_of_http_stand_in_the_docs_as_the_code_has_them() -> None:
-    table = DOCS["operations.md"].partition("## What the hub expects of HTTP peers")[2]
+    table = DOCS["reference/http.md"].partition("## What the hub expects of HTTP peers")[2]
     table = table.partition("\n## ")[0]
     for limit in (
         f"{http_requests.HEAD_BYTES // 1024} KiB, {http_requests.HEAD_FIELDS} fields",
@@ -69,3 +94,57 @@ def test_the_limits_of_http_stand_in_the_docs_as_the_code_has_them() -> None:
         f"{http_protocol.LINGER_SECONDS:.0f} s or {http_protocol.LINGER_BYTES >> 20} MiB",
     ):
         assert limit in table
+
+
+OF_MANY_COMMANDS = {"--url", "--data", "--json", "--help"}
+COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_stands_in_the_docs_and_nothing_else_does(name: str) -> None:
+    section = DOCS["reference/command-line.md"].partition(f"\n## `{name}`")[2]
+    documented = set(re.findall(r"--[a-z][a-z-]+", section.partition("\n## ")[0]))
+    command = COMMANDS[name]
+    each = getattr(command, "commands", {name: command}).values()
+    assert documented - OF_MANY_COMMANDS == set().union(*map(options, each)) - OF_MANY_COMMANDS
+    assert section
+
+
+def options(command: Any) -> set[str]:
+    offered = [each for each in command.params if not getattr(each, "hidden", False)]
+    written = {name for each in offered for name in (*each.opts, *each.secondary_opts)}
+    return {name for name in written if name.startswith("--")}
+
+
+# The map ---------------------------------------------------------------------------------------
+
+
+def test_the_map_shows_every_file_of_the_code_and_nothing_else() -> None:
+    drawn = set(mapped(DOCS["design.md"]))
+    kept = {
+        str(path.relative_to(ROOT))
+        for folder in ("rsnotify", "clients/python/rsnotify_client")
+        for suffix in ("py", "lua")
+        for path in (ROOT / folder).rglob(f"*.{suffix}")
+        if path.name != "__init__.py"  # its folder stands for it
+    }
+    assert sorted(drawn - kept) == []
+    assert sorted(kept - drawn) == []
+
+
+def mapped(document: str) -> Iterator[str]:
+    """The paths of the map: a folder is a line that ends in a slash, what is in it is indented."""
+    drawing = document.partition("```map\n")[2].partition("```")[0]
+    folders: list[str] = []
+    for indent, name in re.findall(r"^( *)(\S+) +\S", drawing, re.MULTILINE):
+        del folders[len(indent) // 2 :]
+        if name.endswith("/"):
+            folders.append(name)
+        else:
+            yield "".join(folders) + name
+
+
+def test_every_file_that_the_documents_name_exists() -> None:
+    for page in PAGES:
+        for path in re.findall(r"`((?:rsnotify|tests|docs|clients)/[\w./-]+)`", page.read_text()):
+            assert (ROOT / path).exists(), f"{page.name} names {path}"

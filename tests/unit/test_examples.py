@@ -7,7 +7,8 @@ import pytest
 from lxml import etree
 
 from rsnotify.resourcesync.validation.document_rules import check
-from rsnotify.resourcesync.xml_reader import parse_document, render_document
+from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify.resourcesync.xml_writer import render_document
 
 SPECIFICATION = Path(__file__).parents[1] / "specification"
 EXAMPLES = sorted((SPECIFICATION / "examples").glob("*.xml"))

@@ -5,9 +5,12 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from rsnotify.__main__ import EXTRA_OF
 
 ROOT = Path(__file__).parents[2]
 HUB = ROOT / "rsnotify"
@@ -37,6 +40,7 @@ ROOMS_OF = {
         "rsnotify/serving/",
         "rsnotify/delivery/channels/handshake.py",
     ),
+    "isal": ("rsnotify/core/gzip_parts.py", "rsnotify/delivery/pull/responses.py"),
     "httptools": ("rsnotify/serving/http_requests.py",),
     "typer": ("rsnotify/cli.py", "rsnotify/commands/"),
     "rich": ("rsnotify/cli.py", "rsnotify/commands/"),
@@ -47,7 +51,12 @@ def sources(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.py"))
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> list[str]:
+    return list(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -75,7 +84,7 @@ def test_a_room_imports_only_from_the_floors_below_it_and_its_own(path: Path) ->
 @pytest.mark.parametrize("room", ["storage", "delivery"])
 def test_the_ways_out_do_not_know_each_other(room: str) -> None:
     entrances = {path.stem for path in (HUB / room).iterdir() if path.stem != "__init__"}
-    shared = {"claims", "if_equals", "connection", "engine", "failures", "keys", "watch"}
+    shared = {"claims", "if_equals", "connection", "engine", "failures", "keys", "clock_watch"}
     for path in sources(HUB / room):
         own = path.relative_to(HUB / room).parts[0].removesuffix(".py")
         for name in imports(path):
@@ -97,10 +106,15 @@ def test_a_foreign_package_is_known_in_its_own_rooms_only(
             assert where.startswith(rooms), f"{where} imports {package}"
 
 
-def dependencies() -> dict[str, str]:
-    """What pyproject.toml demands for running, by name."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return {re.split(r"[\[><=~]", each)[0]: each for each in project["dependencies"]}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def dependencies(*extras: str) -> dict[str, str]:
+    """What pyproject.toml demands for running, with these extras, by name."""
+    demands = [*PROJECT["dependencies"]]
+    for extra in extras:
+        demands += PROJECT["optional-dependencies"][extra]
+    return {re.split(r"[\[><=~]", each)[0]: each for each in demands if "rsnotify" not in each}
 
 
 JOINED = {"django", "flask", "psycopg", "pymysql", "sqlalchemy"}
@@ -108,9 +122,7 @@ JOINED = {"django", "flask", "psycopg", "pymysql", "sqlalchemy"}
 
 
 def test_what_is_only_joined_is_an_extra_of_its_own() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
+    extras = PROJECT["optional-dependencies"]
     named = {re.split(r"[\[><=~]", each)[0] for demands in extras.values() for each in demands}
     assert named >= JOINED
     rooms = ("rsnotify_client/integrations/", "rsnotify_client/relay.py")
@@ -126,14 +138,29 @@ def test_what_is_imported_is_demanded() -> None:
     }
     chosen_by_name = {"httptools"}  # uvicorn takes its parser from it
     demanded = imported - known - {""} - JOINED | chosen_by_name
-    assert demanded == dependencies().keys()
+    assert demanded == dependencies("cli", "hub").keys()
+
+
+def test_the_client_and_the_formats_need_no_extra() -> None:
+    shared = [HUB / "errors.py", *sources(HUB / "resourcesync"), *sources(CLIENT)]
+    known = {*sys.stdlib_module_names, "rsnotify", "rsnotify_client", ""}
+    imported = {name.split(".")[0] for path in shared for name in imports(path)}
+    assert imported - known - JOINED == dependencies().keys()
+
+
+def test_what_an_extra_brings_is_told_to_whoever_lacks_it() -> None:
+    cli, hub = (dependencies(extra).keys() - dependencies().keys() for extra in ("cli", "hub"))
+    assert dict.fromkeys(cli, "cli") | dict.fromkeys(hub, "hub") == EXTRA_OF
+
+
+OVERRIDDEN = ("aiohttp", "uvicorn", "websockets")  # whose insides we override
 
 
 def test_every_version_has_both_its_bounds() -> None:
     bounds = re.compile(r"[\w-]+(\[\w+\])?>=(\d+)\.?[\d.]*,<(\d+)")
-    for name, demanded in dependencies().items():
+    for name, demanded in dependencies("cli", "hub").items():
         found = bounds.fullmatch(demanded)
-        if name in ("uvicorn", "aiohttp"):  # whose insides are overridden: to the next minor one
+        if name in OVERRIDDEN:  # to the next minor version
             assert re.fullmatch(r"\w+>=\d+[\d.]*,<\d+\.\d+", demanded), demanded
         else:
             assert found, f"{demanded} has not both bounds"

@@ -483,7 +483,7 @@ def test_whatever_is_sent_the_connection_ends_and_leaves_nothing(
         peer.protocol.connection_lost(None)
         await settled()
         assert (peer.state.connections, peer.state.tasks) == (set(), set())
-        assert not peer.deadlines._acts
+        assert not peer.deadlines._due
         assert not peer.deadlines._idle
 
     asyncio.run(attack())

@@ -15,7 +15,7 @@ from rsnotify.resourcesync.change import Position
 SEND_TIMEOUT_SECONDS = 60.0
 
 
-class Home:
+class QuietChannel:
     """A channel in which nothing happens but what `pushed` says."""
 
     pushed = 0
@@ -24,15 +24,15 @@ class Home:
 class Peer:
     """A reader that answers pings, or does not."""
 
-    form = TEXT
+    wire_format = TEXT
 
-    def __init__(self, home: Home, *, answers: bool = True) -> None:
-        self.channel = home
+    def __init__(self, channel: QuietChannel, *, answers: bool = True) -> None:
+        self.channel = channel
         self.cursor = Position(0)
         self.is_paused = False
         self.is_open = True
         self.deadline: float | None = None
-        self.pushed = -1
+        self.pushed_at_ping = -1
         self.slot = 0
         self.answers = answers
         self.unread = 0
@@ -79,7 +79,7 @@ def joined(wheel: Wheel, peer: Peer) -> Peer:
 
 
 def test_every_reader_is_pinged_once_in_25_seconds(wheel: Wheel) -> None:
-    peers = [joined(wheel, Peer(Home())) for _ in range(1_000)]
+    peers = [joined(wheel, Peer(QuietChannel())) for _ in range(1_000)]
     wheel.pass_seconds(PING_SECONDS, *peers)
     assert {peer.pings for peer in peers} == {1}
     wheel.pass_seconds(PING_SECONDS, *peers)
@@ -87,21 +87,21 @@ def test_every_reader_is_pinged_once_in_25_seconds(wheel: Wheel) -> None:
 
 
 def test_pings_are_spread_evenly_however_the_readers_came(wheel: Wheel) -> None:
-    peers = [joined(wheel, Peer(Home())) for _ in range(10 * SLOTS)]
+    peers = [joined(wheel, Peer(QuietChannel())) for _ in range(10 * SLOTS)]
     for tick in range(1, SLOTS + 1):
         wheel.pass_seconds(TICK_SECONDS, *peers)
         assert sum(peer.pings for peer in peers) == 10 * tick
 
 
 def test_who_answers_stays(wheel: Wheel) -> None:
-    peer = joined(wheel, Peer(Home()))
+    peer = joined(wheel, Peer(QuietChannel()))
     wheel.pass_seconds(10 * PING_SECONDS, peer)
     assert peer.closed is None
 
 
 def test_an_idle_reader_without_a_pong_is_dropped_after_20_seconds(wheel: Wheel) -> None:
-    peer = joined(wheel, Peer(Home(), answers=False))
-    peer.pushed = 0  # it has long had all there was
+    peer = joined(wheel, Peer(QuietChannel(), answers=False))
+    peer.pushed_at_ping = 0  # it has long had all there was
     wheel.pass_seconds(PING_SECONDS)
     pinged_at = wheel.now  # at the latest
     while peer.closed is None and wheel.now < 10 * PING_SECONDS:
@@ -112,7 +112,7 @@ def test_an_idle_reader_without_a_pong_is_dropped_after_20_seconds(wheel: Wheel)
 
 
 def test_a_busy_reader_s_pong_may_come_later_for_its_ping_stands_in_a_queue(wheel: Wheel) -> None:
-    peer = joined(wheel, Peer(Home(), answers=False))
+    peer = joined(wheel, Peer(QuietChannel(), answers=False))
     wheel.pass_seconds(PING_SECONDS + PONG_SECONDS)
     assert peer.closed is None
     wheel.pass_seconds(SEND_TIMEOUT_SECONDS + 2 * PING_SECONDS)
@@ -120,14 +120,14 @@ def test_a_busy_reader_s_pong_may_come_later_for_its_ping_stands_in_a_queue(whee
 
 
 def test_who_has_left_is_pinged_no_more(wheel: Wheel) -> None:
-    peer = joined(wheel, Peer(Home()))
+    peer = joined(wheel, Peer(QuietChannel()))
     wheel.remove(peer)
     wheel.pass_seconds(2 * PING_SECONDS)
     assert peer.pings == 0
 
 
 def stuck(wheel: Wheel) -> Peer:
-    peer = joined(wheel, Peer(Home(), answers=False))
+    peer = joined(wheel, Peer(QuietChannel(), answers=False))
     peer.is_paused, peer.unread = True, 1_000_000
     wheel.watch(peer)
     return peer

@@ -1,4 +1,4 @@
-"""Every number of docs/limits.md is the code's; what no other test holds, is held here."""
+"""Every number of docs/reference/limits.md is the code's; most are held at their edge here."""
 
 import json
 import re
@@ -14,21 +14,22 @@ from rsnotify.core.submission import read_submission
 from rsnotify.core.websub import protocol, retry_schedule
 from rsnotify.delivery.channels import keepalive
 from rsnotify.delivery.channels import protocol as channel_protocol
-from rsnotify.delivery.websub import dialler
+from rsnotify.delivery.websub import bounded, dialler
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.intake import administration
 from rsnotify.resourcesync import change_rules, notification
 from rsnotify.resourcesync import xml_guard as xml
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.validation import tables
-from rsnotify.resourcesync.xml_writer import RS, SITEMAP
+from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
-from rsnotify.storage import journal, sets
+from rsnotify.storage import external_redis, journal, sets
+from rsnotify.storage.embedded_redis import directory
 from rsnotify.upkeep import announcements, snapshot
 from rsnotify_client import batch, listing, outboxfile, publisher, sender
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
 ROW = re.compile(
     r"^\| (?P<what>[^|]+?) \| (?P<most>[\d,]+)(?: (?P<unit>KiB|MiB|MB))? \|", re.MULTILINE
 )
@@ -42,7 +43,7 @@ LIMITS: dict[str, float] = {
     "seconds that an outbox file may be locked by others": outboxfile.LOCKED_SECONDS,
     "seconds that a process waits at its end for what is in its queue": sender.EXIT_SECONDS,
     "a list to compare, decompressed": listing.DOCUMENT_BYTES,
-    "changes in a request": submission.CHANGES,
+    "changes in a request": submission.MAX_CHANGES,
     "body of a request": submission.BODY_BYTES,
     "changes of a request, as the hub writes them in XML": submission.ENTRIES_BYTES,
     "one change, as the hub writes it in XML": submission.FRAGMENT_BYTES,
@@ -53,20 +54,21 @@ LIMITS: dict[str, float] = {
     "`pri` of a link": 999_999,
     "characters of an `Idempotency-Key`": 255,
     "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
-    "faults that an answer names": submission.FAULTS_NAMED,
+    "faults that an answer names": submission.MAX_FAULTS,
     "bytes from one `<` to the next": xml.TAG_BYTES,
-    "tags of a document; a larger one has one in 16 bytes": xml.MARKUP,
-    "attributes of a document; a larger one has one in 16 bytes": xml.MARKUP,
+    "tags of a document, or one in 16 bytes of a larger document": xml.MARKUP,
+    "attributes of a document, or one in 16 bytes of a larger document": xml.MARKUP,
     "characters of a set's name": 64,
     "sets that a token is for": administration.SETS_OF_A_TOKEN,
     "characters of a token's note": administration.NOTE_CHARACTERS,
-    "random characters of a token that you choose; 43 at least": 128,
-    "body of a request that administers": administration.BODY_BYTES,
+    "random characters of a token that you choose, at least 43": 128,
+    "body of a request about sets or tokens": administration.BODY_BYTES,
+    "seconds that a request for a snapshot waits": administration.SNAPSHOT_SECONDS,
     "seconds until a revoked token is refused everywhere": access.TOKEN_SECONDS,
     "seconds that changes of the Source Description are gathered": announcements.GATHER_SECONDS,
     "a channel's latest notifications in memory, with their frames": tail.TAIL_BYTES,
     "seconds that a channel which nobody reads stays in memory": cache.IDLE_SECONDS,
-    "seconds that a loop of the hub has to end, after the drain": loops.END_SECONDS,
+    "seconds that background work has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
     "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
@@ -83,19 +85,24 @@ LIMITS: dict[str, float] = {
     "body of a request to `/hub` that is a form": protocol.FORM_BYTES,
     "fields of a form": protocol.FORM_FIELDS,
     "seconds that a callback has to answer": dialler.CALL_SECONDS,
-    "further attempts to verify at a callback that takes no connection, 1, 5 and 25 s apart": len(
+    "further attempts to verify, after 1, 5 and 25 s, if a callback accepts no connection": len(
         retry_schedule.VERIFICATION_WAITS
     ),
+    "a callback's answer, headers included": bounded.ANSWER_BYTES,
+    "lines of a callback's answer": bounded.ANSWER_LINES,
+    "body of a callback's answer to a verification": dialler.BODY_BYTES,
     "hours that a `Retry-After` is obeyed": retry_schedule.LONGEST_RETRY_AFTER / 3600,
     "a request's head": http_requests.HEAD_BYTES,
     "header fields of a request": http_requests.HEAD_FIELDS,
     "chunk extensions and trailers between two parts of a body": http_requests.FRAMING_BYTES,
     "requests that wait for the answer to the one before": http_protocol.PIPELINED,
-    "seconds until a request's head is whole": http_protocol.HEAD_SECONDS,
+    "seconds until a request's head is complete": http_protocol.HEAD_SECONDS,
     "seconds without a byte of its body": http_protocol.BODY_SECONDS,
     "seconds between two requests of a connection": deadlines.IDLE_SECONDS,
-    "connections without a request, fewer where few files may be open": deadlines.IDLE_CONNECTIONS,
-    "wrong tokens of an address at once, and then one a second": token_throttle.FREE_TRIES,
+    "idle connections, or a quarter of the open files if fewer": deadlines.IDLE_CONNECTIONS,
+    "seconds that the hub waits for your own Redis to appear": external_redis.PATIENCE_SECONDS,
+    "seconds that it waits for the workers of a killed hub": directory.WORKERS_LIMIT_SECONDS,
+    "wrong tokens from an address at once; then one a second": token_throttle.FREE_TRIES,
 }
 
 
@@ -187,7 +194,7 @@ def test_a_change_may_be_as_long_as_documented_and_no_longer(name: str) -> None:
 
 
 def test_a_request_has_as_many_changes_as_documented_and_no_more() -> None:
-    changes = [json.dumps(ONE).encode()] * (submission.CHANGES + 1)
+    changes = [json.dumps(ONE).encode()] * (submission.MAX_CHANGES + 1)
     assert accepted(b"[%s]" % b",".join(changes[:-1]))
     assert not accepted(b"[%s]" % b",".join(changes))
 
@@ -206,7 +213,7 @@ def test_a_length_means_the_same_in_every_format() -> None:
     """A digit more could be published, but nobody would read it in the notification."""
     for digits, fits in [(18, True), (19, False)]:
         entry = f'<url><loc>{uri(30)}</loc><rs:md change="updated" length="{"9" * digits}"/></url>'
-        body = f'<urlset xmlns="{SITEMAP}" xmlns:rs="{RS}">{entry}</urlset>'.encode()
+        body = f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">{entry}</urlset>'.encode()
         assert accepted(body, media_type="text/xml") == fits
         assert accepted(with_(length=int("9" * digits))) == fits
 
@@ -216,16 +223,16 @@ def test_a_length_means_the_same_in_every_format() -> None:
 
 def test_a_set_s_name_has_64_characters_at_most() -> None:
     sets.check_name("a" * 64)
-    with pytest.raises(Rejected, match="take 1 to 64"):
+    with pytest.raises(Rejected, match="use 1 to 64"):
         sets.check_name("a" * 65)
 
 
 @pytest.mark.parametrize("name", ["hub.callback", "hub.topic"])
 def test_a_callback_or_topic_has_2048_characters_at_most(name: str) -> None:
     form = {"hub.callback": ["http://a.example/"], "hub.topic": ["http://hub.example/"]}
-    protocol.parse_asked({**form, name: [uri(2_048)]}, "subscribe")
+    protocol.parse_subscription_request({**form, name: [uri(2_048)]}, "subscribe")
     with pytest.raises(Rejected, match="longer than 2048 characters"):
-        protocol.parse_asked({**form, name: [uri(2_049)]}, "subscribe")
+        protocol.parse_subscription_request({**form, name: [uri(2_049)]}, "subscribe")
 
 
 def test_a_form_has_100_fields_at_most() -> None:

@@ -4,12 +4,12 @@ import pytest
 
 from rsnotify.cache import MIB, Cache
 from rsnotify.core.gzip_parts import PACKER_BYTES
-from rsnotify.core.window import Record
+from rsnotify.core.window import JournalRecord
 from rsnotify.delivery.pull.open_list import OpenList, OpenLists
 from rsnotify.resourcesync.change import Position
 
 ZERO = Position(0)
-RECORD = Record(*(ZERO for _ in Record._fields))
+RECORD = JournalRecord(*(ZERO for _ in JournalRecord._fields))
 
 
 async def grown(lists: OpenLists, set_name: str, size: int) -> OpenList:
@@ -18,7 +18,7 @@ async def grown(lists: OpenLists, set_name: str, size: int) -> OpenList:
     async def read(after: Position, until: Position) -> tuple[bytes, Position]:
         return b"x" * size, until
 
-    await kept.reach(Position(1), read)
+    await kept.grow_to(Position(1), read)
     lists.used(set_name, kept)
     return kept
 

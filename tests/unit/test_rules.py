@@ -5,8 +5,16 @@ import pytest
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.validation import document_rules
 from rsnotify.resourcesync.validation.document_rules import check, check_document
-from rsnotify.resourcesync.validation.tables import FORMS, FRAMEWORK_CHANGES
-from rsnotify.resourcesync.xml_writer import ENTRY, RS, SITEMAP, Document, Entry, Md, Root
+from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES, SCHEMAS
+from rsnotify.resourcesync.xml_writer import (
+    ENTRY,
+    RS_NS,
+    SITEMAP_NS,
+    Document,
+    Entry,
+    Md,
+    Root,
+)
 
 HASH = "md5:1584abdf8ebdc9802ac0c6a7402c03b6"
 PATCH = "http://www.openarchives.org/rs/terms/patch"
@@ -21,7 +29,7 @@ LATER = 'datetime="2026-01-01T11:00:00Z"'
 def written(root: Root, head: str, *entries: str) -> str:
     tag = ENTRY[root]
     body = "".join(f"<{tag}>{entry}</{tag}>" for entry in entries)
-    return f'<{root} xmlns="{SITEMAP}" xmlns:rs="{RS}">{head}{body}</{root}>'
+    return f'<{root} xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">{head}{body}</{root}>'
 
 
 def entry(name: str, md: str = "", more: str = "") -> str:
@@ -90,7 +98,7 @@ CHANGE_LIST_ARCHIVE = written(
 CHANGE_DUMP_ARCHIVE = written("urlset", head("changedump-archive"), entry("1", SPAN))
 ARCHIVE_INDEXES = [
     written("sitemapindex", head(capability), entry("1"), entry("2"))
-    for capability in FORMS["sitemapindex"]
+    for capability in SCHEMAS["sitemapindex"]
     if capability.endswith("-archive")
 ]
 CHANGE_NOTIFICATION = written(
@@ -151,7 +159,7 @@ def test_a_document_that_keeps_every_rule_has_no_violation(document: str) -> Non
 
 
 def test_there_is_a_valid_document_for_every_row_of_the_tables() -> None:
-    rows = [(root, capability) for root, forms in FORMS.items() for capability in forms]
+    rows = [(root, capability) for root, tables in SCHEMAS.items() for capability in tables]
     assert all(
         any(f"<{root} " in text and f'<rs:md capability="{capability}"' in text for text in VALID)
         for root, capability in rows

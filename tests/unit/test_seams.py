@@ -1,15 +1,39 @@
 """What others' code hands to ours and asks of it: whatever moves there is noticed here first."""
 
 import asyncio
+import gc
 import socket
+import weakref
+import zlib
+from collections.abc import AsyncIterator, Sequence
 
-from starlette.types import Receive, Scope, Send
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
+from rsnotify.app import build_app
+from rsnotify.core.documents import Frame
+from rsnotify.delivery.channels.frames import DEFLATED
+from rsnotify.delivery.channels.protocol import MESSAGE_BYTES, ReaderProtocol, SharedDeflate
+from rsnotify.delivery.pull.responses import DocumentInfo, document_response, stream_document
+from rsnotify.errors import TryAgain
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import Notification
 from rsnotify.serving.http_protocol import HttpProtocol
 from rsnotify.serving.webserver import WebServer, web_config
 from rsnotify.settings import Settings
+from tests import raw
 
+PAYLOAD = b"<urlset/>" * 10
 REQUEST = b"GET /%b HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+# --- uvicorn -----------------------------------------------------------------------------------
 
 
 async def test_uvicorn_serves_by_our_protocol_and_ends_it() -> None:
@@ -52,3 +76,146 @@ async def test_uvicorn_serves_by_our_protocol_and_ends_it() -> None:
     for writer in (idle_writer, busy_writer):
         writer.close()
         await writer.wait_closed()
+
+
+# --- websockets --------------------------------------------------------------------------------
+
+
+OFFER = "permessage-deflate; server_no_context_takeover; client_max_window_bits"
+
+
+def handshake(offer: str) -> ServerProtocol:
+    """A connection that has been asked for with this offer of compression, and accepted."""
+    protocol = ServerProtocol(extensions=[SharedDeflate()])
+    protocol.receive_data(
+        b"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        b"Sec-WebSocket-Extensions: %b\r\n\r\n" % offer.encode()
+    )
+    (request,) = protocol.events_received()
+    assert isinstance(request, Request)
+    response = protocol.accept(request)
+    assert response.status_code == 101
+    protocol.send_response(response)
+    return protocol
+
+
+@pytest.mark.parametrize(
+    ("offer", "is_accepted"),
+    [
+        (OFFER, True),
+        ("permessage-deflate", False),
+        (f"{OFFER}; server_max_window_bits=15", True),
+        (f"{OFFER}; server_max_window_bits=14", False),
+    ],
+)
+def test_websockets_agrees_on_compression_by_our_rule(offer: str, is_accepted: bool) -> None:
+    assert bool(handshake(offer).extensions) is is_accepted
+
+
+def test_websockets_compresses_a_frame_that_needs_no_other() -> None:
+    """The very bytes that are sent to all: RSV1, and deflate that begins and ends by itself."""
+    notification = Notification(Position(0), Position(1), 1, PAYLOAD, slice(0, 0))
+    for _ in range(2):
+        frame = DEFLATED.make(notification)
+        assert (frame[0], frame[1]) == (0xC1, len(frame) - 2)
+        inflate = zlib.decompressobj(-15)
+        assert inflate.decompress(frame[2:] + b"\0\0\xff\xff") == PAYLOAD
+
+
+def close_code_after(*frames: bytes, is_deflated: bool = False) -> int | None:
+    protocol = ReaderProtocol(is_deflated=is_deflated)
+    for each in frames:
+        protocol.receive_data(each)
+    return None if protocol.close_sent is None else protocol.close_sent.code
+
+
+def test_websockets_hands_each_frame_to_our_check() -> None:
+    assert close_code_after(raw.frame(raw.TEXT, "é".encode())) is None
+    assert close_code_after(raw.frame(raw.TEXT, "é".encode()[:1])) == 1007
+
+
+def test_websockets_lets_a_close_stand_between_fragments() -> None:
+    begun = raw.frame(raw.TEXT, b"begun", fin=False)
+    assert close_code_after(begun, raw.frame(raw.CLOSE, b"\x03\xe8")) == 1000
+
+
+def test_websockets_bounds_a_message() -> None:
+    assert close_code_after(raw.frame(raw.BINARY, bytes(MESSAGE_BYTES))) is None
+    assert close_code_after(raw.frame(raw.BINARY, bytes(MESSAGE_BYTES + 1))) == 1009
+
+
+def test_websockets_answers_a_ping_and_is_freed_at_once() -> None:
+    protocol = ReaderProtocol(is_deflated=False)
+    protocol.receive_data(raw.frame(raw.PING, b"x"))
+    assert protocol.data_to_send() == [b"\x8a\x01x"]
+    freed = weakref.ref(protocol)
+    gc.disable()
+    try:
+        protocol.close()
+        del protocol
+        assert freed() is None
+    finally:
+        gc.enable()
+
+
+# --- starlette ---------------------------------------------------------------------------------
+
+
+async def ask(app: ASGIApp, method: str, path: str) -> list[Message]:
+    """The messages by which an application answers."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()  # the peer says nothing more
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
+    await app(scope, receive, send)
+    return sent
+
+
+async def test_starlette_does_not_redirect_to_another_slash() -> None:
+    async def found(request: StarletteRequest) -> Response:
+        return Response(b"found")
+
+    assert Starlette().router.redirect_slashes, "redirecting is starlette's default"
+    app = build_app([Route("/a/", found)])
+    statuses = [(await ask(app, "GET", path))[0]["status"] for path in ("/a/", "/a")]
+    assert statuses == [200, 404]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_starlette_says_no_length_of_a_document_that_was_not_made(method: str) -> None:
+    async def make(in_gzip: bool) -> Sequence[bytes]:
+        return [b"<urlset>", b"</urlset>"]
+
+    async def document(request: StarletteRequest) -> Response:
+        return await document_response(request, DocumentInfo("tag", 0), make)
+
+    app = build_app([Route("/document", document)])
+    start, *parts = await ask(app, method, "/document")
+    is_whole = method == "GET"
+    assert any(name == b"content-length" for name, _ in start["headers"]) is is_whole
+    assert b"".join(part["body"] for part in parts) == (b"<urlset></urlset>" if is_whole else b"")
+
+
+async def test_starlette_leaves_an_answer_open_that_cannot_go_on() -> None:
+    """So the server breaks it off, and the peer sees that it is not complete."""
+
+    async def entries() -> AsyncIterator[bytes]:
+        yield b"<url/>"
+        raise TryAgain("Redis is away")
+
+    async def make(in_gzip: bool) -> AsyncIterator[bytes]:
+        return await stream_document(Frame(b"<urlset>", b"</urlset>"), entries(), in_gzip=False)
+
+    async def document(request: StarletteRequest) -> Response:
+        return await document_response(request, DocumentInfo("tag", 0), make)
+
+    sent = await ask(build_app([Route("/document", document)]), "GET", "/document")
+    assert b"".join(part["body"] for part in sent[1:]) == b"<urlset><url/>"
+    assert sent[-1]["more_body"] is True

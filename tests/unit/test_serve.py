@@ -69,4 +69,4 @@ def test_whoever_listens_everywhere_without_a_public_address_is_warned(
     host: str, public_url: str | None, warns: bool
 ) -> None:
     told = warning(host, "http://192.0.2.7:8080", public_url)
-    assert bool(told and "name http://192.0.2.7:8080" in told) is warns
+    assert bool(told and "use http://192.0.2.7:8080" in told) is warns

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from rsnotify.errors import TryAgain, no_such_set
+from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.single_flight import SingleFlight
 
 
@@ -45,10 +45,10 @@ async def test_a_bug_is_in_the_log_though_nobody_waits(caplog: pytest.LogCapture
     await asyncio.sleep(0)
     (record,) = caplog.records
     assert record.levelname == "ERROR"
-    assert record.getMessage() == "a bug in the work of 'a'"
+    assert record.getMessage() == "internal error in the work of 'a'"
 
 
-@pytest.mark.parametrize("error", [TryAgain("no Redis"), no_such_set("a")])
+@pytest.mark.parametrize("error", [TryAgain("no Redis"), NoSuchSet("a")])
 async def test_what_is_no_bug_is_not(caplog: pytest.LogCaptureFixture, error: Exception) -> None:
     work: SingleFlight[str, int] = SingleFlight("work")
     await asyncio.wait({work.task("a", failing(error))})

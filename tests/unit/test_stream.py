@@ -5,10 +5,10 @@ import pytest
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import SKIPPED_NAMED, DocumentStream
 from rsnotify.resourcesync.xml_guard import TAG_BYTES
-from rsnotify.resourcesync.xml_writer import RS, SITEMAP
+from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 
 HEAD = (
-    f'<urlset xmlns="{SITEMAP}" xmlns:rs="{RS}">'
+    f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">'
     '<rs:md capability="resourcelist" at="2026-11-20T00:00:00Z"/>'
 )
 ENTRY = "<url><loc>http://example.com/{}</loc></url>"

@@ -4,10 +4,10 @@ import pytest
 
 from rsnotify.core.websub.subscription import (
     SHARES,
-    Answer,
+    CallbackAnswer,
+    PendingRequest,
     Progress,
-    Record,
-    Request,
+    Subscription,
     after_answer,
     confirmed,
     fair_part,
@@ -26,17 +26,17 @@ UNTIL = Position(20)
 
 @pytest.mark.parametrize("status", [200, 202, 204, 299])
 def test_success_moves_the_cursor_and_forgets_the_failures(status: int) -> None:
-    after = after_answer(BEHIND, Answer(status, "Fine"), UNTIL, NOW, 0.5)
+    after = after_answer(BEHIND, CallbackAnswer(status, "Fine"), UNTIL, NOW, 0.5)
     assert after == Progress(20, 0, 0, f"{status} Fine", NOW)
 
 
 def test_gone_ends_it() -> None:
-    assert after_answer(BEHIND, Answer(410), UNTIL, NOW, 0.5) is None
+    assert after_answer(BEHIND, CallbackAnswer(410), UNTIL, NOW, 0.5) is None
 
 
 @pytest.mark.parametrize("status", [0, 100, 301, 400, 404, 500])
 def test_all_else_waits_and_keeps_the_cursor(status: int) -> None:
-    after = after_answer(BEHIND, Answer(status, "Oh"), UNTIL, NOW, 0.0)
+    after = after_answer(BEHIND, CallbackAnswer(status, "Oh"), UNTIL, NOW, 0.0)
     assert after is not None
     assert (after.cursor, after.failures, after.next_attempt) == (10, 2, NOW + 30 * SECOND)
 
@@ -55,7 +55,7 @@ def test_all_else_waits_and_keeps_the_cursor(status: int) -> None:
 def test_a_retry_after_is_obeyed_where_it_means_something(
     status: int, retry_after: str | None, failures: int, wait: int
 ) -> None:
-    after = after_answer(BEHIND, Answer(status, "", retry_after), UNTIL, NOW, 0.0)
+    after = after_answer(BEHIND, CallbackAnswer(status, "", retry_after), UNTIL, NOW, 0.0)
     assert after is not None
     assert (after.failures, after.next_attempt) == (failures, NOW + wait * SECOND)
 
@@ -72,12 +72,12 @@ def test_the_key_is_the_topic_and_the_callback() -> None:
 
 
 def test_a_lease_counts_from_the_verification_and_a_renewal_keeps_the_birthday() -> None:
-    request = Request("subscribe", "http://t/", "http://c/", "a", lease_seconds=60)
+    request = PendingRequest("subscribe", "http://t/", "http://c/", "a", lease_seconds=60)
     first = confirmed(request, NOW, None)
     again = confirmed(request, NOW + SECOND, first)
     assert (first.created, first.lease_end) == (NOW, NOW + 60 * SECOND)
     assert (again.created, again.lease_end) == (NOW, NOW + 61 * SECOND)
-    assert isinstance(again, Record)
+    assert isinstance(again, Subscription)
 
 
 @pytest.mark.parametrize(("hubs", "part"), [(0, 64), (1, 64), (2, 32), (3, 22), (100, 1)])
@@ -103,9 +103,9 @@ def test_no_clock_makes_a_wait_longer(now: int, left: float) -> None:
 
 def test_what_was_missed_is_remembered_until_something_has_arrived() -> None:
     missed = Progress(7, missed=True)
-    failed = after_answer(missed, Answer(500), Position(9), 1, 0)
+    failed = after_answer(missed, CallbackAnswer(500), Position(9), 1, 0)
     assert failed is not None
     assert failed.missed
-    arrived = after_answer(failed, Answer(204), Position(9), 1, 0)
+    arrived = after_answer(failed, CallbackAnswer(204), Position(9), 1, 0)
     assert arrived is not None
     assert not arrived.missed

@@ -7,27 +7,34 @@ from hypothesis import strategies as st
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link
-from rsnotify.resourcesync.xml_reader import (
+from rsnotify.resourcesync.xml_reader import change_of, parse_document
+from rsnotify.resourcesync.xml_writer import (
     HOLE,
-    change_of,
+    RS_NS,
+    SITEMAP_NS,
+    Document,
+    Entry,
+    ForeignLink,
+    Md,
     close_root,
-    fill,
     foreign_of,
     open_root,
-    parse_document,
     render_document,
     render_fragment,
     resource_fragment,
     strays,
 )
-from rsnotify.resourcesync.xml_writer import RS, SITEMAP, Document, Entry, ForeignLink, Md
 
 NOW = "2026-11-20T21:34:00.123456Z"
 MD5 = "md5:1584abdf8ebdc9802ac0c6a7402c03b6"
 
 
 def urlset(body: str) -> bytes:
-    return f'<urlset xmlns="{SITEMAP}" xmlns:rs="{RS}">{body}</urlset>'.encode()
+    return f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">{body}</urlset>'.encode()
+
+
+def fill(fragment: bytes) -> bytes:
+    return fragment.replace(HOLE, NOW.encode())
 
 
 def refusal(data: bytes) -> Rejected:
@@ -77,13 +84,13 @@ def test_every_element_and_attribute_is_read() -> None:
 
 
 def test_a_sitemapindex_has_sitemaps() -> None:
-    data = f'<sitemapindex xmlns="{SITEMAP}"><sitemap><loc>u:a</loc></sitemap></sitemapindex>'
+    data = f'<sitemapindex xmlns="{SITEMAP_NS}"><sitemap><loc>u:a</loc></sitemap></sitemapindex>'
     assert parse_document(data.encode()) == Document("sitemapindex", entries=(Entry("u:a"),))
 
 
 def test_any_prefixes_will_do() -> None:
     data = (
-        f'<s:urlset xmlns:s="{SITEMAP}" xmlns:t="{RS}"><s:url><s:loc>u:a</s:loc>'
+        f'<s:urlset xmlns:s="{SITEMAP_NS}" xmlns:t="{RS_NS}"><s:url><s:loc>u:a</s:loc>'
         '<t:md change="created"/></s:url></s:urlset>'
     )
     entries = (Entry("u:a", md=Md(change="created")),)
@@ -125,7 +132,7 @@ HOSTILE = {
     "nothing": (b"", "Document is empty"),
     "no XML": (b"change", "Start tag expected"),
     "cut off": (urlset("<url><loc>u:a</loc></url>")[:-5], "not well-formed XML"),
-    "broken UTF-8": (urlset("<url/>").replace(b"<url/>", b"<url>\xff</url>"), "is no UTF-8"),
+    "broken UTF-8": (urlset("<url/>").replace(b"<url/>", b"<url>\xff</url>"), "is not UTF-8"),
     "control character": (urlset("<url><loc>u:\x07</loc></url>"), "Char value 7"),
     "NUL": (urlset("<url><loc>u:\0</loc></url>"), "not well-formed XML"),
     "escaped control character": (urlset("<url><loc>&#7;</loc></url>"), "not well-formed XML"),
@@ -152,9 +159,12 @@ HOSTILE = {
         f'<!DOCTYPE u [<!ENTITY e0 "lol">{BOMB}]>'.encode() + urlset('<rs:md hash="&e11;"/>'),
         "DOCTYPE",
     ),
-    "no namespace": (b"<urlset><url><loc>u:a</loc></url></urlset>", f'xmlns="{SITEMAP}"'),
+    "no namespace": (b"<urlset><url><loc>u:a</loc></url></urlset>", f'xmlns="{SITEMAP_NS}"'),
     "another namespace": (b'<urlset xmlns="urn:x"/>', "namespace urn:x"),
-    "another root": (f'<url xmlns="{SITEMAP}"/>'.encode(), "it must be <urlset> or <sitemapindex>"),
+    "another root": (
+        f'<url xmlns="{SITEMAP_NS}"/>'.encode(),
+        "it must be <urlset> or <sitemapindex>",
+    ),
 }
 
 
@@ -167,15 +177,15 @@ def test_a_document_that_cannot_be_read_is_refused_with_the_reason(name: str) ->
 
 
 MISPLACED = {
-    "<loc>u:a</loc><loc>u:b</loc>": "<loc> (line 1) stands here twice: keep one",
-    "<rs:md/><rs:md/>": "<rs:md> (line 1) stands here twice: keep one",
+    "<loc>u:a</loc><loc>u:b</loc>": "<loc> (line 1) occurs twice: keep one",
+    "<rs:md/><rs:md/>": "<rs:md> (line 1) occurs twice: keep one",
     "<loc>u:<b>a</b></loc>": "<loc> (line 1) contains an element: it must contain text only",
-    "<rs:nd/>": "<rs:nd> (line 1) does not belong here: remove it",
-    "<url/>": "<url> (line 1) does not belong here: remove it",
-    "<md/>": f"<md> (line 1) must be in namespace {RS}: declare that",
+    "<rs:nd/>": "<rs:nd> (line 1) is not allowed here: remove it",
+    "<url/>": "<url> (line 1) is not allowed here: remove it",
+    "<md/>": f"<md> (line 1) must be in namespace {RS_NS}: declare it",
     '<x:md xmlns:x="http://www.openarchives.org/rs/terms"/>': (
         "<md> in namespace http://www.openarchives.org/rs/terms (line 1) "
-        f"must be in namespace {RS}: declare that"
+        f"must be in namespace {RS_NS}: declare it"
     ),
 }
 
@@ -211,9 +221,9 @@ def test_reading_stops_at_a_hundred_attributes_astray() -> None:
     refused = refusal(urlset(one * 10_000))
     assert (len(refused.faults), refused.faults[-1]) == (
         100,
-        {"index": 33, "field": "x", "message": "x='1' has no place here"},
+        {"index": 33, "field": "x", "message": "x='1' is not allowed here"},
     )
-    assert refused.detail == "x='1' has no place here (and 99 more)"
+    assert refused.detail == "x='1' is not allowed here (and 99 more)"
 
 
 def test_a_document_of_more_entries_than_asked_for_is_not_read() -> None:
@@ -240,7 +250,7 @@ def test_a_document_is_written_in_the_order_that_the_schemas_allow() -> None:
     )
     assert render_document(document).decode() == (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f'<urlset xmlns="{SITEMAP}" xmlns:rs="{RS}">'
+        f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">'
         '<rs:ln rel="up" href="u:c"/><rs:md capability="changelist"/>'
         "<url><loc>u:a</loc><lastmod>2026-01-01</lastmod><changefreq>daily</changefreq>"
         '<priority>0.5</priority><rs:md change="updated" from="f" length="5"/>'
@@ -316,17 +326,16 @@ def test_markup_in_a_change_is_escaped(field: str) -> None:
     assert "u:&lt;a b=&quot;c&quot;&gt;&amp;'é&#10;" in fragment
 
 
-def test_filling_puts_the_position_into_every_hole() -> None:
+def test_a_fragment_has_a_hole_wherever_its_position_belongs() -> None:
     fragment = render_fragment(Change(loc="u:a", change="created"))
-    assert fill(fragment, NOW) == fill(fragment, NOW.encode())
-    assert fill(fragment, NOW).count(NOW.encode()) == 2
-    assert HOLE not in fill(fragment, NOW)
+    assert fragment.count(HOLE) == 2
+    assert fill(fragment).count(NOW.encode()) == 2
 
 
 def test_a_notification_is_the_root_around_its_fragments() -> None:
     up = Link(rel="up", href="http://e.org/c")
     md = Md(capability="change-notification", from_=NOW, until=NOW)
-    fragments = [fill(render_fragment(Change(loc=f"u:{n}", change="created")), NOW) for n in "ab"]
+    fragments = [fill(render_fragment(Change(loc=f"u:{n}", change="created"))) for n in "ab"]
     data = open_root("urlset", (up,), md) + b"".join(fragments) + close_root("urlset")
     entry = Md(change="created", datetime=NOW)
     assert parse_document(data) == Document(
@@ -346,7 +355,7 @@ RESOURCES = [
         Change(
             loc="u:a",
             change="updated",
-            links=(Link(rel=f"{RS}patch", href="u:p"), Link(rel="via", href="u:b")),
+            links=(Link(rel=f"{RS_NS}patch", href="u:p"), Link(rel="via", href="u:b")),
         ),
         '<lastmod>\0</lastmod><rs:ln rel="via" href="u:b"/></url>',
     ),
@@ -363,13 +372,13 @@ def test_a_resource_has_nothing_of_its_last_change(change: Change, end: str) -> 
 
 def test_a_resource_can_be_made_of_a_filled_fragment() -> None:
     fragment = render_fragment(Change(loc="u:a", change="created", hash=MD5))
-    assert resource_fragment(fill(fragment, NOW)) == fill(resource_fragment(fragment), NOW)
+    assert resource_fragment(fill(fragment)) == fill(resource_fragment(fragment))
 
 
 def test_a_loc_cannot_pass_for_markup_in_a_resource() -> None:
     loc = 'u:<rs:md change="x" datetime="y"/>'
     resource = resource_fragment(render_fragment(Change(loc=loc, change="created", type="a/b")))
-    data = open_root("urlset") + fill(resource, NOW) + close_root("urlset")
+    data = open_root("urlset") + fill(resource) + close_root("urlset")
     assert parse_document(data).entries == (Entry(loc, NOW, md=Md(type="a/b")),)
 
 
@@ -381,7 +390,7 @@ PLAIN = st.characters(
 VALUES = st.text(PLAIN | st.sampled_from("\t\n\r&<>\"'"), max_size=20)
 TEXTS = VALUES.map(str.strip)
 NAMES = st.from_regex(r"[a-z_][a-z0-9_.-]{0,8}", fullmatch=True).filter(lambda n: n[:3] != "xml")
-NAMESPACES = st.sampled_from(["urn:x", "urn:y", "http://e.org/?a=1&b", f"{RS}", f"{SITEMAP}"])
+NAMESPACES = st.sampled_from(["urn:x", "urn:y", "http://e.org/?a=1&b", f"{RS_NS}", f"{SITEMAP_NS}"])
 FOREIGN = st.dictionaries(
     st.builds("{{{}}}{}".format, NAMESPACES, NAMES)
     | st.just("{http://www.w3.org/XML/1998/namespace}lang")
@@ -439,7 +448,7 @@ def test_reading_a_written_document_gives_it_back(document: Document) -> None:
 
 @given(CHANGES)
 def test_reading_a_fragment_gives_its_change_back_with_its_position(change: Change) -> None:
-    data = open_root("urlset") + fill(render_fragment(change), NOW) + close_root("urlset")
+    data = open_root("urlset") + fill(render_fragment(change)) + close_root("urlset")
     (entry,) = parse_document(data).entries
     read = change_of(entry)
     lastmod = change.lastmod or NOW
@@ -455,7 +464,7 @@ def test_a_framework_change_comes_back_with_its_index(
     change: Change, index: str | None, capability: str
 ) -> None:
     change = msgspec.structs.replace(change, index=index, capability=capability)
-    data = open_root("urlset") + fill(render_fragment(change), NOW) + close_root("urlset")
+    data = open_root("urlset") + fill(render_fragment(change)) + close_root("urlset")
     read = change_of(parse_document(data).entries[0])
     assert (read.index, read.capability, read.links) == (index, capability, change.links)
 

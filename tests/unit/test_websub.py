@@ -10,9 +10,9 @@ from rsnotify.core.websub.protocol import (
     channel_of,
     denial_url,
     notification_id,
-    parse_asked,
     parse_form,
     parse_links,
+    parse_subscription_request,
     signing_headers,
     verification_url,
 )
@@ -87,13 +87,13 @@ def test_the_host_of_a_callback_is_its_name_and_port() -> None:
 )
 def test_1_what_is_no_url_is_no_callback(callback: str) -> None:
     form = {"hub.topic": ["http://t/"], "hub.callback": [callback]}
-    with pytest.raises(Rejected, match="no http or https URL"):
-        parse_asked(form, "subscribe")
+    with pytest.raises(Rejected, match="not an http or https URL"):
+        parse_subscription_request(form, "subscribe")
 
 
 def test_an_empty_secret_is_none() -> None:
     form = parse_form(b"hub.topic=http://t/&hub.callback=http://c/&hub.secret=")
-    assert parse_asked(form, "subscribe").secret is None
+    assert parse_subscription_request(form, "subscribe").secret is None
 
 
 @pytest.mark.parametrize(

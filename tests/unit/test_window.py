@@ -8,8 +8,8 @@ from rsnotify.core.window import (
     MINUTE,
     STRETCH_CHANGES,
     WINDOW_BYTES,
-    Record,
-    Schedule,
+    DocumentSchedule,
+    JournalRecord,
     Span,
     Stretch,
     Window,
@@ -22,9 +22,9 @@ from rsnotify.core.window import (
 from rsnotify.resourcesync.change import Position
 
 
-def record(**fields: int) -> Record:
-    values = dict.fromkeys(Record._fields, 0) | fields
-    return Record(*(Position(value) for value in values.values()))
+def record(**fields: int) -> JournalRecord:
+    values = dict.fromkeys(JournalRecord._fields, 0) | fields
+    return JournalRecord(*(Position(value) for value in values.values()))
 
 
 def window(from_: int, until: int, changes: int = 1, size: int = 100) -> Window:
@@ -120,6 +120,6 @@ def test_neither_document_has_more_entries_than_a_sitemap_may() -> None:
 def test_a_snapshot_is_wanted_when_it_is_old_and_something_has_changed(
     head: int, minutes: int, wanted: bool
 ) -> None:
-    schedule = Schedule(HOUR, 30, 365, resourcelist_minutes=60)
+    schedule = DocumentSchedule(HOUR, 30, 365, resourcelist_minutes=60)
     taken, now = Position(10), Position(10 + minutes * MINUTE)
     assert schedule.wants_snapshot(record(head=head), Position(10), taken, now) is wanted

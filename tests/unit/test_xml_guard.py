@@ -9,10 +9,10 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.validation.document_rules import check
 from rsnotify.resourcesync.xml_guard import MARKUP, TAG_BYTES, check_before_parsing
 from rsnotify.resourcesync.xml_reader import parse_document
-from rsnotify.resourcesync.xml_writer import RS, SITEMAP
+from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 
 CHANGE = '<url><loc>http://e.org/a</loc><rs:md change="updated"/></url>'
-DOCUMENT = f'<urlset xmlns="{SITEMAP}" xmlns:rs="{RS}">{CHANGE}</urlset>'
+DOCUMENT = f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">{CHANGE}</urlset>'
 ASCII = ("utf-8", "UTF-8", "us-ascii", "ASCII")
 OTHERS = (
     *("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "utf-7"),
@@ -44,7 +44,7 @@ def test_utf_8_is_read_with_and_without_its_mark(encoding: str, mark: bytes) -> 
 def test_another_encoding_that_is_declared_is_refused_by_name(encoding: str) -> None:
     refused = refusal(declared(encoding).encode(encoding))
     assert refused.status == 400
-    assert refused.detail.endswith("send it in UTF-8, no other is accepted")
+    assert refused.detail.endswith("send it in UTF-8, no other encoding is accepted")
 
 
 @pytest.mark.parametrize("encoding", OTHERS[:6])
@@ -53,7 +53,7 @@ def test_another_encoding_that_only_shows_is_refused_by_name(encoding: str) -> N
 
 
 def test_bytes_that_are_no_utf_8_are_named_by_their_place() -> None:
-    assert "(byte 3 is no UTF-8)" in refusal("<a>é</a>".encode("latin-1")).detail
+    assert "(byte 3 is not UTF-8)" in refusal("<a>é</a>".encode("latin-1")).detail
 
 
 def test_the_parser_reads_what_was_judged_whatever_the_document_declares() -> None:
@@ -75,7 +75,7 @@ def test_attributes_that_look_like_tags_in_utf_16_are_refused_wherever_xml_comes
 
 def test_a_tag_takes_8192_bytes() -> None:
     check_before_parsing(b"<" + b"a" * (TAG_BYTES - 1) + b"<")
-    assert "exceeds 8192 bytes" in refusal(b"<" + b"a" * TAG_BYTES).detail
+    assert "is longer than 8192 bytes" in refusal(b"<" + b"a" * TAG_BYTES).detail
 
 
 @pytest.mark.parametrize(("what", "markup"), [("tags", b"<"), ("attributes", b"='")])

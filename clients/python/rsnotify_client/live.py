@@ -16,7 +16,7 @@ from aiohttp import WSMsgType
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import BEGINS
+from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.discovery import http_twin
 from rsnotify_client.notification import position_of
@@ -74,13 +74,14 @@ async def open_channel(
             url = http_twin(url)
         else:
             async with socket:
-                begins = position_of(_header(socket, BEGINS))
+                begins = position_of(_header(socket, FROM_HEADER))
                 yield Channel(_messages(socket, quiet_seconds, pong_seconds), begins)
             return
     async with _stream(web, resumed(url, cursor)) as answer:
         await _check(url, answer)
         yield Channel(
-            _events(answer, quiet_seconds + pong_seconds), position_of(answer.headers.get(BEGINS))
+            _events(answer, quiet_seconds + pong_seconds),
+            position_of(answer.headers.get(FROM_HEADER)),
         )
 
 

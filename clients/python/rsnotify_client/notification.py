@@ -12,12 +12,14 @@ import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.notification import CHANNEL_PATH
 from rsnotify.resourcesync.values import is_datetime, is_w3c_datetime
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 
 CHANNEL_URL = re.compile(
-    r"ws(?P<secure>s?)://(?P<rest>.+)/channels/(?P<name>[^/]+)/(?P<kind>\w+)_notification_channel"
+    r"ws(?P<secure>s?)://(?P<rest>.+)"
+    + CHANNEL_PATH.format(set=r"(?P<name>[^/]+)", kind=r"(?P<kind>\w+)")
 )
 
 
@@ -36,7 +38,7 @@ def channel_url(url: str, set_name: str, kind: Literal["change", "framework"] = 
     """The WebSocket address of a set's channel on the hub at `url`."""
     scheme, _, rest = url.rstrip("/").partition("://")
     scheme = {"http": "ws", "https": "wss"}.get(scheme, scheme)
-    return f"{scheme}://{rest}/channels/{set_name}/{kind}_notification_channel"
+    return f"{scheme}://{rest}{CHANNEL_PATH.format(set=set_name, kind=kind)}"
 
 
 def channel_named(url: str) -> str:

@@ -1,8 +1,8 @@
-"""WebSub as far as it needs no socket.
+"""The part of WebSub that needs no socket.
 
 `protocol`           requests, verification, links, signatures
-`subscription`       what is kept of a subscription, and what an answer does to it
-`slots`              whose turn it is to be called
-`retry_schedule`     when to try again
+`subscription`       a subscription, its position, and what an answer changes
+`slots`              how many calls at once, and whose turn it is
+`retry_schedule`     when a failed callback is called again
 `addresses`          which addresses may be called
 """

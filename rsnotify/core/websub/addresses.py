@@ -1,8 +1,8 @@
 """Which addresses the hub may call when a stranger names a callback.
 
-Rules that hold here: denied by name, not by what a library calls global; an address that carries
-another inside (NAT64, 6to4, Teredo) is refused whatever it carries, for the network unwraps it.
-Nothing here knows how a name became an address.
+Addresses are refused by an explicit list, not by what a library calls global. An address that
+contains another (NAT64, 6to4, Teredo) is always refused, because the network unwraps it. How a name
+is resolved is not known here.
 """
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -49,7 +49,7 @@ _PRIVATE = (
 _NEVER_NETWORKS = tuple((ip_network(text), what) for text, what in _NEVER)
 _PRIVATE_NETWORKS = tuple((ip_network(text), what) for text, what in _PRIVATE)
 _COMPATIBLE = ip_network("::/96")
-_UNICAST = ip_network("2000::/3")  # all of IPv6 that is given out
+_UNICAST = ip_network("2000::/3")  # all of IPv6 that is assigned
 
 
 def refusal(text: str, *, private: bool = False) -> str | None:
@@ -83,8 +83,8 @@ def _why_never(address: IPv4Address | IPv6Address) -> str | None:
     if isinstance(address, IPv4Address) or _why_private(address):
         return None
     if address in _COMPATIBLE:
-        return "an IPv4 address in disguise"
-    return None if address in _UNICAST else "not given out to anyone"
+        return "an IPv4 address in IPv6 notation"
+    return None if address in _UNICAST else "not assigned to anyone"
 
 
 def _why_private(address: IPv4Address | IPv6Address) -> str | None:

@@ -1,7 +1,7 @@
-"""WebSub's rules as far as they need no socket: requests, verification, links, signatures.
+"""The rules of WebSub that need no socket: requests, verification, links, signatures.
 
-The numbers are those of the duties of a hub in `docs/websub.md`. Rules that hold here: what a
-stranger wrote is judged before anything is done about it; every length of it has its cap.
+The numbers are those of a hub's duties in `docs/websub.md`. What a stranger wrote is checked before
+anything is done with it, and every length of it has a cap.
 """
 
 import base64
@@ -14,9 +14,15 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from rsnotify.core.documents import change_list_index
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.notification import ChannelName, Interval, capability_list
+from rsnotify.resourcesync.notification import (
+    CHANNEL_PATH,
+    KINDS,
+    ChannelName,
+    Interval,
+    capability_list,
+)
 
-FORM = "application/x-www-form-urlencoded"
+FORM_MEDIA_TYPE = "application/x-www-form-urlencoded"
 CONTENT_TYPE = "application/xml"  # of a topic and of its notifications alike (WEBSUB 21)
 
 FORM_BYTES = 64 * 1024
@@ -28,19 +34,20 @@ REASON_CHARACTERS = 200
 LINK_CHARACTERS = 8 * 1024
 
 Mode = Literal["subscribe", "unsubscribe"]
-Form = Mapping[str, Sequence[str]]
+FormFields = Mapping[str, Sequence[str]]
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")  # a name, or what stood in brackets
 _CHANNEL = re.compile(
-    r"/channels/(?P<set>[a-z0-9][a-z0-9._-]{0,63})/"
-    r"(?P<kind>change|framework)_notification_channel"
+    CHANNEL_PATH.format(
+        set="(?P<set>[a-z0-9][a-z0-9._-]{0,63})", kind=f"(?P<kind>{'|'.join(KINDS)})"
+    )
 )
 _LINK = re.compile(r"<(?P<href>[^<>]*)>(?P<parameters>(?:\s*;[^,;\"]*(?:\"[^\"]*\")?)*)")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^\s;,\"]+))", re.IGNORECASE)
 
 
-class Asked(NamedTuple):
+class SubscriptionRequest(NamedTuple):
     """A well-formed request to subscribe or unsubscribe."""
 
     mode: Mode
@@ -50,7 +57,7 @@ class Asked(NamedTuple):
     lease_seconds: int | None
 
 
-def parse_form(body: bytes) -> Form:
+def parse_form(body: bytes) -> FormFields:
     """WEBSUB 1: form fields in UTF-8; each name may come several times."""
     try:
         pairs = parse_qsl(
@@ -66,7 +73,7 @@ def parse_form(body: bytes) -> Form:
     return fields
 
 
-def parse_mode(form: Form) -> Literal["subscribe", "unsubscribe", "publish"]:
+def parse_mode(form: FormFields) -> Literal["subscribe", "unsubscribe", "publish"]:
     """WEBSUB 3, and 20 for `publish`."""
     mode = _the(form, "hub.mode")
     if mode not in ("subscribe", "unsubscribe", "publish"):
@@ -74,9 +81,9 @@ def parse_mode(form: Form) -> Literal["subscribe", "unsubscribe", "publish"]:
     return mode  # type: ignore[return-value]
 
 
-def parse_asked(form: Form, mode: Mode) -> Asked:
-    """WEBSUB 1 to 5: what is known must be well formed, what is unknown is ignored."""
-    return Asked(
+def parse_subscription_request(form: FormFields, mode: Mode) -> SubscriptionRequest:
+    """WEBSUB 1 to 5: known fields must be well formed, unknown ones are ignored."""
+    return SubscriptionRequest(
         mode,
         _address(form, "hub.topic"),
         _address(form, "hub.callback"),
@@ -85,22 +92,22 @@ def parse_asked(form: Form, mode: Mode) -> Asked:
     )
 
 
-def parse_pinged(form: Form) -> list[str]:
+def parse_ping(form: FormFields) -> list[str]:
     """WEBSUB 20: the topics of a ping, in either spelling, repeated or not."""
     topics = [*form.get("hub.url", ()), *form.get("hub.topic", ())]
     if not topics:
-        raise Rejected("hub.url is missing: it names the topic that has news")
+        raise Rejected("hub.url is missing: it names the topic that has changed")
     return topics
 
 
-def _the(form: Form, name: str) -> str:
+def _the(form: FormFields, name: str) -> str:
     values = form.get(name, ())
     if len(values) != 1 or not values[0]:
         raise Rejected(f"{name} is {'given more than once' if len(values) > 1 else 'missing'}")
     return values[0]
 
 
-def _address(form: Form, name: str) -> str:
+def _address(form: FormFields, name: str) -> str:
     text = _the(form, name)
     if len(text) > URL_CHARACTERS:
         raise Rejected(f"{name} is longer than {URL_CHARACTERS} characters")
@@ -111,13 +118,13 @@ def _address(form: Form, name: str) -> str:
     except ValueError:
         usable = False
     if not usable or _VISIBLE.fullmatch(text) is None or "\\" in text:
-        raise Rejected(f"{name} is no http or https URL: {text[:80]!r}")
+        raise Rejected(f"{name} is not an http or https URL: {text[:80]!r}")
     if "#" in text:
-        raise Rejected(f"{name} has a fragment; no request can carry it")
+        raise Rejected(f"{name} has a fragment; remove it, no request can carry one")
     return text
 
 
-def _secret(form: Form) -> str | None:
+def _secret(form: FormFields) -> str | None:
     values = form.get("hub.secret", ())
     if not any(values):
         return None
@@ -127,7 +134,7 @@ def _secret(form: Form) -> str | None:
     return secret
 
 
-def _lease_seconds(form: Form) -> int | None:
+def _lease_seconds(form: FormFields) -> int | None:
     """WEBSUB 4 and 18: as asked, but never for ever."""
     if "hub.lease_seconds" not in form:
         return None
@@ -177,7 +184,7 @@ def denial_url(callback: str, topic: str, reason: str) -> str:
 
 
 def _with_query(callback: str, fields: Mapping[str, str]) -> str:
-    """WEBSUB 10: the callback's own query stays as it is, ours is appended."""
+    """WEBSUB 10: the query of the callback stays, ours is appended."""
     joint = "?" if "?" not in callback else "" if callback[-1] in "?&" else "&"
     return callback + joint + urlencode(fields)
 
@@ -194,7 +201,7 @@ def render_links(channel: ChannelName, base_url: str) -> str:
 
 
 def render_index_link(channel: ChannelName, base_url: str) -> str:
-    """Where a Destination finds what it has missed: the relation that ResourceSync has for it."""
+    """Where a Destination finds the changes that it has missed."""
     return f'<{base_url}{change_list_index(channel.set_name)}>; rel="index"'
 
 
@@ -208,7 +215,7 @@ def parse_links(header: str) -> dict[str, str]:
     return links
 
 
-# --- what travels with a notification ------------------------------------------------------------
+# --- headers of a notification ------------------------------------------------------------
 
 
 def notification_id(channel: ChannelName, interval: Interval) -> str:

@@ -1,7 +1,7 @@
-"""When a callback that failed is called again: a pure schedule, with chance passed in.
+"""When a failed callback is called again: a pure function, with chance passed in.
 
-Rules that hold here: never earlier than the schedule or the receiver says, up to a fifth later, so
-that receivers that failed together do not come back together.
+Never earlier than the schedule or the receiver says, and up to a fifth later, so that receivers
+that failed together are not called together again.
 """
 
 from datetime import UTC

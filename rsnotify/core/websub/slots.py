@@ -1,17 +1,16 @@
-"""Who is called next: a limited number at once, few of one host, one of one callback.
+"""The slots for calls: a limited number in total, few for each host, one for each callback.
 
-Rules that hold here: hosts take turns, so a busy one costs the others nothing; whoever did not
-answer promptly last time, or has never been called, competes for half of the slots only, so that
-any number of hanging receivers leaves the other half free.
-Nothing here waits, and nothing here knows what a call is about.
+Hosts take turns, so a busy host does not delay the others. Callbacks that answered slowly, or have
+never been called, share half of the slots: hanging receivers always leave the other half free.
+What a call is about is not known here.
 """
 
 from collections import deque
 from typing import Generic, Protocol, TypeVar
 
 
-class Call(Protocol):
-    """What stands in line."""
+class QueuedCall(Protocol):
+    """What waits for a slot."""
 
     @property
     def host(self) -> str: ...
@@ -23,11 +22,11 @@ class Call(Protocol):
     def prompt(self) -> bool: ...
 
 
-C = TypeVar("C", bound=Call)
+C = TypeVar("C", bound=QueuedCall)
 
 
 class _Lane(Generic[C]):
-    """The hosts whose turn may come, and how many calls of this kind are under way."""
+    """The hosts that wait for their turn, and how many calls of this lane are in progress."""
 
     def __init__(self, limit: int, per_host: int) -> None:
         self.limit = limit
@@ -37,7 +36,7 @@ class _Lane(Generic[C]):
 
 
 class _Line(Generic[C]):
-    """What waits of one host in one lane."""
+    """The calls of one host that wait in one lane."""
 
     __slots__ = ("has_turn", "running", "waiting")
 
@@ -53,14 +52,14 @@ class _Host(Generic[C]):
     def __init__(self, name: str) -> None:
         self.name = name
         self.lines: tuple[_Line[C], _Line[C]] = (_Line(), _Line())  # by promptness
-        self.callbacks: set[str] = set()  # under way: never two at once
+        self.callbacks: set[str] = set()  # being called: never two calls to one at once
 
     @property
     def is_idle(self) -> bool:
         return not self.callbacks and not any(line.waiting for line in self.lines)
 
     def pop(self, line: _Line[C]) -> C | None:
-        """The longest waiting whose callback is free."""
+        """The call that waits longest, of those whose callback is free."""
         for at, call in enumerate(line.waiting):
             if call.callback not in self.callbacks:
                 del line.waiting[at]
@@ -69,7 +68,7 @@ class _Host(Generic[C]):
 
 
 class Slots(Generic[C]):
-    """The line of waiting calls, and the slots."""
+    """The waiting calls, and the slots."""
 
     def __init__(self, total: int, per_host: int) -> None:
         self._total = total
@@ -85,7 +84,7 @@ class Slots(Generic[C]):
         return len(self._running)
 
     def add(self, call: C) -> None:
-        """Stand in line; once at a time."""
+        """Let this call wait; it must not wait already."""
         host = self._hosts.get(call.host)
         if host is None:
             host = self._hosts[call.host] = _Host(call.host)
@@ -93,7 +92,7 @@ class Slots(Generic[C]):
         self._give_turn(host, call.prompt)
 
     def take(self) -> C | None:
-        """The next call to begin now, if any may; it holds its slot until `done`."""
+        """The next call that may begin, if any; it holds a slot until `done`."""
         if len(self._running) >= self._total:
             return None
         self._turn ^= 1  # neither lane starves the other

@@ -1,8 +1,7 @@
-"""A WebSub subscription: who is called, how far it has come, and what an answer does to it.
+"""A WebSub subscription: who is called, its position, and what an answer changes.
 
-Rules that hold here: a subscription is a cursor, never a queue; `Record` changes by verification
-alone, `Progress` by answers alone; times are whole microseconds of Redis's clock.
-Nothing here calls anyone.
+A subscription is a position, never a queue. Only a verification changes `Subscription`, only an
+answer changes `Progress`. Times are whole microseconds of the clock of Redis.
 """
 
 import hashlib
@@ -16,17 +15,17 @@ from rsnotify.core.websub.retry_schedule import retry_after_seconds, wait_second
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Kind
 
-SHARES = 64  # the pieces in which hub processes divide the callbacks among themselves
-PROMPT_SECONDS = 1.0  # who answers later than this competes with the slow
+SHARES = 64  # the parts in which hub processes divide the callbacks
+PROMPT_SECONDS = 1.0  # a slower answer counts as slow
 
 Order = Literal["subscribe", "unsubscribe", "denied", "remove", "retry"]
 
 
-class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was asked of the hub, until the callback has had its say."""
+class PendingRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request to the hub, kept until the callback has answered."""
 
     order: Order
-    topic: str  # as asked: the callback recognises it by its letters
+    topic: str  # exactly as requested: the callback compares it
     callback: str
     set_name: str = ""
     kind: Kind = "change"
@@ -46,8 +45,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         return subscription_id(self.channel, self.callback)
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the callback has confirmed."""
+class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the callback has confirmed, and keeps until its lease ends."""
 
     set_name: str
     kind: Kind
@@ -56,8 +55,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     created: int
     lease_end: int
     secret: str | None = None
-    by_token: bool = False  # whoever asked may read the set if it is private
-    token: str = ""  # the key of the token that gave the right, which ends with it; not the admin's
+    by_token: bool = False  # the subscriber may read the set if it is private
+    token: str = ""  # the key of its token: the subscription ends when that is revoked
 
     @property
     def channel(self) -> ChannelName:
@@ -65,26 +64,26 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
-    """How far it has come, and what the callback said last."""
+    """The position of a subscription, and the last answer of its callback."""
 
     cursor: int
     failures: int = 0  # in a row
     next_attempt: int = 0  # 0: as soon as there is something
     answer: str = ""
     answered_at: int = 0
-    missed: bool = False  # changes that are kept no more: what it gets next does not join
+    missed: bool = False  # deleted changes: the next notification has a gap before it
 
 
-class Answer(NamedTuple):
-    """What came back from a callback; status 0 if nothing did."""
+class CallbackAnswer(NamedTuple):
+    """What a callback answered; status 0 if nothing."""
 
     status: int
     note: str = ""
     retry_after: str | None = None
     body: bytes = b""
     seconds: float = 0.0
-    reached: bool = True  # False: no connection was made, so nothing was heard of us
-    refused: bool = False  # by us: the address may not be called
+    reached: bool = True  # False: no connection was made
+    refused: bool = False  # the hub may not call this address
 
     @property
     def succeeded(self) -> bool:
@@ -102,18 +101,20 @@ def subscription_id(channel: ChannelName, callback: str) -> str:
 
 
 def share_of(callback: str) -> int:
-    """All callbacks of a host belong to one share, so its limits hold across hub processes."""
+    """All callbacks of a host are in one share, so that one process keeps the limits per host."""
     return crc32(authority(callback).encode()) % SHARES
 
 
 def fair_part(hubs: int) -> int:
-    """How many shares each of so many hub processes looks after."""
+    """How many shares each hub process owns, of so many processes."""
     return -(-SHARES // max(1, hubs))
 
 
-def confirmed(request: Request, verified_at: int, before: Record | None) -> Record:
+def confirmed(
+    request: PendingRequest, verified_at: int, before: Subscription | None
+) -> Subscription:
     """WEBSUB 18: the lease counts from the verification request."""
-    return Record(
+    return Subscription(
         set_name=request.set_name,
         kind=request.kind,
         topic=request.topic,
@@ -127,11 +128,11 @@ def confirmed(request: Request, verified_at: int, before: Record | None) -> Reco
 
 
 def after_answer(
-    progress: Progress, answer: Answer, until: Position, now: int, chance: float
+    progress: Progress, answer: CallbackAnswer, until: Position, now: int, chance: float
 ) -> Progress | None:
-    """Where the subscription stands after a delivery was answered; None: it has ended.
+    """The progress after a delivery was answered; None: the subscription has ended.
 
-    2xx moves the cursor (WEBSUB 23), 410 ends it, all else waits (WEBSUB 24).
+    2xx advances it (WEBSUB 23), 410 ends it, anything else is tried again later (WEBSUB 24).
     """
     if answer.succeeded:
         return Progress(int(until), 0, 0, answer.text, now)
@@ -153,6 +154,6 @@ def after_answer(
 
 
 def seconds_left(progress: Progress, now: int) -> float:
-    """Until the next attempt: never longer than the wait that was set, whatever the clock did."""
+    """Until the next attempt: never longer than the wait that was set, even if the clock jumped."""
     wait = min(progress.next_attempt - now, progress.next_attempt - progress.answered_at)
     return wait / MICROSECONDS

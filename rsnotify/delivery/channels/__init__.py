@@ -1,1 +1,1 @@
-"""The channels: each notification to every Destination that is connected, by WebSocket or SSE."""
+"""Channels: send each notification to every connected Destination, by WebSocket or SSE."""

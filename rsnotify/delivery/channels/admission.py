@@ -1,8 +1,7 @@
-"""The way to the channels: who may read one, from where on, and how all of them end.
+"""Who may read a channel, from which position, and how all readers are disconnected at the end.
 
-Rules that hold here: whoever may not read is refused by an HTTP answer; whoever asks for a
-position that cannot be served is closed with a code that says why. Nothing here writes a
-notification.
+A reader without the right to read gets an HTTP error. A reader that asks for a position which
+cannot be served gets a close code. Nothing here writes a notification.
 """
 
 import asyncio
@@ -12,9 +11,7 @@ from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
 from rsnotify.access import Access
-from rsnotify.delivery.channels.asgi_reader import GONE, AsgiReader
 from rsnotify.delivery.channels.channel import Channel
-from rsnotify.delivery.channels.frames import PAYLOAD, close_reason
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
 from rsnotify.delivery.channels.revocations import Revocations
@@ -22,17 +19,19 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import BEGINS, KINDS, ChannelName
+from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName
 
-READER = "rsnotify.reader"  # the ASGI extension by which our server hands over a connection
-AHEAD_SECONDS = 5.0  # how far two clocks may differ before a position counts as in the future
+READER = (
+    "rsnotify.reader"  # the ASGI extension through which the handshake hands over the connection
+)
+AHEAD_SECONDS = 5.0  # by how much the clocks of hub and Source may differ
 DRAIN_STEPS = 100
 
-Beginning = Position | Rejected | TryAgain  # where a reader begins, or why it cannot
+Start = Position | Rejected | TryAgain  # the position where a reader starts, or why it cannot
 
 
 class Channels:
-    """Every channel that has had a reader, and the WebSocket endpoint of all."""
+    """All channels that have readers, and the WebSocket endpoint of every channel."""
 
     def __init__(
         self,
@@ -51,20 +50,17 @@ class Channels:
         self.revocations = Revocations(access)
 
     async def websocket(self, websocket: WebSocket) -> None:
-        """Refuse with an HTTP answer, or accept and let the reader follow."""
+        """Refuse with an HTTP error, or accept the WebSocket and let it join its channel."""
         name, token = await self.admit(websocket)
-        begin = await self._beginning(name, websocket.query_params.get("from"))
+        begin = await self._start_of(name, websocket.query_params.get("from"))
         await websocket.accept(
-            headers=_beginning_header(begin)
-        )  # whatever is published from here on, the reader gets
-        take = websocket.scope.get("extensions", {}).get(READER)
-        if take is not None:
-            self.join(take(), name, begin, token)
-        else:
-            await self._follow(websocket, name, begin, token)
+            headers=_start_header(begin)
+        )  # the reader gets everything that is published from here on
+        take_reader = websocket.scope["extensions"][READER]
+        self.join(take_reader(), name, begin, token)
 
     async def admit(self, connection: HTTPConnection) -> tuple[ChannelName, str]:
-        """The channel that was asked for, if whoever asks may read it; and by which token's key."""
+        """The requested channel, if the peer may read it; and the key of the token that it used."""
         name = channel_name(connection)
         self._hub.feed(name)
         record = self._hub.record(name.set_name)
@@ -72,90 +68,82 @@ class Channels:
         return name, await self._access.require_reader(connection, record)
 
     def _check_origin(self, origin: str | None, *, is_private: bool) -> None:
-        """Browsers name where a page came from; a page must not read with its visitor's rights."""
+        """A page must not read with the rights of its visitor; browsers send its origin."""
         if origin is None:
             return
         allowed = self._allowed_origins
         if is_private if allowed is None else not {origin, "*"} & set(allowed):
-            raise Rejected("pages of this origin may not read this channel", status=403)
+            raise Rejected(
+                "pages of this origin may not read this channel; see RSNOTIFY_ALLOWED_ORIGINS",
+                status=403,
+            )
 
-    def join(self, reader: Reader, name: ChannelName, begin: Beginning, token: str = "") -> None:
-        """Let the reader follow the channel; or close it, and say why."""
+    def join(self, reader: Reader, name: ChannelName, begin: Start, token: str = "") -> None:
+        """Let the reader follow the channel, or close it with the reason."""
         try:
             if not isinstance(begin, Position):
                 raise begin
             if self._is_draining:
-                reader.close(1001, "the hub is going away; come back with your cursor")
+                reader.close(1001, "the hub is shutting down; reconnect with your cursor")
             elif reader.is_open:
-                self._of(self._hub.feed(name)).join(reader, begin)
+                self._channel_of(self._hub.feed(name)).join(reader, begin)
                 self.revocations.add(reader, token)
         except (Rejected, TryAgain) as error:
             reader.close(error.close_code, error.detail)
 
-    async def _beginning(self, name: ChannelName, after: str | None) -> Beginning:
-        """A close frame can say what is wrong only once the connection is open."""
+    async def _start_of(self, name: ChannelName, after: str | None) -> Start:
+        """The error is returned, not raised: it is sent as a close frame after the handshake."""
         try:
             return await self.cursor(name, after)
         except (Rejected, TryAgain) as error:
             return error
 
     async def cursor(self, name: ChannelName, after: str | None) -> Position:
-        """Where a reader begins: at the head, or after the position that it names."""
+        """The position where a reader starts: the head, or the one that it asks for."""
         feed = self._hub.feed(name)
         if after is None:
             return feed.tail.head
         cursor = parse_cursor(after)
         if cursor <= feed.tail.head:
             return cursor
-        head = await self._hub.head(name)  # another hub process may have gone ahead of this one
+        head = await self._hub.head(name)  # another hub process may know newer changes
         if cursor > max(head, _now() + AHEAD_SECONDS * 1_000_000):
-            raise Rejected(f"`from` lies in the future: {cursor}", close_code=4400)
+            raise Rejected(f"`from` is in the future: {cursor}", close_code=4400)
         return min(cursor, head)
 
     async def servable_cursor(self, name: ChannelName, after: str | None) -> Position:
-        """The same, for those who must know beforehand whether the journal has what follows."""
+        """The same, but raises if the journal no longer has all changes after the position."""
         cursor = await self.cursor(name, after)
         await self._hub.after(self._hub.feed(name), cursor)
         return cursor
 
-    def _of(self, feed: Feed) -> Channel:
+    def _channel_of(self, feed: Feed) -> Channel:
         channel = self._channels.get(feed)
         if channel is None:
-            self._forget_unread()
+            self._drop_channels_without_readers()
             channel = self._channels[feed] = Channel(self._hub, feed, self._keepalive)
         return channel
 
-    def _forget_unread(self) -> None:
+    def _drop_channels_without_readers(self) -> None:
         for feed in [feed for feed, channel in self._channels.items() if not channel.is_read]:
             del self._channels[feed]
 
-    async def _follow(
-        self, websocket: WebSocket, name: ChannelName, begin: Beginning, token: str
-    ) -> None:
-        """The same without our server: a task a reader, and the server's own frames."""
-        reader = AsgiReader(PAYLOAD, part_bytes=1 << 30)
-        self.join(reader, name, begin, token)
-        await reader.run(lambda data: websocket.send_text(data.decode()), websocket.receive)
-        code, reason = reader.ended or (GONE, "")
-        if code != GONE:
-            await websocket.close(code, close_reason(reason))
-
     async def drain(self, seconds: float) -> None:
-        """Send all readers away, evenly over this time, so that they do not return as one herd."""
+        """Disconnect all readers, spread over this time, so that they do not all return at once."""
         self._is_draining = True
         readers = [reader for channel in self._channels.values() for reader in channel.readers]
         step = -(-len(readers) // DRAIN_STEPS)
         for start in range(0, len(readers), step or 1):
             for reader in readers[start : start + step]:
-                reader.close(1001, "the hub is going away; come back with your cursor")
+                reader.close(1001, "the hub is shutting down; reconnect with your cursor")
             await asyncio.sleep(seconds / DRAIN_STEPS)
 
 
-def _beginning_header(begin: Beginning) -> list[tuple[bytes, bytes]]:
-    """Tells a reader where it begins, so that one cut off at once comes back there."""
+def _start_header(begin: Start) -> list[tuple[bytes, bytes]]:
+    """Tells the reader where it starts, so that it can resume even if it gets no notification."""
     if not isinstance(begin, Position):
         return []
-    return [(BEGINS.lower().encode(), str(begin).encode())]
+    return [(FROM_HEADER.lower().encode(), str(begin).encode())]
 
 
 def channel_name(connection: HTTPConnection) -> ChannelName:

@@ -1,18 +1,18 @@
-"""One channel's readers: those at the head, those behind, those whose socket is full.
+"""The readers of one channel: at the head, behind it, ahead of it, or waiting for their sockets.
 
-Rules that hold here: a reader is in exactly one of these places; at the head its cursor is the
-tail's head, elsewhere its own. Between looking at the head and joining it nothing is awaited, so
-there is no seam between history and live. Nothing here knows by which transport a reader came.
+Each reader is in exactly one of these places. At the head its cursor is the tail's head; elsewhere
+it has its own. Nothing is awaited between reading the head and joining it, so no change is lost
+between history and live delivery. Nothing here knows whether a reader is a WebSocket or SSE.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
 
-from rsnotify.delivery.channels.frames import Form
+from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
-from rsnotify.errors import Rejected, TryAgain, no_such_set
+from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
@@ -20,22 +20,22 @@ from rsnotify.resourcesync.notification import Notification
 
 log = logging.getLogger(__name__)
 
-TURN_BYTES = 64 * 1024  # what a reader that catches up gets before the next one does
-BREATH_BYTES = 1024 * 1024  # what is written to those behind before the loop serves others
+TURN_BYTES = 64 * 1024  # for one reader that catches up, before the next one's turn
+YIELD_BYTES = 1024 * 1024  # for readers that catch up, before the event loop serves others
 
 
 class Channel:
-    """Hands each notification of a feed to every reader, once and in order."""
+    """Writes each notification of a feed to every reader, once and in order."""
 
     def __init__(self, hub: Hub, feed: Feed, keepalive: Keepalive) -> None:
         self.pushed = 0
         self._hub = hub
         self._feed = feed
         self._keepalive = keepalive
-        self._at_head: dict[Form, set[Reader]] = {}
+        self._at_head: dict[WireFormat, set[Reader]] = {}
         self._behind: OrderedDict[Reader, None] = OrderedDict()
-        self._waiting: set[Reader] = set()  # for their sockets, or for what is being read
-        self._ahead: set[Reader] = set()  # of what this process has seen of the journal
+        self._waiting: set[Reader] = set()  # for their sockets, or for a read from the journal
+        self._ahead: set[Reader] = set()  # of the journal as this process knows it
         self._catching_up: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -63,15 +63,15 @@ class Channel:
 
     def leave(self, reader: Reader) -> None:
         self._keepalive.remove(reader)
-        self._displace(reader)
+        self._take_out(reader)
         if not self.is_read:
             self._feed.watchers.discard(self)
 
     def pause(self, reader: Reader) -> None:
-        """Its socket is full: it keeps its place in the journal, and the others go on."""
-        if reader in self._at_head.get(reader.form, ()):
+        """The reader's socket is full: remember its position and go on with the others."""
+        if reader in self._at_head.get(reader.wire_format, ()):
             reader.cursor = self._feed.tail.head
-        self._displace(reader)
+        self._take_out(reader)
         self._waiting.add(reader)
         self._keepalive.watch(reader)
 
@@ -80,22 +80,22 @@ class Channel:
         self._place(reader)
 
     def _place(self, reader: Reader) -> None:
-        """Where the reader belongs, by its cursor."""
-        self._displace(reader)
+        """Put the reader where its cursor belongs."""
+        self._take_out(reader)
         head = self._feed.tail.head
         if reader.is_paused:
             self._waiting.add(reader)
         elif reader.cursor > head:
             self._ahead.add(reader)
         elif reader.cursor == head:
-            reader.pushed = -1  # much may still be on its way to it
-            self._at_head.setdefault(reader.form, set()).add(reader)
+            reader.pushed_at_ping = -1  # unknown: much may still be unsent
+            self._at_head.setdefault(reader.wire_format, set()).add(reader)
         else:
             self._behind[reader] = None
             self._start_catching_up()
 
-    def _displace(self, reader: Reader) -> None:
-        self._at_head.get(reader.form, set()).discard(reader)
+    def _take_out(self, reader: Reader) -> None:
+        self._at_head.get(reader.wire_format, set()).discard(reader)
         self._behind.pop(reader, None)
         self._waiting.discard(reader)
         self._ahead.discard(reader)
@@ -103,22 +103,22 @@ class Channel:
     # --- what the feed tells -------------------------------------------------------------------
 
     def push(self, notification: Notification) -> None:
-        """The hot path: one frame for all, one write a reader."""
+        """The hot path: one frame for all readers, one write for each."""
         self.pushed += 1
-        for form, readers in self._at_head.items():
+        for wire_format, readers in self._at_head.items():
             if readers:
-                frame = form.of(notification)
-                for reader in tuple(readers):  # a full socket takes its reader out of the set
+                frame = wire_format.render(notification)
+                for reader in tuple(readers):  # a copy: pausing removes the reader from the set
                     reader.write(frame)
         for reader in tuple(self._ahead):
             self._place(reader)
 
     def turn_private(self) -> None:
         for reader in self.readers:
-            reader.close(TryAgain.close_code, "the set has become private: come back with a token")
+            reader.close(TryAgain.close_code, "the set has become private: reconnect with a token")
 
     def end(self) -> None:
-        gone = no_such_set(self._feed.channel.set_name)
+        gone = NoSuchSet(self._feed.channel.set_name)
         for reader in self.readers:
             reader.close(gone.close_code, gone.detail)
 
@@ -129,29 +129,29 @@ class Channel:
             self._catching_up = asyncio.create_task(self._catch_up(), name=f"catch up {self!r}")
 
     async def _catch_up(self) -> None:
-        """Serve those behind in turn, for as long as there are any."""
+        """Serve the readers that are behind, one after the other, until none is."""
         written = 0
         try:
             while self._behind:
                 reader, _ = self._behind.popitem(last=False)
                 self._waiting.add(reader)
-                written += await self._serve(reader)
-                if written > BREATH_BYTES:
+                written += await self._serve_one(reader)
+                if written > YIELD_BYTES:
                     written = 0
                     await asyncio.sleep(0)
         finally:
             self._catching_up = None
 
-    async def _serve(self, reader: Reader) -> int:
-        """Give the reader its turn; how many bytes that was."""
+    async def _serve_one(self, reader: Reader) -> int:
+        """Write what one reader has missed, up to TURN_BYTES; return how many bytes."""
         try:
             found = await self._hub.after(self._feed, reader.cursor)
         except (Rejected, TryAgain) as error:
             reader.close(error.close_code, error.detail)
             return 0
         except Exception:
-            log.exception("a bug while %r catches up", reader)
-            reader.close(1011, "the hub made a mistake; it is in its log")
+            log.exception("internal error while %r catches up", reader)
+            reader.close(1011, "internal error; see the hub's log")
             return 0
         return self._write_turn(reader, found)
 
@@ -159,7 +159,7 @@ class Channel:
         written = 0
         while found is not None and reader in self._waiting and not reader.is_paused:
             reader.cursor = found.until
-            frame = reader.form.of(found)
+            frame = reader.wire_format.render(found)
             reader.write(frame)
             written += len(frame)
             found = self._feed.tail.next_after(reader.cursor) if written < TURN_BYTES else None

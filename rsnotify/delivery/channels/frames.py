@@ -1,20 +1,13 @@
-"""What is written to a reader, made once and shared: frames of RFC 6455 and blocks of SSE.
+"""The bytes that readers get: WebSocket frames and SSE blocks, made once and shared by all readers.
 
-Rules that hold here: a frame for all has no mask and no compression context, so the same bytes
-serve every reader of its form. Nothing here writes anything.
+A shared frame has no mask and no compression context, so every reader can decode it by itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
-from websockets.exceptions import NegotiationError
-from websockets.extensions import Extension
-from websockets.extensions.permessage_deflate import (
-    PerMessageDeflate,
-    ServerPerMessageDeflateFactory,
-)
+from websockets.extensions.permessage_deflate import PerMessageDeflate
 from websockets.frames import Frame, Opcode
-from websockets.typing import ExtensionParameter
 
 from rsnotify.resourcesync.notification import Notification
 
@@ -22,13 +15,13 @@ REASON_BYTES = 123  # what a close frame can carry
 WINDOW_BITS = 15
 
 
-class Form(NamedTuple):
-    """How a notification is written for one kind of readers."""
+class WireFormat(NamedTuple):
+    """How a notification is written to one kind of reader."""
 
     name: str
     make: Callable[[Notification], bytes]
 
-    def of(self, notification: Notification) -> bytes:
+    def render(self, notification: Notification) -> bytes:
         return notification.once(self.name, self.make)
 
 
@@ -45,17 +38,12 @@ def _event(notification: Notification) -> bytes:
     return b"id: %s\ndata: %s\n\n" % (str(notification.until).encode(), lines)
 
 
-def _payload(notification: Notification) -> bytes:
-    return notification.payload
-
-
-TEXT = Form("text frame", _text_frame)
-DEFLATED = Form("deflated frame", _deflated_frame)
-EVENT = Form("event", _event)
-PAYLOAD = Form("payload", _payload)
+TEXT = WireFormat("text frame", _text_frame)
+DEFLATED = WireFormat("deflated frame", _deflated_frame)
+EVENT = WireFormat("event", _event)
 
 PING = Frame(Opcode.PING, b"").serialize(mask=False)
-COMMENT = b":\n\n"  # what keeps an event stream alive
+COMMENT = b":\n\n"  # a comment, which keeps an event stream alive
 
 
 def close_reason(detail: str) -> str:
@@ -63,22 +51,5 @@ def close_reason(detail: str) -> str:
 
 
 def deflate() -> PerMessageDeflate:
-    """The compression of every reader that has one: nothing is kept between two messages."""
+    """The one compression that is offered: no context is kept between two messages."""
     return PerMessageDeflate(True, True, WINDOW_BITS, WINDOW_BITS, {"memLevel": 9})
-
-
-class SharedDeflate(ServerPerMessageDeflateFactory):
-    """Accepts only offers by which one compressed frame serves all who made them."""
-
-    def __init__(self) -> None:
-        super().__init__(server_no_context_takeover=True, client_no_context_takeover=True)
-
-    def process_request_params(
-        self, params: Sequence[ExtensionParameter], accepted_extensions: Sequence[Extension]
-    ) -> tuple[list[ExtensionParameter], PerMessageDeflate]:
-        offered = dict(params)
-        if "server_no_context_takeover" not in offered:
-            raise NegotiationError("a shared frame has no context to take over")
-        if offered.get("server_max_window_bits", "15") != "15":
-            raise NegotiationError("a shared frame has a window of 15 bits")
-        return super().process_request_params(params, accepted_extensions)

@@ -1,8 +1,8 @@
-"""uvicorn's WebSocket protocol, taught to hand a connection over once it is open.
+"""The WebSocket handshake: uvicorn's protocol class until the connection is accepted or refused.
 
-Rules that hold here: the handshake is an ASGI conversation, so that routing, authorisation and
-refusal are the application's; accepting replaces this protocol by a reader, and nothing of the
-handshake stays. An address may hold a token: it is never logged.
+The handshake is a normal ASGI conversation, so the application does routing, access and refusal.
+When it accepts, a `SocketReader` replaces this protocol, and nothing of the handshake is kept.
+URLs may contain a token, so they are never logged.
 """
 
 import asyncio
@@ -20,8 +20,7 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from rsnotify.delivery.channels.admission import READER
-from rsnotify.delivery.channels.frames import SharedDeflate
-from rsnotify.delivery.channels.protocol import quiet
+from rsnotify.delivery.channels.protocol import SharedDeflate, quiet
 from rsnotify.delivery.channels.socket_reader import SocketReader
 
 log = logging.getLogger(__name__)
@@ -42,13 +41,13 @@ class Handshake(asyncio.Protocol):
         self._app = config.loaded_app
         self._server_state = server_state
         self._app_state = app_state
-        self._machine = ServerProtocol(extensions=[SharedDeflate()], logger=quiet)
+        self._protocol = ServerProtocol(extensions=[SharedDeflate()], logger=quiet)
         self._transport: asyncio.Transport
         self._reader: SocketReader | None = None
         self._refusal: Response | None = None
         self._is_answered = False
         self._is_connecting = True
-        self._gone = asyncio.Event()
+        self._disconnected = asyncio.Event()
 
     # --- what the transport and the server tell ------------------------------------------------
 
@@ -58,21 +57,21 @@ class Handshake(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._server_state.connections.discard(self)
-        self._gone.set()
+        self._disconnected.set()
 
     def data_received(self, data: bytes) -> None:
-        self._machine.receive_data(data)
-        for event in self._machine.events_received():
+        self._protocol.receive_data(data)
+        for event in self._protocol.events_received():
             if isinstance(event, Request):
-                self._begin(event)
+                self._receive_request(event)
         self._flush()
 
     def shutdown(self) -> None:
-        """The server is going away."""
-        self._answer_plainly(503, "the hub is going away")
+        """Called by uvicorn when the server stops."""
+        self._reject(503, "the hub is shutting down")
 
     def _flush(self) -> None:
-        for data in self._machine.data_to_send():
+        for data in self._protocol.data_to_send():
             if data:
                 self._transport.write(data)
             elif not self._transport.is_closing():
@@ -80,23 +79,23 @@ class Handshake(asyncio.Protocol):
 
     # --- the conversation with the application -------------------------------------------------
 
-    def _begin(self, request: Request) -> None:
-        self._response = self._machine.accept(request)
+    def _receive_request(self, request: Request) -> None:
+        self._response = self._protocol.accept(request)
         if self._response.status_code != 101:
-            self._answer(self._response)
+            self._send_response(self._response)
             return
-        task = asyncio.get_running_loop().create_task(self._converse(self._scope(request)))
+        task = asyncio.get_running_loop().create_task(self._run_app(self._scope(request)))
         self._server_state.tasks.add(task)
         task.add_done_callback(self._server_state.tasks.discard)
 
-    async def _converse(self, scope: Message) -> None:
+    async def _run_app(self, scope: Message) -> None:
         try:
             await self._app(scope, self._receive, self._send)
         except Exception:
-            log.exception("a bug in the handshake at %s", scope["path"])
+            log.exception("internal error in the handshake at %s", scope["path"])
         if self._reader is not None and self._reader.channel is None:
-            self._reader.close(1011, "the hub made a mistake; it is in its log")
-        self._answer_plainly(500, "the hub made a mistake; it is in its log")
+            self._reader.close(1011, "internal error; see the hub's log")
+        self._reject(500, "internal error; see the hub's log")
 
     def _scope(self, request: Request) -> Message:
         path, _, query = request.path.partition("?")
@@ -111,67 +110,67 @@ class Handshake(asyncio.Protocol):
             "path": unquote(path),
             "raw_path": path.encode("ascii"),
             "query_string": query.encode("ascii"),
-            "headers": list(_encoded(request.headers)),
+            "headers": list(_encoded_headers(request.headers)),
             "subprotocols": [],
             "state": self._app_state.copy(),
-            "extensions": {"websocket.http.response": {}, READER: self._take},
+            "extensions": {"websocket.http.response": {}, READER: self._take_reader},
         }
 
-    def _take(self) -> SocketReader:
-        assert self._reader is not None, "accept first"  # noqa: S101
+    def _take_reader(self) -> SocketReader:
+        assert self._reader is not None, "the connection is not accepted yet"  # noqa: S101
         return self._reader
 
     async def _receive(self) -> Message:
         if self._is_connecting:
             self._is_connecting = False
             return {"type": "websocket.connect"}
-        await self._gone.wait()
+        await self._disconnected.wait()
         return {"type": "websocket.disconnect", "code": 1006}
 
     async def _send(self, message: Message) -> None:
         if self._is_answered:
-            raise RuntimeError(f"{message['type']} after the handshake: the reader has it now")
+            raise RuntimeError(f"{message['type']} after the end of the handshake")
         match message["type"]:
             case "websocket.accept":
-                self._open(message)
+                self._accept(message)
             case "websocket.close":
-                self._answer_plainly(403, "refused")
+                self._reject(403, "refused")
             case "websocket.http.response.start":
                 self._refusal = _response(message)
             case "websocket.http.response.body":
-                self._refuse(message)
+                self._send_refusal(message)
 
     # --- how it ends ---------------------------------------------------------------------------
 
-    def _open(self, message: Message) -> None:
+    def _accept(self, message: Message) -> None:
         for name, value in message.get("headers", ()):
             self._response.headers[name.decode("latin-1")] = value.decode("latin-1")
-        self._answer(self._response)
-        is_deflated = bool(self._machine.extensions)
+        self._send_response(self._response)
+        is_deflated = bool(self._protocol.extensions)
         self._reader = SocketReader(self._transport, is_deflated=is_deflated)
         self._transport.set_protocol(self._reader)
         self._server_state.connections.discard(self)
-        self._machine.parser.close()  # the generator and its machine hold each other
+        self._protocol.parser.close()  # breaks the cycle of generator and protocol
 
-    def _refuse(self, message: Message) -> None:
+    def _send_refusal(self, message: Message) -> None:
         assert self._refusal is not None  # noqa: S101
         self._refusal.body = bytes(self._refusal.body or b"") + message.get("body", b"")
         if not message.get("more_body", False):
             self._refusal.headers["Connection"] = "close"
-            self._answer(self._refusal)
+            self._send_response(self._refusal)
 
-    def _answer_plainly(self, status: int, text: str) -> None:
+    def _reject(self, status: int, text: str) -> None:
         if not self._is_answered:
-            self._answer(self._machine.reject(status, text + "\n"))
+            self._send_response(self._protocol.reject(status, text + "\n"))
 
-    def _answer(self, response: Response) -> None:
+    def _send_response(self, response: Response) -> None:
         self._is_answered = True
-        if not self._gone.is_set():
-            self._machine.send_response(response)
+        if not self._disconnected.is_set():
+            self._protocol.send_response(response)
             self._flush()
 
 
-def _encoded(headers: Headers) -> Iterable[tuple[bytes, bytes]]:
+def _encoded_headers(headers: Headers) -> Iterable[tuple[bytes, bytes]]:
     for name, value in headers.raw_items():
         yield name.lower().encode("ascii"), value.encode("latin-1")
 

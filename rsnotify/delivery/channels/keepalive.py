@@ -1,8 +1,7 @@
-"""Who is still there: pings spread over time, and patience with those that read slowly.
+"""Finds readers that are gone: pings spread over time, and time limits for slow readers.
 
-Rules that hold here: one wheel for all readers, no timer for each; a reader is pinged only when it
-could read the ping, and judged by what it reads before it is judged by what it says. Nothing here
-knows what a reader reads.
+One timer wheel serves all readers. A reader whose socket is full is not pinged: it is closed only
+if its unread bytes stop falling.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ PONG_SLOTS = int(PONG_SECONDS / TICK_SECONDS)
 
 
 class Keepalive:
-    """A wheel of slots: at each tick one slot's readers are pinged, another's pongs looked for."""
+    """A timer wheel: each tick pings the readers of one slot and checks the pongs of another."""
 
     def __init__(
         self, *, send_timeout_seconds: float, clock: Callable[[], float] = monotonic
@@ -29,16 +28,16 @@ class Keepalive:
         self._slots: list[set[Reader]] = [set() for _ in range(SLOTS)]
         self._at = 0
         self._next_slot = 0
-        self._full: dict[Reader, tuple[float, int]] = {}  # since when, with how much unread
+        self._blocked: dict[Reader, tuple[float, int]] = {}  # since when, and how many bytes unread
 
     async def run(self) -> None:
-        """Turn the wheel for as long as the hub lives."""
+        """Tick for as long as the hub runs."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.tick()
 
     def add(self, reader: Reader) -> None:
-        """Each in the next slot, so that pings are spread however the readers came."""
+        """Use the next slot, so that pings are spread even if all readers connect at once."""
         reader.slot = self._next_slot
         self._slots[reader.slot].add(reader)
         self._next_slot = (self._next_slot + 1) % SLOTS
@@ -48,11 +47,11 @@ class Keepalive:
         self.unwatch(reader)
 
     def watch(self, reader: Reader) -> None:
-        """Its socket is full."""
-        self._full[reader] = (self._clock(), reader.backlog())
+        """The reader's socket is full: watch whether it reads on."""
+        self._blocked[reader] = (self._clock(), reader.backlog())
 
     def unwatch(self, reader: Reader) -> None:
-        self._full.pop(reader, None)
+        self._blocked.pop(reader, None)
 
     def tick(self) -> None:
         now = self._clock()
@@ -60,29 +59,29 @@ class Keepalive:
         for reader in tuple(self._slots[self._at]):
             self._ping(reader, now)
         for reader in tuple(self._slots[self._at - PONG_SLOTS]):
-            self._look_for_pong(reader, now)
-        for reader in tuple(self._full):
-            self._look_for_progress(reader, now)
+            self._check_pong(reader, now)
+        for reader in tuple(self._blocked):
+            self._check_progress(reader, now)
 
     def _ping(self, reader: Reader, now: float) -> None:
         if reader.is_paused or reader.channel is None or not reader.ping():
             return
         if reader.deadline is None:
-            quiet = reader.pushed == reader.channel.pushed
-            patience = PONG_SECONDS if quiet else max(PONG_SECONDS, self._send_timeout_seconds)
-            reader.deadline = now + patience
-        reader.pushed = reader.channel.pushed
+            is_idle = reader.pushed_at_ping == reader.channel.pushed
+            seconds = PONG_SECONDS if is_idle else max(PONG_SECONDS, self._send_timeout_seconds)
+            reader.deadline = now + seconds
+        reader.pushed_at_ping = reader.channel.pushed
 
-    def _look_for_pong(self, reader: Reader, now: float) -> None:
-        """The ping of a busy reader stands behind all that was sent before: it has longer."""
+    def _check_pong(self, reader: Reader, now: float) -> None:
+        """Close a reader whose pong is overdue. A full socket is judged by its progress instead."""
         if reader.deadline is not None and now >= reader.deadline and not reader.is_paused:
-            reader.close(1011, f"no pong came within {PONG_SECONDS:.0f} s")
+            reader.close(1011, f"no pong within {PONG_SECONDS:.0f} s")
 
-    def _look_for_progress(self, reader: Reader, now: float) -> None:
-        since, unread = self._full[reader]
+    def _check_progress(self, reader: Reader, now: float) -> None:
+        since, unread = self._blocked[reader]
         backlog = reader.backlog()
         if backlog < unread:
-            self._full[reader] = (now, backlog)
+            self._blocked[reader] = (now, backlog)
         elif now - since >= self._send_timeout_seconds:
             seconds = f"{self._send_timeout_seconds:.0f} s"
-            reader.close(1013, f"nothing was read for {seconds}; come back with your cursor")
+            reader.close(1013, f"nothing was read for {seconds}; reconnect with your cursor")

@@ -1,27 +1,23 @@
-"""What a channel and a Destination's connection know of each other.
-
-Rules that hold here: a reader writes what it is given and says when it can take no more; the
-channel decides what it gets. Nothing here does anything.
-"""
+"""The interfaces between a channel and its readers, which are connections of Destinations."""
 
 from typing import Protocol
 
-from rsnotify.delivery.channels.frames import Form
+from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.resourcesync.change import Position
 
 
 class Reader(Protocol):
-    """A Destination's connection, as its channel knows it."""
+    """A Destination's connection, as its channel sees it."""
 
-    channel: "Home | None"
-    cursor: Position  # counts only while the reader is not at the head
+    channel: "ReaderChannel | None"
+    cursor: Position  # not used while the reader is at the head
     is_paused: bool
-    deadline: float | None  # when an answer to a ping must have come
-    pushed: int  # what the channel had pushed at the last ping
-    slot: int  # of the wheel of pings
+    deadline: float | None  # for the pong
+    pushed_at_ping: int  # the channel's `pushed` at the last ping
+    slot: int  # of the keep-alive's timer wheel
 
     @property
-    def form(self) -> Form: ...
+    def wire_format(self) -> WireFormat: ...
 
     @property
     def is_open(self) -> bool: ...
@@ -29,20 +25,20 @@ class Reader(Protocol):
     def write(self, data: bytes, /) -> None: ...
 
     def ping(self) -> bool:
-        """Ask the peer whether it lives; false where no answer is to be expected."""
+        """Ping the peer; false if no pong can be expected."""
         ...
 
     def backlog(self) -> int:
-        """A number that falls as long as the peer reads."""
+        """How many bytes the peer has not read yet."""
         ...
 
     def close(self, code: int, reason: str) -> None: ...
 
 
-class Home(Protocol):
-    """A reader's channel, as the reader knows it."""
+class ReaderChannel(Protocol):
+    """The channel of a reader, as the reader sees it."""
 
-    pushed: int
+    pushed: int  # how many notifications so far
 
     def pause(self, reader: Reader) -> None: ...
     def resume(self, reader: Reader) -> None: ...

@@ -1,7 +1,5 @@
-"""Readers of private channels end with the token by which they came.
-
-Rules that hold here: each token is asked about once a second, however many read by it.
-Nothing here knows what they read.
+"""Disconnects readers whose token was revoked. Each token is checked once a second, however many
+readers use it.
 """
 
 import asyncio
@@ -13,33 +11,33 @@ from rsnotify.errors import TryAgain
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 REVOKED = "the token has been revoked"
 
 
 class Revocations:
-    """Who reads by which token."""
+    """Which readers use which token."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._readers: dict[str, set[Reader]] = {}
 
     def add(self, reader: Reader, token: str) -> None:
-        """The key of the token; nothing for whoever needed none."""
+        """`token` is the key of a token, empty for a reader that needed none."""
         if token:
             self._readers.setdefault(token, set()).add(reader)
 
     async def run(self) -> None:
-        """Look again and again, for as long as the hub lives."""
+        """Check for as long as the hub runs."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             try:
-                await self.look()
+                await self.check()
             except TryAgain as error:
-                log.warning("looking for revoked tokens waits: %s", error.detail)
+                log.warning("cannot check for revoked tokens, trying again: %s", error.detail)
 
-    async def look(self) -> None:
-        """Send those away whose token is no more."""
+    async def check(self) -> None:
+        """Close the readers of revoked tokens."""
         self._forget_closed()
         for token in await self._access.revoked(list(self._readers)):
             for reader in self._readers.pop(token, ()):

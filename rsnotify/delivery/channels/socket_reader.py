@@ -1,8 +1,7 @@
-"""An open WebSocket of a Destination: the least that one idle reader needs.
+"""An open WebSocket of a Destination, with as little memory as possible while it is idle.
 
-Rules that hold here: a reader costs no task and no timer; nothing is kept of the handshake, and a
-machine that judges what the reader says exists only once it says more than a ping or a pong.
-Nothing here knows what a notification is, nor when a reader has fallen behind.
+A reader has no task and no timer of its own. Its `ReaderProtocol` exists only once the peer has
+sent something other than a single ping or pong.
 """
 
 import asyncio
@@ -11,9 +10,9 @@ from contextlib import closing
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 
-from rsnotify.delivery.channels.frames import DEFLATED, PING, TEXT, Form, close_reason
-from rsnotify.delivery.channels.protocol import Machine, leaves_nothing
-from rsnotify.delivery.channels.reader import Home
+from rsnotify.delivery.channels.frames import DEFLATED, PING, TEXT, WireFormat, close_reason
+from rsnotify.delivery.channels.protocol import ReaderProtocol, is_one_ping_or_pong
+from rsnotify.delivery.channels.reader import ReaderChannel
 from rsnotify.resourcesync.change import Position
 from rsnotify.socket_backlog import unread_bytes
 
@@ -21,19 +20,19 @@ CLOSE_SECONDS = 5.0  # how long the other side may take to answer a close
 
 
 class SocketReader(asyncio.Protocol):
-    """Writes shared frames to its transport and tells its channel when that is full."""
+    """Writes shared frames to its transport, and tells its channel when the socket is full."""
 
     __slots__ = (
         "_closing",
         "_is_deflated",
-        "_machine",
-        "_owed",
+        "_pending_pong",
+        "_protocol",
         "_transport",
         "channel",
         "cursor",
         "deadline",
         "is_paused",
-        "pushed",
+        "pushed_at_ping",
         "slot",
         "write",
     )
@@ -41,24 +40,24 @@ class SocketReader(asyncio.Protocol):
     def __init__(self, transport: asyncio.Transport, *, is_deflated: bool) -> None:
         self._transport = transport
         self._is_deflated = is_deflated
-        self._machine: Machine | None = None
+        self._protocol: ReaderProtocol | None = None
         self._closing: asyncio.TimerHandle | None = None
-        self._owed = b""  # the pong to the newest ping, while nothing can be written
+        self._pending_pong = b""  # to the newest ping, while the socket is full
         self.write = transport.write
-        self.channel: Home | None = None
+        self.channel: ReaderChannel | None = None
         self.cursor = Position(0)
         self.is_paused = False
         self.deadline: float | None = None
-        self.pushed = -1
+        self.pushed_at_ping = -1
         self.slot = 0
 
     def __repr__(self) -> str:
         return f"<Reader {'paused' if self.is_paused else 'writable'} in {self.channel}>"
 
-    # --- what the channel asks -----------------------------------------------------------------
+    # --- called by the channel -------------------------------------------------------------------
 
     @property
-    def form(self) -> Form:
+    def wire_format(self) -> WireFormat:
         return DEFLATED if self._is_deflated else TEXT
 
     @property
@@ -73,22 +72,24 @@ class SocketReader(asyncio.Protocol):
         return unread_bytes(self._transport)
 
     def close(self, code: int, reason: str) -> None:
-        """Say why, and wait a little for the other side to say so too."""
+        """Send a close frame, and wait a few seconds for the peer's."""
         if self.is_open:
-            machine = self._machine = self._machine or Machine(is_deflated=self._is_deflated)
-            machine.send_close(code, close_reason(reason))
-            self._act_on(machine)
+            protocol = self._protocol = self._protocol or ReaderProtocol(
+                is_deflated=self._is_deflated
+            )
+            protocol.send_close(code, close_reason(reason))
+            self._act_on(protocol)
 
-    # --- what the transport tells --------------------------------------------------------------
+    # --- called by the transport -----------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self._machine is None and leaves_nothing(data):
-            with closing(Machine(is_deflated=self._is_deflated)) as machine:
-                self._hear(machine, data)
+        if self._protocol is None and is_one_ping_or_pong(data):
+            with closing(ReaderProtocol(is_deflated=self._is_deflated)) as protocol:
+                self._receive_data(protocol, data)
             return
-        if self._machine is None:
-            self._machine = Machine(is_deflated=self._is_deflated)
-        self._hear(self._machine, data)
+        if self._protocol is None:
+            self._protocol = ReaderProtocol(is_deflated=self._is_deflated)
+        self._receive_data(self._protocol, data)
 
     def pause_writing(self) -> None:
         self.is_paused = True
@@ -97,8 +98,8 @@ class SocketReader(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.is_paused = False
-        self.deadline = None  # it reads, so it lives
-        self._pay()
+        self.deadline = None  # a peer that reads is alive
+        self._send_pending_pong()
         if self.channel is not None:
             self.channel.resume(self)
 
@@ -106,42 +107,42 @@ class SocketReader(asyncio.Protocol):
         self._leave()
         if self._closing is not None:
             self._closing.cancel()
-        self._machine = None
+        self._protocol = None
 
-    # --- what follows from either --------------------------------------------------------------
+    # --- reactions -------------------------------------------------------------------------------
 
-    def _hear(self, machine: Machine, data: bytes) -> None:
-        machine.receive_data(data)
-        self._act_on(machine)
+    def _receive_data(self, protocol: ReaderProtocol, data: bytes) -> None:
+        protocol.receive_data(data)
+        self._act_on(protocol)
 
-    def _act_on(self, machine: Machine) -> None:
-        for frame in machine.events_received():
+    def _act_on(self, protocol: ReaderProtocol) -> None:
+        for frame in protocol.events_received():
             if isinstance(frame, Frame) and frame.opcode is Opcode.PONG:
                 self.deadline = None
-        for data in machine.data_to_send():
-            if self.is_paused and machine.state is OPEN:
-                self._owed = data
+        for data in protocol.data_to_send():
+            if self.is_paused and protocol.state is OPEN:
+                self._pending_pong = data
             else:
-                self._answer(data)
-        if machine.state is not OPEN and self._closing is None:
+                self._write_or_end(data)
+        if protocol.state is not OPEN and self._closing is None:
             self._leave()
             loop = asyncio.get_running_loop()
             self._closing = loop.call_later(CLOSE_SECONDS, self._transport.abort)
 
-    def _answer(self, data: bytes) -> None:
+    def _write_or_end(self, data: bytes) -> None:
         if data:
             self.write(data)
         else:
-            self._end()
+            self._half_close()
 
-    def _pay(self) -> None:
-        """Of many pings the newest is answered (RFC 6455, 5.5.3): the buffer must not grow."""
-        owed, self._owed = self._owed, b""
+    def _send_pending_pong(self) -> None:
+        """Answer only the newest of several pings (RFC 6455, 5.5.3), so that no buffer grows."""
+        owed, self._pending_pong = self._pending_pong, b""
         if owed and self.is_open:
             self.write(owed)
 
-    def _end(self) -> None:
-        """The peer may still be sending: closing both ways now could make it miss why."""
+    def _half_close(self) -> None:
+        """Close our side only: a full close while the peer sends could lose our close frame."""
         if self._transport.can_write_eof():
             self._transport.write_eof()
         else:

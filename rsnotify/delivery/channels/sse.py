@@ -1,25 +1,22 @@
-"""Channels as server-sent events, for browsers and for whoever has only HTTP.
+"""Channels as server-sent events, for browsers and plain HTTP clients.
 
-Rules that hold here: the id of an event is the cursor, so a browser that comes back by itself
-resumes, and a stream begins with the id of where it begins, for a browser that has had no event
-yet; what a WebSocket is told by a close code, a stream is told by its HTTP status.
+The id of an event is the cursor, so a browser that reconnects resumes by itself. A stream starts
+with an id without data, for a browser that is cut off before the first event. Errors that a
+WebSocket gets as a close code are HTTP statuses here.
 """
 
 import random
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rsnotify.delivery.channels.admission import Channels
-from rsnotify.delivery.channels.asgi_reader import AsgiReader
-from rsnotify.delivery.channels.frames import COMMENT, EVENT
+from rsnotify.delivery.channels.sse_reader import SseReader, body_message
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import BEGINS, ChannelName
+from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName
 
-PART_BYTES = 16 * 1024
-RETRY_MILLISECONDS = (1_000, 5_000)  # spread out, or all come back together
+RETRY_MILLISECONDS = (1_000, 5_000)  # random, or all browsers reconnect at once
 
 
 def wants_stream(request: Request) -> bool:
@@ -29,7 +26,7 @@ def wants_stream(request: Request) -> bool:
 
 
 class Sse:
-    """The event stream of every channel."""
+    """Opens event streams."""
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
@@ -43,7 +40,10 @@ class Sse:
 
 
 class EventStream(Response):
-    """An answer that goes on until either side ends it."""
+    """A response that goes on until either side ends it.
+
+    `Response.__init__` is not called: it would set a length.
+    """
 
     def __init__(
         self,
@@ -62,36 +62,32 @@ class EventStream(Response):
         self.init_headers(_headers(cursor, origin))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        reader = AsgiReader(EVENT, part_bytes=PART_BYTES, alive=COMMENT)
+        reader = SseReader()
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        await send(_body(_opening(self._cursor, random.randint(*RETRY_MILLISECONDS))))  # noqa: S311
+        await send(body_message(_opening(self._cursor, random.randint(*RETRY_MILLISECONDS))))  # noqa: S311
         self._channels.join(reader, self._name, self._cursor, self._token)
-        await reader.run(lambda part: send(_body(part)), receive)
+        await reader.run(send, receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _body(part: bytes) -> dict[str, Any]:
-    return {"type": "http.response.body", "body": part, "more_body": True}
-
-
 def _opening(cursor: Position, retry_milliseconds: int) -> bytes:
-    """Where the stream begins: an event without data sets the last event id and tells nothing."""
+    """An event without data: it sets the last event id, and no event handler is called."""
     return f"id: {cursor}\nretry: {retry_milliseconds}\n\n".encode()
 
 
 def _headers(cursor: Position, origin: str | None) -> dict[str, str]:
-    """The origin was admitted before; a proxy must neither keep the stream nor wait for its end."""
+    """The origin was checked before. Proxies must neither cache nor buffer the stream."""
     headers = {
         "content-type": "text/event-stream",
         "cache-control": "no-store",
         "x-accel-buffering": "no",
-        BEGINS.lower(): str(cursor),
+        FROM_HEADER.lower(): str(cursor),
     }
     if origin is not None:
         headers |= {
             "access-control-allow-origin": origin,
-            "access-control-expose-headers": BEGINS,
+            "access-control-expose-headers": FROM_HEADER,
             "vary": "origin",
         }
     return headers

@@ -1,1 +1,1 @@
-"""What a Destination or a crawler can GET: discovery, Change Lists, Resource Lists, archives."""
+"""Documents that can be fetched: discovery, Change Lists, Resource Lists, archives."""

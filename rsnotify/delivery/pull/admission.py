@@ -1,23 +1,20 @@
-"""The set that a request is about: whether it exists, who may read it, what is linked to it.
-
-Nothing here knows which of its documents is asked for.
-"""
+"""Finds the set that a request is about, and checks that the peer may read it."""
 
 from typing import NamedTuple
 
 from starlette.requests import Request
 
 from rsnotify.access import Access
-from rsnotify.base_url import Origin
-from rsnotify.delivery.pull.responses import Known
-from rsnotify.errors import no_such_set
+from rsnotify.base_url import BaseUrl
+from rsnotify.delivery.pull.responses import DocumentInfo
+from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.notification import capability_list
 from rsnotify.storage.sets import SetRecord
 
 
-class Asked(NamedTuple):
-    """A set that somebody may read, and the base of the links for them."""
+class RequestedSet(NamedTuple):
+    """A set that the peer may read, and the base URL for links in the answer."""
 
     record: SetRecord
     base: str
@@ -26,24 +23,24 @@ class Asked(NamedTuple):
     def name(self) -> str:
         return self.record.name
 
-    def known(self, tag: str, modified: int, *, is_fixed: bool = False) -> Known:
-        """A document of this set."""
+    def info(self, tag: str, modified: int, *, is_fixed: bool = False) -> DocumentInfo:
+        """Describes a document of this set."""
         link = self.base + capability_list(self.name)
-        return Known(tag, modified, is_fixed, self.record.private, link)
+        return DocumentInfo(tag, modified, is_fixed, self.record.private, link)
 
 
-class Readers:
-    """Lets requests in to the sets."""
+class SetAdmission:
+    """Admits requests to sets."""
 
-    def __init__(self, hub: Hub, access: Access, origin: Origin) -> None:
+    def __init__(self, hub: Hub, access: Access, origin: BaseUrl) -> None:
         self._hub = hub
         self._access = access
         self._origin = origin
 
-    async def admit(self, request: Request) -> Asked:
+    async def admit(self, request: Request) -> RequestedSet:
         name = request.path_params["set"]
         record = self._hub.sets.get(name)
         if record is None:
-            raise no_such_set(name)
+            raise NoSuchSet(name)
         await self._access.require_reader(request, record)
-        return Asked(record, self._origin.base(request))
+        return RequestedSet(record, self._origin.base(request))

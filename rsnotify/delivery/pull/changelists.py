@@ -1,7 +1,7 @@
-"""Change Lists over HTTP: the open list, a closed one, any stretch; their index and archive.
+"""Change Lists over HTTP: open, closed and from any position; their index and archive.
 
-Rules that hold here: what a document covers is decided from one reading of the record, and its tag
-with it; a poll never shows less than what was acknowledged before it came.
+What a document covers, and its ETag, are decided from one read of the set's record. A poll shows
+every change that was acknowledged before the poll came.
 """
 
 from time import time
@@ -10,24 +10,30 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.core.documents import (
-    archive_of_change_lists,
+    change_list_archive_document,
     change_list_frame,
     change_list_index,
-    list_of_change_lists,
+    change_list_index_document,
     open_list,
 )
 from rsnotify.core.window import (
     DAY,
-    Record,
+    JournalRecord,
     Window,
     kept_from,
     last_edge,
     split,
     stretch_after,
 )
-from rsnotify.delivery.pull.admission import Asked, Readers
+from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission
 from rsnotify.delivery.pull.open_list import OpenList, OpenLists
-from rsnotify.delivery.pull.responses import Flow, Parts, answer, flow, whole
+from rsnotify.delivery.pull.responses import (
+    ByteStream,
+    Parts,
+    document_response,
+    rendered_response,
+    stream_document,
+)
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
@@ -37,7 +43,7 @@ from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.windows import Windows
 
-COLD_CHANGES = 5_000  # so many behind, a list is sent as it is read
+COLD_CHANGES = 5_000  # with more to read, a list is sent while it is read
 
 
 class ChangeLists:
@@ -46,7 +52,7 @@ class ChangeLists:
     def __init__(
         self,
         hub: Hub,
-        readers: Readers,
+        admission: SetAdmission,
         windows: Windows,
         stretches: Stretches,
         *,
@@ -54,7 +60,7 @@ class ChangeLists:
         index_days: int,
     ) -> None:
         self._hub = hub
-        self._readers = readers
+        self._admission = admission
         self._windows = windows
         self._stretches = stretches
         self._period = period
@@ -65,144 +71,154 @@ class ChangeLists:
     # --- one list ------------------------------------------------------------------------------
 
     async def current(self, request: Request) -> Response:
-        """The open list, or with `?from=` what came after a position."""
-        asked = await self._readers.admit(request)
+        """The open list, or with `?from=` the changes after a position."""
+        requested = await self._admission.admit(request)
         after = request.query_params.get("from")
         if after is not None:
-            return await self._stretch(request, asked, _position(after))
-        return await self._open(request, asked, await self._windows.record(asked.name))
+            return await self._stretch(request, requested, _position(after))
+        return await self._open(request, requested, await self._windows.record(requested.name))
 
     async def by_beginning(self, request: Request) -> Response:
-        """The list of the window that begins at the position in the path, open or closed."""
-        asked = await self._readers.admit(request)
+        """The open or closed list of the window that begins at the position in the path."""
+        requested = await self._admission.admit(request)
         from_ = _position(request.path_params["from_"], status=404)
-        record = await self._windows.record(asked.name)
+        record = await self._windows.record(requested.name)
         if from_ == record.window_from:
-            return await self._open(request, asked, record)
-        window = await self._windows.closed_after(asked.name, from_)
+            return await self._open(request, requested, record)
+        window = await self._windows.closed_after(requested.name, from_)
         if window is None or window.from_ != from_:
-            raise await self._missing(asked, from_)
-        return await self._closed(request, asked, window)
+            raise await self._missing(requested, from_)
+        return await self._closed(request, requested, window)
 
-    async def _open(self, request: Request, asked: Asked, record: Record) -> Response:
+    async def _open(
+        self, request: Request, requested: RequestedSet, record: JournalRecord
+    ) -> Response:
         tag = f"{int(record.window_from):x}-{int(max(record.head, record.window_from)):x}"
 
-        async def make(in_gzip: bool) -> Parts | Flow:
-            return await self._opened(asked, record, in_gzip=in_gzip)
+        async def make(in_gzip: bool) -> Parts | ByteStream:
+            return await self._opened(requested, record, in_gzip=in_gzip)
 
-        return await answer(request, asked.known(tag, record.changed), make)
+        return await document_response(request, requested.info(tag, record.changed), make)
 
-    async def _opened(self, asked: Asked, record: Record, *, in_gzip: bool) -> Parts | Flow:
+    async def _opened(
+        self, requested: RequestedSet, record: JournalRecord, *, in_gzip: bool
+    ) -> Parts | ByteStream:
         until = max(record.head, record.window_from)
-        frame = change_list_frame(asked.base, asked.name, record.window_from, None)
-        kept = self._lists.of(asked.name, record)
-        feed = self._hub.feed(ChannelName(asked.name, "change"))
-        kept.take(feed.tail, until)
-        self._hub.cache.use(feed)  # so that it goes on in memory, for whoever polls next
-        self._lists.used(asked.name, kept)
+        frame = change_list_frame(requested.base, requested.name, record.window_from, None)
+        kept = self._lists.of(requested.name, record)
+        feed = self._hub.feed(ChannelName(requested.name, "change"))
+        kept.grow_from_tail(feed.tail, until)
+        self._hub.cache.use(feed)  # so that the tail is kept for the next poll
+        self._lists.used(requested.name, kept)
         if _is_cold(kept, record):
-            self._warm(asked.name, kept, until)
+            self._warm(requested.name, kept, until)
         else:
-            await self._reach(asked.name, kept, until)
+            await self._grow_to(requested.name, kept, until)
             if in_gzip:
                 packed, reached = await kept.packed()
-                self._lists.used(asked.name, kept)
+                self._lists.used(requested.name, kept)
                 if reached == until:
                     return packed.gzipped(*frame)
             elif kept.until == until:
                 return frame.head, *kept.pieces, frame.foot
-        entries = self._stretches.entries(asked.name, record.window_from, until)
-        return await flow(frame, entries, in_gzip=in_gzip)
+        entries = self._stretches.entries(requested.name, record.window_from, until)
+        return await stream_document(frame, entries, in_gzip=in_gzip)
 
     def _warm(self, set_name: str, kept: OpenList, until: Position) -> None:
-        """Read it into memory for those who poll next, while the first is being answered."""
-        self._warming.task(set_name, lambda: self._reach(set_name, kept, until))
+        """Read the list into memory for the next polls, while this one is answered."""
+        self._warming.task(set_name, lambda: self._grow_to(set_name, kept, until))
 
-    async def _reach(self, set_name: str, kept: OpenList, until: Position) -> None:
+    async def _grow_to(self, set_name: str, kept: OpenList, until: Position) -> None:
         async def read(cursor: Position, until: Position) -> tuple[bytes, Position]:
             return await self._stretches.read(set_name, cursor, until)
 
-        await kept.reach(until, read)
+        await kept.grow_to(until, read)
         self._lists.used(set_name, kept)
 
-    async def _closed(self, request: Request, asked: Asked, window: Window) -> Response:
+    async def _closed(self, request: Request, requested: RequestedSet, window: Window) -> Response:
         tag = f"{int(window.from_):x}-{int(window.until):x}-closed"
-        frame = change_list_frame(asked.base, asked.name, window.from_, window.until)
+        frame = change_list_frame(requested.base, requested.name, window.from_, window.until)
 
-        async def make(in_gzip: bool) -> Parts | Flow:
+        async def make(in_gzip: bool) -> Parts | ByteStream:
             if in_gzip:
-                return (await self._stretches.packed(asked.name, window)).gzipped(*frame)
-            entries = self._stretches.entries(asked.name, window.from_, window.until)
-            return await flow(frame, entries, in_gzip=False)
+                return (await self._stretches.packed(requested.name, window)).gzipped(*frame)
+            entries = self._stretches.entries(requested.name, window.from_, window.until)
+            return await stream_document(frame, entries, in_gzip=False)
 
-        return await answer(request, asked.known(tag, window.closed, is_fixed=True), make)
+        return await document_response(
+            request, requested.info(tag, window.closed, is_fixed=True), make
+        )
 
-    async def _stretch(self, request: Request, asked: Asked, cursor: Position) -> Response:
-        span = await self._windows.span(asked.name, after=cursor)
+    async def _stretch(
+        self, request: Request, requested: RequestedSet, cursor: Position
+    ) -> Response:
+        span = await self._windows.span(requested.name, after=cursor)
         record = span.record
         if cursor < kept_from(span) > record.created:
-            raise _gone(asked)
+            raise _gone(requested)
         stretch = stretch_after(min(max(cursor, record.created), record.last), span)
         end = record.head if stretch.until is None else stretch.until
-        following = None if stretch.until is None else open_list(asked.name, stretch.until)
-        frame = change_list_frame(asked.base, asked.name, *stretch, following=following)
+        following = None if stretch.until is None else open_list(requested.name, stretch.until)
+        frame = change_list_frame(requested.base, requested.name, *stretch, following=following)
         tag = f"{int(stretch.from_):x}-{int(end):x}-{'open' if following is None else 'part'}"
 
-        async def make(in_gzip: bool) -> Flow:
-            entries = self._stretches.entries(asked.name, stretch.from_, end)
-            return await flow(frame, entries, in_gzip=in_gzip)
+        async def make(in_gzip: bool) -> ByteStream:
+            entries = self._stretches.entries(requested.name, stretch.from_, end)
+            return await stream_document(frame, entries, in_gzip=in_gzip)
 
-        return await answer(request, asked.known(tag, record.changed), make)
+        return await document_response(request, requested.info(tag, record.changed), make)
 
     # --- lists of lists ------------------------------------------------------------------------
 
     async def index(self, request: Request) -> Response:
-        asked = await self._readers.admit(request)
+        requested = await self._admission.admit(request)
         begin, begun = self._index_begin()
-        span = await self._windows.span(asked.name, after=begin)
+        span = await self._windows.span(requested.name, after=begin)
         archived = span.oldest is not None and span.oldest.until <= begin
         _, windows = split(span.windows, begin)
         open_from = span.record.window_from
 
         def render() -> bytes:
-            document = list_of_change_lists(
-                *(asked.base, asked.name, windows, open_from), has_archive=archived
+            document = change_list_index_document(
+                requested.base, requested.name, windows, open_from, has_archive=archived
             )
             return render_document(document)
 
         tag = f"{int(kept_from(span)):x}-{int(begin):x}-{int(open_from):x}-index"
-        known = asked.known(tag, max(begun, span.record.changed))
-        return await whole(request, known, render)
+        info = requested.info(tag, max(begun, span.record.changed))
+        return await rendered_response(request, info, render)
 
     async def archive(self, request: Request) -> Response:
-        asked = await self._readers.admit(request)
+        requested = await self._admission.admit(request)
         begin, begun = self._index_begin()
-        windows, _ = split((await self._windows.span(asked.name)).windows, begin)
+        windows, _ = split((await self._windows.span(requested.name)).windows, begin)
         if not windows:
-            raise Rejected("no Change List has left the index yet", status=404)
+            raise Rejected("there is no archive yet: no Change List has left the index", status=404)
 
         def render() -> bytes:
-            return render_document(archive_of_change_lists(asked.base, asked.name, windows))
+            return render_document(
+                change_list_archive_document(requested.base, requested.name, windows)
+            )
 
         tag = f"{int(windows[0].from_):x}-{int(windows[-1].until):x}-archive"
-        known = asked.known(tag, max(begun, windows[-1].closed))
-        return await whole(request, known, render)
+        info = requested.info(tag, max(begun, windows[-1].closed))
+        return await rendered_response(request, info, render)
 
     def _index_begin(self) -> tuple[Position, Position]:
-        """What ends before this has left the index, and since when that is so."""
+        """The lists that end before this position have left the index; and since when."""
         days = self._index_days * DAY
         begin = last_edge(int(time() * MICROSECONDS) - days, self._period)
         return begin, Position(begin + days)
 
-    async def _missing(self, asked: Asked, from_: Position) -> Rejected:
-        span = await self._windows.span(asked.name)
+    async def _missing(self, requested: RequestedSet, from_: Position) -> Rejected:
+        span = await self._windows.span(requested.name)
         if span.record.created <= from_ < kept_from(span):
-            return _gone(asked)
+            return _gone(requested)
         return Rejected(f"no Change List begins at {from_}", status=404)
 
 
-def _is_cold(kept: OpenList, record: Record) -> bool:
-    """Whether so much is missing that the answer should not wait for it; one at a time warms it."""
+def _is_cold(kept: OpenList, record: JournalRecord) -> bool:
+    """Whether so much must be read that the answer should not wait for it."""
     return kept.length == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
 
 
@@ -213,10 +229,10 @@ def _position(text: str, status: int = 400) -> Position:
         raise Rejected(f"malformed `from`: {error}", status=status) from None
 
 
-def _gone(asked: Asked) -> Rejected:
-    index = asked.base + change_list_index(asked.name)
+def _gone(requested: RequestedSet) -> Rejected:
+    index = requested.base + change_list_index(requested.name)
     return Rejected(
-        f"this is older than what the hub keeps, see {index}",
+        f"the hub no longer keeps this; see {index} for what it keeps",
         status=410,
         headers={"link": f'<{index}>; rel="index"'},
     )

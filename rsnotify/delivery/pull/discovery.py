@@ -1,7 +1,7 @@
-"""Discovery over HTTP: Source Description, Capability Lists in both forms, robots.txt.
+"""Discovery over HTTP: Source Description, Capability Lists in both versions, robots.txt.
 
-Rules that hold here: private sets are in no document that belongs to all; a capability is named as
-soon as its document is there, and the Source's own documents elsewhere come before the hub's.
+Private sets are not in documents about all sets. A capability is listed as soon as its document
+exists. Where the Source has a document of its own, it is listed instead of the hub's.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from time import time
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.core.documents import (
-    Offer,
+    SetCapabilities,
     capabilities,
     resource_list,
     robots,
@@ -21,8 +21,8 @@ from rsnotify.core.documents import (
     source_description,
 )
 from rsnotify.core.window import DAY
-from rsnotify.delivery.pull.admission import Asked, Readers
-from rsnotify.delivery.pull.responses import Known, whole
+from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission
+from rsnotify.delivery.pull.responses import DocumentInfo, rendered_response
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.xml_writer import Document, render_document
@@ -32,13 +32,13 @@ from rsnotify.storage.windows import Windows
 
 
 class Discovery:
-    """Where a Destination begins."""
+    """The documents with which a Destination starts."""
 
     def __init__(
         self,
         hub: Hub,
-        readers: Readers,
-        origin: Origin,
+        admission: SetAdmission,
+        origin: BaseUrl,
         windows: Windows,
         snapshots: Snapshots,
         *,
@@ -46,7 +46,7 @@ class Discovery:
         index_days: int,
     ) -> None:
         self._hub = hub
-        self._readers = readers
+        self._admission = admission
         self._origin = origin
         self._windows = windows
         self._snapshots = snapshots
@@ -55,10 +55,10 @@ class Discovery:
 
     async def description(self, request: Request) -> Response:
         base = self._origin.base(request)
-        offers = [_offer(record) for record in self._public_sets()]
-        content = render_document(source_description(base, offers, self._describedby))
-        return await whole(
-            request, Known(_digest(content), self._hub.sets_changed), lambda: content
+        sets = [_capabilities_of(record) for record in self._public_sets()]
+        content = render_document(source_description(base, sets, self._describedby))
+        return await rendered_response(
+            request, DocumentInfo(_digest(content), self._hub.sets_changed), lambda: content
         )
 
     async def capabilities(self, request: Request) -> Response:
@@ -70,26 +70,31 @@ class Discovery:
     async def robots(self, request: Request) -> Response:
         sets = self._public_sets()
         newest = await self._snapshots.newest_of([record.name for record in sets])
-        found = (_offer(record, newest[record.name]).resourcelist for record in sets)
+        found = (_capabilities_of(record, newest[record.name]).resourcelist for record in sets)
         return PlainTextResponse(robots(self._origin.base(request), list(filter(None, found))))
 
     async def _capability_list(
-        self, request: Request, render: Callable[[str, Offer], Document]
+        self, request: Request, render: Callable[[str, SetCapabilities], Document]
     ) -> Response:
-        asked = await self._readers.admit(request)
-        snapshot = await self._snapshots.newest(asked.name)
-        archived_at = await self._archived_at(asked)
+        requested = await self._admission.admit(request)
+        snapshot = await self._snapshots.newest(requested.name)
+        archived_at = await self._archived_at(requested)
         content = render_document(
-            render(asked.base, _offer(asked.record, snapshot, asked.base, archived_at is not None))
+            render(
+                requested.base,
+                _capabilities_of(
+                    requested.record, snapshot, requested.base, archived_at is not None
+                ),
+            )
         )
-        edited = Position.parse(asked.record.edited)
+        edited = Position.parse(requested.record.edited)
         taken = 0 if snapshot is None else snapshot.completed
-        known = asked.known(_digest(content), max(edited, taken, archived_at or 0))
-        return await whole(request, known, lambda: content)
+        info = requested.info(_digest(content), max(edited, taken, archived_at or 0))
+        return await rendered_response(request, info, lambda: content)
 
-    async def _archived_at(self, asked: Asked) -> int | None:
-        """Since when there is an archive, if there is one."""
-        oldest = await self._windows.oldest(asked.name)
+    async def _archived_at(self, requested: RequestedSet) -> int | None:
+        """Since when the set has an archive; None if it has none."""
+        oldest = await self._windows.oldest(requested.name)
         if oldest is None:
             return None
         left = oldest.until + self._index_days * DAY
@@ -100,14 +105,14 @@ class Discovery:
         return sorted(public, key=lambda record: record.name)
 
 
-def _offer(
+def _capabilities_of(
     record: SetRecord,
     snapshot: Snapshot | None = None,
     base: str = "",
     has_archive: bool = False,
-) -> Offer:
+) -> SetCapabilities:
     ours = None if snapshot is None else base + resource_list(record.name)
-    return Offer(
+    return SetCapabilities(
         set_name=record.name,
         describedby=record.describedby,
         resourcelist=record.resourcelist or ours,

@@ -1,9 +1,8 @@
-"""The open Change Lists, kept rendered in memory as far as they were asked for.
+"""The open Change Lists, rendered and kept in memory while they are polled.
 
-Rules that hold here: a list holds one window's entries from its beginning, grows only at its end,
-and is made anew when the window closes; it grows from the hub's tail, which costs a memory copy,
-and where the tail does not reach, from the journal. A list that the cache lets go of is made anew
-for who asks next; whoever holds it yet is not disturbed.
+A list holds the entries of one window from its beginning and grows only at its end. It grows from
+the hub's tail, else from the journal. When the window closes, a new list begins. When the cache
+releases a list, the next poll makes a new one, and answers that are being sent are not disturbed.
 """
 
 import asyncio
@@ -13,51 +12,50 @@ from functools import partial
 from rsnotify.cache import Cache
 from rsnotify.core.gzip_parts import Packed, Packer
 from rsnotify.core.tail import Tail
-from rsnotify.core.window import Record
+from rsnotify.core.window import JournalRecord
 from rsnotify.resourcesync.change import Position
 
 PIECE_BYTES = 256 * 1024
 
-Forget = Callable[["OpenList"], None]
-Read = Callable[[Position, Position], Awaitable[tuple[bytes, Position]]]
-"""Reads on in the journal: after a position, up to another."""
+OnRelease = Callable[["OpenList"], None]
+ReadJournal = Callable[[Position, Position], Awaitable[tuple[bytes, Position]]]
+"""Reads the journal after a position, up to another position."""
 
 
 class OpenList:
     """The entries of one open window."""
 
-    stays_when_idle = True  # to make it costs more than to keep it, and who polls comes again
+    stays_when_idle = True  # making it costs more than keeping it, and pollers come again
 
-    def __init__(self, key: tuple[Position, Position], forget: Forget) -> None:
+    def __init__(self, key: tuple[Position, Position], forget: OnRelease) -> None:
         self.key = key
         self.until = key[1]
         self.length = 0
         self._forget = forget
         self._pieces: list[bytes] = []
         self._growing = asyncio.Lock()
-        self._packer: Packer | None = None  # nobody may ask for gzip
+        self._packer: Packer | None = None  # made at the first request for gzip
         self._packed_bytes = 0
 
     @property
     def size(self) -> int:
-        """The bytes of memory that it takes."""
+        """Bytes of memory."""
         return self.length + (0 if self._packer is None else self._packer.size)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._forget(self)
 
     @property
     def pieces(self) -> tuple[bytes, ...]:
-        """The entries, in pieces that all versions of the list share: who reads it slowly holds
-        no copy of it."""
+        """The entries, in pieces that all answers share: a slow peer holds no copy of the list."""
         return tuple(self._pieces)
 
     @property
     def is_growing(self) -> bool:
         return self._growing.locked()
 
-    def take(self, tail: Tail, until: Position) -> None:
-        """Grow from the tail, as far as it joins."""
+    def grow_from_tail(self, tail: Tail, until: Position) -> None:
+        """Add what the tail has, up to a position."""
         if self.is_growing:
             return
         while self.until < until:
@@ -66,8 +64,8 @@ class OpenList:
                 return
             self._add(found.payload[found.entries], found.until)
 
-    async def reach(self, until: Position, read: Read) -> None:
-        """Grow from the journal."""
+    async def grow_to(self, until: Position, read: ReadJournal) -> None:
+        """Read the journal, up to a position."""
         async with self._growing:
             while self.until < until:
                 self._add(*await read(self.until, until))
@@ -81,14 +79,14 @@ class OpenList:
         self.until = until
 
     async def packed(self) -> tuple[Packed, Position]:
-        """The entries compressed, and up to where; only what is new is compressed anew."""
+        """The compressed entries, and their last position; only new entries are compressed."""
         async with self._growing:
             until, more = self.until, self._from(self._packed_bytes)
             self._packed_bytes = self.length
             return await asyncio.to_thread(self._pack, more), until
 
     def _from(self, begin: int) -> bytes:
-        """What stands from this byte on: the last pieces, or a part of the last one."""
+        """The entries from this byte on."""
         rest: list[bytes] = []
         at = self.length
         while at > begin:
@@ -98,7 +96,7 @@ class OpenList:
         return b"".join(reversed(rest))
 
     def _pack(self, more: bytes) -> Packed:
-        packer = self._packer = self._packer or Packer(level=1)
+        packer = self._packer = self._packer or Packer()
         packer.add(more)
         return packer.packed()
 
@@ -110,7 +108,7 @@ class OpenLists:
         self._cache = cache
         self._lists: dict[str, OpenList] = {}
 
-    def of(self, set_name: str, record: Record) -> OpenList:
+    def of(self, set_name: str, record: JournalRecord) -> OpenList:
         key = (record.created, record.window_from)
         found = self._lists.get(set_name)
         if found is None or found.key != key:
@@ -120,7 +118,7 @@ class OpenLists:
         return found
 
     def used(self, set_name: str, kept: OpenList) -> None:
-        """It was asked for, and may have grown; one that was let go of meanwhile does not count."""
+        """Tell the cache that the list was used and may have grown, unless it was released."""
         if self._lists.get(set_name) is kept:
             self._cache.use(kept)
 

@@ -1,21 +1,19 @@
-"""A document as an HTTP answer: conditions, compression, caching, HEAD.
+"""Documents as HTTP responses: conditional requests, compression, caching, HEAD.
 
-Rules that hold here: a document is known by what it is made of before it is made, so an unchanged
-one costs nothing; what fails before the first entries is a status, later it breaks the answer off;
-gzip goes only to those who ask for it. A `Last-Modified` can only be trusted once its second has
-passed: until then one is given that matches nothing.
+ETag and date are known before a document is made, so an unchanged document costs nothing. An error
+before the first entry becomes an HTTP status; a later one breaks the response off.
 Nothing here knows which document it is.
 """
 
 import asyncio
 import logging
 import re
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from time import time
 from typing import NamedTuple
 
+from isal import isal_zlib
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -27,86 +25,90 @@ from rsnotify.resourcesync.change import MICROSECONDS
 
 log = logging.getLogger(__name__)
 
-FOR_EVER = "max-age=31536000, immutable"
+GZIP = 31  # as window bits: deflate in a gzip file
+IMMUTABLE = "max-age=31536000, immutable"
 REVALIDATE = "no-cache"
-SETTLED_SECONDS = 2  # by how much the clocks of the hub and of Redis may differ
-BESIDE_THE_LOOP_BYTES = 128 * 1024
-ASKED_CHARACTERS = 1024  # of any header that says what is wanted; browsers need some fifty
+CLOCK_DIFFERENCE_SECONDS = 2  # between the hub and Redis
+THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
+HEADER_CHARACTERS = 1024  # that are read of `Accept-Encoding`; browsers send some fifty
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
-class Known(NamedTuple):
-    """How a document is known without being made."""
+class DocumentInfo(NamedTuple):
+    """What the response headers say of a document, known before the document is made."""
 
     tag: str
     modified: int  # microseconds
-    is_fixed: bool = False  # it never changes again
+    is_fixed: bool = False  # it never changes
     is_private: bool = False
     link: str = ""  # to the Capability List
 
 
 Parts = Sequence[bytes]
-Flow = AsyncIterator[bytes]
-Make = Callable[[bool], Awaitable[Parts | Flow]]
-"""Makes the document, in gzip or plain: whole, in parts, or as it comes."""
+ByteStream = AsyncIterator[bytes]
+MakeDocument = Callable[[bool], Awaitable[Parts | ByteStream]]
+"""Makes the document, in gzip if the argument is true: all its parts, or a stream."""
 
 
-async def answer(request: Request, known: Known, make: Make) -> Response:
-    """The document, or that it is unchanged."""
-    if is_unchanged(request.headers, known):
-        return Response(status_code=304, headers=_headers(known))
+async def document_response(request: Request, info: DocumentInfo, make: MakeDocument) -> Response:
+    """The document, or 304 if the peer has it."""
+    if is_unchanged(request.headers, info):
+        return Response(status_code=304, headers=_headers(info))
     in_gzip = wants_gzip(request.headers)
-    headers = _headers(known, in_gzip=in_gzip)
+    headers = _headers(info, in_gzip=in_gzip)
     if request.method == "HEAD":
-        return _Head(headers=headers, media_type=XML)
+        return _HeadResponse(headers=headers, media_type=XML)
     made = await make(in_gzip)
     if isinstance(made, Sequence):
-        return _Whole(made, headers)
-    return _Streamed(made, headers=headers, media_type=XML)
+        return _PartsResponse(made, headers)
+    return _StreamedResponse(made, headers=headers, media_type=XML)
 
 
-async def whole(request: Request, known: Known, render: Callable[[], bytes]) -> Response:
-    """The same for a document that is made at once, without waiting for anything."""
+async def rendered_response(
+    request: Request, info: DocumentInfo, render: Callable[[], bytes]
+) -> Response:
+    """The same for a small document that is rendered in one step."""
 
     async def make(in_gzip: bool) -> Parts:
         document = render()
-        return [zlib.compress(document, 6, 31) if in_gzip else document]
+        return [isal_zlib.compress(document, wbits=GZIP) if in_gzip else document]
 
-    return await answer(request, known, make)
+    return await document_response(request, info, make)
 
 
-def is_unchanged(headers: Headers, known: Known) -> bool:
-    """Whether the asker has this document; a tag that is sent counts alone."""
+def is_unchanged(headers: Headers, info: DocumentInfo) -> bool:
+    """Whether the peer has this document. If it sends ETags, its date is ignored."""
     tags = headers.get("if-none-match")
     if tags is not None:
-        return tags.strip() == "*" or known.tag in _TAG.findall(tags)
+        return tags.strip() == "*" or info.tag in _TAG.findall(tags)
     since = headers.get("if-modified-since")
-    return since is not None and known.modified <= _microseconds(since)
+    return since is not None and info.modified <= _microseconds(since)
 
 
 def wants_gzip(headers: Headers) -> bool:
-    asked = headers.get("accept-encoding")
-    if not asked:
+    requested = headers.get("accept-encoding")
+    if not requested:
         return False
-    quality = dict(map(_coding, asked.lower()[:ASKED_CHARACTERS].split(",")))
+    quality = dict(map(_coding, requested.lower()[:HEADER_CHARACTERS].split(",")))
     found = quality.get("gzip", quality.get("*"))
     return found is not None and found.strip("0.") != ""
 
 
-def _coding(asked: str) -> tuple[str, str]:
+def _coding(requested: str) -> tuple[str, str]:
     """A coding and its quality, such as `gzip;q=0.5`."""
-    name, _, parameter = asked.partition(";")
+    name, _, parameter = requested.partition(";")
     return name.strip(), parameter.strip().removeprefix("q=") or "1"
 
 
-async def flow(frame: Frame, entries: Flow, *, in_gzip: bool) -> Flow:
-    """A document as its entries come; the first are there, so that failing at them is a status."""
+async def stream_document(frame: Frame, entries: ByteStream, *, in_gzip: bool) -> ByteStream:
+    """A document as its entries are read. The first entries are read here, so that an error in
+    reading them becomes an HTTP status."""
     framed = _framed(frame, await anext(entries, b""), entries)
     return _gzipped(framed) if in_gzip else framed
 
 
-async def _framed(frame: Frame, first: bytes, entries: Flow) -> Flow:
+async def _framed(frame: Frame, first: bytes, entries: ByteStream) -> ByteStream:
     yield frame.head
     yield first
     async for piece in entries:
@@ -114,19 +116,19 @@ async def _framed(frame: Frame, first: bytes, entries: Flow) -> Flow:
     yield frame.foot
 
 
-async def _gzipped(flow: Flow) -> Flow:
-    """Compress what comes, large pieces beside the event loop."""
-    deflate = zlib.compressobj(1, zlib.DEFLATED, 31)
-    async for piece in flow:
-        if len(piece) > BESIDE_THE_LOOP_BYTES:
+async def _gzipped(stream: ByteStream) -> ByteStream:
+    """Compress the stream, large pieces in a thread."""
+    deflate = isal_zlib.compressobj(1, isal_zlib.DEFLATED, GZIP)
+    async for piece in stream:
+        if len(piece) > THREAD_BYTES:
             yield await asyncio.to_thread(deflate.compress, piece)
         else:
             yield deflate.compress(piece)
     yield deflate.flush()
 
 
-class _Whole(Response):
-    """Sends the parts of a document one after the other: joining them would copy it."""
+class _PartsResponse(Response):
+    """Sends the parts of a document one after the other, without a copy."""
 
     media_type = XML
 
@@ -144,45 +146,45 @@ class _Whole(Response):
         await send({"type": "http.response.body", "body": b""})
 
 
-class _Streamed(StreamingResponse):
-    """Sends a document as it comes; one that cannot go on is broken off."""
+class _StreamedResponse(StreamingResponse):
+    """Sends a document as it is read. If that fails, the response ends without its last chunk."""
 
     async def stream_response(self, send: Send) -> None:
         try:
             await super().stream_response(send)
         except (TryAgain, Rejected) as error:
-            log.warning("a document is broken off: %s", error.detail)
+            log.warning("a response is broken off: %s", error.detail)
 
 
-class _Head(Response):
-    """An answer to HEAD; how long the document would be is not worth making it."""
+class _HeadResponse(Response):
+    """An answer to HEAD. It has no content-length: the document would have to be made for that."""
 
     def init_headers(self, headers: dict[str, str] | None = None) -> None:  # type: ignore[override]
         super().init_headers(headers)
         del self.headers["content-length"]
 
 
-def _headers(known: Known, *, in_gzip: bool = False) -> dict[str, str]:
-    scope = "private" if known.is_private else "public"
+def _headers(info: DocumentInfo, *, in_gzip: bool = False) -> dict[str, str]:
+    scope = "private" if info.is_private else "public"
     headers = {
-        "etag": f'W/"{known.tag}"' if in_gzip else f'"{known.tag}"',
-        "last-modified": _last_modified(known.modified),
-        "cache-control": f"{scope}, {FOR_EVER if known.is_fixed else REVALIDATE}",
-        "vary": "accept-encoding, authorization" if known.is_private else "accept-encoding",
+        "etag": f'W/"{info.tag}"' if in_gzip else f'"{info.tag}"',
+        "last-modified": _last_modified(info.modified),
+        "cache-control": f"{scope}, {IMMUTABLE if info.is_fixed else REVALIDATE}",
+        "vary": "accept-encoding, authorization" if info.is_private else "accept-encoding",
     }
-    if known.link:
-        headers["link"] = f'<{known.link}>; rel="resourcesync"'
+    if info.link:
+        headers["link"] = f'<{info.link}>; rel="resourcesync"'
     if in_gzip:
         headers["content-encoding"] = "gzip"
     return headers
 
 
 def _last_modified(modified: int) -> str:
-    """The second that follows, once it has passed; before that the one that went, which is earlier
-    than the change and so never says that nothing has changed."""
+    """The time of the change, rounded up to a second once that second is over. Until then it is the
+    second before the change, which matches no condition: another change may still come."""
     second = -(-modified // MICROSECONDS)
-    is_settled = second + SETTLED_SECONDS < time()
-    return formatdate(second if is_settled else second - 1, usegmt=True)
+    is_certain = second + CLOCK_DIFFERENCE_SECONDS < time()
+    return formatdate(second if is_certain else second - 1, usegmt=True)
 
 
 def _microseconds(date: str) -> float:

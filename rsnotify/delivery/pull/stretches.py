@@ -1,7 +1,7 @@
-"""Stretches of a change journal as the entries of a Change List, read as they are sent.
+"""Reads a stretch of a change journal as the entries of a Change List, piece by piece.
 
-Rules that hold here: what the stream no longer holds is unpacked; a stretch that is let go while it
-is being sent goes on from where it is kept instead. Memory holds one piece at a time.
+Changes that the Redis stream no longer holds come from the packed windows, also if they are trimmed
+while the stretch is being read. Memory holds one piece at a time.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ READ_CHANGES = 2_000
 
 
 class Stretches:
-    """Reads change journals, wherever their changes are kept."""
+    """Reads change journals, from the stream or from packed windows."""
 
     def __init__(self, journal: Journal, windows: Windows) -> None:
         self._journal = journal
@@ -43,13 +43,13 @@ class Stretches:
     async def read(
         self, set_name: str, cursor: Position, until: Position
     ) -> tuple[bytes, Position]:
-        """The next entries from the stream, and the position up to which they tell."""
+        """The next entries of the stream, and the position of the last of them."""
         channel = ChannelName(set_name, "change")
         rows = await self._journal.read(channel, cursor, until=until, count=READ_CHANGES)
         return render_rows(rows), rows[-1][0] if len(rows) == READ_CHANGES else until
 
     async def packed(self, set_name: str, window: Window) -> Packed:
-        """The entries of a closed window, packed; kept so if they were not."""
+        """The packed entries of a closed window; packed and stored now if they were not."""
         kept = await self._windows.packed(set_name, window)
         if kept is not None:
             return kept
@@ -62,7 +62,7 @@ class Stretches:
         window = await self._windows.closed_after(set_name, cursor)
         packed = window and await self._windows.packed(set_name, window)
         if window is None or packed is None:
-            raise TryAgain("the journal has changed; ask again")
+            raise TryAgain("the journal has changed meanwhile; repeat the request")
         return window, packed
 
 

@@ -1,23 +1,28 @@
 """WebSub: the transport that Change Notification 1.0.1 and Framework Notification 1.0.1 prescribe.
 
-A subscription is a cursor over the hub, as every reader is. `ownership` decides which process looks
-after it, and `share` is what that process knows of it; `followers` tells where it stands, `queue`
-whose turn it is. Two kinds of call are made, both by the `dialler`, which alone speaks to
-callbacks: a `verification` asks one, a `delivery` tells it, if its `rights` allow.
+A subscription is a position in a channel, as every reader's is.
+
+`ownership`      which process looks after which share of the callbacks; `state` is what it knows
+`subscribers`    where each subscriber stands: idle, queued, waiting, suspended
+`queue`          who is called when
+`delivery`       what is sent to a subscriber, and what its answer means
+`rights`         whether a subscriber may still read
+`verification`   what a callback is asked, and what its answer means
+`dialler`        makes the calls: nobody else connects to a callback; `bounded` caps the answers
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from rsnotify.core.websub.slots import Slots
-from rsnotify.delivery.websub.delivery import Delivery
+from rsnotify.delivery.websub.delivery import Deliverer
 from rsnotify.delivery.websub.dialler import Dialler
-from rsnotify.delivery.websub.followers import Followers
 from rsnotify.delivery.websub.ownership import Ownership
 from rsnotify.delivery.websub.queue import Queue
 from rsnotify.delivery.websub.rights import Rights
 from rsnotify.delivery.websub.state import Call, Clock
-from rsnotify.delivery.websub.verification import Verification
+from rsnotify.delivery.websub.subscribers import Subscribers
+from rsnotify.delivery.websub.verification import Verifier
 from rsnotify.hub import Hub
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.subscriptions import Subscriptions
@@ -40,9 +45,9 @@ async def websub(
     clock, rights = Clock(), Rights(hub, tokens)
     queue = Queue(Slots[Call](deliveries, deliveries_per_host))
     async with dialler:
-        delivery = Delivery(hub, dialler, clock, rights, algorithm=algorithm)
-        followers = Followers(hub, store, clock, queue, delivery)
-        verification = Verification(hub, dialler, store, clock, queue, followers)
-        ownership = Ownership(store, bell, clock, rights, queue, followers, verification)
+        deliverer = Deliverer(hub, dialler, clock, rights, algorithm=algorithm)
+        subscribers = Subscribers(hub, store, clock, queue, deliverer)
+        verifier = Verifier(hub, dialler, store, clock, queue, subscribers)
+        ownership = Ownership(store, bell, clock, rights, queue, subscribers, verifier)
         yield ownership
         await ownership.drain()

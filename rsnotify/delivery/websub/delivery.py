@@ -1,12 +1,12 @@
-"""One delivery: what a subscriber is owed, sent with its signature, and what its answer means.
+"""One delivery: what a subscriber is owed, sent with its signature, and what the answer means.
 
-Rules that hold here: a notification is rendered once for all at a cursor; the right to it is looked
-at after it has been read, and nothing is awaited between the look and the call.
-Nothing here knows when it is a subscriber's turn.
+The right to read is checked after the notification was read, and nothing is awaited between the
+check and the call. When it is a subscriber's turn is not known here.
 """
 
 import logging
 import random
+from collections.abc import Awaitable, Callable
 from time import monotonic
 
 import msgspec
@@ -18,30 +18,50 @@ from rsnotify.core.websub.protocol import (
     render_links,
     signing_headers,
 )
-from rsnotify.core.websub.subscription import PROMPT_SECONDS, Answer, after_answer
+from rsnotify.core.websub.subscription import PROMPT_SECONDS, CallbackAnswer, after_answer
 from rsnotify.delivery.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.delivery.websub.rights import Rights
-from rsnotify.delivery.websub.state import Clock, Subscriber
-from rsnotify.errors import Rejected
+from rsnotify.delivery.websub.state import Call, Clock, Subscriber
+from rsnotify.errors import HistoryGone, Rejected
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.resourcesync.notification import ChannelName, Interval, Notification
+from rsnotify.resourcesync.notification import Interval, Notification
 
 log = logging.getLogger(__name__)
 
-BUG = Answer(0, "the hub failed: see its log")
+BUG = CallbackAnswer(0, "the hub failed: see its log")
 
 
-class Denied(Exception):
-    """The subscriber may not be told any more."""
+class RightLost(Exception):
+    """The subscriber may not read the topic any more."""
 
 
-class Gone(Exception):
-    """The callback has said that it is no more."""
+class CallbackGone(Exception):
+    """The callback has answered 410: it ends the subscription."""
 
 
-class Delivery:
-    """Delivers to one subscriber at a time; `Denied` or `Gone` is its end."""
+class Delivery(Call):
+    """The call that sends a subscriber the next notification."""
+
+    __slots__ = ("_deliver", "subscriber")
+
+    def __init__(
+        self, subscriber: Subscriber, deliver: Callable[[Subscriber], Awaitable[None]]
+    ) -> None:
+        callback = subscriber.subscription.callback
+        super().__init__(subscriber.share, callback, subscriber.host, prompt=subscriber.prompt)
+        self.subscriber = subscriber
+        self._deliver = deliver
+
+    async def make(self) -> None:
+        await self._deliver(self.subscriber)
+
+    def __repr__(self) -> str:
+        return f"<Delivery to {self.subscriber!r}>"
+
+
+class Deliverer:
+    """Sends subscribers what they are owed, and notes what they answer."""
 
     def __init__(
         self, hub: Hub, dialler: Dialler, clock: Clock, rights: Rights, *, algorithm: str
@@ -53,83 +73,84 @@ class Delivery:
         self._algorithm = algorithm
 
     async def deliver(self, subscriber: Subscriber) -> None:
-        """The next notification that it is owed, if any."""
+        """WEBSUB 21 and 23: one POST, if anything is owed; `RightLost` and `CallbackGone` end."""
         owed = await self._owed(subscriber)
-        denial = self._rights.why_not(subscriber.record)
-        if denial is not None:
-            raise Denied(denial)
+        lost = self._rights.why_not(subscriber.subscription)
+        if lost is not None:
+            raise RightLost(lost)
         if owed is None or subscriber.gone:
             return
-        self._heed(subscriber, await self._send(subscriber, owed), owed.until)
+        answer = await self._dialler.post(
+            subscriber.url,
+            owed.payload,
+            self._headers(subscriber, owed),
+            maybe_stale=monotonic() - subscriber.answered < KEEP_ALIVE_SECONDS,
+        )
+        self._apply_answer(subscriber, answer, owed.until)
 
     def fail(self, subscriber: Subscriber) -> None:
-        """A bug may come again at every attempt: it keeps to the schedule of failures."""
-        self._heed(subscriber, BUG, Position(subscriber.progress.cursor))
+        """A bug may occur at every attempt: it counts as a failure of the callback."""
+        self._apply_answer(subscriber, BUG, Position(subscriber.progress.cursor))
 
     async def _owed(self, subscriber: Subscriber) -> Notification | None:
-        """What follows its cursor; of what is kept no more, what follows that."""
+        """What follows its position; if that has been deleted, what the hub still has."""
+        cursor = Position(subscriber.progress.cursor)
         try:
             feed = self._hub.feed(subscriber.channel)
-            cursor = Position(subscriber.progress.cursor)
             try:
                 return await self._hub.stretch_after(feed, cursor)
-            except Rejected as error:
-                if error.status != 410:
-                    raise
+            except HistoryGone as error:
                 log.warning("%r has missed changes: %s", subscriber, error.detail)
             kept_from = await self._hub.kept_from(subscriber.channel)
-            moved = {"cursor": int(kept_from), "missed": True}
-            subscriber.advance(msgspec.structs.replace(subscriber.progress, **moved))
+            subscriber.advance(
+                msgspec.structs.replace(subscriber.progress, cursor=int(kept_from), missed=True)
+            )
             return await self._hub.stretch_after(feed, kept_from)
-        except Rejected:  # the set has been removed: whoever owns the share tells the peer
+        except Rejected:  # the set has been removed: the owner of the share tells the peer
             return None
 
-    async def _send(self, subscriber: Subscriber, owed: Notification) -> Answer:
+    def _headers(self, subscriber: Subscriber, owed: Notification) -> dict[str, str]:
         """WEBSUB 21, 22 and 25."""
-        headers = self._headers_of(subscriber.channel, owed)
-        if subscriber.progress.missed and subscriber.channel.kind == "change":
-            link = render_index_link(subscriber.channel, self._hub.base_url)
-            headers = headers | {"Link": f"{headers['Link']}, {link}"}
-        signing = signing_headers(
-            subscriber.record.secret,
+        channel, base_url = subscriber.channel, self._hub.base_url
+        headers = owed.once(  # the same for all subscribers
+            "websub",
+            lambda owed: {
+                "Content-Type": CONTENT_TYPE,
+                "Link": render_links(channel, base_url),
+                "webhook-id": notification_id(channel, Interval(owed.from_, owed.until)),
+            },
+        )
+        if subscriber.progress.missed and channel.kind == "change":
+            link = f"{headers['Link']}, {render_index_link(channel, base_url)}"
+            headers = headers | {"Link": link}
+        return headers | signing_headers(
+            subscriber.subscription.secret,
             owed.payload,
             algorithm=self._algorithm,
             webhook_id=headers["webhook-id"],
             timestamp=self._clock.now() // MICROSECONDS,
         )
-        return await self._dialler.post(
-            subscriber.url,
-            owed.payload,
-            headers | signing,
-            maybe_stale=monotonic() - subscriber.answered < KEEP_ALIVE_SECONDS,
-        )
 
-    def _headers_of(self, channel: ChannelName, owed: Notification) -> dict[str, str]:
-        def make(notification: Notification) -> dict[str, str]:
-            interval = Interval(notification.from_, notification.until)
-            return {
-                "Content-Type": CONTENT_TYPE,
-                "Link": render_links(channel, self._hub.base_url),
-                "webhook-id": notification_id(channel, interval),
-            }
-
-        return owed.once("websub", make)
-
-    def _heed(self, subscriber: Subscriber, answer: Answer, until: Position) -> None:
+    def _apply_answer(
+        self, subscriber: Subscriber, answer: CallbackAnswer, until: Position
+    ) -> None:
         subscriber.answered = monotonic()
         subscriber.prompt = answer.succeeded and answer.seconds < PROMPT_SECONDS
         now, chance = self._clock.now(), random.random()  # noqa: S311
         progress = after_answer(subscriber.progress, answer, until, now, chance)
         if progress is None:
-            raise Gone("its callback is gone")
+            raise CallbackGone("its callback is gone")
         if not answer.succeeded:
             _log_failure(subscriber, answer, (progress.next_attempt - now) / MICROSECONDS)
         subscriber.advance(progress)
 
 
-def _log_failure(subscriber: Subscriber, answer: Answer, wait_seconds: float) -> None:
+def _log_failure(subscriber: Subscriber, answer: CallbackAnswer, wait_seconds: float) -> None:
     said = f"answered {answer.text}" if answer.status else f"failed: {answer.text}"
     log.warning(
         "callback %s %s; next attempt in %.0f s (subscription %s)",
-        *(subscriber.callback, said, wait_seconds, subscriber.id),
+        subscriber.subscription.callback,
+        said,
+        wait_seconds,
+        subscriber.id,
     )

@@ -1,9 +1,9 @@
-"""Calls callbacks: the only place that connects to where a stranger said.
+"""Calls callbacks: the only place that connects to addresses which strangers have named.
 
-Rules that hold here: every address is checked when it is resolved and again when its socket is
-made, so what was checked is what is dialled; no redirect is followed; an answer costs at most ten
-seconds and what `bounded` lets through, and is never unpacked. Nothing here knows what is
-delivered, or what follows from an answer.
+Every address is checked when it is resolved and again when its socket is made, so the address that
+was checked is the one that is called. Redirects are not followed. An answer may take ten seconds
+and what `bounded` allows, and is never decompressed. What is sent, and what follows from an answer,
+is not known here.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from yarl import URL
 
 from rsnotify import __version__
 from rsnotify.core.websub.addresses import literal_address, refusal
-from rsnotify.core.websub.subscription import Answer
+from rsnotify.core.websub.subscription import CallbackAnswer
 from rsnotify.delivery.websub.bounded import AnswerTooLong, BoundedConnector
 
 CALL_SECONDS = 10.0
@@ -47,7 +47,7 @@ class Dialler:
 
     async def __aenter__(self) -> Self:
         connector = BoundedConnector(
-            limit=0,  # the slots are the limit
+            limit=0,  # the slots limit the calls
             use_dns_cache=False,
             resolver=self._resolver,
             socket_factory=self._socket,
@@ -70,17 +70,17 @@ class Dialler:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def refusal(self, url: str) -> str | None:
-        """Why this callback may not be called, as far as it can be told without resolving."""
+        """Why this callback may not be called, as far as that is known without resolving."""
         address = literal_address(URL(url, encoded=True).host or "")
         return None if address is None else refusal(address, private=self._private)
 
-    async def get(self, url: str) -> Answer:
+    async def get(self, url: str) -> CallbackAnswer:
         """WEBSUB 17: the whole answer counts."""
         return await self._call("GET", URL(url, encoded=True), None, {}, _whole)
 
     async def post(
         self, url: URL, body: bytes, headers: Mapping[str, str], *, maybe_stale: bool
-    ) -> Answer:
+    ) -> CallbackAnswer:
         """WEBSUB 21 and 23: the status counts alone.
 
         A connection kept alive may have been closed by the other side at this very moment: then the
@@ -98,7 +98,7 @@ class Dialler:
         body: bytes | None,
         headers: Mapping[str, str],
         read: Callable[[aiohttp.ClientResponse], Awaitable[bytes]],
-    ) -> Answer:
+    ) -> CallbackAnswer:
         assert self._session is not None, "use it in `async with`"  # noqa: S101
         begun = monotonic()
         try:
@@ -113,7 +113,7 @@ class Dialler:
                 content = await read(response)
                 retry_after = response.headers.get("Retry-After")
                 note = _printable(response.reason or "")
-                return Answer(response.status, note, retry_after, content, seconds)
+                return CallbackAnswer(response.status, note, retry_after, content, seconds)
         except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
             return _failure(error, monotonic() - begun)
 
@@ -121,12 +121,12 @@ class Dialler:
         try:
             reason = refusal(address, private=self._private)
         except ValueError:
-            reason = f"{address[:80]} is no address"
+            reason = f"{address[:80]} is not an address"
         if reason is not None:
             raise NotAllowed(f"not allowed: {reason}")
 
     def _socket(self, address: tuple[Any, ...]) -> socket.socket:
-        """The last gate: whatever led here, a socket is made for allowed addresses only."""
+        """The last check: sockets are made for allowed addresses only."""
         family, type_, protocol, _, where = address
         self._check(where[0])
         return socket.socket(family, type_, protocol)
@@ -206,13 +206,13 @@ def _printable(text: str) -> str:
 _BROKEN = "the connection was closed without an answer"
 
 
-def _failure(error: Exception, seconds: float) -> Answer:
+def _failure(error: Exception, seconds: float) -> CallbackAnswer:
     """What went wrong, in words for the operator."""
     cause = getattr(error, "os_error", error)
     if isinstance(cause, NotAllowed):
-        return Answer(0, str(cause), seconds=seconds, reached=False, refused=True)
+        return CallbackAnswer(0, str(cause), seconds=seconds, reached=False, refused=True)
     reached = not isinstance(error, aiohttp.ClientConnectorError)
-    return Answer(0, _words(error, cause), seconds=seconds, reached=reached)
+    return CallbackAnswer(0, _words(error, cause), seconds=seconds, reached=reached)
 
 
 def _words(error: Exception, cause: object) -> str:

@@ -1,8 +1,8 @@
-"""Who is called next: the line in front of the slots, and the calls under way.
+"""Who is called when: the line in front of the slots, and the calls in progress.
 
-Rules that hold here: only a few calls begin in one turn of the event loop, so that whoever
-publishes meanwhile has turns of its own; nobody is called for a share whose claim could end during
-the call. Nothing here knows what a call is about.
+Only a few calls begin in one turn of the event loop, so that publishers get their turns between
+them. Nobody is called for a share whose claim could end during the call.
+What a call sends is not known here.
 """
 
 import asyncio
@@ -19,62 +19,58 @@ BEGUN_AT_ONCE = 4  # calls that begin in one turn of the event loop: half a mill
 
 
 class Queue:
-    """The calls that wait, and those that are under way."""
+    """The calls that wait, and those in progress."""
 
     def __init__(self, slots: Slots[Call]) -> None:
         self._slots = slots
-        self._is_woken = False
+        self._is_scheduled = False
 
     @property
-    def rests(self) -> bool:
-        """Nobody is about to be called."""
-        return not self._is_woken
+    def is_idle(self) -> bool:
+        """Whether no call is about to begin."""
+        return not self._is_scheduled
 
     def add(self, call: Call) -> None:
-        """Stand in line."""
         self._slots.add(call)
-        self._wake()
+        self._schedule()
 
-    def unpark(self, share: Share) -> None:
-        """Those that had to wait for the claim stand in line again."""
-        parked, share.parked = share.parked, []
-        for call in parked:
+    def requeue(self, share: Share) -> None:
+        """Add the calls again that were postponed until the claim was renewed."""
+        postponed, share.postponed = share.postponed, []
+        for call in postponed:
             self.add(call)
 
-    def _wake(self) -> None:
-        if not self._is_woken:
-            self._is_woken = True
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._begin_some)
 
     def _begin_some(self) -> None:
-        self._is_woken = False
+        self._is_scheduled = False
         for _ in range(BEGUN_AT_ONCE):
             call = self._slots.take()
             if call is None:
                 return
-            self._begin(call)
-        self._wake()
+            if call.share.may_call:
+                task = asyncio.create_task(self._make(call))
+                call.share.tasks.add(task)
+                task.add_done_callback(partial(self._end, call))
+            else:
+                call.share.postponed.append(call)
+                self._slots.done(call)
+        self._schedule()
 
-    def _begin(self, call: Call) -> None:
-        if call.share.may_call:
-            task = asyncio.create_task(self._run(call))
-            call.share.tasks.add(task)
-            task.add_done_callback(partial(self._end, call))
-        else:
-            call.share.parked.append(call)
-            self._slots.done(call)
-
-    async def _run(self, call: Call) -> None:
+    async def _make(self, call: Call) -> None:
         try:
-            await call.work(call)
+            await call.make()
         except TryAgain as error:
             log.warning("%r waits: %s", call, error.detail)
-            call.share.parked.append(call)
+            call.share.postponed.append(call)
         except Exception:
             log.exception("a bug while calling %s", call.callback)
-            call.share.parked.append(call)
+            call.share.postponed.append(call)
 
     def _end(self, call: Call, task: asyncio.Task[None]) -> None:
         call.share.tasks.discard(task)
         self._slots.done(call)
-        self._wake()
+        self._schedule()

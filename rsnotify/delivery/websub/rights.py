@@ -1,12 +1,12 @@
-"""Who may still be told: what was allowed when somebody subscribed may be forbidden by now.
+"""Whether a subscriber may still read: what was allowed when it subscribed may be forbidden now.
 
-Rules that hold here: what a set is now is the hub's to say, which knows it no later than any change
-published since; tokens are asked about once a second. Nothing here delivers or ends anything.
+The hub knows of a change to a set no later than of any change published after it; whether tokens
+were revoked is asked about once a second.
 """
 
 from collections.abc import Collection
 
-from rsnotify.core.websub.subscription import Record
+from rsnotify.core.websub.subscription import Subscription
 from rsnotify.hub import Hub
 from rsnotify.storage.tokens import Tokens
 
@@ -16,7 +16,7 @@ REVOKED = "the token that the subscription was made with has been revoked"
 
 
 class Rights:
-    """What is known of them at this moment."""
+    """What is known of the rights at this moment."""
 
     def __init__(self, hub: Hub, tokens: Tokens) -> None:
         self._hub = hub
@@ -24,14 +24,14 @@ class Rights:
         self._revoked: set[str] = set()
 
     async def ask(self, tokens: Collection[str]) -> None:
-        """Whether these tokens, with which subscriptions were made, have been revoked."""
+        """Ask Redis whether these tokens of subscriptions have been revoked."""
         self._revoked |= await self._tokens.revoked([token for token in tokens if token])
 
-    def why_not(self, record: Record) -> str | None:
-        """Why the subscriber may not be told any more; None if it may."""
-        kept = self._hub.sets.get(record.set_name)
+    def why_not(self, subscription: Subscription) -> str | None:
+        """Why the subscriber may not read any more; None if it may."""
+        kept = self._hub.sets.get(subscription.set_name)
         if kept is None:
             return NO_SET
-        if kept.private and not record.by_token:
+        if kept.private and not subscription.by_token:
             return PRIVATE
-        return REVOKED if record.token in self._revoked else None
+        return REVOKED if subscription.token in self._revoked else None

@@ -1,23 +1,23 @@
-"""Asks a callback whether it wants what was asked in its name, or tells it that it cannot have it.
+"""One verification: a callback is asked to confirm a request, or told that it was denied.
 
-Rules that hold here: nothing changes before the callback has confirmed (WEBSUB 6); it is asked
-once, and again only if nothing accepted the connection, for some receivers deny a second time what
-they confirmed the first: what it said is kept until it is written down, in the order of its saying.
-Nothing here delivers.
+Nothing changes before the callback has confirmed (WEBSUB 6). It is asked once, and again only if
+nothing accepted the connection: some receivers deny a second time what they confirmed the first
+time. So its answer is kept until it is in Redis, and answers are written in their order.
 """
 
 import asyncio
 import hmac
 import logging
 import secrets
+from typing import NamedTuple
 
-from rsnotify.core.websub.protocol import denial_url, verification_url
+from rsnotify.core.websub.protocol import authority, denial_url, verification_url
 from rsnotify.core.websub.retry_schedule import VERIFICATION_WAITS
-from rsnotify.core.websub.subscription import Answer, Progress, Request, confirmed
+from rsnotify.core.websub.subscription import CallbackAnswer, PendingRequest, Progress, confirmed
 from rsnotify.delivery.websub.dialler import Dialler
-from rsnotify.delivery.websub.followers import Followers
 from rsnotify.delivery.websub.queue import Queue
-from rsnotify.delivery.websub.state import Clock, Errand, Heard
+from rsnotify.delivery.websub.state import Call, Clock, Share
+from rsnotify.delivery.websub.subscribers import Subscribers
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
@@ -26,8 +26,38 @@ from rsnotify.storage.subscriptions import Stored, Subscriptions
 log = logging.getLogger(__name__)
 
 
-class Verification:
-    """Settles requests with their callbacks."""
+class VerificationResult(NamedTuple):
+    """What the callback answered; for a subscription also when it was asked, and the head then."""
+
+    confirms: bool
+    verified_at: int = 0
+    head: int = 0
+
+
+class Verification(Call):
+    """The call that asks a callback to confirm a request, or tells it of a denial."""
+
+    __slots__ = ("_verifier", "attempt", "id", "request", "result")
+
+    def __init__(
+        self, share: Share, id_: str, request: PendingRequest, verifier: "Verifier"
+    ) -> None:
+        super().__init__(share, request.callback, authority(request.callback))
+        self.id = id_
+        self.request = request
+        self.attempt = 0
+        self.result: VerificationResult | None = None
+        self._verifier = verifier
+
+    async def make(self) -> None:
+        await self._verifier.verify(self)
+
+    def __repr__(self) -> str:
+        return f"<Verification {self.request.order} {self.callback}>"
+
+
+class Verifier:
+    """Asks callbacks, and writes down what follows from their answers."""
 
     def __init__(
         self,
@@ -36,96 +66,62 @@ class Verification:
         store: Subscriptions,
         clock: Clock,
         queue: Queue,
-        followers: Followers,
+        subscribers: Subscribers,
     ) -> None:
         self._hub = hub
         self._dialler = dialler
         self._store = store
         self._clock = clock
         self._queue = queue
-        self._followers = followers
+        self._subscribers = subscribers
 
-    async def settle(self, errand: Errand) -> None:
-        """One call to the callback, and what follows from its answer; only this is repeated."""
-        unsettled, id_ = errand.share.unsettled, errand.request.subscription_id
-        if unsettled.get(id_, errand) is not errand:
-            raise TryAgain("what its callback said before is not yet written down")
-        if errand.heard is None:
-            errand.heard = await self._hear(errand)
-        if errand.heard is not None:
-            unsettled[id_] = errand
-            await self._conclude(errand, errand.heard)
+    async def verify(self, verification: Verification) -> None:
+        """Call the callback once, and write down the result; only the writing is repeated."""
+        unwritten, id_ = verification.share.unwritten, verification.request.subscription_id
+        if unwritten.get(id_, verification) is not verification:
+            raise TryAgain("what its callback answered before is not yet written down")
+        if verification.result is None:
+            verification.result = await self._call(verification)
+        if verification.result is not None:
+            unwritten[id_] = verification
+            await self._write(verification, verification.result)
 
-    async def _hear(self, errand: Errand) -> Heard | None:
-        """What the callback says to it; None if it will be asked again."""
-        match errand.request.order:
+    # --- the call --------------------------------------------------------------------------------
+
+    async def _call(self, verification: Verification) -> VerificationResult | None:
+        """What the callback answers; None if it will be asked again."""
+        match verification.request.order:
             case "subscribe":
-                head = await self._head(errand.request)
+                head = await self._head(verification.request)
                 verified_at = self._clock.now()  # WEBSUB 18: before the request goes out
-                confirms = await self._ask(errand)
-                return None if confirms is None else Heard(confirms, verified_at, int(head))
+                confirms = await self._ask(verification)
+                if confirms is None:
+                    return None
+                return VerificationResult(confirms, verified_at, int(head))
             case "unsubscribe":
-                confirms = await self._ask(errand)
-                return None if confirms is None else Heard(confirms)
+                confirms = await self._ask(verification)
+                return None if confirms is None else VerificationResult(confirms)
             case "remove" | "denied":
-                return await self._deny(errand)
+                return await self._tell_denial(verification)
             case "retry":
-                return Heard(confirms=True)
+                return VerificationResult(confirms=True)
 
-    async def _conclude(self, errand: Errand, heard: Heard) -> None:
-        match errand.request.order:
-            case "subscribe" if heard.confirms:
-                await self._subscribe(errand, heard)
-            case "unsubscribe" if heard.confirms:  # WEBSUB 7
-                if await self._settled(errand, drop=True):
-                    self._followers.drop(errand.share, errand.request.subscription_id)
-            case "remove":
-                await self._settled(errand, drop=True)
-            case "retry":
-                await self._retry(errand)
-            case _:
-                await self._settled(errand)
-
-    async def _subscribe(self, errand: Errand, heard: Heard) -> None:
-        request, share = errand.request, errand.share
-        known = share.subscribers.get(request.subscription_id)
-        record = confirmed(request, heard.verified_at, None if known is None else known.record)
-        progress = known.progress if known else Progress(heard.head, answered_at=heard.verified_at)
-        if await self._settled(errand, keep=Stored(record, progress)):
-            self._followers.keep(share, request.subscription_id, record, progress)
-
-    async def _retry(self, errand: Errand) -> None:
-        subscriber = errand.share.subscribers.get(errand.request.subscription_id)
-        await self._settled(errand)
-        if subscriber is not None:
-            self._followers.retry(subscriber)
-
-    async def _deny(self, errand: Errand) -> Heard | None:
-        """WEBSUB 15: the peer is told, whatever it answers."""
-        request = errand.request
-        if request.order == "remove":
-            self._followers.drop(errand.share, request.subscription_id)
-        answer = await self._dialler.get(
-            denial_url(request.callback, request.topic, request.reason)
-        )
-        return None if self._comes_again(errand, answer) else Heard(confirms=True)
-
-    async def _head(self, request: Request) -> Position:
-        """Where a new subscriber begins: no change published from now on may pass it by."""
+    async def _head(self, request: PendingRequest) -> Position:
+        """Where a new subscriber begins: it misses no change published from now on."""
         try:
             return (await self._hub.standing(request.channel)).head
         except Rejected:  # the set has been removed: `Ownership` will deny what is confirmed
             return Position(0)
 
-    async def _ask(self, errand: Errand) -> bool | None:
+    async def _ask(self, verification: Verification) -> bool | None:
         """WEBSUB 16 and 17: whether the callback confirms; None if it will be asked again."""
-        request = errand.request
+        request = verification.request
         challenge = secrets.token_urlsafe(32)  # single use: every request has its own
         url = verification_url(
             request.callback, request.order, request.topic, challenge, request.lease_seconds
         )
         answer = await self._dialler.get(url)
-        if self._comes_again(errand, answer):
+        if self._is_asked_again(verification, answer):
             return None
         confirms = answer.succeeded and hmac.compare_digest(answer.body, challenge.encode())
         if not confirms:
@@ -133,22 +129,68 @@ class Verification:
             log.info("%s does not confirm: %s", request.callback, wrong)
         return confirms
 
-    def _comes_again(self, errand: Errand, answer: Answer) -> bool:
-        """Nothing accepted the connection: the receiver may be starting, and has heard nothing."""
-        if answer.reached or answer.refused or errand.attempt >= len(VERIFICATION_WAITS):
+    async def _tell_denial(self, verification: Verification) -> VerificationResult | None:
+        """WEBSUB 15: the callback is told, whatever it answers."""
+        request = verification.request
+        if request.order == "remove":
+            self._subscribers.drop(verification.share, request.subscription_id)
+        answer = await self._dialler.get(
+            denial_url(request.callback, request.topic, request.reason)
+        )
+        if self._is_asked_again(verification, answer):
+            return None
+        return VerificationResult(confirms=True)
+
+    def _is_asked_again(self, verification: Verification, answer: CallbackAnswer) -> bool:
+        """If nothing accepted the connection: the receiver may be starting."""
+        attempt = verification.attempt
+        if answer.reached or answer.refused or attempt >= len(VERIFICATION_WAITS):
             return False
-        wait = VERIFICATION_WAITS[errand.attempt]
-        log.info("%s is asked again in %d s: %s", errand.callback, wait, answer.text)
-        errand.attempt += 1
-        asyncio.get_running_loop().call_later(wait, self._queue.add, errand)
+        wait = VERIFICATION_WAITS[attempt]
+        log.info("%s is asked again in %d s: %s", verification.callback, wait, answer.text)
+        verification.attempt += 1
+        asyncio.get_running_loop().call_later(wait, self._queue.add, verification)
         return True
 
-    async def _settled(
-        self, errand: Errand, *, keep: Stored | None = None, drop: bool = False
+    # --- what follows from the answer ------------------------------------------------------------
+
+    async def _write(self, verification: Verification, result: VerificationResult) -> None:
+        match verification.request.order:
+            case "subscribe" if result.confirms:
+                await self._subscribe(verification, result)
+            case "unsubscribe" if result.confirms:  # WEBSUB 7
+                if await self._finish(verification, drop=True):
+                    self._subscribers.drop(verification.share, verification.request.subscription_id)
+            case "remove":
+                await self._finish(verification, drop=True)
+            case "retry":
+                await self._retry(verification)
+            case _:
+                await self._finish(verification)
+
+    async def _subscribe(self, verification: Verification, result: VerificationResult) -> None:
+        request, share = verification.request, verification.share
+        known = share.subscribers.get(request.subscription_id)
+        before = None if known is None else known.subscription
+        subscription = confirmed(request, result.verified_at, before)
+        new = Progress(result.head, answered_at=result.verified_at)
+        progress = known.progress if known else new
+        if await self._finish(verification, keep=Stored(subscription, progress)):
+            self._subscribers.keep(share, request.subscription_id, subscription, progress)
+
+    async def _retry(self, verification: Verification) -> None:
+        subscriber = verification.share.subscribers.get(verification.request.subscription_id)
+        await self._finish(verification)
+        if subscriber is not None:
+            self._subscribers.retry(subscriber)
+
+    async def _finish(
+        self, verification: Verification, *, keep: Stored | None = None, drop: bool = False
     ) -> bool:
-        """Write it down; False if the share is another's by now."""
-        done = await self._store.settle(errand.id, errand.request, keep=keep, drop=drop)
-        errand.share.errands.pop(errand.id, None)
-        errand.share.unsettled.pop(errand.request.subscription_id, None)
-        errand.share.settled.add(errand.id)
+        """Write the result to Redis; False if another process owns the share by now."""
+        id_, request, share = verification.id, verification.request, verification.share
+        done = await self._store.finish_request(id_, request, keep=keep, drop=drop)
+        share.verifications.pop(id_, None)
+        share.unwritten.pop(request.subscription_id, None)
+        share.finished.add(id_)
         return done

@@ -1,7 +1,6 @@
-"""The rules of one entry, and of the values in it: those that no table can say.
+"""Checks a single entry and the values in it, as far as the tables cannot express it.
 
-Rules that hold here: a rule takes an entry, its path and the row of its document, and yields every
-violation in that entry. It does not know the other entries.
+A rule takes an entry, its path and the schema of its document, and yields every violation.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,13 +15,13 @@ from rsnotify.resourcesync.validation.tables import (
     MAX_LOC_CHARACTERS,
     PATCH,
     URLSETS,
-    Form,
+    Schema,
 )
-from rsnotify.resourcesync.values import CHANGES, VALUES, is_datetime, problem
+from rsnotify.resourcesync.values import CHANGE_TYPES, VALUES, is_datetime, problem
 from rsnotify.resourcesync.xml_writer import (
     LINK_FIELDS,
     MD_FIELDS,
-    RS,
+    RS_NS,
     Entry,
     Md,
     foreign_of,
@@ -45,7 +44,7 @@ MENDS = {
     "at": "Give the time when taking the snapshot began.",
     "from": "Give the time from which on every change is listed.",
     "until": "Give the time up to which every change is listed.",
-    "change": f"Say one of {', '.join(CHANGES)}.",
+    "change": f"Say one of {', '.join(CHANGE_TYPES)}.",
     "capability": "Say what kind of document it is.",
     "path": "Give the path inside the package.",
     "type": "Give the media type of the patch.",
@@ -118,7 +117,7 @@ def _described(described: Md | Link, fields: Mapping[str, str], path: str) -> Vi
     for name, text in strays(described).items():
         yield from _value(name, text, f"{path}/@{name}") if name in fields else _unknown(name, path)
     for name in foreign_of(described):
-        if name.startswith(f"{{{RS}}}"):
+        if name.startswith(f"{{{RS_NS}}}"):
             yield from _unknown(f"rs:{name.rpartition('}')[2]}", path)
 
 
@@ -132,7 +131,7 @@ def _unknown(name: str, path: str) -> Violations:
     yield Violation("Core 7", f"{path}/@{name}", f"there is no attribute {name}", mend)
 
 
-def _entry_values(entry: Entry, path: str, _: Form) -> Violations:
+def _entry_values(entry: Entry, path: str, _: Schema) -> Violations:
     for name in ("loc", "lastmod", "changefreq", "priority"):
         if (value := getattr(entry, name)) is not None:
             yield from _value(name, value, f"{path}/{name}")
@@ -140,7 +139,7 @@ def _entry_values(entry: Entry, path: str, _: Form) -> Violations:
     yield from interval(entry.md, path)
 
 
-def _loc_length(entry: Entry, path: str, _: Form) -> Violations:
+def _loc_length(entry: Entry, path: str, _: Schema) -> Violations:
     if (length := len(entry.loc)) > MAX_LOC_CHARACTERS:
         message = f"loc has {length} characters, more than {MAX_LOC_CHARACTERS}"
         yield Violation("Sitemap protocol", f"{path}/loc", message, "Find it a shorter URI.")
@@ -149,76 +148,76 @@ def _loc_length(entry: Entry, path: str, _: Form) -> Violations:
 # What depends on the document ------------------------------------------------------------------
 
 
-def _entry_attributes(entry: Entry, path: str, form: Form) -> Violations:
-    return attributes(entry.md, path, form.entry, ENTRY_ATTRIBUTES, form.clause)
+def _entry_attributes(entry: Entry, path: str, schema: Schema) -> Violations:
+    return attributes(entry.md, path, schema.entry, ENTRY_ATTRIBUTES, schema.clause)
 
 
-def _last_modified(entry: Entry, path: str, form: Form) -> Violations:
-    if form.order == "lastmod" and entry.lastmod is None:
-        yield missing(form.clause, f"{path}/lastmod", "lastmod")
+def _last_modified(entry: Entry, path: str, schema: Schema) -> Violations:
+    if schema.order == "lastmod" and entry.lastmod is None:
+        yield missing(schema.clause, f"{path}/lastmod", "lastmod")
 
 
-def _capability(entry: Entry, path: str, form: Form) -> Violations:
+def _capability(entry: Entry, path: str, schema: Schema) -> Violations:
     md = entry.md
-    if md is None or md.capability is None or not form.capabilities:
+    if md is None or md.capability is None or not schema.capabilities:
         return
-    changes = form.capabilities.get(md.capability)
+    changes = schema.capabilities.get(md.capability)
     if changes is None:
         message = f"the capability {md.capability!r} has no place here"
-        mend = f"Use one of {', '.join(form.capabilities)}."
-        yield Violation(form.clause, f"{path}/rs:md/@capability", message, mend)
-    elif md.change in CHANGES and md.change not in changes:
+        mend = f"Use one of {', '.join(schema.capabilities)}."
+        yield Violation(schema.clause, f"{path}/rs:md/@capability", message, mend)
+    elif md.change in CHANGE_TYPES and md.change not in changes:
         message = f"a {md.capability} is never {md.change}"
         mend = f"Say {' or '.join(changes)}."
-        yield Violation(form.clause, f"{path}/rs:md/@change", message, mend)
+        yield Violation(schema.clause, f"{path}/rs:md/@change", message, mend)
 
 
-def _channel(entry: Entry, path: str, form: Form) -> Violations:
+def _channel(entry: Entry, path: str, schema: Schema) -> Violations:
     """A channel is a WebSub topic that names its hub, or as in 0.8 a WebSocket."""
     clause = CHANNELS.get(attribute(entry.md, "capability") or "")
-    if clause is None or form is not URLSETS["capabilitylist"]:
+    if clause is None or schema is not URLSETS["capabilitylist"]:
         return
     is_socket = entry.loc.startswith(("ws://", "wss://"))
     if not is_socket and not any(link.rel == "hub" for link in entry.links):
         yield missing(clause, f"{path}/rs:ln[@rel='hub']", "hub")
 
 
-def _bitstream(entry: Entry, path: str, form: Form) -> Violations:
+def _bitstream(entry: Entry, path: str, schema: Schema) -> Violations:
     """In a Change Dump every change has its bitstream, except a deletion."""
-    if entry.md is None or form is not URLSETS["changedump-manifest"]:
+    if entry.md is None or schema is not URLSETS["changedump-manifest"]:
         return
     is_deleted, has_path = entry.md.change == "deleted", entry.md.path is not None
     if not is_deleted and not has_path:
-        yield missing(form.clause, f"{path}/rs:md/@path", "path")
+        yield missing(schema.clause, f"{path}/rs:md/@path", "path")
     elif is_deleted and has_path:
-        yield out_of_place(form.clause, f"{path}/rs:md/@path", "path")
+        yield out_of_place(schema.clause, f"{path}/rs:md/@path", "path")
 
 
-def _links(entry: Entry, path: str, form: Form) -> Violations:
+def _links(entry: Entry, path: str, schema: Schema) -> Violations:
     for number, link in enumerate(entry.links, 1):
-        if link.path is not None and form not in MANIFESTS:
+        if link.path is not None and schema not in MANIFESTS:
             yield out_of_place("Core 7", f"{path}/rs:ln[{number}]/@path", "path")
         if link.rel == PATCH:
-            yield from _patch(link, f"{path}/rs:ln[{number}]", form)
+            yield from _patch(link, f"{path}/rs:ln[{number}]", schema)
 
 
-def _patch(link: Link, path: str, form: Form) -> Violations:
-    if form.entry_links != "patch":
+def _patch(link: Link, path: str, schema: Schema) -> Violations:
+    if schema.entry_links != "patch":
         yield out_of_place("Core 14.4", f"{path}/@rel", "a patch")
     elif link.type is None:
         yield missing("Core 14.4", f"{path}/@type", "type")
-    elif link.path is None and form in MANIFESTS:
+    elif link.path is None and schema in MANIFESTS:
         yield missing("Core 14.4", f"{path}/@path", "path")
 
 
-def _once(entry: Entry, path: str, form: Form) -> Violations:
-    rel = form.entry_links
+def _once(entry: Entry, path: str, schema: Schema) -> Violations:
+    rel = schema.entry_links
     if rel in ("contents", "index") and sum(link.rel == rel for link in entry.links) > 1:
         message = f"the relation {rel} stands twice"
-        yield Violation(form.clause, f"{path}/rs:ln[@rel='{rel}']", message, "Keep one.")
+        yield Violation(schema.clause, f"{path}/rs:ln[@rel='{rel}']", message, "Keep one.")
 
 
-ENTRY_RULES: tuple[Callable[[Entry, str, Form], Violations], ...] = (
+ENTRY_RULES: tuple[Callable[[Entry, str, Schema], Violations], ...] = (
     _entry_values,
     _loc_length,
     _entry_attributes,

@@ -1,15 +1,14 @@
-"""The specifications' tables: which documents there are, and what must and may stand in each.
+"""The specifications' tables: which documents there are, and what each must and may contain.
 
-Rules that hold here: one row of `FORMS` for every kind of document; what is mandatory or forbidden
-has its place in it, what is only recommended has none.
-Nothing here judges: `rules` holds documents against these tables.
+`SCHEMAS` has one row for every kind of document. It says what is required and what is forbidden;
+what is only recommended is left out. `document_rules` and `entry_rules` apply these tables.
 """
 
 from collections.abc import Mapping
 
 import msgspec
 
-from rsnotify.resourcesync.values import CHANGES
+from rsnotify.resourcesync.values import CHANGE_TYPES
 from rsnotify.resourcesync.xml_writer import Root
 
 MAX_ENTRIES = 50_000
@@ -34,15 +33,16 @@ FRAMEWORK_CHANGES: Mapping[str, Changes] = {
     "changedump": ("created", "updated"),
     "capabilitylist": ("created", "updated", "deleted"),
     "description": ("created", "updated", "deleted"),
-    **dict.fromkeys(ARCHIVES, CHANGES),  # named in the text, but the table does not restrict them
+    # Archives are named in the text, but the table does not restrict them.
+    **dict.fromkeys(ARCHIVES, CHANGE_TYPES),
 }
 """What a framework notification may tell of: which changes of which documents."""
 
 FRAMEWORK_CHANGES_0_8 = {**FRAMEWORK_CHANGES, "resourcelist": ("created",)}
 
 
-class Form(msgspec.Struct, frozen=True):
-    """A row: what stands in one kind of document. Of words, `may` stand there and `must!`."""
+class Schema(msgspec.Struct, frozen=True):
+    """What one kind of document contains: a word is allowed there; `word!` is required."""
 
     clause: str
     root: str = ""  # attributes of the root's rs:md besides capability
@@ -66,49 +66,53 @@ AT, FROM, MOMENT, SPAN = "at! completed", "from! until", "at completed", "from u
 UP, UP_INDEX = "up!", "up! index"
 CHANGE, PACKED = "change! datetime", "change! datetime path"
 FRAMEWORK = "change! datetime capability!"
-DESCRIBED: Mapping[str, Changes] = {"capabilitylist": CHANGES}
-LISTED: Mapping[str, Changes] = dict.fromkeys((*LISTS, *ARCHIVES, *CHANNELS), CHANGES)
+DESCRIBED: Mapping[str, Changes] = {"capabilitylist": CHANGE_TYPES}
+LISTED: Mapping[str, Changes] = dict.fromkeys((*LISTS, *ARCHIVES, *CHANNELS), CHANGE_TYPES)
 
 # fmt: off
-URLSETS: Mapping[str, Form] = {
+URLSETS: Mapping[str, Schema] = {
     # capability                  clause        root: rs:md     entry:  order, unique, entry_links
     #                                                 and links rs:md
-    "description":           Form("Core 8",     "",   "up index", "capability", "", "loc",
+    "description":           Schema("Core 8",     "",   "up index", "capability", "", "loc",
                                   capabilities=DESCRIBED),
-    "capabilitylist":        Form("Core 9",     "",   UP,       "capability!", "", "capability",
+    "capabilitylist":        Schema("Core 9",     "",   UP,       "capability!", "", "capability",
                                   capabilities=LISTED),
-    "resourcelist":          Form("Core 10.1",  AT,   UP_INDEX, "",      "", "loc"),
-    "resourcedump":          Form("Core 11.1",  AT,   UP_INDEX, MOMENT,  "", "loc", "contents"),
-    "resourcedump-manifest": Form("Core 11.2",  AT,   UP,       "path!", "", "path"),
-    "changelist":            Form("Core 12.1",  FROM, UP_INDEX, CHANGE,  "datetime", "", "patch"),
-    "changedump":            Form("Core 13.1",  FROM, UP_INDEX, SPAN,    "from", "loc", "contents"),
-    "changedump-manifest":   Form("Core 13.2",  FROM, UP,       PACKED,  "datetime", "path",
+    "resourcelist":          Schema("Core 10.1",  AT,   UP_INDEX, "",      "", "loc"),
+    "resourcedump":          Schema("Core 11.1",  AT,   UP_INDEX, MOMENT,  "", "loc", "contents"),
+    "resourcedump-manifest": Schema("Core 11.2",  AT,   UP,       "path!", "", "path"),
+    "changelist":            Schema("Core 12.1",  FROM, UP_INDEX, CHANGE,  "datetime", "", "patch"),
+    "changedump":            Schema("Core 13.1",  FROM, UP_INDEX, SPAN,    "from", "loc",
+                                    "contents"),
+    "changedump-manifest":   Schema("Core 13.2",  FROM, UP,       PACKED,  "datetime", "path",
                                   "patch"),
-    "resourcelist-archive":  Form("Archives 3", MOMENT, UP_INDEX, MOMENT,  "", "loc"),
-    "resourcedump-archive":  Form("Archives 4", MOMENT, UP_INDEX, MOMENT,  "", "loc"),
-    "changelist-archive":    Form("Archives 5", SPAN, UP_INDEX, SPAN,    "from", "loc"),
-    "changedump-archive":    Form("Archives 6", SPAN, UP_INDEX, SPAN,    "from", "loc"),
-    "change-notification":   Form("Change Notification 3",
+    "resourcelist-archive":  Schema("Archives 3", MOMENT, UP_INDEX, MOMENT,  "", "loc"),
+    "resourcedump-archive":  Schema("Archives 4", MOMENT, UP_INDEX, MOMENT,  "", "loc"),
+    "changelist-archive":    Schema("Archives 5", SPAN, UP_INDEX, SPAN,    "from", "loc"),
+    "changedump-archive":    Schema("Archives 6", SPAN, UP_INDEX, SPAN,    "from", "loc"),
+    "change-notification":   Schema("Change Notification 3",
                                   "from! until!",     "up",     CHANGE,  "datetime", "", "patch"),
-    "framework-notification": Form("Framework Notification 3",
+    "framework-notification": Schema("Framework Notification 3",
                                   SPAN,               "up",     FRAMEWORK, "datetime", "", "index",
                                   FRAMEWORK_CHANGES),
 }
-SITEMAPINDEXES: Mapping[str, Form] = {
-    "description":           Form("Core 8",     "",   "up",     "capability", "", "loc"),
-    "resourcelist":          Form("Core 10.2",  AT,   UP,       MOMENT,  "", "loc"),
-    "resourcedump":          Form("Core 11.1",  AT,   UP,       MOMENT,  "", "loc"),
-    "changelist":            Form("Core 12.2",  FROM, UP,       SPAN,    "from", "loc"),
-    "changedump":            Form("Core 13.1",  FROM, UP,       SPAN,    "from", "loc"),
-    "resourcelist-archive":  Form("Archives 3", MOMENT, UP,     MOMENT,  "", "loc"),
-    "resourcedump-archive":  Form("Archives 4", MOMENT, UP,     MOMENT,  "", "loc"),
-    "changelist-archive":    Form("Archives 5", SPAN, UP,       SPAN,    "from", "loc"),
-    "changedump-archive":    Form("Archives 6", SPAN, UP,       SPAN,    "from", "loc"),
+SITEMAPINDEXES: Mapping[str, Schema] = {
+    "description":           Schema("Core 8",     "",   "up",     "capability", "", "loc"),
+    "resourcelist":          Schema("Core 10.2",  AT,   UP,       MOMENT,  "", "loc"),
+    "resourcedump":          Schema("Core 11.1",  AT,   UP,       MOMENT,  "", "loc"),
+    "changelist":            Schema("Core 12.2",  FROM, UP,       SPAN,    "from", "loc"),
+    "changedump":            Schema("Core 13.1",  FROM, UP,       SPAN,    "from", "loc"),
+    "resourcelist-archive":  Schema("Archives 3", MOMENT, UP,     MOMENT,  "", "loc"),
+    "resourcedump-archive":  Schema("Archives 4", MOMENT, UP,     MOMENT,  "", "loc"),
+    "changelist-archive":    Schema("Archives 5", SPAN, UP,       SPAN,    "from", "loc"),
+    "changedump-archive":    Schema("Archives 6", SPAN, UP,       SPAN,    "from", "loc"),
 }
 # Version 0.8 has no rs:md at the root: its documents are known by the shape of their entries.
-CHANGE_0_8 = Form("Notification 0.8, 4",        "",   UP,       CHANGE,  "lastmod", "", "patch")
-FRAMEWORK_0_8 = Form("Notification 0.8, 5",     "",   UP,       FRAMEWORK, "", "", "index",
+CHANGE_0_8 = Schema("Notification 0.8, 4",        "",   UP,       CHANGE,  "lastmod", "", "patch")
+FRAMEWORK_0_8 = Schema("Notification 0.8, 5",     "",   UP,       FRAMEWORK, "", "", "index",
                      FRAMEWORK_CHANGES_0_8)
 # fmt: on
 
-FORMS: Mapping[Root, Mapping[str, Form]] = {"urlset": URLSETS, "sitemapindex": SITEMAPINDEXES}
+SCHEMAS: Mapping[Root, Mapping[str, Schema]] = {
+    "urlset": URLSETS,
+    "sitemapindex": SITEMAPINDEXES,
+}

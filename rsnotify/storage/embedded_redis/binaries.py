@@ -1,8 +1,7 @@
-"""Which redis-server or valkey-server to start: those of this machine, and the choice among them.
+"""Which redis-server or valkey-server to start.
 
-Rules that hold here: data stay with the engine that wrote them as long as it can be had, for there
-is no way back from Valkey to Redis; else what is on the PATH comes before the packaged one, which
-is for machines that have none. Nothing here touches the data.
+Data stay with the engine that wrote them if it is installed, for nothing leads back from Valkey to
+Redis. Otherwise a server on the PATH comes before the packaged one.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The data directory of an embedded hub: who holds it, and how its socket is reached.
 
-Rules that hold here: one hub and one redis-server a directory, and the kernel bears witness: each
-holds a lock on a file there until it is dead, however it dies, a hub together with its workers.
+One hub and one redis-server use a directory. Each holds a lock on a file there until it is dead,
+however it dies; a hub shares its lock with its workers.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""A guard over a redis-server: it ends that process as soon as the hub is dead, however it died.
+"""A guard ends a redis-server as soon as its hub is dead, however it died.
 
-Rules that hold here: the guard is a process of its own, which waits at a pipe that nobody but the
-hub holds; it knows one process id, and is dismissed when that process is dead.
+It is a process that waits at a pipe which only the hub holds open. The hub dismisses it when the
+server has ended.
 """
 
 import asyncio

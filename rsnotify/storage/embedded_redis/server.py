@@ -1,8 +1,7 @@
-"""The private redis-server of an embedded hub: started, kept alive and stopped.
+"""The redis-server of an embedded hub: started, kept alive and stopped.
 
-Rules that hold here: Redis runs inside the data directory, so all it is told are bare file names;
-it ends with the hub, and whoever comes next shuts down what is left all the same.
-What Redis keeps is not known here.
+It runs inside the data directory, so its options contain only bare file names. It ends with the
+hub; if one was left behind all the same, the next hub shuts it down.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from redis.exceptions import RedisError
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.loops import within
-from rsnotify.storage.embedded_redis import origin
+from rsnotify.storage.embedded_redis import engine_note
 from rsnotify.storage.embedded_redis.binaries import Binary, find_binary
 from rsnotify.storage.embedded_redis.directory import (
     REDIS_LOCK,
@@ -141,11 +140,11 @@ class EmbeddedRedis:
             log.error("redis-server could not be started again: %s", error)
 
     async def _launch(self) -> None:
-        written_by = origin.written_by(self.data_dir)
+        written_by = engine_note.written_by(self.data_dir)
         binary = await find_binary(self.data_dir, written_by)
         with closing(LockFile(self.data_dir / REDIS_LOCK)) as lock, self._log() as output:
             await self._taken_over(lock)
-            origin.note(self.data_dir, binary.engine)
+            engine_note.note(self.data_dir, binary.engine)
             self._process = await self._spawn(binary, lock, output)
             lock.sign(self._process.pid)
         await self._brought_up(self._process)

@@ -1,7 +1,7 @@
-"""Which engine wrote the data in a directory: a note beside them, made before it may write.
+"""Which engine wrote the data in a directory: a note beside the data.
 
-Rules that hold here: the note names the newest engine that may have touched the data, so it is on
-the disk before that engine starts; data without a note, of an earlier rsnotify, tell by themselves.
+The note names the newest engine that may have written, so it is on disk before that engine starts.
+Data of an earlier rsnotify, without a note, are inspected.
 """
 
 import os

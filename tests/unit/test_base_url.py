@@ -5,7 +5,7 @@ from ipaddress import ip_network
 import pytest
 from starlette.requests import Request
 
-from rsnotify.base_url import Origin
+from rsnotify.base_url import BaseUrl
 from rsnotify.errors import Rejected
 
 PROXY = (ip_network("10.0.0.0/8"), ip_network("2001:db8:1::/48"))
@@ -18,18 +18,18 @@ def request(client: str = "192.0.2.1", **headers: str) -> Request:
 
 
 def test_the_public_address_wins() -> None:
-    assert Origin("https://a.example.org").base(request(host="b")) == "https://a.example.org"
+    assert BaseUrl("https://a.example.org").base(request(host="b")) == "https://a.example.org"
 
 
 @pytest.mark.parametrize("host", ["hub.example.org", "127.0.0.1:8080", "[::1]:8080", "localhost"])
 def test_without_one_the_request_says_how_it_came(host: str) -> None:
-    assert Origin(None).base(request(host=host)) == f"http://{host}"
+    assert BaseUrl(None).base(request(host=host)) == f"http://{host}"
 
 
 @pytest.mark.parametrize("host", ["", "a b", 'a"><x', "a/b", "a" * 300, "a:b", "a@b"])
 def test_a_host_that_cannot_stand_in_a_link_is_refused(host: str) -> None:
     with pytest.raises(Rejected):
-        Origin(None).base(request(host=host))
+        BaseUrl(None).base(request(host=host))
 
 
 FORWARDED = {"x_forwarded_host": "evil, hub.example.org", "x_forwarded_proto": "https"}
@@ -37,13 +37,13 @@ FORWARDED = {"x_forwarded_host": "evil, hub.example.org", "x_forwarded_proto": "
 
 def test_a_trusted_proxy_says_how_it_was_asked() -> None:
     asked = request("10.1.2.3", host="inner", **FORWARDED)
-    assert Origin(None, PROXY).base(asked) == "https://hub.example.org"
+    assert BaseUrl(None, PROXY).base(asked) == "https://hub.example.org"
 
 
 def test_what_anybody_else_says_was_forwarded_does_not_count() -> None:
     asked = request("192.0.2.1", host="inner", **FORWARDED)
-    assert Origin(None, PROXY).base(asked) == "http://inner"
-    assert Origin(None).base(request("10.1.2.3", host="inner", **FORWARDED)) == "http://inner"
+    assert BaseUrl(None, PROXY).base(asked) == "http://inner"
+    assert BaseUrl(None).base(request("10.1.2.3", host="inner", **FORWARDED)) == "http://inner"
 
 
 # --- who asks ------------------------------------------------------------------------------------
@@ -70,17 +70,17 @@ def test_what_anybody_else_says_was_forwarded_does_not_count() -> None:
 def test_behind_a_trusted_proxy_whoever_it_names_asks(
     peer: str, forwarded: str, asker: str
 ) -> None:
-    assert Origin(None, PROXY).asker(request(peer, x_forwarded_for=forwarded)) == asker
+    assert BaseUrl(None, PROXY).asker(request(peer, x_forwarded_for=forwarded)) == asker
 
 
 def test_without_trusted_proxies_the_peer_asks_whatever_it_says() -> None:
-    assert Origin(None).asker(request("10.1.2.3", x_forwarded_for="203.0.113.9")) == "10.1.2.3"
-    assert Origin(None).asker(request("::ffff:203.0.113.9")) == "203.0.113.9"
+    assert BaseUrl(None).asker(request("10.1.2.3", x_forwarded_for="203.0.113.9")) == "10.1.2.3"
+    assert BaseUrl(None).asker(request("::ffff:203.0.113.9")) == "203.0.113.9"
 
 
 def test_64_bits_of_an_ipv6_address_are_one_asker() -> None:
     one, same, other = (
-        Origin(None).asker(request(address))
+        BaseUrl(None).asker(request(address))
         for address in ("2001:db8::1", "2001:db8::ffff:ffff:ffff:ffff", "2001:db8:0:1::1")
     )
     assert one == same != other
@@ -88,4 +88,4 @@ def test_64_bits_of_an_ipv6_address_are_one_asker() -> None:
 
 def test_a_proxy_known_by_ipv4_is_known_in_ipv6_notation_too() -> None:
     asked = request("::ffff:10.1.2.3", host="inner", **FORWARDED)
-    assert Origin(None, PROXY).base(asked) == "https://hub.example.org"
+    assert BaseUrl(None, PROXY).base(asked) == "https://hub.example.org"

@@ -1,43 +1,43 @@
 """Ages are what was watched: a jump of the clock makes nothing old."""
 
-from rsnotify.core.watched import GAP, GAPS_KEPT, Gap, Watched
+from rsnotify.core.clock_history import GAP, GAPS_KEPT, ClockHistory, Gap
 from rsnotify.core.window import DAY, HOUR, MINUTE
 
 NOON = 20_000 * DAY
 
 
 def test_without_a_gap_the_moment_so_long_ago_is_that_of_the_calendar() -> None:
-    assert Watched(NOON).at(NOON + MINUTE).ago(DAY) == NOON + MINUTE - DAY
+    assert ClockHistory(NOON).at(NOON + MINUTE).ago(DAY) == NOON + MINUTE - DAY
 
 
 def test_a_look_as_late_as_the_longest_pause_finds_no_gap() -> None:
-    assert Watched(NOON).at(NOON + GAP).gaps == ()
-    assert Watched(NOON).at(NOON + GAP + 1).gaps == (Gap(NOON + GAP + 1, GAP + 1),)
+    assert ClockHistory(NOON).at(NOON + GAP).gaps == ()
+    assert ClockHistory(NOON).at(NOON + GAP + 1).gaps == (Gap(NOON + GAP + 1, GAP + 1),)
 
 
 def test_right_after_a_jump_nothing_is_older_than_right_before_it() -> None:
-    jumped = Watched(NOON).at(NOON + 2 * DAY)
+    jumped = ClockHistory(NOON).at(NOON + 2 * DAY)
     assert jumped.ago(DAY) == NOON - DAY
 
 
 def test_ages_count_from_the_jump() -> None:
-    watched = Watched(NOON, (Gap(NOON, 2 * DAY),))
+    watched = ClockHistory(NOON, (Gap(NOON, 2 * DAY),))
     assert watched.at(NOON + HOUR - 1).ago(HOUR) == NOON - 2 * DAY - 1
     assert watched.at(NOON + HOUR).ago(HOUR) == NOON
 
 
 def test_several_jumps_are_all_left_out() -> None:
     gaps = (Gap(NOON - 5 * HOUR, DAY), Gap(NOON - 2 * HOUR, DAY))
-    assert Watched(NOON, gaps).ago(6 * HOUR) == NOON - 6 * HOUR - 2 * DAY
+    assert ClockHistory(NOON, gaps).ago(6 * HOUR) == NOON - 6 * HOUR - 2 * DAY
 
 
 def test_a_clock_that_has_come_back_has_no_gap() -> None:
-    jumped = Watched(NOON).at(NOON + 2 * DAY)
-    assert jumped.at(NOON + MINUTE) == Watched(NOON + MINUTE)
+    jumped = ClockHistory(NOON).at(NOON + 2 * DAY)
+    assert jumped.at(NOON + MINUTE) == ClockHistory(NOON + MINUTE)
 
 
 def test_of_more_gaps_than_are_kept_the_oldest_become_one() -> None:
-    watched, at = Watched(NOON), NOON
+    watched, at = ClockHistory(NOON), NOON
     for _ in range(GAPS_KEPT + 1):
         at += 2 * HOUR
         watched = watched.at(at)

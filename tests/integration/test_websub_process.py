@@ -1,6 +1,6 @@
-"""One hub process's part in WebSub, over a Redis that hiccups and callbacks that are played.
+"""WebSub in one hub process, with a real Redis whose commands may fail, and scripted callbacks.
 
-Nothing listens and no clock runs: each test takes the one step that it speaks of.
+No loop runs: each test takes the one step that it is about.
 """
 
 import asyncio
@@ -17,15 +17,21 @@ import pytest
 from yarl import URL
 
 from rsnotify.core.websub.slots import Slots
-from rsnotify.core.websub.subscription import Answer, Progress, Record, Request, share_of
-from rsnotify.delivery.websub.delivery import Delivery
-from rsnotify.delivery.websub.followers import Followers
+from rsnotify.core.websub.subscription import (
+    CallbackAnswer,
+    PendingRequest,
+    Progress,
+    Subscription,
+    share_of,
+)
+from rsnotify.delivery.websub.delivery import Deliverer
 from rsnotify.delivery.websub.ownership import Ownership
 from rsnotify.delivery.websub.queue import BEGUN_AT_ONCE, Queue
 from rsnotify.delivery.websub.rights import Rights
 from rsnotify.delivery.websub.state import Clock, Share, Subscriber
-from rsnotify.delivery.websub.verification import Verification
-from rsnotify.errors import TryAgain, no_such_set
+from rsnotify.delivery.websub.subscribers import Subscribers
+from rsnotify.delivery.websub.verification import Verifier
+from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
@@ -39,7 +45,7 @@ from tests.running import until
 CHANNEL = ChannelName("dataset1", "change")
 CALLBACK = "http://callback.test/1"
 SHARE = share_of(CALLBACK)
-REQUEST = Request("subscribe", "http://t/", CALLBACK, "dataset1", lease_seconds=60)
+REQUEST = PendingRequest("subscribe", "http://t/", CALLBACK, "dataset1", lease_seconds=60)
 ID = REQUEST.subscription_id
 HEAD = Position(7)
 
@@ -62,17 +68,17 @@ class Hiccups(Subscriptions):
         await self.before("renew")
         return await super().renew(shares)
 
-    async def record(self, progress: Any) -> set[int]:
-        await self.before("record")
-        return await super().record(progress)
+    async def write_progress(self, progress: Any) -> set[int]:
+        await self.before("write_progress")
+        return await super().write_progress(progress)
 
-    async def settle(self, *args: Any, **options: Any) -> bool:
-        await self.before("settle")
-        return await super().settle(*args, **options)
+    async def finish_request(self, *args: Any, **options: Any) -> bool:
+        await self.before("finish_request")
+        return await super().finish_request(*args, **options)
 
-    async def expel(self, record: Record, reason: str) -> None:
-        await self.before("expel")
-        await super().expel(record, reason)
+    async def deny(self, subscription: Subscription, reason: str) -> None:
+        await self.before("deny")
+        await super().deny(subscription, reason)
 
 
 class Callbacks:
@@ -82,17 +88,19 @@ class Callbacks:
         self.gets: list[str] = []
         self.posts = 0
         self.sent: list[tuple[bytes, Mapping[str, str]]] = []
-        self.answer: Answer | Exception = Answer(204)
+        self.answer: CallbackAnswer | Exception = CallbackAnswer(204)
         self.under_way = 0
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
-    async def get(self, url: str) -> Answer:
+    async def get(self, url: str) -> CallbackAnswer:
         self.gets.append(url)
         _, _, challenge = url.partition("hub.challenge=")
-        return Answer(200, body=challenge.partition("&")[0].encode())
+        return CallbackAnswer(200, body=challenge.partition("&")[0].encode())
 
-    async def post(self, _: URL, body: bytes, headers: Mapping[str, str], **__: object) -> Answer:
+    async def post(
+        self, _: URL, body: bytes, headers: Mapping[str, str], **__: object
+    ) -> CallbackAnswer:
         self.posts += 1
         self.sent.append((body, headers))
         self.under_way += 1
@@ -114,7 +122,7 @@ class OneSet:
 
     def feed(self, channel: ChannelName) -> Feed:
         if channel not in self.feeds:
-            raise no_such_set(channel.set_name)
+            raise NoSuchSet(channel.set_name)
         return self.feeds[channel]
 
     async def standing(self, _: ChannelName) -> Any:
@@ -128,7 +136,7 @@ class OneSet:
         self.feeds.pop(CHANNEL).end()
 
 
-class Deliverer:
+class HubProcess:
     """What looks after the one share of these tests."""
 
     def __init__(self, client: Client, hub: Any = None) -> None:
@@ -139,19 +147,19 @@ class Deliverer:
         self.clock = Clock()
         self.queue = Queue(Slots[Any](100, 100))
         rights = Rights(self.hub, Tokens(client))
-        delivery = Delivery(self.hub, self.callbacks, self.clock, rights, algorithm="sha256")
-        self.followers = Followers(self.hub, self.store, self.clock, self.queue, delivery)
-        verification = Verification(
-            *(self.hub, self.callbacks, self.store, self.clock, self.queue, self.followers)
+        deliverer = Deliverer(self.hub, self.callbacks, self.clock, rights, algorithm="sha256")
+        self.subscribers = Subscribers(self.hub, self.store, self.clock, self.queue, deliverer)
+        verifier = Verifier(
+            self.hub, self.callbacks, self.store, self.clock, self.queue, self.subscribers
         )
         bell: Any = None
         self.ownership = Ownership(
-            *(self.store, bell, self.clock, rights, self.queue, self.followers, verification)
+            self.store, bell, self.clock, rights, self.queue, self.subscribers, verifier
         )
 
     @property
     def share(self) -> Share:
-        return self.ownership._shares[SHARE]
+        return self.ownership.shares[SHARE]
 
     @property
     def subscriber(self) -> Subscriber:
@@ -162,85 +170,85 @@ class Deliverer:
         self.clock.look(await self.store.now())
         await self.store.claim([SHARE])
         (content,) = await self.store.read([SHARE])
-        self.ownership._begin(Share(SHARE, monotonic() + 15), content)
+        self.ownership.begin(Share(SHARE, monotonic() + 15), content)
         if cursor is not None:
-            stored = Stored(self.record(**of_record), Progress(int(cursor)))
+            stored = Stored(self.subscription(**of_record), Progress(int(cursor)))
             await self.settled(REQUEST, keep=stored)
-            self.followers.keep(self.share, ID, *stored)
+            self.subscribers.keep(self.share, ID, *stored)
 
-    def record(self, *, lease_seconds: int = 3600, **others: Any) -> Record:
+    def subscription(self, *, lease_seconds: int = 3600, **others: Any) -> Subscription:
         end = self.clock.now() + lease_seconds * MICROSECONDS
         of = {"created": 1, "lease_end": end} | others
-        return Record("dataset1", "change", "http://t/", CALLBACK, **of)
+        return Subscription("dataset1", "change", "http://t/", CALLBACK, **of)
 
-    async def settled(self, request: Request, **outcome: Any) -> None:
+    async def settled(self, request: PendingRequest, **outcome: Any) -> None:
         await self.store.ask(request)
         ((id_, _),) = (await self.store.requests([SHARE]))[0].items()
-        await self.store.settle(id_, request, **outcome)
+        await self.store.finish_request(id_, request, **outcome)
 
     async def take_in(self) -> None:
         """What was asked, up to the answers of the callbacks."""
         (requests,) = await self.store.requests([SHARE])
-        self.ownership._add_errands(self.share, requests)
+        self.ownership.add_requests(self.share, requests)
         await self.rest()
 
     async def rest(self) -> None:
         """Wait until nobody is being called, nor about to be."""
 
         async def rests() -> bool:
-            return not self.share.tasks and self.queue.rests and not self.followers.are_roused
+            return not self.share.tasks and self.queue.is_idle and not self.subscribers.are_waking
 
         await until(rests)
 
 
 @pytest.fixture
-def deliverer(client: Client) -> Deliverer:
-    return Deliverer(client)
+def process(client: Client) -> HubProcess:
+    return HubProcess(client)
 
 
 # --- claims --------------------------------------------------------------------------------------
 
 
 async def test_a_share_that_is_lost_while_it_is_claimed_again_stays_lost(
-    deliverer: Deliverer,
+    process: HubProcess,
 ) -> None:
-    await deliverer.begin()
+    await process.begin()
 
     async def lose(_: str) -> None:
-        deliverer.ownership._lose(SHARE)
+        process.ownership.lose(SHARE)
 
-    deliverer.store.before = lose
-    await deliverer.ownership._renew()
-    assert deliverer.ownership._shares == {}
+    process.store.before = lose
+    await process.ownership.renew()
+    assert process.ownership.shares == {}
 
 
 async def test_a_share_that_was_nobodys_meanwhile_is_read_anew(
-    deliverer: Deliverer, client: Client
+    process: HubProcess, client: Client
 ) -> None:
-    await deliverer.begin(cursor=HEAD)
+    await process.begin(cursor=HEAD)
     await client.flushall()
-    await deliverer.ownership._renew()
-    assert deliverer.ownership._shares == {}
-    await deliverer.ownership._round()
-    assert deliverer.share.subscribers == {}
+    await process.ownership.renew()
+    assert process.ownership.shares == {}
+    await process.ownership.round()
+    assert process.share.subscribers == {}
 
 
 async def test_a_round_does_not_wait_until_all_subscribers_of_a_removed_set_are_told(
-    deliverer: Deliverer,
+    process: HubProcess,
 ) -> None:
-    await deliverer.begin(cursor=HEAD)
-    deliverer.hub.remove()
+    await process.begin(cursor=HEAD)
+    process.hub.remove()
     asked = asyncio.Event()
 
     async def hang(act: str) -> None:
-        if act == "expel":
+        if act == "deny":
             asked.set()
             await asyncio.Event().wait()
 
-    deliverer.store.before = hang
+    process.store.before = hang
     async with asyncio.timeout(5):
-        await deliverer.ownership._round()
-    loops = deliverer.ownership.loops()
+        await process.ownership.round()
+    loops = process.ownership.loops()
     (ending,) = [loops[name] for name in loops if name == "end subscriptions"]
     for name, other in loops.items():
         if name != "end subscriptions":
@@ -249,32 +257,32 @@ async def test_a_round_does_not_wait_until_all_subscribers_of_a_removed_set_are_
     async with asyncio.timeout(5):
         await asked.wait()
     task.cancel()
-    deliverer.followers.abandon(deliverer.share)
+    process.subscribers.abandon(process.share)
 
 
 # --- progress ------------------------------------------------------------------------------------
 
 
 async def test_progress_whose_recording_is_cancelled_is_recorded_by_the_drain(
-    deliverer: Deliverer,
+    process: HubProcess,
 ) -> None:
-    await deliverer.begin(cursor=HEAD)
-    deliverer.subscriber.advance(Progress(99))
+    await process.begin(cursor=HEAD)
+    process.subscriber.advance(Progress(99))
     begun = asyncio.Event()
 
     async def hang(_: str) -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    deliverer.store.before, before = hang, deliverer.store.before
-    task = asyncio.create_task(deliverer.ownership._record_all())
+    process.store.before, before = hang, process.store.before
+    task = asyncio.create_task(process.ownership.record_progress())
     await begun.wait()
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
-    deliverer.store.before = before
-    await deliverer.ownership.drain()
-    assert (await deliverer.store.all())[ID].progress == Progress(99)
+    process.store.before = before
+    await process.ownership.drain()
+    assert (await process.store.all())[ID].progress == Progress(99)
 
 
 # --- verification --------------------------------------------------------------------------------
@@ -282,124 +290,124 @@ async def test_progress_whose_recording_is_cancelled_is_recorded_by_the_drain(
 
 @pytest.mark.parametrize("order", ["subscribe", "unsubscribe", "denied", "remove"])
 async def test_a_callback_is_asked_once_though_redis_hiccups(
-    deliverer: Deliverer, order: Any
+    process: HubProcess, order: Any
 ) -> None:
-    await deliverer.begin(cursor=None if order == "subscribe" else HEAD)
-    request = Request(order, "http://t/", CALLBACK, "dataset1", lease_seconds=60)
-    deliverer.store.failing = ["settle"]
-    await deliverer.store.ask(request)
-    await deliverer.take_in()
-    deliverer.queue.unpark(deliverer.share)
-    await deliverer.rest()
-    assert len(deliverer.callbacks.gets) == 1
-    assert deliverer.share.errands == {}
-    assert (ID in await deliverer.store.all()) == (order in ("subscribe", "denied"))
+    await process.begin(cursor=None if order == "subscribe" else HEAD)
+    request = PendingRequest(order, "http://t/", CALLBACK, "dataset1", lease_seconds=60)
+    process.store.failing = ["finish_request"]
+    await process.store.ask(request)
+    await process.take_in()
+    process.queue.requeue(process.share)
+    await process.rest()
+    assert len(process.callbacks.gets) == 1
+    assert process.share.verifications == {}
+    assert (ID in await process.store.all()) == (order in ("subscribe", "denied"))
 
 
-async def test_what_was_confirmed_later_is_settled_later(deliverer: Deliverer) -> None:
-    await deliverer.begin(cursor=HEAD)
-    deliverer.store.failing = ["settle"]
+async def test_what_was_confirmed_later_is_settled_later(process: HubProcess) -> None:
+    await process.begin(cursor=HEAD)
+    process.store.failing = ["finish_request"]
     for order in ("unsubscribe", "subscribe"):
-        request = Request(order, "http://t/", CALLBACK, "dataset1", lease_seconds=60)
-        await deliverer.store.ask(request)
-        await deliverer.take_in()
-    deliverer.queue.unpark(deliverer.share)
-    await deliverer.rest()
-    assert deliverer.share.errands == {}
-    assert ID in await deliverer.store.all()
+        request = PendingRequest(order, "http://t/", CALLBACK, "dataset1", lease_seconds=60)
+        await process.store.ask(request)
+        await process.take_in()
+    process.queue.requeue(process.share)
+    await process.rest()
+    assert process.share.verifications == {}
+    assert ID in await process.store.all()
 
 
 # --- deliveries ----------------------------------------------------------------------------------
 
 
 async def test_a_bug_in_a_delivery_counts_as_a_failure_of_the_callback(
-    deliverer: Deliverer,
+    process: HubProcess,
 ) -> None:
-    deliverer.callbacks.answer = ZeroDivisionError("a bug")
-    await deliverer.begin(cursor=0)
-    await deliverer.rest()
-    deliverer.queue.unpark(deliverer.share)
-    await deliverer.rest()
-    assert deliverer.callbacks.posts == 1
-    assert deliverer.subscriber.progress.failures == 1
-    assert deliverer.subscriber.progress.next_attempt > deliverer.clock.now()
-    deliverer.followers.abandon(deliverer.share)
+    process.callbacks.answer = ZeroDivisionError("a bug")
+    await process.begin(cursor=0)
+    await process.rest()
+    process.queue.requeue(process.share)
+    await process.rest()
+    assert process.callbacks.posts == 1
+    assert process.subscriber.progress.failures == 1
+    assert process.subscriber.progress.next_attempt > process.clock.now()
+    process.subscribers.abandon(process.share)
 
 
-async def test_a_removed_set_is_followed_no_more(deliverer: Deliverer) -> None:
-    await deliverer.begin(cursor=HEAD)
-    deliverer.hub.remove()
-    await deliverer.rest()
-    assert deliverer.followers._heads == {}
+async def test_a_removed_set_is_followed_no_more(process: HubProcess) -> None:
+    await process.begin(cursor=HEAD)
+    process.hub.remove()
+    await process.rest()
+    assert process.subscribers.watchers == {}
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (Answer(500, "Oh"), "answered 500 Oh"),
-        (Answer(0, "no answer within 10 s"), "failed: no answer within 10 s"),
+        (CallbackAnswer(500, "Oh"), "answered 500 Oh"),
+        (CallbackAnswer(0, "no answer within 10 s"), "failed: no answer within 10 s"),
     ],
 )
 async def test_the_log_says_which_callback_failed_and_when_it_is_called_again(
-    deliverer: Deliverer, caplog: pytest.LogCaptureFixture, answer: Answer, said: str
+    process: HubProcess, caplog: pytest.LogCaptureFixture, answer: CallbackAnswer, said: str
 ) -> None:
-    deliverer.callbacks.answer = answer
-    await deliverer.begin(cursor=0)
-    await deliverer.rest()
+    process.callbacks.answer = answer
+    await process.begin(cursor=0)
+    await process.rest()
     (record,) = [each for each in caplog.records if each.levelno == logging.WARNING]
     message, _, rest = record.getMessage().partition("; next attempt in ")
     assert message == f"callback {CALLBACK} {said}"
     assert rest in (f"5 s (subscription {ID})", f"6 s (subscription {ID})")
-    deliverer.followers.abandon(deliverer.share)
+    process.subscribers.abandon(process.share)
 
 
 # --- the right to it -----------------------------------------------------------------------------
 
 
 async def test_what_waits_in_the_queue_is_not_delivered_once_the_set_is_private(
-    deliverer: Deliverer,
+    process: HubProcess,
 ) -> None:
-    await deliverer.begin(cursor=0)
-    deliverer.hub.sets["dataset1"] = SimpleNamespace(private=True)  # before its turn comes
-    await deliverer.rest()
-    assert deliverer.callbacks.posts == 0
-    await deliverer.take_in()
-    (denial,) = deliverer.callbacks.gets
+    await process.begin(cursor=0)
+    process.hub.sets["dataset1"] = SimpleNamespace(private=True)  # before its turn comes
+    await process.rest()
+    assert process.callbacks.posts == 0
+    await process.take_in()
+    (denial,) = process.callbacks.gets
     assert "hub.mode=denied" in denial
     assert "become+private" in denial
-    assert await deliverer.store.all() == {}
+    assert await process.store.all() == {}
 
 
-async def test_what_turns_private_while_it_is_read_is_not_delivered(deliverer: Deliverer) -> None:
-    stretch_after = deliverer.hub.stretch_after
+async def test_what_turns_private_while_it_is_read_is_not_delivered(process: HubProcess) -> None:
+    stretch_after = process.hub.stretch_after
 
     async def meanwhile(feed: Feed, cursor: Position) -> Notification | None:
-        deliverer.hub.sets["dataset1"] = SimpleNamespace(private=True)
+        process.hub.sets["dataset1"] = SimpleNamespace(private=True)
         return await stretch_after(feed, cursor)  # type: ignore[no-any-return]
 
-    deliverer.hub.stretch_after = meanwhile
-    await deliverer.begin(cursor=0)
-    await deliverer.rest()
-    assert deliverer.callbacks.posts == 0
+    process.hub.stretch_after = meanwhile
+    await process.begin(cursor=0)
+    await process.rest()
+    assert process.callbacks.posts == 0
 
 
-async def test_a_retry_is_not_made_once_the_set_is_private(deliverer: Deliverer) -> None:
-    deliverer.callbacks.answer = Answer(500)
-    await deliverer.begin(cursor=0)
-    await deliverer.rest()
-    deliverer.hub.sets["dataset1"] = SimpleNamespace(private=True)
-    deliverer.followers.retry(deliverer.subscriber)
-    await deliverer.rest()
-    assert deliverer.callbacks.posts == 1
+async def test_a_retry_is_not_made_once_the_set_is_private(process: HubProcess) -> None:
+    process.callbacks.answer = CallbackAnswer(500)
+    await process.begin(cursor=0)
+    await process.rest()
+    process.hub.sets["dataset1"] = SimpleNamespace(private=True)
+    process.subscribers.retry(process.subscriber)
+    await process.rest()
+    assert process.callbacks.posts == 1
 
 
 async def test_whoever_subscribed_with_a_token_goes_on_when_the_set_turns_private(
-    deliverer: Deliverer,
+    process: HubProcess,
 ) -> None:
-    await deliverer.begin(cursor=0, by_token=True)
-    deliverer.hub.sets["dataset1"] = SimpleNamespace(private=True)
-    await deliverer.rest()
-    assert deliverer.callbacks.posts == 1
+    await process.begin(cursor=0, by_token=True)
+    process.hub.sets["dataset1"] = SimpleNamespace(private=True)
+    await process.rest()
+    assert process.callbacks.posts == 1
 
 
 async def test_another_hub_process_knows_that_a_set_is_private_with_the_next_change(
@@ -408,33 +416,33 @@ async def test_another_hub_process_knows_that_a_set_is_private_with_the_next_cha
     async with Pulling(client) as pulling:
         other = Pulling(client)
         await other.hub.start()  # and it hears no bell
-        deliverer = Deliverer(client, other.hub)
-        await deliverer.begin(cursor=other.hub.feed(CHANGES).tail.head)
+        process = HubProcess(client, other.hub)
+        await process.begin(cursor=other.hub.feed(CHANGES).tail.head)
         await pulling.hub.edit_set(SET, {"private": True})
         await pulling.update("secret")
         other.hub._ring(CHANGES, (await other.hub.standing(CHANGES)).head)
         await other.hub._advance()
         assert other.hub.feed(CHANGES).tail.newest is not None
-        await deliverer.rest()
-        assert deliverer.callbacks.posts == 0
+        await process.rest()
+        assert process.callbacks.posts == 0
 
 
 async def test_a_subscription_ends_with_the_token_that_made_it(
-    deliverer: Deliverer, client: Client
+    process: HubProcess, client: Client
 ) -> None:
     tokens = Tokens(client)
     secret = new_secret()
     await tokens.create(secret, Token("id", ("dataset1",), "now", ("read",)))
-    await deliverer.begin(cursor=HEAD, by_token=True, token=token_key(secret))
-    await deliverer.ownership._expel()
-    assert (await deliverer.store.requests([SHARE]))[0] == {}
+    await process.begin(cursor=HEAD, by_token=True, token=token_key(secret))
+    await process.ownership.end_subscriptions()
+    assert (await process.store.requests([SHARE]))[0] == {}
     await tokens.revoke("id")
-    await deliverer.ownership._expel()
-    await deliverer.take_in()
-    (denial,) = deliverer.callbacks.gets
+    await process.ownership.end_subscriptions()
+    await process.take_in()
+    (denial,) = process.callbacks.gets
     assert "hub.mode=denied" in denial
     assert "revoked" in denial
-    assert await deliverer.store.all() == {}
+    assert await process.store.all() == {}
 
 
 # --- leases and clocks ---------------------------------------------------------------------------
@@ -443,64 +451,64 @@ async def test_a_subscription_ends_with_the_token_that_made_it(
 TWO_DAYS = 48 * 3600
 
 
-async def leap(deliverer: Deliverer, seconds: float) -> float:
+async def leap(process: HubProcess, seconds: float) -> float:
     """Redis's clock leaps while this process looks at it."""
-    now = deliverer.clock.now()
-    return deliverer.clock.look(round(now + seconds * MICROSECONDS))
+    now = process.clock.now()
+    return process.clock.look(round(now + seconds * MICROSECONDS))
 
 
-async def test_a_clock_that_leaps_ahead_ends_no_lease(deliverer: Deliverer) -> None:
-    await deliverer.begin(cursor=0)
-    assert await leap(deliverer, TWO_DAYS) > TWO_DAYS - 1
-    await deliverer.ownership._expel()
-    await deliverer.rest()
-    assert deliverer.callbacks.posts == 1
-    assert ID in await deliverer.store.all()
+async def test_a_clock_that_leaps_ahead_ends_no_lease(process: HubProcess) -> None:
+    await process.begin(cursor=0)
+    assert await leap(process, TWO_DAYS) > TWO_DAYS - 1
+    await process.ownership.end_subscriptions()
+    await process.rest()
+    assert process.callbacks.posts == 1
+    assert ID in await process.store.all()
 
 
 async def test_a_lease_that_is_over_when_it_is_first_seen_is_kept_until_that_is_certain(
-    deliverer: Deliverer,
+    process: HubProcess,
 ) -> None:
-    await deliverer.begin(cursor=0, lease_seconds=-1)
-    await deliverer.ownership._expel()
-    await deliverer.rest()
-    assert deliverer.callbacks.posts == 0, "WEBSUB 18"
-    assert ID in await deliverer.store.all()
-    await leap(deliverer, -3600)  # the clock was wrong
-    await deliverer.ownership._expel()
-    await deliverer.rest()
-    assert deliverer.callbacks.posts == 1
+    await process.begin(cursor=0, lease_seconds=-1)
+    await process.ownership.end_subscriptions()
+    await process.rest()
+    assert process.callbacks.posts == 0, "WEBSUB 18"
+    assert ID in await process.store.all()
+    await leap(process, -3600)  # the clock was wrong
+    await process.ownership.end_subscriptions()
+    await process.rest()
+    assert process.callbacks.posts == 1
 
 
 async def test_a_lease_that_stays_over_ends_in_the_end(
-    deliverer: Deliverer, monkeypatch: pytest.MonkeyPatch
+    process: HubProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rsnotify.delivery.websub.followers.BELIEVED_AFTER_SECONDS", 0.0)
-    await deliverer.begin(cursor=0, lease_seconds=-1)
-    await deliverer.ownership._expel()
-    assert await deliverer.store.all() == {}
+    monkeypatch.setattr("rsnotify.delivery.websub.subscribers.BELIEVED_AFTER_SECONDS", 0.0)
+    await process.begin(cursor=0, lease_seconds=-1)
+    await process.ownership.end_subscriptions()
+    assert await process.store.all() == {}
 
 
-async def test_a_clock_that_goes_back_keeps_no_retry_waiting(deliverer: Deliverer) -> None:
-    deliverer.callbacks.answer = Answer(503, retry_after="1")
-    await deliverer.begin(cursor=0)
-    await deliverer.rest()
-    await leap(deliverer, -3600)
-    deliverer.callbacks.answer = Answer(204)
-    assert deliverer.subscriber.timer is not None
-    deliverer.followers._end_wait(deliverer.subscriber)
-    await deliverer.rest()
-    assert deliverer.callbacks.posts == 2
+async def test_a_clock_that_goes_back_keeps_no_retry_waiting(process: HubProcess) -> None:
+    process.callbacks.answer = CallbackAnswer(503, retry_after="1")
+    await process.begin(cursor=0)
+    await process.rest()
+    await leap(process, -3600)
+    process.callbacks.answer = CallbackAnswer(204)
+    assert process.subscriber.timer is not None
+    process.subscribers.end_wait(process.subscriber)
+    await process.rest()
+    assert process.callbacks.posts == 2
 
 
 async def test_a_leap_of_the_clock_is_said(
-    deliverer: Deliverer, caplog: pytest.LogCaptureFixture
+    process: HubProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await deliverer.begin(cursor=HEAD)
-    await leap(deliverer, -TWO_DAYS)  # so that the true time is ahead
-    await deliverer.ownership._round()
-    assert "the clock of Redis has leapt 172800 s ahead" in caplog.text
-    deliverer.followers.abandon(deliverer.share)
+    await process.begin(cursor=HEAD)
+    await leap(process, -TWO_DAYS)  # so that the true time is ahead
+    await process.ownership.round()
+    assert "the clock of Redis has jumped 172800 s ahead" in caplog.text
+    process.subscribers.abandon(process.share)
 
 
 # --- whoever was away for long -------------------------------------------------------------------
@@ -526,10 +534,10 @@ async def caught_up(client: Client, begin: Position) -> list[tuple[bytes, Mappin
     """What a subscriber at that position gets from a hub that has just begun."""
     fresh = Pulling(client, changes=3)
     await fresh.hub.start()
-    deliverer = Deliverer(client, fresh.hub)
-    await deliverer.begin(cursor=begin)
-    await deliverer.rest()
-    return deliverer.callbacks.sent  # type: ignore[no-any-return]
+    process = HubProcess(client, fresh.hub)
+    await process.begin(cursor=begin)
+    await process.rest()
+    return process.callbacks.sent  # type: ignore[no-any-return]
 
 
 async def test_whoever_is_away_longer_than_the_stream_is_kept_loses_nothing(
@@ -559,36 +567,35 @@ async def test_whoever_is_away_longer_than_history_is_kept_is_told_so(
 # --- how many at once ----------------------------------------------------------------------------
 
 
-async def many_subscribers(deliverer: Deliverer, count: int) -> None:
+async def many_subscribers(process: HubProcess, count: int) -> None:
     for number in range(count):
         callback = f"{CALLBACK}/{number}"
-        record = msgspec.structs.replace(deliverer.record(), callback=callback)
-        deliverer.followers.keep(deliverer.share, f"{number}", record, Progress(0))
-        deliverer.share.subscribers[f"{number}"].prompt = True
+        subscription = msgspec.structs.replace(process.subscription(), callback=callback)
+        process.subscribers.keep(process.share, f"{number}", subscription, Progress(0))
+        process.share.subscribers[f"{number}"].prompt = True
 
 
-async def test_distance_costs_no_slots(deliverer: Deliverer) -> None:
+async def test_distance_costs_no_slots(process: HubProcess) -> None:
     """However long they take: as many calls are under way as are allowed, and soon."""
-    deliverer.callbacks.may_answer.clear()
-    await deliverer.begin()
-    deliverer.queue._slots = Slots(100, 100)
-    await many_subscribers(deliverer, 150)
+    process.callbacks.may_answer.clear()
+    await process.begin()
+    await many_subscribers(process, 150)
     for _ in range(3 * 100 // BEGUN_AT_ONCE):  # turns of the loop: some milliseconds in all
         await asyncio.sleep(0)
-    assert deliverer.callbacks.under_way == 50, "who has never been called gets half of the slots"
-    deliverer.callbacks.may_answer.set()
-    await deliverer.rest()
-    assert deliverer.callbacks.posts == 150
+    assert process.callbacks.under_way == 50, "who has never been called gets half of the slots"
+    process.callbacks.may_answer.set()
+    await process.rest()
+    assert process.callbacks.posts == 150
 
 
-async def test_few_calls_begin_in_one_turn_of_the_loop(deliverer: Deliverer) -> None:
-    deliverer.callbacks.may_answer.clear()
-    await deliverer.begin()
-    await many_subscribers(deliverer, 20)
+async def test_few_calls_begin_in_one_turn_of_the_loop(process: HubProcess) -> None:
+    process.callbacks.may_answer.clear()
+    await process.begin()
+    await many_subscribers(process, 20)
     begun = [0]
-    while deliverer.callbacks.under_way < 20:
+    while process.callbacks.under_way < 20:
         await asyncio.sleep(0)
-        begun.append(len(deliverer.share.tasks))
+        begun.append(len(process.share.tasks))
     assert max(later - earlier for earlier, later in pairwise(begun)) == BEGUN_AT_ONCE
-    deliverer.callbacks.may_answer.set()
-    await deliverer.rest()
+    process.callbacks.may_answer.set()
+    await process.rest()

@@ -1,8 +1,8 @@
-"""How old something has been seen to grow: ages that a jump of the clock does not make.
+"""How old things have been observed to grow: ages that a jump of the clock does not create.
 
-Rules that hold here: what is deleted for being old must have been watched for that long. Where the
-clock of Redis is far ahead of what was seen of it last, it has jumped, or nobody was watching: that
-stretch is a gap, and no age is counted across it. Nothing here reads a clock or deletes anything.
+Something is deleted for its age only if hub processes observed it for that long. If the clock of
+Redis is far ahead of the last observation, it has jumped, or no hub was running: that time is a
+gap, and no age is counted across it.
 """
 
 from typing import NamedTuple
@@ -11,28 +11,28 @@ from rsnotify.core.window import HOUR
 from rsnotify.resourcesync.change import Position
 
 GAP = HOUR  # by more than this between two looks; hub processes look once a minute
-GAPS_KEPT = 100  # of more the oldest become one, with what was watched between them
+GAPS_KEPT = 100  # if there are more, the two oldest are joined
 
 
 class Gap(NamedTuple):
-    """A stretch of the clock that nobody has lived through."""
+    """A stretch of the clock that nobody observed."""
 
     end: int
     length: int
 
 
-class Watched(NamedTuple):
-    """What was seen of the clock of Redis, in microseconds."""
+class ClockHistory(NamedTuple):
+    """What was observed of the clock of Redis, in microseconds."""
 
     seen: int  # last
     gaps: tuple[Gap, ...] = ()  # oldest first
 
-    def at(self, now: int) -> "Watched":
+    def at(self, now: int) -> "ClockHistory":
         """The same after another look at the clock."""
         gaps = tuple(gap for gap in self.gaps if gap.end <= now)  # else the clock has gone back
         if now - self.seen > GAP:
             gaps = (*gaps, Gap(now, now - self.seen))
-        return Watched(now, _fewer(gaps))
+        return ClockHistory(now, _fewer(gaps))
 
     @property
     def is_behind_a_gap(self) -> bool:
@@ -40,9 +40,9 @@ class Watched(NamedTuple):
         return bool(self.gaps) and self.gaps[-1].end == self.seen
 
     def ago(self, length: int) -> Position:
-        """The moment since which so much time was watched.
+        """The moment since which so much time was observed.
 
-        >>> int(Watched(100, (Gap(95, 60),)).ago(10))
+        >>> int(ClockHistory(100, (Gap(95, 60),)).ago(10))
         30
         """
         moment = self.seen

@@ -2,12 +2,12 @@
 
 import logging
 
-from rsnotify.serving.log_filter import OnceAMinute
+from rsnotify.serving.log_filter import RepeatedWarningFilter
 
 
 def test_a_warning_is_told_once_a_minute_and_errors_each_time() -> None:
     now = 0.0
-    once = OnceAMinute(lambda: now)
+    once = RepeatedWarningFilter(lambda: now)
 
     def passes(level: int, words: str) -> bool:
         return once.filter(logging.LogRecord("hub", level, "", 0, words, None, None))

@@ -1,0 +1,206 @@
+"""Every subscriber that this process looks after, and where each stands.
+
+A subscriber is in exactly one place. It is idle while it has everything that was published; in the
+queue while something is owed to it; waiting for a time after its callback failed; suspended while
+its lease seems to be over or its set removed, until that is certain; once `gone`, nowhere.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from time import monotonic
+
+import msgspec
+
+from rsnotify.core.clock import BELIEVED_AFTER_SECONDS
+from rsnotify.core.websub.subscription import Progress, Subscription, seconds_left
+from rsnotify.delivery.websub.delivery import CallbackGone, Deliverer, Delivery, RightLost
+from rsnotify.delivery.websub.queue import Queue
+from rsnotify.delivery.websub.state import Clock, Share, Subscriber
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.feed import Feed
+from rsnotify.hub import Hub
+from rsnotify.resourcesync.notification import ChannelName, Notification
+from rsnotify.storage.subscriptions import Subscriptions
+
+log = logging.getLogger(__name__)
+
+WOKEN_AT_ONCE = 100
+
+
+class ChannelWatcher:
+    """A channel's idle subscribers, and those that its newest notification has woken."""
+
+    def __init__(self, feed: Feed, subscribers: "Subscribers") -> None:
+        self.feed = feed
+        self.idle: set[Subscriber] = set()
+        self.woken: list[Subscriber] = []
+        self.ended = False
+        self._subscribers = subscribers
+        self._is_scheduled = False
+        feed.watchers.add(self)
+
+    def push(self, notification: Notification) -> None:  # noqa: ARG002
+        self._wake()
+
+    def turn_private(self) -> None:
+        """Nothing to do: each delivery checks the right to read."""
+
+    def end(self) -> None:
+        self.ended = True
+        self._subscribers.forget_watcher(self)
+        self._wake()
+
+    def _wake(self) -> None:
+        self.woken.extend(self.idle)
+        self.idle.clear()
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._place_some)
+
+    def _place_some(self) -> None:
+        """Not all in one turn of the event loop: 100,000 would keep publishers waiting."""
+        for _ in range(min(WOKEN_AT_ONCE, len(self.woken))):
+            self._subscribers.place(self.woken.pop())
+        self._is_scheduled = bool(self.woken)
+        if self._is_scheduled:
+            asyncio.get_running_loop().call_soon(self._place_some)
+
+
+class Subscribers:
+    """Every subscriber that this process looks after."""
+
+    def __init__(
+        self, hub: Hub, store: Subscriptions, clock: Clock, queue: Queue, deliverer: Deliverer
+    ) -> None:
+        self._hub = hub
+        self._store = store
+        self._clock = clock
+        self._queue = queue
+        self._deliverer = deliverer
+        self.watchers: dict[ChannelName, ChannelWatcher] = {}
+
+    @property
+    def are_waking(self) -> bool:
+        """Whether woken subscribers are still to be placed."""
+        return any(watcher.woken for watcher in self.watchers.values())
+
+    # --- coming and going ------------------------------------------------------------------------
+
+    def keep(self, share: Share, id_: str, subscription: Subscription, progress: Progress) -> None:
+        """Look after this subscription; a known one keeps its progress."""
+        subscriber = share.subscribers.get(id_)
+        if subscriber is None:
+            subscriber = Subscriber(share, id_, subscription, progress)
+            if self._is_over(subscriber):  # our clock has not seen it end
+                subscriber.patient_until = monotonic() + BELIEVED_AFTER_SECONDS
+            share.subscribers[id_] = subscriber
+            self.place(subscriber)
+        else:
+            subscriber.subscription = subscription
+            self.retry(subscriber)
+
+    def drop(self, share: Share, id_: str) -> None:
+        subscriber = share.subscribers.pop(id_, None)
+        share.unrecorded.pop(id_, None)
+        if subscriber is not None:
+            self._remove(subscriber)
+
+    def abandon(self, share: Share) -> None:
+        """Another process owns the share from now on."""
+        share.leaving = True
+        for subscriber in share.subscribers.values():
+            self._remove(subscriber)
+        for task in share.tasks:
+            task.cancel()
+
+    def _remove(self, subscriber: Subscriber) -> None:
+        subscriber.gone = True
+        subscriber.stop_timer()
+        subscriber.share.suspended.discard(subscriber)
+        watcher = self.watchers.get(subscriber.channel)
+        if watcher is not None:
+            watcher.idle.discard(subscriber)
+
+    async def forget(self, share: Share, subscribers: Sequence[Subscriber], reason: str) -> None:
+        if not subscribers:
+            return
+        await self._store.forget(share.number, [subscriber.id for subscriber in subscribers])
+        for subscriber in subscribers:
+            log.info("%r has ended: %s", subscriber, reason)
+            self.drop(share, subscriber.id)
+
+    # --- places ----------------------------------------------------------------------------------
+
+    def place(self, subscriber: Subscriber) -> None:
+        """Put it where it belongs, while no call to it is in progress."""
+        if subscriber.gone:
+            return
+        watcher = self._watcher(subscriber.channel)
+        wait = seconds_left(subscriber.progress, self._clock.now())
+        if watcher is None or self._is_over(subscriber):
+            subscriber.share.suspended.add(subscriber)
+        elif wait > 0 and not subscriber.has_waited:
+            subscriber.start_timer(wait, self.end_wait)
+        elif subscriber.progress.cursor < watcher.feed.tail.head:
+            self._queue.add(Delivery(subscriber, self._deliver))
+        else:
+            watcher.idle.add(subscriber)
+
+    def end_wait(self, subscriber: Subscriber) -> None:
+        subscriber.stop_timer()
+        subscriber.has_waited = True  # by our own clock, whatever the clock of Redis says now
+        self.place(subscriber)
+
+    def retry(self, subscriber: Subscriber) -> None:
+        """Wait no longer: the callback has shown that it lives, or the operator wants it."""
+        if subscriber.timer is not None:
+            now = msgspec.structs.replace(subscriber.progress, next_attempt=0)
+            subscriber.advance(now)
+            subscriber.stop_timer()
+            self.place(subscriber)
+        self.resume_suspended(subscriber.share)
+
+    def resume_suspended(self, share: Share) -> None:
+        """Place those again whose lease was renewed, or whose set was created again."""
+        for subscriber in list(share.suspended):
+            if subscriber.subscription.set_name in self._hub.sets and not self._is_over(subscriber):
+                share.suspended.discard(subscriber)
+                self.place(subscriber)
+
+    def _is_over(self, subscriber: Subscriber) -> bool:
+        return subscriber.subscription.lease_end <= self._clock.now()
+
+    def _watcher(self, channel: ChannelName) -> ChannelWatcher | None:
+        watcher = self.watchers.get(channel)
+        if watcher is None:
+            try:
+                watcher = self.watchers[channel] = ChannelWatcher(self._hub.feed(channel), self)
+            except Rejected:
+                return None
+        return watcher
+
+    def forget_watcher(self, watcher: ChannelWatcher) -> None:
+        if self.watchers.get(watcher.feed.channel) is watcher:
+            del self.watchers[watcher.feed.channel]
+
+    # --- its turn --------------------------------------------------------------------------------
+
+    async def _deliver(self, subscriber: Subscriber) -> None:
+        """WEBSUB 18 and 23: nothing after the end of the lease; 410 ends the subscription."""
+        subscriber.has_waited = False
+        if not subscriber.gone and not self._is_over(subscriber):
+            try:
+                await self._deliverer.deliver(subscriber)
+            except RightLost as lost:
+                await self._store.deny(subscriber.subscription, str(lost))
+                return
+            except CallbackGone as end:
+                await self.forget(subscriber.share, [subscriber], str(end))
+                return
+            except TryAgain:
+                raise
+            except Exception:
+                log.exception("a bug while delivering to %s", subscriber.subscription.callback)
+                self._deliverer.fail(subscriber)
+        self.place(subscriber)

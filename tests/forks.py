@@ -1,0 +1,148 @@
+"""Processes of the command line that begin with everything imported already.
+
+A start of Python with the hub's modules costs a second of processor time, and the tests start
+hundreds. So one process imports them once, and each start is a fork of it, with an environment,
+arguments and files of its own; from there on it is what `python -m rsnotify` would be.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from tempfile import TemporaryFile
+from typing import NamedTuple
+
+FILES = 4  # stdin, stdout, stderr, and where process number and exit status are told
+REQUEST_BYTES = 200_000
+
+
+class Pipe(NamedTuple):
+    """An end to read from."""
+
+    reader: asyncio.StreamReader
+    transport: asyncio.ReadTransport
+
+
+class Forked:
+    """One such process; what of `asyncio.subprocess.Process` the tests use."""
+
+    def __init__(self, pid: int, stdout: Pipe, told: Pipe) -> None:
+        self.pid = pid
+        self.stdout = stdout.reader
+        self.returncode: int | None = None
+        self._ended = asyncio.create_task(self._watch(stdout, told))
+
+    async def _watch(self, stdout: Pipe, told: Pipe) -> int:
+        self.returncode = int(await told.reader.readline())
+        for pipe in (stdout, told):
+            pipe.transport.close()
+        await asyncio.sleep(0)  # until they are
+        return self.returncode
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._ended)
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+
+class Ended(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+async def run(words: Sequence[str], environment: Mapping[str, str], stdin: bytes = b"") -> Ended:
+    """Run `rsnotify` with these words to its end; `stdin` fits into a pipe."""
+    with TemporaryFile() as err:
+        process = await fork(words, environment, err.fileno(), stdin)
+        out = await process.stdout.read()
+        status = await process.wait()
+        err.seek(0)
+        return Ended(status, out.decode(), err.read().decode())
+
+
+async def fork(
+    words: Sequence[str], environment: Mapping[str, str], stderr: int, stdin: bytes = b""
+) -> Forked:
+    """Start `rsnotify` with these words."""
+    stdin_of_child, our_stdin = os.pipe()
+    stdout, stdout_of_child = os.pipe()
+    told, told_by_child = os.pipe()
+    os.write(our_stdin, stdin)
+    os.close(our_stdin)
+    request = json.dumps([list(words), dict(environment)]).encode()
+    of_child = [stdin_of_child, stdout_of_child, told_by_child]
+    socket.send_fds(_server(), [request], [*of_child[:2], stderr, told_by_child])
+    for file in of_child:
+        os.close(file)
+    of_waiter = await _opened(told)
+    return Forked(int(await of_waiter.reader.readline()), await _opened(stdout), of_waiter)
+
+
+async def _opened(descriptor: int) -> Pipe:
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
+    )
+    return Pipe(reader, transport)
+
+
+@cache
+def _server() -> socket.socket:
+    """The process that forks; it ends when the other end of this socket does: with the tests."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with its:
+        its.set_inheritable(True)
+        command = [sys.executable, "-c", f"from tests import forks; forks.main({its.fileno()})"]
+        os.posix_spawn(sys.executable, command, os.environ)
+    return ours
+
+
+def main(descriptor: int) -> None:
+    """Wait for requests, and fork for each; a fork becomes the command line."""
+    from rsnotify import cli
+    from rsnotify.serving import serve  # noqa: F401
+
+    gc.freeze()  # a fork need not look at what all have
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(fileno=descriptor) as requests:
+        while True:
+            request, files, *_ = socket.recv_fds(requests, REQUEST_BYTES, FILES)
+            if not request:
+                return
+            if os.fork() == 0:
+                break
+            for file in files:
+                os.close(file)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    become(*json.loads(request), files)
+    cli.main()
+
+
+def become(words: list[str], environment: dict[str, str], files: list[int]) -> None:
+    """This fork is the command; the process between waits for its end and tells the status."""
+    *standard, told = files
+    if pid := os.fork():
+        for file in standard:
+            os.close(file)
+        os.write(told, b"%d\n" % pid)
+        _, status = os.waitpid(pid, 0)
+        os.write(told, b"%d\n" % os.waitstatus_to_exitcode(status))
+        os._exit(0)
+    for number, file in enumerate(standard):
+        os.dup2(file, number)
+    for file in files:
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv[:] = ["rsnotify", *words]

@@ -1,0 +1,34 @@
+"""What a bare installation says when a command needs packages that it does not have."""
+
+import subprocess
+import sys
+
+import pytest
+
+WITHOUT = "import sys; sys.modules[{package!r}] = None; import rsnotify.__main__ as it; it.main()"
+
+
+def run(package: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a process where this package cannot be imported."""
+    command = [sys.executable, "-c", WITHOUT.format(package=package), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_without_the_extra_the_command_line_says_how_to_install_it() -> None:
+    ended = run("typer", "publish", "dataset1", "http://example.com/res1")
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "error: The command line is not installed (typer is missing): pip install 'rsnotify[cli]'\n"
+    )
+
+
+@pytest.mark.parametrize("package", ["uvicorn", "redis", "starlette"])
+def test_without_the_extra_serve_says_how_to_install_the_hub(package: str) -> None:
+    ended = run(package, "serve", "--port", "0")
+    assert ended.returncode == 2
+    assert "The hub itself is not installed" in ended.stderr
+    assert ended.stderr.endswith("pip install 'rsnotify[hub]'\n")
+
+
+def test_the_version_is_told_without_any_of_them() -> None:
+    assert run("typer", "--version").stdout.startswith("rsnotify ")
