@@ -132,6 +132,10 @@ def test_the_client_is_imported_without_what_is_not_asked_for() -> None:
     )
 
 
+def test_a_mirror_is_imported_without_what_only_channels_need() -> None:
+    assert "aiohttp" not in imported("import rsnotify_client.mirror.mirror")
+
+
 def test_the_client_needs_no_server_and_no_command_line() -> None:
     whole = (
         "import rsnotify_client; from rsnotify_client import *; import rsnotify_client.audit; "
