@@ -98,7 +98,7 @@ class Feed:
     def join_after(self, found: Notification, base_url: str) -> Notification:
         """The notification and those after it as one; made once for all at this cursor."""
         joined = self.joined.get(found.from_)
-        if joined is None:
+        if joined is None or self._has_room(joined):
             run = self.tail.run_after(
                 found.from_, changes=NOTIFICATION_CHANGES, size=NOTIFICATION_BYTES
             )
@@ -106,6 +106,15 @@ class Feed:
             if joined.keeper is None:  # otherwise it is one that the tail holds
                 self.joined.keep(joined)
         return joined
+
+    def _has_room(self, joined: Notification) -> bool:
+        """Whether what has come since would have gone into it."""
+        following = self.tail.next_after(joined.until)
+        return (
+            following is not None
+            and joined.count + following.count <= NOTIFICATION_CHANGES
+            and joined.entries_size + following.entries_size <= NOTIFICATION_BYTES
+        )
 
     def __repr__(self) -> str:
         return f"<Feed {self.channel} {self.tail} {len(self.watchers)} watchers>"

@@ -114,21 +114,20 @@ class Hub:
         self, name: str, options: SetOptions = DEFAULT_OPTIONS
     ) -> tuple[SetRecord, bool]:
         """The set's record, and whether it was created now."""
-        record, made = await self._registry.add(name, options)
+        record, made, version = await self._registry.add(name, options)
         if made:
-            await self._apply_own_change(name, record)
+            await self._apply_own_change(name, record, version)
         else:
             await self._check_all()
         return record, made
 
     async def edit_set(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
-        record = await self._registry.edit(name, chosen)
-        await self._apply_own_change(name, record)
+        record, version = await self._registry.edit(name, chosen)
+        await self._apply_own_change(name, record, version)
         return record
 
     async def remove_set(self, name: str) -> None:
-        await self._registry.remove(name)
-        await self._apply_own_change(name, None)
+        await self._apply_own_change(name, None, await self._registry.remove(name))
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -351,18 +350,17 @@ class Hub:
     def _is_read(self, feed: Feed) -> bool:
         return feed.is_watched or feed in self.cache
 
-    async def _apply_own_change(self, name: str, record: SetRecord | None) -> None:
+    async def _apply_own_change(
+        self, name: str, record: SetRecord | None, version: Version
+    ) -> None:
         """Apply a change of a set by this process, without reading all other sets."""
         async with self._lock:
-            before = self.sets.get(name)
-            if before == record:
-                return  # another check has applied it
+            before, known = self.sets.get(name), self._registry_version
             is_another = before and record and before.created != record.created
-            known = self._registry_version
-            if is_another or known is None:
+            if is_another or known is None or version.number <= known.number:
+                # A check has applied it, and perhaps newer changes too; or Redis went back.
                 await self._update_sets()
                 return
-            version = await self._registry.version()
             if version.follows(known):  # otherwise the next check reads all sets
                 self._registry_version, self.sets_changed = version, version.changed
             self._apply(name, before, record)
@@ -370,7 +368,7 @@ class Hub:
     def _apply(self, name: str, before: SetRecord | None, record: SetRecord | None) -> None:
         channels = [ChannelName(name, kind) for kind in KINDS]
         if record is None:
-            del self.sets[name]
+            self.sets.pop(name, None)
             self._end(channels)
         elif before is None:
             self.sets[name] = record

@@ -12,7 +12,7 @@ from rsnotify_client.notification import Received, read_notification
 from tests.running import RunningHub, until
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """One request, as it came."""
 
     method: str
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
         return [change.loc for change in self.notification.changes]
 
 
-Behaviour = Callable[[Asked, asyncio.StreamWriter], Awaitable[None]]
+Behaviour = Callable[[ReceivedRequest, asyncio.StreamWriter], Awaitable[None]]
 
 
 def response(status: str = "204 No Content", body: bytes = b"", **headers: str) -> bytes:
@@ -49,7 +49,7 @@ def response(status: str = "204 No Content", body: bytes = b"", **headers: str) 
 def answers(status: str = "204 No Content", body: bytes = b"", **headers: str) -> Behaviour:
     """Always the same answer."""
 
-    async def behave(asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def behave(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(response(status, body, **headers))
 
     return behave
@@ -59,14 +59,14 @@ def distant(seconds: float, behave: Behaviour | None = None) -> Behaviour:
     """The same at a distance: what is answered arrives so much later."""
     answer = behave or answers()
 
-    async def late(asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def late(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(seconds)
         await answer(asked, writer)
 
     return late
 
 
-async def confirms(asked: Asked, writer: asyncio.StreamWriter) -> None:
+async def confirms(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
     """As a subscriber does that wants what was asked in its name."""
     challenge = asked.query.get("hub.challenge", "")
     writer.write(response("200 OK", challenge.encode()))
@@ -89,7 +89,7 @@ class Receiver:
         self.host = host
         self.path = path
         self.port = port
-        self.asked: list[Asked] = []
+        self.asked: list[ReceivedRequest] = []
         self.most_at_once = 0
         self._under_way: dict[str, int] = {}
         self._peers: set[asyncio.StreamWriter] = set()
@@ -109,15 +109,15 @@ class Receiver:
         return f"http://{self.host}:{self.port}{self.path}"
 
     @property
-    def verifications(self) -> list[Asked]:
+    def verifications(self) -> list[ReceivedRequest]:
         return [asked for asked in self.asked if asked.method == "GET" and asked.mode != "denied"]
 
     @property
-    def denials(self) -> list[Asked]:
+    def denials(self) -> list[ReceivedRequest]:
         return [asked for asked in self.asked if asked.mode == "denied"]
 
     @property
-    def deliveries(self) -> list[Asked]:
+    def deliveries(self) -> list[ReceivedRequest]:
         return [asked for asked in self.asked if asked.method == "POST"]
 
     @property
@@ -137,7 +137,7 @@ class Receiver:
             self._peers.discard(writer)
             writer.close()
 
-    async def _answer(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         path = urlsplit(asked.target).path
         self.asked.append(asked)
         self._under_way[path] = self._under_way.get(path, 0) + 1
@@ -148,13 +148,13 @@ class Receiver:
             self._under_way[path] -= 1
 
 
-async def _read(reader: asyncio.StreamReader) -> Asked | None:
+async def _read(reader: asyncio.StreamReader) -> ReceivedRequest | None:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head[:-4].split("\r\n")
     method, target, _ = first.split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (s.partition(":") for s in lines)}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Asked(method, target, headers, body)
+    return ReceivedRequest(method, target, headers, body)
 
 
 def topic(hub: RunningHub, set_name: str = "dataset1", kind: str = "change") -> str:
@@ -194,7 +194,7 @@ async def subscription(
     return None
 
 
-async def has(receiver: Receiver, count: int, *, of: str = "deliveries") -> list[Asked]:
+async def has(receiver: Receiver, count: int, *, of: str = "deliveries") -> list[ReceivedRequest]:
     """Wait until the receiver has had so many; then all it has had."""
 
     async def enough() -> bool:

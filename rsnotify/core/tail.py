@@ -77,7 +77,7 @@ class Tail:
         """The notifications after the cursor that together stay within these limits."""
         run: list[Notification] = []
         for each in self._notifications[bisect_left(self._notifications, cursor, key=_from) :]:
-            changes, size = changes - each.count, size - len(each.payload)
+            changes, size = changes - each.count, size - each.entries_size
             if run and (changes < 0 or size < 0):
                 break
             run.append(each)

@@ -83,6 +83,12 @@ class Notification:
         self.keeper: Keeper | None = None
         self._made: dict[str, object] = {}
 
+    @property
+    def entries_size(self) -> int:
+        """The bytes of its changes, without what encloses them."""
+        size: int = self.entries.stop - self.entries.start
+        return size
+
     def once(self, name: str, make: Callable[["Notification"], T]) -> T:
         """The result of `make`: made for the first reader, kept for all others."""
         made = self._made.get(name)

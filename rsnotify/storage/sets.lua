@@ -1,11 +1,12 @@
 -- Make, edit or remove a set, and tell every hub process of it: one atom, so that no set exists of
 -- which nobody has been told.
 --
--- KEYS  1 records of the sets (hash)   2 their version   3 when they changed
---       4 the set's journals: their records, then    5 of framework changes
+-- KEYS  1 records of the sets (hash)   2 their version   3 when they changed   4 which data they are
+--       5 the set's journals: their records, then    6 of framework changes
 -- ARGV  1 the act   2 the bell   3 name of the set, then what the act needs
 --
--- Whoever finds a record that is not the one expected is told by the answer and nothing is done.
+-- Answers what became of it, then as it is now: which data it is, the version, when that changed.
+-- Whoever finds a record that is not the one expected does nothing.
 
 local records, name = KEYS[1], ARGV[3]
 local acts = {}
@@ -17,9 +18,9 @@ local function announce()
   redis.call('PUBLISH', ARGV[2], 'sets')
 end
 
--- record, position at which its journals begin; answers the record that there is
+-- record, position at which its journals begin; the record that there is
 function acts.add(record, now)
-  for _, journal in ipairs({KEYS[4], KEYS[5]}) do
+  for _, journal in ipairs({KEYS[5], KEYS[6]}) do
     for _, field in ipairs({'created', 'first', 'last', 'head', 'window_from', 'changed', 'settled', 'told'}) do
       redis.call('HSETNX', journal, field, now)
     end
@@ -49,10 +50,11 @@ function acts.remove(windows, packed, snapshot, snapshots, ...)
     redis.call('UNLINK', snapshot, snapshots .. newest[1])
     for number = 1, newest[2] do redis.call('UNLINK', snapshots .. newest[1] .. ':' .. number) end
   end
-  redis.call('UNLINK', windows, KEYS[4], KEYS[5], ...)
+  redis.call('UNLINK', windows, KEYS[5], KEYS[6], ...)
   if redis.call('HDEL', records, name) == 0 then return 0 end
   announce()
   return 1
 end
 
-return acts[ARGV[1]](unpack(ARGV, 4))
+local outcome = acts[ARGV[1]](unpack(ARGV, 4))
+return {outcome, unpack(redis.call('MGET', KEYS[4], KEYS[2], KEYS[3]))}

@@ -72,25 +72,25 @@ class Sets:
         if data is None:
             await self._client.set(keys.DATA_ID, secrets.token_hex(8), nx=True)
             data = await self._client.get(keys.DATA_ID)
-        return Version(data, int(number or 0), Position(int(changed or 0)))
+        return _version(data, number, changed)
 
     async def all(self) -> dict[str, SetRecord]:
         records = await self._client.hgetall(keys.SETS)
         found = sorted(_whole(records), key=lambda record: record.name)
         return {record.name: record for record in found}
 
-    async def add(self, name: str, options: SetOptions) -> tuple[SetRecord, bool]:
-        """The set's record, and whether it was made just now."""
+    async def add(self, name: str, options: SetOptions) -> tuple[SetRecord, bool, Version]:
+        """The set's record, whether it was made just now, and the version with it."""
         check_name(name)
         now = await redis_now(self._client)
         record = SetRecord(
             **msgspec.structs.asdict(options), name=name, created=str(now), edited=str(now)
         )
         made = msgspec.json.encode(record)
-        stored = await self._act("add", name, made, int(now))
-        return msgspec.json.decode(stored, type=SetRecord), stored == made
+        stored, version = await self._act("add", name, made, int(now))
+        return msgspec.json.decode(stored, type=SetRecord), stored == made, version
 
-    async def edit(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
+    async def edit(self, name: str, chosen: Mapping[str, object]) -> tuple[SetRecord, Version]:
         """Change what is in `chosen`; the rest stays, even if others change it meanwhile."""
         is_written = False
         while not is_written:
@@ -101,18 +101,24 @@ class Sets:
             record = msgspec.structs.replace(
                 before, **chosen, edited=str(await redis_now(self._client))
             )
-            is_written = await self._act("edit", name, stored, msgspec.json.encode(record))
-        return record
+            new = msgspec.json.encode(record)
+            is_written, version = await self._act("edit", name, stored, new)
+        return record, version
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str) -> Version:
         """Remove the set and all its changes in one atom: none can be appended in between."""
-        if not await self._act("remove", name, *_keys_of_documents(name), *_other_keys(name)):
+        documents = _keys_of_documents(name)
+        is_removed, version = await self._act("remove", name, *documents, *_other_keys(name))
+        if not is_removed:
             raise NoSuchSet(name)
+        return version
 
-    async def _act(self, act: str, name: str, *arguments: bytes | str | int) -> Any:
+    async def _act(self, act: str, name: str, *arguments: bytes | str | int) -> tuple[Any, Version]:
+        """What became of it, and the version afterwards."""
         journals = [keys.record(ChannelName(name, kind)) for kind in KINDS]
-        names = [keys.SETS, keys.SETS_VERSION, keys.SETS_CHANGED, *journals]
-        return await _SETS.run(self._client, names, act, keys.BELL, name, *arguments)
+        names = [keys.SETS, keys.SETS_VERSION, keys.SETS_CHANGED, keys.DATA_ID, *journals]
+        outcome, *version = await _SETS.run(self._client, names, act, keys.BELL, name, *arguments)
+        return outcome, _version(*version)
 
 
 def check_name(name: str) -> None:
@@ -123,6 +129,10 @@ def check_name(name: str) -> None:
         )
     if name in RESERVED:
         raise Rejected(f"the name {name!r} is reserved for the hub itself; choose another")
+
+
+def _version(data: bytes, number: bytes | None, changed: bytes | None) -> Version:
+    return Version(data, int(number or 0), Position(int(changed or 0)))
 
 
 def _record(stored: bytes) -> SetRecord:

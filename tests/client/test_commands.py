@@ -1,6 +1,7 @@
 """`mirror`, `audit` and `demo` on the command line, and what the client brings with it."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from asyncio.subprocess import PIPE
@@ -13,6 +14,7 @@ from rsnotify.cli import app
 from rsnotify.errors import InvalidSettings
 from tests.integration.test_cli import rsnotify
 from tests.running import TOKEN, RunningHub, clean_environment
+from tests.sources import Source
 
 SERVERS = ("starlette", "uvicorn", "redis", "typer", "rich", "websockets", "uvloop")
 
@@ -38,6 +40,46 @@ async def test_hub_demo_mirror_and_audit_go_together(hub: RunningHub, tmp_path: 
     assert (repaired.status, repaired.out.splitlines()[-1]) == (0, "IN SYNC"), repaired.err
     demo.terminate()
     assert await demo.wait() == 130
+
+
+async def test_what_a_mirror_does_is_told_in_json_with_the_time_from_change_to_file(
+    hub: RunningHub, tmp_path: Path
+) -> None:
+    async with Source() as source:
+        source.add("a.txt", b"first a")
+        await hub.publish(source.loc("a.txt"), length=7)
+        words = ("mirror", f"{hub.url}/dataset1/capabilitylist.xml", str(tmp_path / "copy"))
+        mirror = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "rsnotify", *words, "--json", "--lag"),
+            stdout=PIPE,
+            env=clean_environment(),
+        )
+        events = [await event_of(mirror) for _ in range(3)]
+        assert {each["event"] for each in events} == {"baseline", "stored", "live"}
+        assert {"event": "baseline", "resources": 1, "to_do": 1} in events
+        source.add("b.txt", b"first b")
+        await hub.publish(source.loc("b.txt"), length=7)
+        stored = await event_of(mirror)
+        mirror.terminate()
+        told = await event_of(mirror)
+        assert await mirror.wait() == 130
+        lag = stored.pop("lag_seconds")
+        assert stored | {"path": None} == {
+            "event": "stored",
+            "loc": source.loc("b.txt"),
+            "path": None,
+            "change": "updated",
+            "length": 7,
+        }
+        assert told == {"event": "lag", "changes": 1, "p50_seconds": lag, "p99_seconds": lag}
+        plain = await rsnotify(*words, "--once", "--lag")
+        assert plain.out.splitlines()[-1] == "lag from change to file: no change yet", plain.err
+
+
+async def event_of(process: asyncio.subprocess.Process) -> dict[str, object]:
+    async with asyncio.timeout(60):
+        found: dict[str, object] = json.loads(await process.stdout.readline())
+        return found
 
 
 @pytest.mark.parametrize(
@@ -88,6 +130,10 @@ def test_the_client_is_imported_without_what_is_not_asked_for() -> None:
     assert not {"aiohttp", "lxml", "msgspec", "asyncio", *SERVERS} & imported(
         "import rsnotify_client"
     )
+
+
+def test_a_mirror_is_imported_without_what_only_channels_need() -> None:
+    assert "aiohttp" not in imported("import rsnotify_client.mirror.mirror")
 
 
 def test_the_client_needs_no_server_and_no_command_line() -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,12 @@ from aiohttp import web
 
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Link
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client
+from rsnotify_client import HistoryGone, follow
 from rsnotify_client.audit import audit, repair
 from rsnotify_client.mirror.fetch import SMALL_BYTES
 from rsnotify_client.mirror.mirror import Mirror, Options
@@ -22,7 +27,7 @@ from rsnotify_client.mirror.paths import OURS
 from rsnotify_client.mirror.plan import Selection
 from rsnotify_client.mirror.report import Event
 from rsnotify_client.mirror.storing import command_hook
-from tests.running import until
+from tests.running import RunningHub, until
 from tests.sources import CAPABILITIES, Source, digest, rendered, sitemap_index
 
 LARGE = b"0123456789abcdef" * (SMALL_BYTES // 16 + 1_000)
@@ -486,3 +491,41 @@ async def test_a_source_that_refuses_says_how_to_mend_it(
     source.handlers[CAPABILITIES] = refuse
     with pytest.raises(Rejected, match=words):
         await once(source, copy)
+
+
+# A real hub -------------------------------------------------------------------------------------
+
+
+async def test_a_mirror_whose_channel_was_trimmed_while_it_was_away_copies_anew(
+    tmp_path: Path, copy: Path, redis_url: str, client: Client, source: Source
+) -> None:
+    async def copied() -> bool:
+        return files(copy).keys() == {"a.txt", "b.txt"}
+
+    async with RunningHub(tmp_path / "data", "--redis", redis_url) as hub:
+        address = f"{hub.url}/dataset1/capabilitylist.xml"
+        known = await hub.publish(source.loc("a.txt"), change="created")
+        await hub.ask("POST", "/api/sets/dataset1/snapshot")
+        async with Mirror(address, copy) as mirror:
+            assert await mirror.once()
+        await hub.publish(source.loc("b.txt"), change="created")
+        await hub.stop()
+        await trim(client, ChannelName("dataset1", "change"))
+        await hub.start()
+        await hub.ask("POST", "/api/sets/dataset1/snapshot")
+        with pytest.raises(HistoryGone, match="copy the Resource List anew"):
+            async with aclosing(follow(hub.channel(), after=known["until"])) as changes:
+                await anext(changes)
+        async with Mirror(address, copy) as mirror:
+            keeping = asyncio.create_task(mirror.keep())
+            await until(copied)
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def trim(client: Client, channel: ChannelName) -> None:
+    """As if all that the journal holds lay behind retention."""
+    record = keys.record(channel)
+    head = await client.hget(record, "head")
+    await client.hset(record, mapping={"first": head, "window_from": head})
+    await client.xtrim(keys.stream(channel), maxlen=0, approximate=False)

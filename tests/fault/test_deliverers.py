@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rsnotify.resourcesync.change import Position
 from rsnotify.storage.embedded_redis import EmbeddedRedis
-from tests.receivers import Asked, Receiver, response, topic
+from tests.receivers import ReceivedRequest, Receiver, response, topic
 from tests.running import RunningHub, until
 
 SUBSCRIBERS = 200
@@ -14,7 +14,7 @@ CHANGES = 60
 TAKEN_OVER_SECONDS = 30
 
 
-async def takes_a_moment(asked: Asked, writer: asyncio.StreamWriter) -> None:
+async def takes_a_moment(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
     await asyncio.sleep(0.01)
     writer.write(response())
 
@@ -42,8 +42,8 @@ class Crowd:
 
         await until(all_verified)
 
-    def by_callback(self) -> dict[tuple[int, str], list[Asked]]:
-        found: dict[tuple[int, str], list[Asked]] = {}
+    def by_callback(self) -> dict[tuple[int, str], list[ReceivedRequest]]:
+        found: dict[tuple[int, str], list[ReceivedRequest]] = {}
         for receiver in self.receivers:
             for delivery in receiver.deliveries:
                 found.setdefault((receiver.port, delivery.target), []).append(delivery)
@@ -57,7 +57,7 @@ class Crowd:
         await until(all_have_it, TAKEN_OVER_SECONDS + 10)
 
 
-def assert_joined(deliveries: list[Asked], everything: list[str]) -> None:
+def assert_joined(deliveries: list[ReceivedRequest], everything: list[str]) -> None:
     """Every change in order; what comes again comes from where it was before."""
     got: list[str] = []
     until_ = None

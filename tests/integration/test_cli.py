@@ -266,7 +266,7 @@ async def test_a_token_is_made_shown_once_and_revoked(hub: RunningHub) -> None:
 async def test_a_token_that_is_refused_is_named_by_where_it_came_from(hub: RunningHub) -> None:
     ended = await rsnotify("tokens", "list", RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN="wrong")
     assert (ended.status, ended.out) == (1, "")
-    assert "the token is unknown or has been revoked (it is the one in RSNOTIFY_TOKEN)" in ended.err
+    assert "is unknown or has been revoked (it is the one in RSNOTIFY_TOKEN)" in ended.err
 
 
 async def test_on_the_hubs_own_machine_the_data_directory_gives_the_token(

@@ -37,7 +37,7 @@ def once_meanwhile(client: Client, act: Callable[[], Awaitable[object]]) -> None
 
 async def test_of_two_edits_at_once_none_is_lost(client: Client, sets: Sets) -> None:
     once_meanwhile(client, lambda: Sets(client).edit("a", {"private": True}))
-    record = await sets.edit("a", {"describedby": "http://example.com/about"})
+    record, _ = await sets.edit("a", {"describedby": "http://example.com/about"})
     assert (record.private, record.describedby) == (True, "http://example.com/about")
     assert (await sets.all())["a"] == record
 

@@ -13,7 +13,7 @@ from yarl import URL
 from rsnotify.core.websub.subscription import CallbackAnswer
 from rsnotify.delivery.websub.bounded import ANSWER_BYTES, ANSWER_LINES, BoundedHandler
 from rsnotify.delivery.websub.dialler import BODY_BYTES, CALL_SECONDS, Dialler
-from tests.receivers import Asked, Receiver, answers, response
+from tests.receivers import ReceivedRequest, Receiver, answers, response
 
 CERTIFICATE = Path(__file__).parent / "self-signed.pem"
 
@@ -35,7 +35,7 @@ async def post(dialler: Dialler, url: str, *, maybe_stale: bool = False) -> Call
 
 
 async def test_what_a_receiver_says_can_be_written_down_and_shown() -> None:
-    async def hostile(asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def hostile(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 \xff\x1b[31m\r\nContent-Length: 0\r\n\r\n")
 
     async with Receiver(post=hostile) as receiver, Dialler(private=True) as dialler:
@@ -152,7 +152,7 @@ async def test_of_an_answer_without_end_only_a_little_is_heard(kind: str) -> Non
     begin, more, status_known = WITHOUT_END[kind]
     written = 0
 
-    async def endless(asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def endless(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         nonlocal written
         writer.write(begin)
         while not writer.is_closing():
@@ -189,7 +189,7 @@ AT_THE_BOUND = {
 @pytest.mark.parametrize("kind", AT_THE_BOUND)
 @pytest.mark.parametrize("past", [0, 1])
 async def test_an_answer_is_heard_up_to_the_bound_and_no_further(kind: str, past: int) -> None:
-    async def behave(asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def behave(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(AT_THE_BOUND[kind](past))
         writer.close()
 
@@ -226,7 +226,7 @@ async def test_a_body_of_a_byte_now_and_then_ends_with_the_call(
 ) -> None:
     monkeypatch.setattr("rsnotify.delivery.websub.dialler.CALL_SECONDS", 0.2)
 
-    async def trickles(asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def trickles(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(OK + b"Content-Length: 1000\r\n\r\n")
         while not writer.is_closing():
             writer.write(b"x")

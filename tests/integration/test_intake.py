@@ -41,7 +41,7 @@ async def number_of_changes(hub: RunningHub) -> int:
 @pytest.mark.parametrize(
     ("body", "headers", "status", "detail"),
     [
-        (b"{", {}, 400, "no JSON"),
+        (b"{", {}, 400, "not JSON"),
         (json.dumps([RES1, {**RES1, "length": -1}]).encode(), {}, 400, "change 1, length"),
         (b"<!DOCTYPE a>" + b"<a/>", {"Content-Type": "application/xml"}, 400, "DOCTYPE"),
         (b"hello", {"Content-Type": "text/plain"}, 415, "text/plain"),
@@ -80,7 +80,7 @@ async def test_a_set_that_is_none_is_404_before_the_body_is_judged(hub: RunningH
 
 @pytest.mark.parametrize(
     ("token", "status", "detail"),
-    [(None, 401, "a token is needed"), ("wrong", 401, "not known"), ("tökén", 401, "not known")],
+    [(None, 401, "a token is needed"), ("wrong", 401, "is unknown"), ("tökén", 401, "is unknown")],
 )
 async def test_without_a_known_token_nothing_is_stored(
     hub: RunningHub, token: str | None, status: int, detail: str

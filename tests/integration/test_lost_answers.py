@@ -179,7 +179,7 @@ async def test_a_set_whose_answer_was_lost_is_announced(
     sets = Sets(client)
     versions = []
     way.lose_next_answer("EVALSHA")
-    _, made = await sets.add("b", SetOptions())
+    _, made, _ = await sets.add("b", SetOptions())
     versions.append(await sets.version())
     way.lose_next_answer("EVALSHA")
     await sets.edit("b", {"private": True})

@@ -1,5 +1,10 @@
 """Many sets: one costs what it costs, however many there are, and they are told of together."""
 
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from functools import partial
+
 import pytest
 
 from rsnotify.core.submission import Submission, fragment_of
@@ -10,8 +15,9 @@ from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import SetOptions, Sets
+from rsnotify.storage.sets import SetOptions, Sets, Version
 from rsnotify.upkeep.announcements import GATHER_SECONDS, Announcements
+from tests.running import until
 
 PRIVATE = SetOptions(private=True)
 
@@ -76,6 +82,43 @@ async def test_a_set_that_is_made_anew_begins_anew(client: Client, hub: Hub) -> 
     await hub.remove_set("a")
     await hub.add_set("a")
     assert hub.feed(ChannelName("a", "change")).created > first.created
+
+
+@asynccontextmanager
+async def seen_after_a_look(client: Client, hub: Hub, act: Awaitable[object]) -> AsyncIterator[Hub]:
+    """What `hub` does is done in Redis, but `hub` looks around before it sees that itself; in
+    between, another hub process may do what it likes."""
+    other, before = hub_on(client), await Sets(client).version()
+    async with hub._lock:
+        tasks = [asyncio.ensure_future(each) for each in (hub.start(), act)]
+        await until(partial(has_moved, client, before))
+        await other.start()
+        yield other
+    await asyncio.gather(*tasks)
+
+
+async def has_moved(client: Client, before: Version) -> bool:
+    return await Sets(client).version() != before
+
+
+async def test_an_edit_that_is_seen_late_does_not_undo_a_newer_one(
+    client: Client, hub: Hub
+) -> None:
+    await hub.add_set("a")
+    async with seen_after_a_look(client, hub, hub.edit_set("a", {"describedby": "u:a"})) as other:
+        await other.edit_set("a", {"private": True})
+    assert hub.sets == other.sets
+    assert hub.sets["a"].private
+
+
+async def test_a_removal_that_is_seen_late_does_not_hide_a_set_made_anew(
+    client: Client, hub: Hub
+) -> None:
+    await hub.add_set("a")
+    async with seen_after_a_look(client, hub, hub.remove_set("a")) as other:
+        await other.add_set("a")
+    assert hub.sets == other.sets
+    assert hub.feed(ChannelName("a", "change")).created == other.sets["a"].created
 
 
 # --- what nobody reads ---------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 import pytest_asyncio
-from rsnotify.core.guesses import FREE_TRIES
 
 from rsnotify.core.submission import BODY_BYTES
+from rsnotify.core.token_throttle import FREE_TRIES
 from rsnotify_client.notification import read_notification
 from tests.raw import KEY, raw_channel
 from tests.running import TOKEN, RunningHub
@@ -245,7 +245,7 @@ async def test_a_hub_on_every_address_says_which_one_its_notifications_name(
 ) -> None:
     async with RunningHub(tmp_path / "data", "--host", "0.0.0.0") as hub:
         assert urlsplit(hub.url).hostname not in ("0.0.0.0", None)
-        assert f"its notifications name {hub.url}" in hub.log.read_text()
+        assert f"use {hub.url}" in hub.log.read_text()
         async with raw_channel(hub.channel()) as channel:
             await hub.publish("http://example.com/res1")
             assert f'href="{hub.url}/'.encode() in read_notification(await channel.text()).payload

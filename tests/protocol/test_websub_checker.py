@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from tests.receivers import Receiver, SubscriptionRequest, ask, has, subscribe, subscription, topic
+from tests.receivers import ReceivedRequest, Receiver, ask, has, subscribe, subscription, topic
 from tests.running import RunningHub, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -26,7 +26,7 @@ async def discover(hub: RunningHub, url: str) -> tuple[bytes, str, str]:
         return await answer.read(), answer.headers["Content-Type"], answer.headers["Link"]
 
 
-async def check_delivery(hub: RunningHub, url: str, delivery: SubscriptionRequest) -> None:
+async def check_delivery(hub: RunningHub, url: str, delivery: ReceivedRequest) -> None:
     body, content_type, link = await discover(hub, url)
     assert delivery.body.strip()
     assert delivery.body == body

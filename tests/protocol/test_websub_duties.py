@@ -9,7 +9,7 @@ import hmac
 import pytest
 
 from tests.receivers import (
-    Asked,
+    ReceivedRequest,
     Receiver,
     answers,
     ask,
@@ -206,11 +206,11 @@ async def test_11_a_well_formed_request_is_answered_202(websub_hub, new_set) -> 
         (b"hub.mode=subscribe&hub.topic=%ff", b"the form is not UTF-8"),
         (b"", b"hub.mode is missing"),
         (b"hub.mode=subscribe&hub.mode=subscribe", b"hub.mode is given more than once"),
-        (b"hub.mode=subscribe&hub.topic=nowhere", b"hub.topic is no http or https URL"),
+        (b"hub.mode=subscribe&hub.topic=nowhere", b"hub.topic is not an http or https URL"),
         (b"hub.mode=subscribe&hub.topic=http://a/&hub.callback=ftp://a/", b"hub.callback is no"),
         (b"hub.mode=subscribe&hub.topic=http://a/&hub.callback=http://", b"hub.callback is no"),
         (b"hub.mode=subscribe&hub.topic=http://a/&hub.callback=http://b/%23c", b"a fragment"),
-        (b"hub.mode=subscribe&hub.topic=http://a/&hub.callback=http://b/%0d%0ac", b"no http"),
+        (b"hub.mode=subscribe&hub.topic=http://a/&hub.callback=http://b/%0d%0ac", b"not an http"),
         (b"hub.mode=subscribe&hub.topic=http://" + b"a" * 3000, b"hub.topic is longer than"),
         (b"&".join(b"a=b" for _ in range(200)), b"the form cannot be read"),
     ],
@@ -277,16 +277,16 @@ async def test_16_every_challenge_is_a_new_one(websub_hub, new_set) -> None:
         assert all(len(challenge) >= 32 for challenge in challenges)
 
 
-async def redirects(asked: Asked, writer) -> None:
+async def redirects(asked: ReceivedRequest, writer) -> None:
     challenge = asked.query["hub.challenge"].encode()
     writer.write(response("302 Found", challenge, Location="/elsewhere"))
 
 
-async def fails_with_the_challenge(asked: Asked, writer) -> None:
+async def fails_with_the_challenge(asked: ReceivedRequest, writer) -> None:
     writer.write(response("500 Oh", asked.query["hub.challenge"].encode()))
 
 
-async def adds_a_line(asked: Asked, writer) -> None:
+async def adds_a_line(asked: ReceivedRequest, writer) -> None:
     writer.write(response("200 OK", asked.query["hub.challenge"].encode() + b"\n"))
 
 
@@ -442,7 +442,7 @@ async def test_25_the_signature_covers_the_exact_body(websub_hub, new_set) -> No
 # 26 binds subscribers: they must not find the subscription by the Link headers.
 
 
-def signature(secret: str, delivery: Asked) -> str:
+def signature(secret: str, delivery: ReceivedRequest) -> str:
     return f"sha256={hmac.new(secret.encode(), delivery.body, hashlib.sha256).hexdigest()}"
 
 

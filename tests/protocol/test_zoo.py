@@ -8,43 +8,43 @@ import resource
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tests.receivers import Asked, Behaviour, Receiver, answers, has, response, subscribe
+from tests.receivers import Behaviour, ReceivedRequest, Receiver, answers, has, response, subscribe
 from tests.running import RunningHub, until
 
 HEALTHY = 6
 CHANGES = 60
 
 
-async def hangs(asked: Asked, writer: asyncio.StreamWriter) -> None:
+async def hangs(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
     await writer.wait_closed()
 
 
-async def resets(asked: Asked, writer: asyncio.StreamWriter) -> None:
+async def resets(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-async def one_byte_a_second(asked: Asked, writer: asyncio.StreamWriter) -> None:
+async def one_byte_a_second(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
     for byte in response("200 OK", b"x" * 1000):
         writer.write(bytes([byte]))
         await writer.drain()
         await asyncio.sleep(1)
 
 
-async def endless(asked: Asked, writer: asyncio.StreamWriter) -> None:
+async def endless(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 500 Oh\r\nTransfer-Encoding: chunked\r\n\r\n")
     while not writer.is_closing():
         writer.write(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
         await writer.drain()
 
 
-async def endless_head(asked: Asked, writer: asyncio.StreamWriter) -> None:
+async def endless_head(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\n")
     while not writer.is_closing():
         writer.write(b"X-More: " + b"x" * 1000 + b"\r\n")
         await writer.drain()
 
 
-async def slow(asked: Asked, writer: asyncio.StreamWriter) -> None:
+async def slow(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
     await asyncio.sleep(1)
     writer.write(response())
 
@@ -55,7 +55,7 @@ class Flaps:
     def __init__(self) -> None:
         self.count = 0
 
-    async def __call__(self, _: Asked, writer: asyncio.StreamWriter) -> None:
+    async def __call__(self, _: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         self.count += 1
         if self.count % 2:
             writer.write(response("503 Busy", Retry_After="1"))
@@ -69,7 +69,7 @@ class ConfirmsOnce:
     def __init__(self) -> None:
         self.count = 0
 
-    async def __call__(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def __call__(self, asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         self.count += 1
         status = "200 OK" if self.count == 1 else "404 Not Found"
         writer.write(response(status, asked.query.get("hub.challenge", "").encode()))

@@ -25,6 +25,12 @@ def test_an_unknown_setting_is_refused_with_the_one_that_was_meant() -> None:
     )
 
 
+def test_a_setting_like_no_other_is_refused_with_where_all_of_them_stand() -> None:
+    assert problems(RSNOTIFY_NONSENSE="1") == (
+        "RSNOTIFY_NONSENSE is no setting; see docs/reference/settings.md for all of them",
+    )
+
+
 def test_all_problems_are_told_at_once() -> None:
     assert len(problems(RSNOTIFY_PORT="x", RSNOTIFY_WORKERS="0", RSNOTIFY_NONSENSE="1")) == 3
 

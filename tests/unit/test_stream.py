@@ -42,7 +42,7 @@ def test_an_entry_that_cannot_be_read_is_skipped_and_named_and_the_rest_goes_on(
     bad = "<url><loc>http://example.com/a</loc><loc>http://example.com/b</loc></url>"
     stream, found = read(HEAD + ENTRY.format("a") + bad + ENTRY.format("c") + END)
     assert found == ["http://example.com/a", "http://example.com/c"]
-    assert stream.skipped == ["entry 2: <loc> (line 1) stands here twice: keep one"]
+    assert stream.skipped == ["entry 2: <loc> (line 1) occurs twice: keep one"]
 
 
 def test_so_many_skipped_entries_are_named_and_all_are_counted() -> None:

@@ -22,6 +22,7 @@ from rsnotify_client.web import Tag, Unchanged, Web
 log = logging.getLogger(__name__)
 
 AT_ONCE = 1_000
+POLL_SECONDS = 60.0  # between two readings, where there is no channel
 
 
 class HistoryGone(Exception):

@@ -199,8 +199,7 @@ def _read(page: Page) -> Found | None:
 
 
 def _link_of(page: Page) -> str | None:
-    headers = page.headers.getall("Link", ()) if hasattr(page.headers, "getall") else ()
-    found = linked(", ".join(headers), "resourcesync")
+    found = linked(page.headers.get("Link", ""), "resourcesync")
     if found is None and "html" in page.headers.get("Content-Type", ""):
         found = linked_in_html(page.body.decode(errors="replace"))
     return found

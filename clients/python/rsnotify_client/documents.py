@@ -11,7 +11,7 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Entry
-from rsnotify_client.web import CHUNK_BYTES, XML_FIRST, Refused, Tag, Web, check_status
+from rsnotify_client.web import XML_FIRST, Refused, Tag, Web, check_status
 
 GZIP = b"\x1f\x8b"
 PIECE_BYTES = 256 * 1024
@@ -93,7 +93,7 @@ class RemoteDocument:
         async with self._web.ask(self.url, headers=headers) as answer:
             check_status(self.url, answer)
             total, unpacker = 0, Unpacker()
-            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+            async for chunk in answer.pieces():
                 for piece in self._guarded(unpacker.feed(chunk)):
                     total += len(piece)
                     if total > self._cap:

@@ -13,7 +13,7 @@ from contextlib import aclosing
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
-from rsnotify_client.changelists import ChangeLists
+from rsnotify_client.changelists import POLL_SECONDS, ChangeLists
 from rsnotify_client.discovery import SOCKETS, Source, discover
 from rsnotify_client.live import (
     PONG_SECONDS,
@@ -30,8 +30,6 @@ from rsnotify_client.timeline import NotJoined, Timeline
 from rsnotify_client.web import Web
 
 log = logging.getLogger(__name__)
-
-POLL_SECONDS = 60.0
 
 
 class Follower:

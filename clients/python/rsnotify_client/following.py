@@ -13,8 +13,9 @@ from contextlib import aclosing
 from typing import Literal, Self
 
 from rsnotify.resourcesync.change import Change, Position
+from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.cursor import Cursor, CursorStore, Ledger, store_of
-from rsnotify_client.follower import POLL_SECONDS, Follower
+from rsnotify_client.follower import Follower
 from rsnotify_client.notification import Received
 
 

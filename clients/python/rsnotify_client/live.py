@@ -20,7 +20,7 @@ from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.discovery import http_twin
 from rsnotify_client.notification import position_of
-from rsnotify_client.web import AGAIN, Unreachable, Web, again
+from rsnotify_client.web import AGAIN, REDIRECTS, Refused, Unreachable, Web, again
 
 NOTIFICATION_BYTES = 16 * 1024 * 1024
 QUIET_SECONDS = 35.0  # the hub pings every 25 s
@@ -77,12 +77,30 @@ async def open_channel(
                 begins = position_of(_header(socket, FROM_HEADER))
                 yield Channel(_messages(socket, quiet_seconds, pong_seconds), begins)
             return
-    async with web.ask(resumed(url, cursor), headers={"Accept": EVENT_STREAM}) as answer:
+    async with _stream(web, resumed(url, cursor)) as answer:
         await _check(url, answer)
         yield Channel(
             _events(answer, quiet_seconds + pong_seconds),
             position_of(answer.headers.get(FROM_HEADER)),
         )
+
+
+@asynccontextmanager
+async def _stream(web: Web, url: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    headers = web.headers(url) | {"Accept": EVENT_STREAM}
+    try:
+        async with web.session.get(url, headers=headers, max_redirects=REDIRECTS) as answer:
+            yield answer
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, aiohttp.TooManyRedirects):
+        raise Refused(f"{url} leads to no address that can be fetched") from None
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise _unreached(url, error) from None
+
+
+def _unreached(url: str, error: Exception) -> Exception:
+    if (why := untrusted(error)) is not None:
+        return Rejected(f"{urlsplit(url).netloc} is not spoken to: {why}")
+    return Unreachable(url.partition("?")[0], cause_of(error))
 
 
 async def _handshake(web: Web, url: str) -> aiohttp.ClientWebSocketResponse:
@@ -97,9 +115,7 @@ async def _handshake(web: Web, url: str) -> aiohttp.ClientWebSocketResponse:
     except aiohttp.WSServerHandshakeError:
         raise
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        if (why := untrusted(error)) is not None:
-            raise Rejected(f"{urlsplit(url).netloc} is not spoken to: {why}") from None
-        raise Unreachable(url.partition("?")[0], cause_of(error)) from None
+        raise _unreached(url, error) from None
 
 
 def _header(socket: aiohttp.ClientWebSocketResponse, name: str) -> str | None:

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import aclosing
 
 from rsnotify.resourcesync.change import Position
+from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.cursor import Cursor, store_of
-from rsnotify_client.follower import POLL_SECONDS, Follower
+from rsnotify_client.follower import Follower
 from rsnotify_client.following import FollowedChange, Keeper, first_cursor
 from rsnotify_client.notification import Received
 

@@ -6,20 +6,20 @@ may send is bounded; certificates are verified.
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from email.utils import parsedate_to_datetime
 from time import time
-from typing import NamedTuple, Self
-from urllib.parse import SplitResult, urlsplit
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from urllib.parse import urljoin, urlsplit
 
-import aiohttp
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.cause import cause_of, untrusted
+from rsnotify_client.crew import Crew
+from rsnotify_client.http1 import CONNECT_SECONDS, SILENCE_SECONDS, Answer, Connections
 
-CONNECT_SECONDS = 15
-SILENCE_SECONDS = 60
-READ_BYTES = 1024 * 1024
+if TYPE_CHECKING:
+    import aiohttp
+
 PAGE_BYTES = 2 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
 REDIRECTS = 5
@@ -27,6 +27,8 @@ AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 RETRY_AFTER_SECONDS = 3_600
 XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
 SCHEMES = ("http", "https")
+MOVED = frozenset({301, 302, 303, 307, 308})
+HEADERS = {"User-Agent": "rsnotify", "Accept": "*/*", "Accept-Encoding": "identity"}
 
 
 class Tag(msgspec.Struct, frozen=True):
@@ -72,15 +74,42 @@ class Refused(Rejected):
     """An answer that another try would not change."""
 
 
+class Reply:
+    """One answer for those who wait in an event loop."""
+
+    def __init__(self, answer: Answer, crew: Crew) -> None:
+        self.url = answer.url
+        self.status = answer.status
+        self.headers = answer.headers
+        self._answer = answer
+        self._crew = crew
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body, as it is sent."""
+        while piece := await self._crew.run(
+            read, self._answer, CHUNK_BYTES, abort=self._answer.line.abort
+        ):
+            yield piece
+
+
+def read(answer: Answer, size: int) -> bytes:
+    """So many bytes of the body; what goes wrong is `Unreachable`."""
+    try:
+        return answer.read(size)
+    except OSError as error:
+        raise Unreachable(answer.url, cause_of(error)) from None
+
+
 class Web:
-    """One session: connections are kept and shared by all who ask."""
+    """One client: connections are kept and shared by all who ask."""
 
     def __init__(
         self, token: str | None = None, origin: str | None = None, *, connections: int = 32
     ) -> None:
+        self.crew = Crew(connections)
         self._token = token
         self._origin = origin and origin_of(origin)
-        self._connections = connections
+        self._connections = Connections()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -90,19 +119,22 @@ class Web:
         await self.close()
 
     async def close(self) -> None:
+        self._connections.close()
+        self.crew.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     @property
-    def session(self) -> aiohttp.ClientSession:
+    def session(self) -> "aiohttp.ClientSession":
+        """For channels, which stay open; whoever only reads documents does not wait for it."""
+        import aiohttp  # noqa: PLC0415 - slow
+
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._connections, limit_per_host=0),
                 timeout=aiohttp.ClientTimeout(
                     total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
                 ),
-                read_bufsize=READ_BYTES,
                 auto_decompress=False,  # it would inflate a bomb before anyone can count
                 headers={"User-Agent": "rsnotify", "Accept-Encoding": "identity"},
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -118,24 +150,53 @@ class Web:
     @asynccontextmanager
     async def ask(
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AsyncIterator[Reply]:
         """One answer of any status, with its body still to come."""
-        if _split(url).scheme not in SCHEMES:
-            raise Refused(f"{url} is no address that can be fetched: http and https can")
+        answer = await self.crew.run(self.answer, url, headers or {}, method)
         try:
-            async with self.session.request(
-                method,
-                url,
-                headers=self.headers(url) | dict(headers or {}),
-                max_redirects=REDIRECTS,
-            ) as answer:
-                yield answer
-        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, aiohttp.TooManyRedirects):
+            yield Reply(answer, self.crew)
+        finally:
+            answer.close()
+
+    def answer(self, url: str, headers: Mapping[str, str], method: str = "GET") -> Answer:
+        """The same for a thread, which closes it."""
+        try:
+            return self._redirected(url, HEADERS | dict(headers), method)
+        except (ValueError, RecursionError):
             raise Refused(f"{url} leads to no address that can be fetched") from None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except OSError as error:
             if (why := untrusted(error)) is not None:
                 raise Refused(f"{urlsplit(url).netloc} is not spoken to: {why}") from None
             raise Unreachable(url, cause_of(error)) from None
+
+    async def answer_at_once(
+        self, url: str, headers: Mapping[str, str], small_bytes: int
+    ) -> Answer | None:
+        """By an idle connection, without a thread; None where there is none, or a redirect."""
+        try:
+            shown = HEADERS | dict(headers) | self.headers(url)
+            answer = await self._connections.ask_idle("GET", url, shown, small_bytes)
+        except ValueError:
+            raise Refused(f"{url} leads to no address that can be fetched") from None
+        if answer is not None and answer.status in MOVED:
+            answer.close()
+            return None
+        return answer
+
+    def _redirected(self, url: str, headers: dict[str, str], method: str) -> Answer:
+        asked = url
+        for _ in range(REDIRECTS):
+            if urlsplit(asked).scheme not in SCHEMES:
+                raise Refused(f"{asked} is no address that can be fetched: http and https can")
+            is_same = asked is url or origin_of(asked) == origin_of(url)
+            shown = self.headers(asked) if is_same or self._origin else {}
+            answer = self._connections.ask(method, asked, headers | shown)
+            to = answer.headers.get("Location")
+            if answer.status not in MOVED or to is None:
+                return answer
+            answer.close()
+            asked = urljoin(asked, to)
+        raise Refused(f"{url} leads to no address that can be fetched")
 
     async def page(
         self, url: str, *, accept: str = XML_FIRST, method: str = "GET", cap: int = PAGE_BYTES
@@ -145,14 +206,24 @@ class Web:
             if answer.status in AGAIN:
                 raise again(url, answer)
             body = bytearray()
-            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
-                body += chunk
+            async for piece in answer.pieces():
+                body += piece
                 if len(body) >= cap:
                     break
-            return Page(str(answer.url), answer.status, answer.headers, bytes(body[:cap]))
+            return Page(answer.url, answer.status, answer.headers, bytes(body[:cap]))
 
 
-def check_status(url: str, answer: aiohttp.ClientResponse) -> None:
+class HasHead(Protocol):
+    """An answer of whichever client."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+
+def check_status(url: str, answer: HasHead) -> None:
     """Whether there is something to read."""
     if answer.status == 304:
         raise Unchanged
@@ -162,7 +233,7 @@ def check_status(url: str, answer: aiohttp.ClientResponse) -> None:
         raise refused(url, answer.status)
 
 
-def again(url: str, answer: aiohttp.ClientResponse) -> TryAgain:
+def again(url: str, answer: HasHead) -> TryAgain:
     return TryAgain(
         f"{url} cannot be served now ({answer.status})",
         retry_after_seconds=retry_after(answer.headers.get("Retry-After")),
@@ -187,6 +258,8 @@ def retry_after(text: str | None, now: float | None = None) -> int:
         return 0
     if text.strip().isdecimal():
         return min(int(text), RETRY_AFTER_SECONDS)
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow, and seldom needed
+
     try:
         seconds = parsedate_to_datetime(text).timestamp() - (time() if now is None else now)
     except (TypeError, ValueError, OverflowError):
@@ -194,18 +267,12 @@ def retry_after(text: str | None, now: float | None = None) -> int:
     return min(max(0, int(seconds)), RETRY_AFTER_SECONDS)
 
 
-def _split(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # it is only read, and refused, when it is asked for
-    except ValueError as error:
-        raise Refused(f"{url} is no address that can be fetched: {error}") from None
-    return parts
-
-
 def origin_of(url: str) -> tuple[str, str, int | None]:
     """Scheme, host and port; a channel's ws address has the origin of its http twin."""
-    parts = _split(url)
+    try:
+        parts, port = urlsplit(url), urlsplit(url).port
+    except ValueError as error:
+        raise Refused(f"{url} is no address that can be fetched: {error}") from None
     scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
-    port = parts.port or {"http": 80, "https": 443}.get(scheme)
+    port = port or {"http": 80, "https": 443}.get(scheme)
     return scheme, (parts.hostname or "").lower(), port

@@ -6,21 +6,20 @@ large file that broke off is continued where it stopped, if the server still has
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NamedTuple
-
-import aiohttp
 
 from rsnotify.errors import TryAgain
 from rsnotify_client.cause import cause_of
+from rsnotify_client.http1 import Answer
 from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.plan import Have, Wanted, addresses, checker, digests
 from rsnotify_client.mirror.state import Row
-from rsnotify_client.web import AGAIN, Refused, Tag, Unreachable, Web, again, refused
+from rsnotify_client.web import AGAIN, Refused, Tag, Unreachable, Web, again, read, refused
 
 SMALL_BYTES = 1024 * 1024
 LARGE_AT_ONCE = 3
-BESIDE_THE_LOOP_BYTES = 128 * 1024
+PIECE_BYTES = 256 * 1024
 GONE = (404, 410)
 
 
@@ -78,17 +77,27 @@ class Fetcher:
 
     async def _from(self, url: str, row: Row, *, is_own: bool) -> Fetched:
         headers = self._conditions(row) if is_own else {}
-        async with self._web.ask(url, headers=headers) as answer:
-            _check(url, answer)
-            length = answer.content_length
-            if answer.status == 206 or length is None or length > SMALL_BYTES:
-                async with self._large:
-                    return await self._into_part(url, row, answer)
-            content = bytearray()
-            async for chunk in _chunks(url, answer):
-                content += chunk
-                self._progress(len(chunk))
-            return _small(url, row.wanted, bytes(content), answer)
+        begun = await self._begun(url, headers, row.wanted)
+        if isinstance(begun, Fetched):
+            self._progress(begun.length)
+            return begun
+        try:
+            async with self._large:
+                return await self._into_part(url, row, begun)
+        finally:
+            begun.close()
+
+    async def _begun(
+        self, url: str, headers: Mapping[str, str], wanted: Wanted
+    ) -> Fetched | Answer:
+        """By a connection that is there; the first ones are made by threads."""
+        answer = await self._web.answer_at_once(url, headers, SMALL_BYTES)
+        if answer is not None:
+            return _begin(url, wanted, answer)
+        return await self._web.crew.run(self._begin_anew, url, headers, wanted)
+
+    def _begin_anew(self, url: str, headers: Mapping[str, str], wanted: Wanted) -> Fetched | Answer:
+        return _begin(url, wanted, self._web.answer(url, headers))
 
     def _conditions(self, row: Row) -> dict[str, str]:
         """Go on with a part; or ask with a condition, where the Source gives nothing to compare."""
@@ -102,17 +111,13 @@ class Fetcher:
             return {}
         return Tag(row.have.etag, row.have.modified).condition
 
-    async def _into_part(self, url: str, row: Row, answer: aiohttp.ClientResponse) -> Fetched:
+    async def _into_part(self, url: str, row: Row, answer: Answer) -> Fetched:
         checking = checker(row.wanted.hash)
         with self._disk.open_part(row.loc, keep=answer.status == 206) as part:
-            if answer.status == 206:
-                await asyncio.to_thread(_reread, part, checking and checking[1])
-            elif (known := _resumable(answer)) is not None:
+            if answer.status == 200 and (known := _resumable(answer)) is not None:
                 self._keep_part(row.loc, known)
-            async for chunk in _chunks(url, answer):
-                await _write(part, chunk, checking and checking[1])
-                self._progress(len(chunk))
-            length = part.tell()
+            receive = (_receive, answer, part, checking and checking[1], self._told())
+            length = await self._web.crew.run(*receive, abort=answer.line.abort)
         try:
             _verify(url, row.wanted, length, checking)
         except Mismatch:
@@ -121,16 +126,30 @@ class Fetcher:
             raise
         return Fetched(_have(row.wanted, length, answer), None, length)
 
+    def _told(self) -> Progress:
+        """The same from another thread."""
+        loop = asyncio.get_running_loop()
 
-async def _chunks(url: str, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        def told(count: int) -> None:
+            loop.call_soon_threadsafe(self._progress, count)
+
+        return told
+
+
+def _begin(url: str, wanted: Wanted, answer: Answer) -> Fetched | Answer:
+    """The whole, if it is small; else the answer, its body still to come."""
+    is_open = False
     try:
-        async for chunk in answer.content.iter_any():
-            yield chunk
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise Unreachable(url, cause_of(error)) from None
+        _check(url, answer)
+        is_small = answer.length is not None and answer.length <= SMALL_BYTES
+        is_open = answer.status == 206 or not is_small
+        return answer if is_open else _small(url, wanted, read(answer, answer.length or 0), answer)
+    finally:
+        if not is_open:
+            answer.close()
 
 
-def _check(url: str, answer: aiohttp.ClientResponse) -> None:
+def _check(url: str, answer: Answer) -> None:
     if answer.status == 304:
         raise NotModified
     if answer.status in GONE:
@@ -143,7 +162,7 @@ def _check(url: str, answer: aiohttp.ClientResponse) -> None:
         raise refused(url, answer.status)
 
 
-def _small(url: str, wanted: Wanted, content: bytes, answer: aiohttp.ClientResponse) -> Fetched:
+def _small(url: str, wanted: Wanted, content: bytes, answer: Answer) -> Fetched:
     checking = checker(wanted.hash)
     if checking is not None:
         checking[1].update(content)
@@ -158,12 +177,12 @@ def _verify(url: str, wanted: Wanted, length: int, checking: tuple[str, Any, str
         raise Mismatch(f"{url} does not have the {checking[0]} digest that the Source says")
 
 
-def _have(wanted: Wanted, length: int, answer: aiohttp.ClientResponse) -> Have:
+def _have(wanted: Wanted, length: int, answer: Answer) -> Have:
     tag = Tag.of(answer.headers)
     return Have(wanted.lastmod, length, wanted.hash, tag.etag, tag.modified)
 
 
-def _resumable(answer: aiohttp.ClientResponse) -> Have | None:
+def _resumable(answer: Answer) -> Have | None:
     """By what a part is known to belong to the same file; a weak tag does not do."""
     tag = Tag.of(answer.headers)
     if tag.etag and not tag.etag.startswith("W/"):
@@ -171,19 +190,31 @@ def _resumable(answer: aiohttp.ClientResponse) -> Have | None:
     return Have(modified=tag.modified) if tag.modified else None
 
 
-async def _write(part: BinaryIO, chunk: bytes, digest: Any | None) -> None:
-    if len(chunk) > BESIDE_THE_LOOP_BYTES:
-        await asyncio.to_thread(_write_now, part, chunk, digest)
-    else:
-        _write_now(part, chunk, digest)
+def _receive(answer: Answer, part: BinaryIO, digest: Any | None, told: Progress) -> int:
+    """In a thread: the body goes into the part and its digest; the part's length."""
+    if answer.status == 206:
+        _reread(part, digest)
+    buffer = memoryview(bytearray(PIECE_BYTES))
+    while piece := _next(answer, buffer):
+        left = piece
+        while left:
+            left = left[part.write(left) :]
+        if digest is not None:
+            digest.update(piece)
+        told(len(piece))
+    return part.tell()
 
 
-def _write_now(part: BinaryIO, chunk: bytes, digest: Any | None) -> None:
-    left = memoryview(chunk)
-    while left:
-        left = left[part.write(left) :]
-    if digest is not None:
-        digest.update(chunk)
+def _next(answer: Answer, buffer: memoryview) -> memoryview:
+    """So much that the file and the digest are worth a call; empty at the end."""
+    filled = 0
+    try:
+        while filled < len(buffer) and (count := answer.read_into(buffer[filled:])):
+            filled += count
+    except OSError as error:
+        if not filled:
+            raise Unreachable(answer.url, cause_of(error)) from None
+    return buffer[:filled]
 
 
 def _reread(part: BinaryIO, digest: Any | None) -> None:

@@ -19,9 +19,8 @@ import msgspec
 
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.resourcesync.change import Position
-from rsnotify_client.changelists import ChangeLists, HistoryGone
+from rsnotify_client.changelists import POLL_SECONDS, ChangeLists, HistoryGone
 from rsnotify_client.discovery import Source, discover
-from rsnotify_client.follower import POLL_SECONDS, Follower
 from rsnotify_client.mirror.baseline import Baseline, Dumps, record
 from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.fetch import Fetcher
@@ -273,6 +272,8 @@ class Mirror:
                 await asyncio.sleep(max(error.retry_after_seconds, 5.0))
 
     async def _follow(self) -> None:
+        from rsnotify_client.follower import Follower  # noqa: PLC0415 - not needed for `once`
+
         source = self._source
         assert source is not None  # noqa: S101
         if self.state.cursor is None or not (source.socket or source.topic or source.changelist):

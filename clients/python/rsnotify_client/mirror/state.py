@@ -23,6 +23,7 @@ from rsnotify_client.mirror.plan import Have, Wanted, is_current
 FILE = f"{OURS}.sqlite"
 PARTS = f"{OURS}-parts"
 AT_ONCE = 500
+FOLDERS_KNOWN = 1_000
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
@@ -63,6 +64,7 @@ class State:
     def __init__(self, directory: Path, *, is_writer: bool = True) -> None:
         self.directory = directory
         self._lock = -1
+        self._folders: set[str] = set()  # keys of some that are recorded
         if is_writer:
             self._take(directory)
         try:
@@ -301,22 +303,28 @@ class State:
         """Give the resource its path, for as long as it lives."""
         path = settled(natural, loc, self._is_file, self._is_taken)
         self.begin()
-        folders = path.split("/")[:-1]
-        places = [
-            (key_of("/".join(folders[:end])), 0, "/".join(folders[:end]))
-            for end in range(1, len(folders) + 1)
-        ]
-        self.database.executemany("INSERT OR IGNORE INTO place VALUES (?, ?, ?)", places)
+        self._record_folders(path.split("/")[:-1])
         self.database.execute("INSERT INTO place VALUES (?, 1, ?)", (key_of(path), path))
         self.database.execute("UPDATE resource SET path = ? WHERE loc = ?", (path, loc))
         return path
 
+    def _record_folders(self, names: list[str]) -> None:
+        folders = ["/".join(names[:end]) for end in range(1, len(names) + 1)]
+        new = {key_of(folder): folder for folder in folders}
+        rows = [(key, 0, folder) for key, folder in new.items() if key not in self._folders]
+        if rows:
+            self.database.executemany("INSERT OR IGNORE INTO place VALUES (?, ?, ?)", rows)
+            self._folders = set(list(self._folders)[-FOLDERS_KNOWN:]) | new.keys()
+
     def forget_folder(self, path: str) -> None:
         """It was empty and is removed; a file may have its name now."""
         self.begin()
+        self._folders.discard(key_of(path))
         self.database.execute("DELETE FROM place WHERE key = ? AND NOT is_file", (key_of(path),))
 
     def _is_file(self, key: str) -> bool:
+        if key in self._folders:
+            return False
         found = self.database.execute("SELECT is_file FROM place WHERE key = ?", (key,)).fetchone()
         return bool(found and found[0])
 

@@ -8,7 +8,6 @@ import asyncio
 import errno
 import random
 from collections import Counter, deque
-from contextlib import suppress
 from time import time
 from urllib.parse import urlsplit
 
@@ -72,12 +71,14 @@ class Workers:
         self._host_until: dict[str, float] = {}
         self._silent: Counter[str] = Counter()  # how often in a row a host did not answer
         self._awake = asyncio.Event()
+        self._may_be_more = True  # than is known to be due
         self._committed = 0.0
         self._ends_when_idle = False
         self.problem: BaseException | None = None
 
     def wake(self) -> None:
         """There may be something to do."""
+        self._may_be_more = True
         self._awake.set()
 
     def finish(self) -> None:
@@ -146,21 +147,26 @@ class Workers:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self.problem = task.exception()
-        self.wake()
+        self._awake.set()
 
     def _pull(self) -> None:
-        if self._waiting_count >= WAITING:
+        if self._waiting_count >= WAITING or not self._may_be_more:
             return
-        for loc in self._state.due(time(), PULLED + len(self._known)):
+        limit = PULLED + len(self._known)
+        due = self._state.due(time(), limit)
+        self._may_be_more = len(due) == limit
+        for loc in due:
             if loc not in self._known:
                 self._known.add(loc)
                 self._waiting.setdefault(_host_of(loc), deque()).append(loc)
                 self._waiting_count += 1
 
     async def _wait(self) -> None:
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(self._pause()):
                 await self._awake.wait()
+        except TimeoutError:
+            self._may_be_more = True  # its time has come
 
     def _pause(self) -> float:
         """Until something may be due, or what was done is recorded."""

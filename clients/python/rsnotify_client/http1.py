@@ -1,0 +1,394 @@
+"""HTTP/1.1 over blocking sockets: a request, the head of its answer, its body piece by piece.
+
+Rules that hold here: what a peer sends before the body is bounded in bytes, lines and time, and
+each wait for more in time; a connection serves again only if the answer was read to its end. Any
+thread may use this, each its own connection. Nothing here knows what is fetched or why.
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from select import POLLIN, poll
+from threading import Lock
+from time import monotonic
+from typing import NamedTuple
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+CONNECT_SECONDS = 15
+SILENCE_SECONDS = 60
+HEAD_BYTES = 32 * 1024
+HEAD_LINES = 128
+INTERIM_ANSWERS = 8
+READ_BYTES = 64 * 1024
+IDLE_PER_ORIGIN = 16
+WITHOUT_BODY = (204, 304)
+
+_CHUNK = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;.*)?")
+_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: .*)?")
+_SAFE = "!$%&'()*+,-./:;=?@_~"
+
+
+class BadAnswer(OSError):
+    """What came is no HTTP, or less than was announced."""
+
+
+class Headers(dict[str, str]):
+    """Header fields by lower-case name; one that came several times is joined by commas."""
+
+    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        return super().get(name.lower(), default)
+
+
+class Target(NamedTuple):
+    """Where a request goes, and what its first lines say."""
+
+    scheme: str
+    host: str
+    port: int
+    lines: str  # the path and Host, and Authorization if the address brings a password
+
+
+def target_of(url: str) -> Target:
+    """Raises `ValueError` for what is no address.
+
+    >>> target_of("http://a.example/x y/../z?q=é")[3]
+    '/z?q=%C3%A9 HTTP/1.1\\r\\nHost: a.example\\r\\n'
+    """
+    parts = urlsplit(url)
+    host = (parts.hostname or "").encode(
+        "idna" if ":" not in url.partition("]")[0][8:] else "ascii"
+    )
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError("http and https addresses can be fetched")
+    name = f"[{host.decode()}]" if b":" in host else host.decode()
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    path = parts.path if "/." not in parts.path else urlsplit(urljoin("http://x/", parts.path)).path
+    asked = quote((path or "/") + (f"?{parts.query}" if parts.query else ""), _SAFE)
+    lines = f"{asked} HTTP/1.1\r\nHost: {name}{f':{parts.port}' if parts.port else ''}\r\n"
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+        lines += f"Authorization: Basic {b64encode(pair).decode()}\r\n"
+    return Target(parts.scheme, host.decode(), port, lines)
+
+
+class Line:
+    """One connection, and what was read of it too early."""
+
+    def __init__(self, target: Target) -> None:
+        self.origin = target[:3]
+        self.socket = socket.create_connection((target.host, target.port), CONNECT_SECONDS)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if target.scheme == "https":
+            self.socket = _tls().wrap_socket(self.socket, server_hostname=target.host)
+        self.socket.settimeout(SILENCE_SECONDS)
+        self._early = b""
+
+    def is_alive(self) -> bool:
+        """Nobody closed it, and nothing was said that nobody asked for."""
+        watched = poll()
+        watched.register(self.socket, POLLIN)
+        return not self._early and not watched.poll(0)
+
+    def head(self) -> list[bytes]:
+        """The lines up to an empty one."""
+        until = monotonic() + SILENCE_SECONDS
+        while (end := self._early.find(b"\r\n\r\n")) < 0:
+            if len(self._early) > HEAD_BYTES:
+                raise BadAnswer(f"the head of the answer is longer than {HEAD_BYTES} bytes")
+            self._more(until)
+        head, self._early = self._early[:end], self._early[end + 4 :]
+        lines = head.split(b"\r\n")
+        if len(head) > HEAD_BYTES or len(lines) > HEAD_LINES:
+            raise BadAnswer(f"the answer has more than {HEAD_LINES} header fields")
+        return lines
+
+    def line(self) -> bytes:
+        until = monotonic() + SILENCE_SECONDS
+        while (end := self._early.find(b"\r\n")) < 0:
+            if len(self._early) > HEAD_BYTES:
+                raise BadAnswer("a line of the answer does not end")
+            self._more(until)
+        line, self._early = self._early[:end], self._early[end + 2 :]
+        return line
+
+    def _more(self, until: float) -> None:
+        data = self.socket.recv(READ_BYTES)
+        if not data:
+            raise BadAnswer("the connection was closed before the answer")
+        if monotonic() > until:
+            raise TimeoutError
+        self._early += data
+
+    async def heard(self) -> None:
+        """More came; waited for in the event loop, by a socket that does not block."""
+        data = await asyncio.get_running_loop().sock_recv(self.socket, READ_BYTES)
+        if not data:
+            raise BadAnswer("the connection was closed before the answer")
+        self._early += data
+
+    @property
+    def has_head(self) -> bool:
+        return b"\r\n\r\n" in self._early or len(self._early) > HEAD_BYTES
+
+    @property
+    def early_bytes(self) -> int:
+        return len(self._early)
+
+    def read_into(self, view: memoryview) -> int:
+        if not self._early:
+            return self.socket.recv_into(view)
+        count = min(len(view), len(self._early))
+        view[:count], self._early = self._early[:count], self._early[count:]
+        return count
+
+    def abort(self) -> None:
+        """Wakes whoever waits for it, in whatever thread."""
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.socket.close()
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+class Answer:
+    """The head of an answer; its body is read by `read_into` until that gives 0; then close it."""
+
+    give_back: "Callable[[Answer], None] | None" = None
+
+    def __init__(self, url: str, line: Line, status: int, headers: Headers, *, keeps: bool) -> None:
+        self.url = url
+        self.line = line
+        self.status = status
+        self.headers = headers
+        self.length: int | None = None
+        self.is_read = False
+        self._keeps = keeps
+        self._chunked = "transfer-encoding" in headers
+        self._left = 0  # of the body, or of the chunk
+        self._frame()
+
+    def _frame(self) -> None:
+        """How the end of the body is known."""
+        told = self.headers.get("content-length")
+        if self.status in WITHOUT_BODY:
+            self.length, self.is_read = 0, True
+        elif self._chunked:
+            self._keeps &= told is None
+            if self.headers["transfer-encoding"].lower() != "chunked":
+                raise BadAnswer("the answer has a Transfer-Encoding that nobody asked for")
+        elif told is None:
+            self._keeps = False
+        elif not (told.isascii() and told.isdecimal() and len(told) < 19):
+            raise BadAnswer("the answer has a Content-Length that is no number")
+        else:
+            self.length = self._left = int(told)
+            self.is_read = self.length == 0
+
+    @property
+    def serves_again(self) -> bool:
+        return self.is_read and self._keeps
+
+    def read_into(self, view: memoryview) -> int:
+        """The next bytes of the body; 0 at its end."""
+        if self._chunked and not self._left and not self.is_read:
+            self._next_chunk()
+        if self.is_read:
+            return 0
+        if self.length is None and not self._chunked:
+            count = self.line.read_into(view)
+            self.is_read = not count
+            return count
+        count = self.line.read_into(view[: self._left])
+        if not count:
+            raise BadAnswer("the connection was closed before the end of the answer")
+        self._left -= count
+        self._end_of_piece()
+        return count
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        buffer = memoryview(bytearray(size))
+        filled = 0
+        while filled < size and (count := self.read_into(buffer[filled:])):
+            filled += count
+        return bytes(buffer[:filled])
+
+    def close(self) -> None:
+        """Whoever asked has read what they want."""
+        give_back, self.give_back = self.give_back, None
+        if give_back is not None:
+            give_back(self)
+
+    def _end_of_piece(self) -> None:
+        if self._left:
+            return
+        if not self._chunked:
+            self.is_read = True
+        elif self.line.line():
+            raise BadAnswer("a chunk is longer than announced")
+
+    def _next_chunk(self) -> None:
+        found = _CHUNK.fullmatch(self.line.line())
+        if found is None:
+            raise BadAnswer("a chunk has no length")
+        self._left = int(found[1], 16)
+        if not self._left:
+            for _ in range(HEAD_LINES):
+                if not self.line.line():
+                    self.is_read = True
+                    return
+            raise BadAnswer("the answer has too many trailers")
+
+
+class Connections:
+    """Connections to all origins; those that are idle serve again."""
+
+    def __init__(self) -> None:
+        self._idle: dict[tuple[str, str, int], list[Line]] = {}
+        self._open: set[Line] = set()
+        self._lock = Lock()
+        self._is_closed = False
+
+    def ask(self, method: str, url: str, headers: Mapping[str, str]) -> Answer:
+        """One answer, no redirect followed; close it whatever comes of it."""
+        target = target_of(url)
+        request = _request(method, target, headers)
+        while (line := self._take(target)) is not None:
+            with suppress(ConnectionError, BadAnswer):
+                return self._said(line, url, request)
+        return self._said(self._connected(target), url, request)
+
+    async def ask_idle(
+        self, method: str, url: str, headers: Mapping[str, str], small_bytes: int
+    ) -> Answer | None:
+        """The same in the event loop, where a connection is idle and no TLS; else None.
+
+        A body up to `small_bytes` is there: reading it does not block.
+        """
+        target = target_of(url)
+        line = self._take(target) if target.scheme == "http" else None
+        if line is None:
+            return None
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                line.socket.settimeout(0)
+                await asyncio.get_running_loop().sock_sendall(
+                    line.socket, _request(method, target, headers)
+                )
+                answer = await _heard_answer(line, url, small_bytes)
+            line.socket.settimeout(SILENCE_SECONDS)
+        except BaseException as error:
+            self._drop(line)
+            if isinstance(error, OSError):  # once more, by a new connection
+                return None
+            raise
+        answer.give_back = self._done
+        return answer
+
+    def _said(self, line: Line, url: str, request: bytes) -> Answer:
+        try:
+            line.socket.sendall(request)
+            answer = _read_head(line, url)
+        except BaseException:
+            self._drop(line)
+            raise
+        answer.give_back = self._done
+        return answer
+
+    def _take(self, target: Target) -> Line | None:
+        with self._lock:
+            idle = self._idle.get(target[:3])
+            line = idle.pop() if idle else None
+        if line is None or line.is_alive():
+            return line
+        self._drop(line)
+        return self._take(target)
+
+    def _connected(self, target: Target) -> Line:
+        line = Line(target)
+        with self._lock:
+            self._open.add(line)
+            if not self._is_closed:
+                return line
+        self._drop(line)
+        raise BadAnswer("the client was closed")
+
+    def _done(self, answer: Answer) -> None:
+        line = answer.line
+        if answer.serves_again:
+            with self._lock:
+                idle = self._idle.setdefault(line.origin, [])
+                if len(idle) < IDLE_PER_ORIGIN and not self._is_closed:
+                    idle.append(line)
+                    return
+        self._drop(line)
+
+    def _drop(self, line: Line) -> None:
+        with self._lock:
+            self._open.discard(line)
+        line.close()
+
+    def close(self) -> None:
+        """Whoever still waits for an answer gets an error at once."""
+        with self._lock:
+            self._is_closed = True
+            lines, idle = list(self._open), [each for one in self._idle.values() for each in one]
+            self._idle.clear()
+        for line in lines:
+            line.abort()
+        for line in idle:
+            self._drop(line)
+
+
+def _request(method: str, target: Target, headers: Mapping[str, str]) -> bytes:
+    fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"{method} {target.lines}{fields}\r\n".encode("latin-1")
+
+
+async def _heard_answer(line: Line, url: str, small_bytes: int) -> Answer:
+    while not line.has_head:
+        await line.heard()
+    answer = _read_head(line, url)
+    if answer.length is not None and answer.length <= small_bytes:
+        while line.early_bytes < answer.length:
+            await line.heard()
+    return answer
+
+
+def _read_head(line: Line, url: str) -> Answer:
+    for _ in range(INTERIM_ANSWERS):
+        first, *lines = line.head()
+        if (found := _STATUS.fullmatch(first)) is None:
+            raise BadAnswer("what answered does not speak HTTP")
+        if (status := int(found[2])) >= 200:
+            headers = _fields(lines)
+            wish = (headers.get("connection") or "").lower()
+            keeps = "close" not in wish if found[1] == b"1" else "keep-alive" in wish
+            return Answer(url, line, status, headers, keeps=keeps)
+    raise BadAnswer(f"more than {INTERIM_ANSWERS} interim answers came")
+
+
+def _fields(lines: list[bytes]) -> Headers:
+    headers = Headers()
+    for line in lines:
+        name, colon, value = line.decode("latin-1").partition(":")
+        if not colon or not name or name != name.strip() or "\r" in line.decode("latin-1"):
+            raise BadAnswer("the answer has a header field that is none")
+        if "\n" in value or "\0" in value:
+            raise BadAnswer("the answer has a header field that is none")
+        key, value = name.lower(), value.strip(" \t")
+        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+    return headers

@@ -1,0 +1,158 @@
+"""The lean HTTP client against a peer that sends what a test says, byte by byte."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rsnotify_client.http1 import (
+    HEAD_BYTES,
+    HEAD_LINES,
+    INTERIM_ANSWERS,
+    Answer,
+    BadAnswer,
+    Connections,
+    target_of,
+)
+
+OK = b"HTTP/1.1 200 OK\r\n"
+LINES = HEAD_LINES - 2  # besides the first line and Content-Length
+
+
+@contextmanager
+def peer(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """Gives each request on each connection the next answer; an empty one closes instead."""
+    asked: list[bytes] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        left = list(answers)
+        while left:
+            with listener.accept()[0] as peer_socket:
+                while left and (request := peer_socket.recv(65_536)):
+                    asked.append(request)
+                    answer = left.pop(0)
+                    peer_socket.sendall(answer)
+                    if b"Content-Length" not in answer and b"chunked" not in answer:
+                        break
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/", asked
+    finally:
+        thread.join(10)
+        listener.close()
+
+
+@contextmanager
+def answered(sent: bytes) -> Iterator[Answer]:
+    connections = Connections()
+    try:
+        with peer(sent) as (url, _):
+            answer = connections.ask("GET", url, {})
+            try:
+                yield answer
+            finally:
+                answer.close()
+                connections.close()
+    finally:
+        connections.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "body", "serves_again"),
+    [
+        (OK + b"Content-Length: 3\r\n\r\nabc", b"abc", True),
+        (OK + b"content-length:3\r\nConnection: close\r\n\r\nabc", b"abc", False),
+        (OK + b"\r\nabc", b"abc", False),
+        (
+            OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x=y\r\nc\r\n0\r\n\r\n",
+            b"abc",
+            True,
+        ),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n", b"abc", True),
+        (b"HTTP/1.1 103 Early\r\n\r\n" + OK + b"Content-Length: 0\r\n\r\n", b"", True),
+        (b"HTTP/1.1 204 None\r\nContent-Length: 9\r\n\r\n", b"", True),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na", b"a", False),
+    ],
+)
+def test_a_body_ends_where_its_framing_says(sent: bytes, body: bytes, serves_again: bool) -> None:
+    with answered(sent) as answer:
+        assert (answer.read(100), answer.serves_again) == (body, serves_again)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        OK + b"Content-Length: 3\r\n\r\nab",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n0x2\r\nab\r\n0\r\n\r\n",
+        OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        OK + b"Content-Length: -1\r\n\r\n",
+        OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        OK + b"no field\r\n\r\n",
+        OK + b"A : b\r\n\r\n",
+        OK + b"A: b\0c\r\n\r\n",
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"",
+    ],
+)
+def test_what_is_no_whole_answer_is_refused(sent: bytes) -> None:
+    with pytest.raises(BadAnswer), answered(sent) as answer:
+        answer.read(100)
+
+
+@pytest.mark.parametrize(
+    ("sent", "fits"),
+    [
+        (OK + b"A: b\r\n" * LINES + b"Content-Length: 0\r\n\r\n", True),
+        (OK + b"A: b\r\n" * (LINES + 1) + b"Content-Length: 0\r\n\r\n", False),
+        (OK + b"Content-Length: 0\r\nA: ".ljust(HEAD_BYTES - len(OK), b"a") + b"\r\n\r\n", True),
+        (
+            OK + b"Content-Length: 0\r\nA: ".ljust(HEAD_BYTES + 1 - len(OK), b"a") + b"\r\n\r\n",
+            False,
+        ),
+        (
+            b"HTTP/1.1 100 C\r\n\r\n" * (INTERIM_ANSWERS - 1) + OK + b"Content-Length: 0\r\n\r\n",
+            True,
+        ),
+        (b"HTTP/1.1 100 C\r\n\r\n" * INTERIM_ANSWERS + OK + b"Content-Length: 0\r\n\r\n", False),
+    ],
+)
+def test_what_a_peer_may_say_before_the_body_is_bounded(sent: bytes, fits: bool) -> None:
+    if fits:
+        with answered(sent) as answer:
+            assert answer.status == 200
+    else:
+        with pytest.raises(BadAnswer), answered(sent):
+            pass
+
+
+def test_a_connection_serves_again_and_one_that_was_closed_is_made_anew() -> None:
+    sent = OK + b"Content-Length: 1\r\n\r\na"
+    connections = Connections()
+    with peer(sent, sent, b"", sent) as (url, asked):
+        lines = set()
+        for _ in range(3):
+            answer = connections.ask("GET", url, {})
+            assert answer.read(9) == b"a"
+            lines.add(answer.line)
+            answer.close()
+    connections.close()
+    assert (len(lines), len(asked)) == (2, 4)
+
+
+@pytest.mark.parametrize("url", ["ftp://a/", "http://", "http://a:b/", "http://a:99999/"])
+def test_what_is_no_address_is_a_value_error(url: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - of several origins
+        target_of(url)
+
+
+def test_no_address_can_add_a_line_to_a_request() -> None:
+    target = target_of("http://a.example/x\r\nEvil: 1?y z\n")
+    assert target.lines.count("\r\n") == 2
+    assert target_of("http://[::1]:81/../a").lines == "/a HTTP/1.1\r\nHost: [::1]:81\r\n"

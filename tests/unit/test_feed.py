@@ -1,0 +1,76 @@
+"""What a channel joins for whoever is behind: as much as one notification may carry, made once."""
+
+import pytest
+
+from rsnotify.feed import Feed
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import (
+    NOTIFICATION_BYTES,
+    NOTIFICATION_CHANGES,
+    ChannelName,
+    Notification,
+    render_notification,
+)
+
+CHANNEL = ChannelName("a", "change")
+SMALL = b"<url></url>"
+
+
+def feed() -> Feed:
+    return Feed(CHANNEL, "now", Position(0))
+
+
+def push(feed: Feed, count: int, fragment: bytes = SMALL) -> None:
+    head = feed.tail.head
+    rows = [(Position(head + number + 1), fragment) for number in range(count)]
+    feed.push(render_notification(CHANNEL, head, rows, base_url="http://hub"))
+
+
+def from_the_beginning(feed: Feed) -> Notification:
+    found = feed.tail.next_after(Position(0))
+    assert found is not None
+    return feed.join_after(found, "http://hub")
+
+
+def test_what_has_come_since_a_stretch_was_joined_goes_into_it() -> None:
+    followed = feed()
+    for _ in range(2):
+        push(followed, 1)
+    assert from_the_beginning(followed).count == 2
+    push(followed, 1)
+    assert from_the_beginning(followed).count == 3
+
+
+@pytest.mark.parametrize(("more", "count"), [(1, NOTIFICATION_CHANGES), (2, 999)])
+def test_a_stretch_grows_to_as_many_changes_as_a_notification_may_have(
+    more: int, count: int
+) -> None:
+    followed = feed()
+    push(followed, NOTIFICATION_CHANGES - 2)
+    push(followed, 1)
+    before = from_the_beginning(followed)
+    push(followed, more)
+    after = from_the_beginning(followed)
+    assert (before.count, after.count) == (NOTIFICATION_CHANGES - 1, count)
+    assert from_the_beginning(followed) is after, "whoever asks next shares it"
+
+
+@pytest.mark.parametrize(("beyond", "count"), [(0, 3), (1, 2)])
+def test_a_stretch_grows_to_as_many_bytes_as_a_notification_may_have(
+    beyond: int, count: int
+) -> None:
+    followed = feed()
+    for _ in range(2):
+        push(followed, 1, b"x" * 1000)
+    from_the_beginning(followed)
+    push(followed, 1, b"x" * (NOTIFICATION_BYTES - 2000 + beyond))
+    after = from_the_beginning(followed)
+    assert after.count == count
+    assert from_the_beginning(followed) is after, "whoever asks next shares it"
+
+
+def test_a_stretch_that_reaches_the_head_is_shared() -> None:
+    followed = feed()
+    for _ in range(2):
+        push(followed, 1)
+    assert from_the_beginning(followed) is from_the_beginning(followed)
