@@ -26,8 +26,8 @@ def test_an_unknown_setting_is_refused_with_the_one_that_was_meant() -> None:
 
 
 def test_a_setting_like_no_other_is_refused_with_where_all_of_them_stand() -> None:
-    assert problems(RSNOTIFY_NONSENSE="1") == (
-        "RSNOTIFY_NONSENSE is no setting; see docs/reference/settings.md for all of them",
+    assert problems(RSNOTIFY_QQQQQQQQQQQQQQQQ="1") == (
+        "RSNOTIFY_QQQQQQQQQQQQQQQQ is no setting; see docs/reference/settings.md for all of them",
     )
 
 
