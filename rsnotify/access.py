@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
 
+from rsnotify.core.token_secret import token_key
 from rsnotify.core.token_throttle import TokenThrottle
 from rsnotify.errors import Rejected, TokenRefused, TooMany
 from rsnotify.storage.sets import SetRecord
-from rsnotify.storage.tokens import Right, Token, Tokens, token_key
+from rsnotify.storage.tokens import Right, Token, Tokens
 
 TOKEN_SECONDS = 2.0
 TOKENS_KNOWN = 10_000

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.serving.admin_token import read_admin_token
 
 HERE = "http://127.0.0.1:8080"
 DATA = Path("data")
@@ -57,8 +58,6 @@ def credential_for(url: str, data: Path) -> Credential:
     for name in VARIABLES:
         if chosen := os.environ.get(name):
             return Credential(chosen, f"it is the one in {name}")
-    from rsnotify.serving.serve import read_admin_token  # noqa: PLC0415 - the server's packages
-
     is_ours = data != DATA or urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
     if not is_ours or not (data / "admin-token").exists():
         return NONE

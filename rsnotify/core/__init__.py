@@ -8,6 +8,7 @@
 `tail`, `recent`     notifications kept in memory; `budget` says who gives up memory first
 `clock`              clocks of other machines, which may jump
 `clock_history`      how old things have been observed to grow
+`token_secret`       a token's secret text, and what stands for it
 `token_throttle`     which addresses have sent too many wrong tokens
 `websub/`            WebSub's requests, subscriptions, queue and retries
 """

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
+from rsnotify.core.token_secret import id_of, new_secret
 from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import json_response, read_body
@@ -17,7 +18,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
 from rsnotify.resourcesync.values import problem
 from rsnotify.storage.sets import SetOptions
-from rsnotify.storage.tokens import Right, Token, Tokens, id_of, new_secret
+from rsnotify.storage.tokens import Right, Token, Tokens
 from rsnotify.upkeep.chores import Upkeep
 
 BODY_BYTES = 64 * 1024

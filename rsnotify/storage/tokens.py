@@ -1,12 +1,11 @@
 """Tokens: who may publish to, or read, which sets. Redis has only their SHA-256 hashes."""
 
-import hashlib
-import secrets
 from collections.abc import Collection
 from typing import Literal
 
 import msgspec
 
+from rsnotify.core.token_secret import token_key
 from rsnotify.errors import Rejected
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
@@ -63,17 +62,3 @@ class Tokens:
     async def _records(self) -> dict[bytes, Token]:
         records = await self._client.hgetall(keys.TOKENS)
         return {key: msgspec.json.decode(record, type=Token) for key, record in records.items()}
-
-
-def new_secret() -> str:
-    return f"rsn_{secrets.token_urlsafe(32)}"
-
-
-def id_of(secret: str) -> str:
-    """Computed from the secret, so that a caller that got no answer can still revoke the token."""
-    return token_key(secret)[:8]
-
-
-def token_key(secret: str) -> str:
-    """Identifies a token without revealing it."""
-    return hashlib.sha256(secret.encode()).hexdigest()

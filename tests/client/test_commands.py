@@ -48,6 +48,7 @@ async def test_what_a_mirror_does_is_told_in_json_with_the_time_from_change_to_f
     async with Source() as source:
         source.add("a.txt", b"first a")
         await hub.publish(source.loc("a.txt"), length=7)
+        await hub.ask("POST", "/api/sets/dataset1/snapshot")
         words = ("mirror", f"{hub.url}/dataset1/capabilitylist.xml", str(tmp_path / "copy"))
         mirror = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "rsnotify", *words, "--json", "--lag"),

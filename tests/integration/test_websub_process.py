@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from yarl import URL
 
+from rsnotify.core.token_secret import new_secret, token_key
 from rsnotify.core.websub.slots import Slots
 from rsnotify.core.websub.subscription import (
     CallbackAnswer,
@@ -37,7 +38,7 @@ from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.storage.connection import Client
 from rsnotify.storage.subscriptions import Stored, Subscriptions
-from rsnotify.storage.tokens import Token, Tokens, new_secret, token_key
+from rsnotify.storage.tokens import Token, Tokens
 from rsnotify_client.notification import read_notification
 from tests.pulling import CHANGES, SET, Pulling, loc
 from tests.running import until

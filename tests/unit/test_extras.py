@@ -32,3 +32,10 @@ def test_without_the_extra_serve_says_how_to_install_the_hub(package: str) -> No
 
 def test_the_version_is_told_without_any_of_them() -> None:
     assert run("typer", "--version").stdout.startswith("rsnotify ")
+
+
+@pytest.mark.parametrize("package", ["uvloop", "uvicorn", "redis", "starlette"])
+def test_the_commands_need_nothing_of_the_hub(package: str) -> None:
+    ended = run(package, "sets", "list", "--url", "http://127.0.0.1:1")
+    assert "cannot be reached" in ended.stderr
+    assert "not installed" not in ended.stderr

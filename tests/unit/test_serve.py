@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
+from rsnotify.serving.admin_token import ADMIN_TOKEN_CHARACTERS, admin_token
 from rsnotify.serving.reachable import own_address, reachable, warning
-from rsnotify.serving.serve import ADMIN_TOKEN_CHARACTERS, admin_token
 from rsnotify.settings import Settings
 
 # --- the admin token -----------------------------------------------------------------------------

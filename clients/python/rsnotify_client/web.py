@@ -13,8 +13,8 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.cause import cause_of, untrusted
-from rsnotify_client.crew import Crew
 from rsnotify_client.http1 import CONNECT_SECONDS, SILENCE_SECONDS, Answer, Connections
 
 if TYPE_CHECKING:
@@ -77,16 +77,16 @@ class Refused(Rejected):
 class Reply:
     """One answer for those who wait in an event loop."""
 
-    def __init__(self, answer: Answer, crew: Crew) -> None:
+    def __init__(self, answer: Answer, threads: BlockingThreads) -> None:
         self.url = answer.url
         self.status = answer.status
         self.headers = answer.headers
         self._answer = answer
-        self._crew = crew
+        self._threads = threads
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body, as it is sent."""
-        while piece := await self._crew.run(
+        while piece := await self._threads.run(
             read, self._answer, CHUNK_BYTES, abort=self._answer.line.abort
         ):
             yield piece
@@ -106,7 +106,7 @@ class Web:
     def __init__(
         self, token: str | None = None, origin: str | None = None, *, connections: int = 32
     ) -> None:
-        self.crew = Crew(connections)
+        self.threads = BlockingThreads(connections)
         self._token = token
         self._origin = origin and origin_of(origin)
         self._connections = Connections()
@@ -120,7 +120,7 @@ class Web:
 
     async def close(self) -> None:
         self._connections.close()
-        self.crew.close()
+        self.threads.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -152,9 +152,9 @@ class Web:
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[Reply]:
         """One answer of any status, with its body still to come."""
-        answer = await self.crew.run(self.answer, url, headers or {}, method)
+        answer = await self.threads.run(self.answer, url, headers or {}, method)
         try:
-            yield Reply(answer, self.crew)
+            yield Reply(answer, self.threads)
         finally:
             answer.close()
 

@@ -94,7 +94,7 @@ class Fetcher:
         answer = await self._web.answer_at_once(url, headers, SMALL_BYTES)
         if answer is not None:
             return _begin(url, wanted, answer)
-        return await self._web.crew.run(self._begin_anew, url, headers, wanted)
+        return await self._web.threads.run(self._begin_anew, url, headers, wanted)
 
     def _begin_anew(self, url: str, headers: Mapping[str, str], wanted: Wanted) -> Fetched | Answer:
         return _begin(url, wanted, self._web.answer(url, headers))
@@ -117,7 +117,7 @@ class Fetcher:
             if answer.status == 200 and (known := _resumable(answer)) is not None:
                 self._keep_part(row.loc, known)
             receive = (_receive, answer, part, checking and checking[1], self._told())
-            length = await self._web.crew.run(*receive, abort=answer.line.abort)
+            length = await self._web.threads.run(*receive, abort=answer.line.abort)
         try:
             _verify(url, row.wanted, length, checking)
         except Mismatch:

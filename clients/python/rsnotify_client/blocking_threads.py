@@ -15,7 +15,7 @@ Made = TypeVar("Made")
 Abort = Callable[[], None] | None
 
 
-class Crew:
+class BlockingThreads:
     """At most so many threads, started as they are needed."""
 
     def __init__(self, size: int) -> None:
