@@ -19,11 +19,11 @@ from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import foreign_of, render_fragment, strays
 
-BODY_BYTES = 16 * 1024 * 1024
+BODY_BYTES = 8 * 1024 * 1024  # the longest request must not keep Redis busy for long
 MAX_CHANGES = (
     10_000  # Redis stores them in one atom, and is busy for a fifth of a second with so many
 )
-ENTRIES_BYTES = BODY_BYTES + 4 * 1024 * 1024  # written as entries, where `&` takes five bytes
+ENTRIES_BYTES = BODY_BYTES + 2 * 1024 * 1024  # written as entries, where `&` takes five bytes
 FRAGMENT_BYTES = 32 * 1024  # a notification reads up to 1,000 at once: this bounds its memory
 MAX_FAULTS = 100  # a body of 10,000 faults is answered with the first hundred
 KEY = re.compile(r"[\x21-\x7e]{1,255}")

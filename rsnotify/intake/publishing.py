@@ -18,7 +18,7 @@ from rsnotify.hub import Hub
 from rsnotify.resourcesync.notification import ChannelName, Interval, Kind
 
 BESIDE_THE_LOOP_BYTES = 256 * 1024
-BESIDE_THE_LOOP = asyncio.Semaphore(2)  # a body of 16 MiB takes some 500 MiB while it is read
+BESIDE_THE_LOOP = asyncio.Semaphore(2)  # a body of 8 MiB takes some 250 MiB while it is read
 
 
 class Intake:

@@ -23,7 +23,7 @@ PIPELINED = 100  # requests that may wait for earlier responses
 LINGER_SECONDS = 30.0
 LINGER_BYTES = (
     64 * 1024 * 1024
-)  # four times the largest body, so that its sender can read the answer
+)  # eight times the largest body, so that its sender can read the answer
 
 
 class HttpProtocol(asyncio.Protocol):

@@ -182,7 +182,7 @@ AT_MOST: dict[str, tuple[int, Callable[[int], bool]]] = {
     "links": (100, lambda n: accepted(with_(links=[LINK] * n))),
     "pri": (999_999, lambda n: accepted(with_(links=[{**LINK, "pri": n}]))),
     "Idempotency-Key": (255, lambda n: accepted(ONE, key="k" * n)),
-    "body": (16 * 1024**2, lambda n: accepted(json.dumps(ONE).encode().ljust(n))),
+    "body": (8 * 1024**2, lambda n: accepted(json.dumps(ONE).encode().ljust(n))),
 }
 
 
