@@ -8,8 +8,9 @@ from typing import Literal
 import msgspec
 import typer
 
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
+from rsnotify_client.changelists import HistoryGone
 from rsnotify_client.cursor import FileCursor
 from rsnotify_client.follower import Follower
 from rsnotify_client.notification import Received, channel_url, rendered
@@ -32,6 +33,13 @@ async def subscribe(
     store = None if cursor_file is None else FileCursor(cursor_file)
     cursor = _parsed(after) or (store and store.load()) or None
     follower = Follower(channel_url(url, set_name, kind), cursor=cursor, token=token)
+    try:
+        await _print(follower, store, show, count)
+    except HistoryGone as error:
+        raise Rejected(str(error)) from None
+
+
+async def _print(follower: Follower, store: FileCursor | None, show: Show, count: int) -> None:
     seen = 0
     async with aclosing(aiter(follower)) as notifications:
         async for received in notifications:

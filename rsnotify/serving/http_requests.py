@@ -24,6 +24,10 @@ IDLE, HEAD, BODY, CLOSED = range(4)  # what is being read
 ASGI = {"version": "3.0", "spec_version": "2.3"}
 MALFORMED = 400, "The request is not valid HTTP/1.1."
 TOO_LONG = 431, "The head of the request is too long."
+AMBIGUOUS = (
+    400,
+    "Send one Host header, and a body with Content-Length or with Transfer-Encoding: chunked.",
+)
 
 
 class RequestHandler(ExchangeConnection, Protocol):
@@ -174,6 +178,9 @@ class RequestReader:
         if is_long or len(self._headers) > HEAD_FIELDS:
             self._refusal = TOO_LONG
             raise _StopParsing
+        if not _is_unambiguous(version, self._headers):
+            self._refusal = AMBIGUOUS
+            raise _StopParsing
 
     def _scope(self, version: str) -> Scope:
         raw_path, query = self._split_url()
@@ -230,6 +237,19 @@ class RequestReader:
 
 class _StopParsing(Exception):
     """Raised in a callback, so that the parser reads no further."""
+
+
+def _is_unambiguous(version: str, headers: Headers) -> bool:
+    """Whether each proxy on the way has read the same host and body (RFC 9112, 3.2 and 6)."""
+    names = [name for name, _ in headers]
+    hosts, encodings = names.count(b"host"), names.count(b"transfer-encoding")
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        return False
+    if not encodings:
+        return True
+    chunked = (b"transfer-encoding", b"chunked")
+    is_chunked = any((name, value.lower()) == chunked for name, value in headers)
+    return encodings == 1 and version == "1.1" and is_chunked
 
 
 def _head_length(url: bytes, headers: Headers) -> int:

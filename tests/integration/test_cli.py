@@ -377,3 +377,12 @@ async def test_several_workers_share_the_port_and_the_sets(tmp_path: Path) -> No
             str(number) for number in range(20)
         ]
         assert await hub.stop() == 0
+
+
+async def test_a_position_before_all_history_is_told_in_one_sentence(hub: RunningHub) -> None:
+    await hub.publish("http://example.com/res1")
+    words = ("subscribe", "dataset1", "--from", "2020-01-01T00:00:00Z", "--url", hub.url)
+    ended = await rsnotify(*words)
+    assert ended.status == 1
+    assert "copy the Resource List anew" in ended.err
+    assert "Traceback" not in ended.err

@@ -249,3 +249,36 @@ async def test_a_hub_on_every_address_says_which_one_its_notifications_name(
         async with raw_channel(hub.channel()) as channel:
             await hub.publish("http://example.com/res1")
             assert f'href="{hub.url}/'.encode() in read_notification(await channel.text()).payload
+
+
+# --- what proxies could read in two ways ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET /health/live HTTP/1.1\r\n",
+        "GET /health/live HTTP/1.1\r\nHost: a\r\nHost: a\r\n",
+        "GET /health/live HTTP/1.0\r\nHost: a\r\nHost: b\r\n",
+        "POST /hub HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n"
+        "Transfer-Encoding: chunked\r\n",
+        "POST /hub HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n",
+        "POST /hub HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n",
+    ],
+)
+async def test_a_head_with_two_meanings_is_refused(hub: RunningHub, head: str) -> None:
+    answer = await exchanged(hub, f"{head}\r\n0\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET /health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n",
+        "GET /health/live HTTP/1.1\r\nHost:\r\nConnection: close\r\n",
+        "GET /health/live HTTP/1.0\r\n",
+    ],
+)
+async def test_a_head_with_one_meaning_is_answered(hub: RunningHub, head: str) -> None:
+    assert (await exchanged(hub, f"{head}\r\n".encode())).split(b" ", 2)[1] == b"200"

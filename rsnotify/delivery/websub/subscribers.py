@@ -176,7 +176,7 @@ class Subscribers:
         if watcher is None:
             try:
                 watcher = self.watchers[channel] = ChannelWatcher(self._hub.feed(channel), self)
-            except Rejected:
+            except (Rejected, TryAgain):  # removed, or its data cannot be read now
                 return None
         return watcher
 
