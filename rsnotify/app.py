@@ -22,6 +22,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
+from rsnotify.intake.resources import Resources
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.resourcesync.notification import CHANNEL_PATH, SOURCE_DESCRIPTION
@@ -58,6 +59,13 @@ def publishing_routes(intake: Intake) -> Routes:
     return [
         Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
         Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
+    ]
+
+
+def resource_routes(resources: Resources) -> Routes:
+    return [
+        Route("/api/sets/{set}/resources", resources.load, methods=["PUT"]),
+        Route("/api/sets/{set}/resources", resources.show),
     ]
 
 

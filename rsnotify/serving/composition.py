@@ -30,6 +30,7 @@ from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
+from rsnotify.intake.resources import Resources
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
@@ -39,6 +40,7 @@ from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import connect
 from rsnotify.storage.journal import Journal
+from rsnotify.storage.loads import Loads
 from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
@@ -46,6 +48,7 @@ from rsnotify.storage.tokens import Tokens
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
+from rsnotify.upkeep.loads import LoadKeeper
 
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (
@@ -101,6 +104,7 @@ class Composition:
         return table.build_app(
             [
                 *table.publishing_routes(intake),
+                *table.resource_routes(Resources(hub, access, self._loads, self._load_keeper)),
                 *table.administration_routes(
                     administration, SubscriptionAdmin(hub, access, self._subscriptions)
                 ),
@@ -207,6 +211,14 @@ class Composition:
             self._schedule,
         )
 
+    @cached_property
+    def _loads(self) -> Loads:
+        return Loads(self._client)
+
+    @cached_property
+    def _load_keeper(self) -> LoadKeeper:
+        return LoadKeeper(self.hub, self._loads, self._upkeep.snapshot)
+
     async def run(self, main: Loop) -> None:
         """Run the server with every loop beside it."""
         async with self._deliveries() as deliveries:
@@ -217,6 +229,7 @@ class Composition:
                 "end readers with their tokens": self.channels.revocations.run(),
                 "make lost sets again": self._make_lost_sets_again(),
                 **self._upkeep.loops(),
+                **self._load_keeper.loops(),
                 **deliveries,
             }
             await run_beside(loops, main)

@@ -4,12 +4,14 @@
 --       3 windows (sorted set: until of a closed window -> "from until count bytes closed")
 --       4 prefix of the 256 hashes that hold the set's current state
 --       5 prefix of the idempotency keys
+--       6 what was changed since a load of the whole state began (set, see loads.lua)
 -- ARGV  1 name of the channel as the bell calls it   2 the bell
 --       3 changes a window holds, 0 for a channel without windows   4 bytes it holds
 --       5 microseconds between the edges of the grid on which windows close
 --       6 .. for each submission: key, seconds to remember it, fingerprint, number of changes,
 --            then for each change: its own datetime in microseconds or 0, state shard or -1,
---            d (deleted) or u, length of the escaped loc, fragment
+--            d (deleted) or u, length of the escaped loc, fragment; d or u is followed by the token of
+--            a load, if the change is one that it found: whatever came after its beginning is newer
 --
 -- Answer: for each submission {from, until}, or {from, until, 1} where the key was known,
 -- or {} where the key was used for something else. A channel that does not exist answers nil,
@@ -17,7 +19,7 @@
 
 local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
 local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'window_bytes',
-  'changed', 'created', 'head', 'first')
+  'changed', 'created', 'head', 'first', 'load')
 if not record[1] then return nil end
 
 local last, window_from = tonumber(record[1]), tonumber(record[2])
@@ -29,6 +31,7 @@ local changed = math.max(now, tonumber(record[5]) + 1)
 local remembered = KEYS[5] .. record[6] .. ':' -- a set made anew remembers nothing of the old one
 -- The newest change, or where the stream begins behind it; `last` may have moved beyond both.
 local head = math.max(tonumber(record[7]), tonumber(record[8]))
+local load = record[9] -- the token of the load that is under way
 local answers, at, appended = {}, 6, false
 local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
 
@@ -42,7 +45,7 @@ end
 
 -- What a script has written is not undone when it fails: so it looks at every key first.
 local function damaged()
-  local kinds = {[stream] = 'stream', [windows] = 'zset'}
+  local kinds = {[stream] = 'stream', [windows] = 'zset', [KEYS[6]] = 'set'}
   local submission = 6
   while submission <= #ARGV do
     local after = submission + 4 + tonumber(ARGV[submission + 3]) * 5
@@ -102,6 +105,18 @@ local function fold(shards, shard, gone, escaped_length, fragment)
   state[loc] = not gone and digits(last) .. string.sub(fragment, 11 + escaped_length)
 end
 
+-- Whether a change that a load has found is out of date, or the load is no longer under way.
+local function is_outdated(of_load, shard, escaped_length, fragment)
+  if of_load == '' then return false end
+  local loc = string.sub(fragment, 11, 10 + escaped_length)
+  return of_load ~= load or redis.call('SISMEMBER', KEYS[6], shard .. ' ' .. loc) == 1
+end
+
+local function note_newer(shard, of_load, escaped_length, fragment)
+  if not load or of_load ~= '' or shard == '-1' then return end
+  redis.call('SADD', KEYS[6], shard .. ' ' .. string.sub(fragment, 11, 10 + escaped_length))
+end
+
 local function write_state(shards)
   for shard, state in pairs(shards) do
     local set, del = {}, {}
@@ -114,17 +129,22 @@ local function write_state(shards)
   end
 end
 
+local function append_one(i, shards)
+  local shard, kind, length, fragment = ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]
+  local of_load = string.sub(kind, 2)
+  if is_outdated(of_load, shard, length, fragment) then return end
+  local position, size = next_position(tonumber(ARGV[i])), #fragment + FILLED
+  make_room(position, size)
+  last, head = position, position
+  redis.call('XADD', stream, stream_id(last), '', fragment)
+  fold(shards, shard, string.sub(kind, 1, 1) == 'd', length, fragment)
+  note_newer(shard, of_load, length, fragment)
+  count_in_window(size)
+end
+
 local function append(first, count, shards)
   local from = head
-  for i = first, first + (count - 1) * 5, 5 do
-    local position, size = next_position(tonumber(ARGV[i])), #ARGV[i + 4] + FILLED
-    make_room(position, size)
-    last = position
-    redis.call('XADD', stream, stream_id(last), '', ARGV[i + 4])
-    fold(shards, ARGV[i + 1], ARGV[i + 2] == 'd', tonumber(ARGV[i + 3]), ARGV[i + 4])
-    count_in_window(size)
-  end
-  head = last
+  for i = first, first + (count - 1) * 5, 5 do append_one(i, shards) end
   return from
 end
 
@@ -139,19 +159,19 @@ while at <= #ARGV do
       and {tonumber(from), tonumber(until_), 1} or {}
   else
     local from = append(at + 4, count, shards)
-    redis.call('SET', key, fingerprint .. ' ' .. digits(from) .. ' ' .. digits(last), 'EX', seconds)
-    answers[#answers + 1] = {from, last}
-    appended = true
+    redis.call('SET', key, fingerprint .. ' ' .. digits(from) .. ' ' .. digits(head), 'EX', seconds)
+    answers[#answers + 1] = {from, head}
+    appended = appended or head > from
   end
   at = at + 4 + count * 5
 end
 
 if appended then
   write_state(shards)
-  redis.call('HSET', channel, 'last', digits(last), 'head', digits(last), 'changed', digits(changed),
+  redis.call('HSET', channel, 'last', digits(last), 'head', digits(head), 'changed', digits(changed),
     'latest', record[7], -- where the newest notification begins
     'window_from', digits(window_from), 'window_count', window_count,
     'window_bytes', digits(window_bytes))
-  redis.call('PUBLISH', ARGV[2], ARGV[1] .. ' ' .. digits(last))
+  redis.call('PUBLISH', ARGV[2], ARGV[1] .. ' ' .. digits(head))
 end
 return answers

@@ -150,7 +150,8 @@ class Journal:
     def _command(self, channel: ChannelName, group: Iterable[_Append]) -> Command:
         names = (keys.stream(channel), keys.record(channel), keys.windows(channel))
         prefixes = (keys.state(channel.set_name), keys.remembered(channel))
-        return APPEND.command((*names, *prefixes), *self._arguments(channel, group))
+        newer = keys.load(channel.set_name, "newer")
+        return APPEND.command((*names, *prefixes, newer), *self._arguments(channel, group))
 
     def _arguments(self, channel: ChannelName, group: Iterable[_Append]) -> Iterable[object]:
         of_changes = channel.kind == "change"
@@ -216,7 +217,7 @@ class Journal:
 def _fragment_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]:
     end = LOC_START + fragment.loc_length
     shard = crc32(fragment.xml[LOC_START:end]) % keys.STATE_SHARDS if of_changes else -1
-    kind = "d" if fragment.deleted else "u"
+    kind = ("d" if fragment.deleted else "u") + fragment.load
     return fragment.position, shard, kind, fragment.loc_length, fragment.xml
 
 

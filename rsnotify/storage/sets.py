@@ -157,4 +157,6 @@ def _keys_of_documents(name: str) -> tuple[str, str, str, str]:
 
 def _other_keys(name: str) -> list[str]:
     streams = [keys.stream(ChannelName(name, kind)) for kind in KINDS]
-    return [*streams, *(keys.state(name, shard) for shard in range(keys.STATE_SHARDS))]
+    shards = range(keys.STATE_SHARDS)
+    states = [key(name, shard) for key in (keys.state, keys.staged) for shard in shards]
+    return [*streams, *states, keys.load(name), keys.load(name, "newer"), keys.load(name, "last")]

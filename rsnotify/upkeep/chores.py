@@ -59,23 +59,13 @@ class Upkeep:
     def loops(self) -> dict[str, Loop]:
         """The loops that run as long as the hub, by name."""
         return {
-            "keep windows": self._repeat(self.keep_windows, ROUND_SECONDS),
-            "keep snapshots": self._repeat(self.keep_snapshots, ROUND_SECONDS),
-            "let go of what is old": self._repeat(self.let_go, LETTING_GO_SECONDS),
-            "tell of the sets": self._repeat(
+            "keep windows": repeat(self.keep_windows, ROUND_SECONDS),
+            "keep snapshots": repeat(self.keep_snapshots, ROUND_SECONDS),
+            "let go of what is old": repeat(self.let_go, LETTING_GO_SECONDS),
+            "tell of the sets": repeat(
                 self.announcements.keep_description_announced, ROUND_SECONDS
             ),
         }
-
-    async def _repeat(self, chore: Callable[[], Awaitable[None]], seconds: float) -> None:
-        while True:
-            try:
-                await chore()
-            except TryAgain as error:
-                log.warning("a chore waits: %s", error.detail)
-            except Exception as error:  # a bug, or damaged data: the other chores go on
-                log.warning("the chore %s failed", chore.__name__, exc_info=error)
-            await asyncio.sleep(seconds)
 
     def _changed_sets(self) -> list[str]:
         """The sets to which something was published: others have nothing to close or to list."""
@@ -208,3 +198,15 @@ class Upkeep:
         if snapshot is not None:
             await self.announcements.snapshot_taken(name, snapshot)
         return snapshot
+
+
+async def repeat(chore: Callable[[], Awaitable[None]], seconds: float) -> None:
+    """Do it for as long as the hub runs, whatever becomes of it this time."""
+    while True:
+        try:
+            await chore()
+        except TryAgain as error:
+            log.warning("a chore waits: %s", error.detail)
+        except Exception as error:  # a bug, or damaged data: the other chores go on
+            log.warning("the chore %s failed", chore.__name__, exc_info=error)
+        await asyncio.sleep(seconds)
