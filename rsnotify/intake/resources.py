@@ -25,6 +25,7 @@ from rsnotify.core.submission import KEY, LOC_START, fragment_of
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import json_response
+from rsnotify.loops import end
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.keys import STATE_SHARDS
@@ -34,6 +35,8 @@ from rsnotify.upkeep.loads import LoadKeeper, Outcome, outcome
 STAGED_AT_ONCE = 1_000
 LOAD_SECONDS = 3600.0  # for a body to come
 ANSWER_SECONDS = 20.0  # that a request waits once it is decided
+Pieces = list[tuple[Sequence[Ready], bytes]]  # resources, and the same packed for Redis
+
 UNDER_WAY = "a load of {!r} is under way; ask again when it is done"
 
 
@@ -122,19 +125,26 @@ class Resources:
         digest = _digest(request)
         try:
             async with asyncio.timeout(LOAD_SECONDS):
-                async for part in request.stream():
-                    digest.update(part)
-                    await self._stage_all(load, reader.feed(part))
+                await self._stage_all(load, _read(request.stream(), reader, digest))
         except TimeoutError:
             detail = f"the body did not come within {LOAD_SECONDS:.0f} s"
             raise Rejected(detail, status=408) from None
-        await self._stage_all(load, iter([await asyncio.to_thread(reader.close)]))
         return str(digest.hexdigest())
 
-    async def _stage_all(self, load: Load, pieces: Iterator[Sequence[Ready]]) -> None:
-        while (found := await asyncio.to_thread(_next, pieces)) is not None:
-            for ready, packed in found:
-                await self._loads.stage(load, ready, packed)
+    async def _stage_all(self, load: Load, pieces: AsyncIterator[Pieces]) -> None:
+        """Stage one piece while the next is read."""
+        staging = asyncio.create_task(self._stage_piece(load, []))
+        try:
+            async for piece in pieces:
+                await staging
+                staging = asyncio.create_task(self._stage_piece(load, piece))
+            await staging
+        finally:
+            await end([staging])
+
+    async def _stage_piece(self, load: Load, piece: Pieces) -> None:
+        for ready, packed in piece:
+            await self._loads.stage(load, ready, packed)
 
     async def _compare(self, load: Load) -> tuple[Found, list[Difference]]:
         found, named, shard = Found(), list[Difference](), 0
@@ -156,11 +166,25 @@ class Resources:
         return json_response(outcome(load, load.stage), 202)
 
 
-def _next(pieces: Iterator[Sequence[Ready]]) -> list[tuple[Sequence[Ready], bytes]] | None:
-    """The next piece, packed; None after the last."""
+async def _read(
+    parts: AsyncIterator[bytes], reader: LoadReader, digest: Any
+) -> AsyncIterator[Pieces]:
+    """What is in the body, piece by piece, read beside the event loop."""
+    async for part in parts:
+        digest.update(part)
+        pieces = reader.feed(part)
+        while (found := await asyncio.to_thread(_next, pieces)) is not None:
+            yield found
+    yield _packed(await asyncio.to_thread(reader.close))
+
+
+def _next(pieces: Iterator[Sequence[Ready]]) -> Pieces | None:
+    """The next piece; None after the last."""
     ready = next(pieces, None)
-    if ready is None:
-        return None
+    return None if ready is None else _packed(ready)
+
+
+def _packed(ready: Sequence[Ready]) -> Pieces:
     starts = range(0, len(ready), STAGED_AT_ONCE)
     parts = (ready[start : start + STAGED_AT_ONCE] for start in starts)
     return [(part, pack(part)) for part in parts]
