@@ -111,7 +111,7 @@ class JsonReader:
         at = 0
         while (end := self._step(at, found)) is not None:
             at = end
-        self._text = self._text[at:]
+        self._text = self._text[at:].lstrip()
         _check_length(self._text, self._number)
         return found
 
@@ -169,14 +169,15 @@ class XmlReader:
         return found + self._feed(data[:cut])
 
     def close(self) -> list[Resource]:
-        if self._unseen.strip() or self._document is not None:
-            raise Rejected("the last document is not whole: its end tag is missing")
+        found = self._feed(self._unseen)
+        if self._document is not None:
+            found += self._end()
         if self._named not in (0, self._lists):
             raise Rejected(
                 f"the Resource List Index names {self._named} lists, but {self._lists} came: send "
                 "the index and all its parts, one after the other"
             )
-        return []
+        return found
 
     def _feed(self, data: bytes) -> list[Resource]:
         if self._document is None:

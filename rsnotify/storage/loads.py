@@ -16,7 +16,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.claims import Claim, Claims
-from rsnotify.storage.connection import Client, Script
+from rsnotify.storage.connection import Client, Script, connect
 
 _LOADS = Script("loads.lua")
 
@@ -187,6 +187,14 @@ class Loads:
         if not await self._client.exists(keys.record(ChannelName(load.set_name, "change"))):
             raise NoSuchSet(load.set_name)
         raise TryAgain("the load was lost: it took too long, or Redis lost data; send it again")
+
+
+async def release_claims(url: str) -> None:
+    """Release the claims of all loads: only when all earlier hub processes are known to be dead."""
+    async with connect(url) as client:
+        for name in await client.hkeys(keys.LOADS):
+            acts = (keys.claim(name.decode(), act) for act in ("load", "snapshot"))
+            await client.delete(*acts)
 
 
 def pack(brought: Iterable[Brought]) -> bytes:
