@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from rsnotify import access, cache, loops
-from rsnotify.core import submission, tail, token_throttle, window
+from rsnotify.core import load, load_formats, load_reader, submission, tail, token_throttle, window
 from rsnotify.core.submission import read_submission
 from rsnotify.core.websub import protocol, retry_schedule
 from rsnotify.delivery.channels import keepalive
 from rsnotify.delivery.channels import protocol as channel_protocol
 from rsnotify.delivery.websub import bounded, dialler
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.intake import administration
+from rsnotify.intake import administration, resources
 from rsnotify.resourcesync import change_rules, notification
 from rsnotify.resourcesync import xml_guard as xml
 from rsnotify.resourcesync.notification import Kind
@@ -24,7 +24,7 @@ from rsnotify.resourcesync.validation import tables
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
-from rsnotify.storage import external_redis, journal, sets
+from rsnotify.storage import external_redis, journal, loads, sets
 from rsnotify.storage.embedded_redis import directory
 from rsnotify.upkeep import announcements, snapshot
 from rsnotify_client import batch, listing, outboxfile, publisher, sender
@@ -55,6 +55,16 @@ LIMITS: dict[str, float] = {
     "characters of an `Idempotency-Key`": 255,
     "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
     "faults that an answer names": submission.MAX_FAULTS,
+    "resources of a load": load_reader.LOAD_RESOURCES,
+    "body of a load, decompressed": load_reader.LOAD_BYTES,
+    "bytes of one resource of a load, in NDJSON or JSON": load_formats.ENTRY_BYTES,
+    "seconds for the body of a load to come": resources.LOAD_SECONDS,
+    "percent of the known resources that a load may delete, unless `max_delete` says "
+    "otherwise": load.MAX_DELETE,
+    "differences that a dry run names": load.NAMED,
+    "changes that a load publishes at once": load.PUBLISHED_CHANGES,
+    "seconds that a request waits for a load that is decided": resources.ANSWER_SECONDS,
+    "seconds after which the load of a process that is gone is taken up": loads.CLAIM_SECONDS,
     "bytes from one `<` to the next": xml.TAG_BYTES,
     "tags of a document, or one in 16 bytes of a larger document": xml.MARKUP,
     "attributes of a document, or one in 16 bytes of a larger document": xml.MARKUP,
