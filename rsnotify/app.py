@@ -118,6 +118,7 @@ def pull_routes(
         Route(change_list_index("{set}"), change_lists.index),
         Route("/{set}/changelist-archive.xml", change_lists.archive),
         Route("/{set}/resourcelist.xml", resource_lists.newest),
+        Route("/{set}/resourcelist-archive.xml", resource_lists.archive),
         Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
     ]
 

@@ -126,6 +126,12 @@ class Settings:
     resourcelist_minutes: int = _setting(
         60, _whole(1, 525_600), "minutes between two Resource Lists of a set that changes"
     )
+    resourcelist_archive: int = _setting(
+        10, _whole(0, 10_000), "replaced Resource Lists of a set that can still be pulled"
+    )
+    resourcelist_archive_days: int = _setting(
+        30, _whole(1, 3650), "days that a replaced Resource List can be pulled; then it is gone"
+    )
     describedby: str | None = _setting(
         None, _web_address, "a document that describes this Source; in the Source Description"
     )

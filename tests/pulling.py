@@ -72,13 +72,16 @@ class Pulling:
         index_days: int = 30,
         retention_days: int = 365,
         public_url: str | None = BASE,
+        archived_lists: int = 0,
     ) -> None:
         self.client = client
         self.journal = Journal(client, window_changes=changes, window_hours=hours)
         self.windows, self.snapshots = Windows(client), Snapshots(client)
         bell = Bell("redis://nowhere")
         self.hub = Hub(self.journal, Sets(client), bell, self.windows, base_url=BASE)
-        self.schedule = DocumentSchedule(int(hours * HOUR), index_days, retention_days, 60)
+        self.schedule = DocumentSchedule(
+            int(hours * HOUR), index_days, retention_days, 60, archived_lists
+        )
         stretches = Stretches(self.journal, self.windows)
         announcements = Announcements(self.hub, AnnouncedDescriptions(client))
         self.upkeep = Upkeep(

@@ -42,6 +42,7 @@ class SetCapabilities(NamedTuple):
     resourcedump: str | None = None
     changedump: str | None = None
     has_archive: bool = False
+    has_resource_list_archive: bool = False
 
 
 class SnapshotTimes(NamedTuple):
@@ -61,6 +62,15 @@ def socket_capability_list(set_name: str) -> str:
 
 def resource_list(set_name: str) -> str:
     return f"/{set_name}/resourcelist.xml"
+
+
+def resource_list_archive(set_name: str) -> str:
+    return f"/{set_name}/resourcelist-archive.xml"
+
+
+def past_resource_list(set_name: str, snapshot: str) -> str:
+    """One list, or an index of its parts; this path never changes."""
+    return f"/{set_name}/resourcelist/{snapshot}.xml"
 
 
 def resource_list_part(set_name: str, snapshot: str, number: int) -> str:
@@ -138,11 +148,17 @@ def _capability_list(
 
 def _documents(base: str, offered: SetCapabilities) -> Iterator[Entry]:
     archive = base + change_list_archive(offered.set_name) if offered.has_archive else None
+    past_lists = (
+        base + resource_list_archive(offered.set_name)
+        if offered.has_resource_list_archive
+        else None
+    )
     found = {
         "resourcelist": offered.resourcelist,
         "resourcedump": offered.resourcedump,
         "changelist": base + change_list_index(offered.set_name),
         "changedump": offered.changedump,
+        "resourcelist-archive": past_lists,
         "changelist-archive": archive,
     }
     for capability, loc in found.items():
@@ -253,6 +269,25 @@ def resource_list_index_document(
         md=_md(times),
         links=(_up(base, set_name),),
         entries=tuple(Entry(loc=base + part, md=md) for part in parts),
+    )
+
+
+def resource_list_archive_document(
+    base: str, set_name: str, past: Iterable[tuple[str, SnapshotTimes]]
+) -> Document:
+    """The Resource List Archive: lists that were replaced, by the names of their snapshots."""
+    entries = (
+        Entry(
+            loc=base + past_resource_list(set_name, name),
+            md=Md(at=str(times.at), completed=str(times.completed)),
+        )
+        for name, times in past
+    )
+    return Document(
+        root="urlset",
+        md=Md(capability="resourcelist-archive"),
+        links=(_up(base, set_name),),
+        entries=tuple(entries),
     )
 
 

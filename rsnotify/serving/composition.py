@@ -195,6 +195,8 @@ class Composition:
             index_days=settings.changelist_days,
             retention_days=settings.retention_days,
             resourcelist_minutes=settings.resourcelist_minutes,
+            archived_lists=settings.resourcelist_archive,
+            archived_days=settings.resourcelist_archive_days,
         )
 
     # --- what runs beside the server -------------------------------------------------------------

@@ -46,6 +46,11 @@ def snapshot_part(set_name: str, name: str, number: int) -> str:
     return of_set(set_name, "snapshot", name, str(number))
 
 
+def archive(set_name: str) -> str:
+    """Sorted set: names of the replaced snapshots that are kept."""
+    return of_set(set_name, "archive")
+
+
 def claim(set_name: str, act: str) -> str:
     """Held by the one hub process that does this act for the set."""
     return of_set(set_name, "claim", act)

@@ -148,11 +148,11 @@ def _whole(records: Mapping[bytes, bytes]) -> Iterator[SetRecord]:
             yield record
 
 
-def _keys_of_documents(name: str) -> tuple[str, str, str, str]:
+def _keys_of_documents(name: str) -> tuple[str, str, str, str, str]:
     """As sets.lua wants them: what was made of its journal is found from these."""
     channel = ChannelName(name, "change")
     newest = keys.snapshot(name)
-    return keys.windows(channel), keys.packed(channel), newest, newest
+    return keys.windows(channel), keys.packed(channel), newest, newest, keys.archive(name)
 
 
 def _other_keys(name: str) -> list[str]:

@@ -16,6 +16,7 @@ from rsnotify.core.documents import (
     change_list,
     change_list_index,
     resource_list,
+    resource_list_archive,
     resource_list_part,
 )
 from rsnotify.core.submission import Submission, fragment_of
@@ -65,6 +66,12 @@ class Announcements:
             self._hub.base_url + path, "created", capability="resourcelist", index=index
         )
         await self._publish(set_name, f"snapshot-{snapshot.name}", [change])
+
+    async def archive_grew(self, set_name: str, snapshot: Snapshot, *, is_new: bool) -> None:
+        """The Resource List Archive has got what this snapshot replaced."""
+        loc = self._hub.base_url + resource_list_archive(set_name)
+        change = Change(loc, "created" if is_new else "updated", capability="resourcelist-archive")
+        await self._publish(set_name, f"archive-{snapshot.name}", [change])
 
     async def set_changed(self, record: SetRecord, change: str) -> None:
         """A set was created or edited, or is about to be deleted."""

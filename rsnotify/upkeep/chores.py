@@ -139,6 +139,8 @@ class Upkeep:
         # The stream is trimmed window by window: what it still has is not yet deleted.
         old = history.ago(schedule.retention_days * DAY)
         await self._forget(name, min(record.first, old))
+        days = schedule.archived_days * DAY
+        await self._snapshots.let_go(name, schedule.archived_lists, history.ago(days))
 
     async def _trim(self, name: str, first: Position, begin: Position) -> None:
         if first >= begin:
@@ -194,10 +196,18 @@ class Upkeep:
 
     async def snapshot(self, name: str) -> Snapshot | None:
         """Take a snapshot now; None if another hub process is taking one."""
-        snapshot = await take_snapshot(self._snapshots, self._windows, name)
+        keep_old = self._schedule.archived_lists > 0
+        snapshot = await take_snapshot(self._snapshots, self._windows, name, keep_old=keep_old)
         if snapshot is not None:
             await self.announcements.snapshot_taken(name, snapshot)
+            await self._announce_archive(name, snapshot)
         return snapshot
+
+    async def _announce_archive(self, name: str, snapshot: Snapshot) -> None:
+        """The archive has what the new snapshot has replaced."""
+        archived = await self._snapshots.archived(name)
+        if archived:
+            await self.announcements.archive_grew(name, snapshot, is_new=len(archived) == 1)
 
 
 async def repeat(chore: Callable[[], Awaitable[None]], seconds: float) -> None:

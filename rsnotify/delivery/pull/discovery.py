@@ -79,14 +79,11 @@ class Discovery:
         requested = await self._admission.admit(request)
         snapshot = await self._snapshots.newest(requested.name)
         archived_at = await self._archived_at(requested)
-        content = render_document(
-            render(
-                requested.base,
-                _capabilities_of(
-                    requested.record, snapshot, requested.base, archived_at is not None
-                ),
-            )
+        offered = _capabilities_of(requested.record, snapshot, requested.base)._replace(
+            has_archive=archived_at is not None,
+            has_resource_list_archive=await self._snapshots.has_archive(requested.name),
         )
+        content = render_document(render(requested.base, offered))
         edited = Position.parse(requested.record.edited)
         taken = 0 if snapshot is None else snapshot.completed
         info = requested.info(_digest(content), max(edited, taken, archived_at or 0))
@@ -109,7 +106,6 @@ def _capabilities_of(
     record: SetRecord,
     snapshot: Snapshot | None = None,
     base: str = "",
-    has_archive: bool = False,
 ) -> SetCapabilities:
     ours = None if snapshot is None else base + resource_list(record.name)
     return SetCapabilities(
@@ -118,7 +114,6 @@ def _capabilities_of(
         resourcelist=record.resourcelist or ours,
         resourcedump=record.resourcedump,
         changedump=record.changedump,
-        has_archive=has_archive,
     )
 
 

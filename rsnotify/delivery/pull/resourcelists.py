@@ -1,6 +1,7 @@
-"""Resource Lists over HTTP: the newest snapshot, as one list or as an index with parts.
+"""Resource Lists over HTTP: the newest snapshot, as one list or as an index with parts; older ones.
 
-A part never changes. A snapshot that was replaced is kept as long as somebody fetches its parts.
+A part never changes. A snapshot that was replaced stays in the archive, or as long as somebody
+fetches its parts.
 """
 
 import re
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from rsnotify.core.documents import (
     SnapshotTimes,
     resource_list,
+    resource_list_archive_document,
     resource_list_frame,
     resource_list_index_document,
     resource_list_part,
@@ -28,7 +30,7 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 
-_PART = re.compile(r"(\d{1,20})-(\d{1,5})").fullmatch
+_PART = re.compile(r"(\d{1,20})(?:-(\d{1,5}))?").fullmatch
 
 
 class ResourceLists:
@@ -43,8 +45,32 @@ class ResourceLists:
         snapshot = await self._snapshots.newest(requested.name)
         if snapshot is None:
             raise Rejected(f"no snapshot of {requested.name!r} has been taken yet", status=404)
+        return await self._whole(request, requested, snapshot)
+
+    async def archive(self, request: Request) -> Response:
+        """The Resource List Archive: the snapshots that were replaced and are kept."""
+        requested = await self._admission.admit(request)
+        past = await self._snapshots.archived(requested.name)
+        if not past:
+            raise Rejected(f"no Resource List of {requested.name!r} is archived yet", status=404)
+        found = [(snapshot.name, _times(snapshot)) for snapshot in past]
+        document = resource_list_archive_document(requested.base, requested.name, found)
+        info = requested.info(f"{past[0].name}-{past[-1].name}-{len(past)}", past[-1].completed)
+        return await rendered_response(request, info, lambda: render_document(document))
+
+    async def _whole(
+        self,
+        request: Request,
+        requested: RequestedSet,
+        snapshot: Snapshot,
+        *,
+        is_past: bool = False,
+    ) -> Response:
+        """A snapshot as one list, or as the index of its parts."""
         if snapshot.parts == 1:
-            return await self._list(request, requested, snapshot, 1, is_part=False)
+            return await self._list(
+                request, requested, snapshot, 1, is_part=False, is_fixed=is_past
+            )
         parts = (
             resource_list_part(requested.name, snapshot.name, number)
             for number in range(1, snapshot.parts + 1)
@@ -52,7 +78,7 @@ class ResourceLists:
         document = resource_list_index_document(
             requested.base, requested.name, _times(snapshot), parts
         )
-        info = requested.info(f"{snapshot.name}-index", snapshot.completed)
+        info = requested.info(f"{snapshot.name}-index", snapshot.completed, is_fixed=is_past)
         return await rendered_response(request, info, lambda: render_document(document))
 
     async def part(self, request: Request) -> Response:
@@ -60,14 +86,16 @@ class ResourceLists:
         found = _PART(request.path_params["part"])
         if found is None:
             raise Rejected("there is no such Resource List", status=404)
-        name, number = found[1], int(found[2])
+        name, number = found[1], int(found[2] or 1)
         snapshot = await self._snapshots.named(requested.name, name)
         if snapshot is None or not 1 <= number <= snapshot.parts:
             raise await self._missing(requested, name)
         newest = await self._snapshots.newest(requested.name)
         if newest is None or newest.name != name:
             await self._snapshots.keep_walkable(requested.name, snapshot)
-        return await self._list(request, requested, snapshot, number, is_part=True)
+        if found[2] is None:
+            return await self._whole(request, requested, snapshot, is_past=True)
+        return await self._list(request, requested, snapshot, number, is_part=True, is_fixed=True)
 
     async def _list(
         self,
@@ -77,6 +105,7 @@ class ResourceLists:
         number: int,
         *,
         is_part: bool,
+        is_fixed: bool,
     ) -> Response:
         frame = resource_list_frame(
             requested.base, requested.name, _times(snapshot), is_part=is_part
@@ -90,7 +119,7 @@ class ResourceLists:
                 return packed.gzipped(*frame)
             return await stream_document(frame, _unpacked(packed), in_gzip=False)
 
-        info = requested.info(f"{snapshot.name}-{number}", snapshot.completed, is_fixed=is_part)
+        info = requested.info(f"{snapshot.name}-{number}", snapshot.completed, is_fixed=is_fixed)
         return await document_response(request, info, make)
 
     async def _missing(self, requested: RequestedSet, name: str) -> Rejected:
