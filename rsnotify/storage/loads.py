@@ -4,6 +4,7 @@ One hub process at a time loads a set; it keeps up its claim while it works. Not
 visible before it is decided, and what is decided is done to its end by whichever process lives.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -93,14 +94,10 @@ class Loads:
     async def stage(self, load: Load, brought: Sequence[Brought], packed: bytes) -> None:
         """Stage these resources; `packed` is what `pack` made of them."""
         different = await self._act(load, "stage", packed)
-        pairs = zip(different[::2], different[1::2], strict=True)
-        same = [
-            (brought[index][0], kept)
-            for index, kept in pairs
-            if is_same(*_each(brought, index, kept))
-        ]
-        if same:
-            await self._act(load, "keep", pack(same))
+        if different:
+            same = await asyncio.to_thread(_same, brought, different)
+            if same:
+                await self._act(load, "keep", pack(same))
 
     # --- what it comes to ----------------------------------------------------------------------
 
@@ -207,9 +204,14 @@ def shard_of(loc: bytes) -> int:
     return crc32(loc) % keys.STATE_SHARDS
 
 
-def _each(brought: Sequence[Brought], index: int, kept: bytes) -> tuple[bytes, bytes, bytes]:
-    loc, rest = brought[index]
-    return loc, kept, rest
+def _same(brought: Sequence[Brought], different: Sequence[Any]) -> list[Brought]:
+    """What is the same although its bytes are not, with what is kept of it."""
+    found = []
+    for index, kept in zip(different[::2], different[1::2], strict=True):
+        loc, rest = brought[index]
+        if is_same(loc, kept, rest):
+            found.append((loc, kept))
+    return found
 
 
 def _decided(load: Load) -> tuple[str, bytes, str, str]:

@@ -240,7 +240,10 @@ async def test_what_others_publish_before_the_differences_are_published_wins(
     assert "new" not in await loading.known()
     assert list(await loading.known()) == ["res0", "res1", "res5"]
     late = fragments_of([difference("late")], load.token)
-    await loading.hub.publish(CHANGES, Submission(late))
+    latest = await loading.journal.latest(CHANGES)
+    interval = await loading.hub.publish(CHANGES, Submission(late))
+    assert interval.from_ == interval.until == (await loading.hub.standing(CHANGES)).head
+    assert await loading.journal.latest(CHANGES) == latest
     assert "late" not in await loading.known()
 
 
