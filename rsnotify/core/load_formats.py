@@ -1,4 +1,4 @@
-"""The forms in which a Source brings the whole state of a set, read piece by piece.
+"""The whole state of a set in JSON or NDJSON, read piece by piece.
 
 Each reader takes the bytes as they come and gives the resources that are complete, each as the
 change that would create it. Memory is bounded by one entry and by the piece that was fed.
@@ -7,7 +7,7 @@ change that would create it. Memory is bounded by one entry and by the piece tha
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
@@ -15,9 +15,6 @@ import msgspec
 from rsnotify.core.submission import Foreign
 from rsnotify.errors import Fault, Rejected
 from rsnotify.resourcesync.change import Change, Link
-from rsnotify.resourcesync.stream import DocumentStream, Head
-from rsnotify.resourcesync.xml_reader import change_of
-from rsnotify.resourcesync.xml_writer import Entry, foreign_of, strays
 
 ENTRY_BYTES = 256 * 1024
 
@@ -87,7 +84,7 @@ class NdjsonReader:
         try:
             read = _LISTED.decode(line)
         except _UNREADABLE as error:
-            raise _unfit(self._number, str(error)) from None
+            raise misfit(self._number, str(error)) from None
         self._number += 1
         return read
 
@@ -143,89 +140,14 @@ class JsonReader:
         except json.JSONDecodeError:  # not complete, or wrong: then it never will be
             return None
         except (msgspec.ValidationError, RecursionError) as error:
-            raise _unfit(self._number, str(error)) from None
+            raise misfit(self._number, str(error)) from None
         self._number += 1
         self._expected = ",]"
         return end
 
 
-class XmlReader:
-    """Resource Lists one after the other, with or without the index that names them."""
-
-    def __init__(self) -> None:
-        self._document: DocumentStream | None = None
-        self._unseen = b""  # might be the beginning of an end tag
-        self._number = 0
-        self._lists = self._named = 0
-
-    def feed(self, data: bytes) -> list[Resource]:
-        found: list[Resource] = []
-        data = self._unseen + data
-        while (end := _END(data)) is not None:
-            found += self._feed(data[: end.end()]) + self._end()
-            data = data[end.end() :]
-        cut = max(data.rfind(b"<"), 0) if len(data) - data.rfind(b"<") < _TAG_BYTES else len(data)
-        self._unseen = data[cut:]
-        return found + self._feed(data[:cut])
-
-    def close(self) -> list[Resource]:
-        found = self._feed(self._unseen)
-        if self._document is not None:
-            found += self._end()
-        if self._named not in (0, self._lists):
-            raise Rejected(
-                f"the Resource List Index names {self._named} lists, but {self._lists} came: send "
-                "the index and all its parts, one after the other"
-            )
-        return found
-
-    def _feed(self, data: bytes) -> list[Resource]:
-        if self._document is None:
-            data = data.lstrip()
-            if not data:
-                return []
-            self._document = DocumentStream()
-        return self._resources(self._document.feed(data))
-
-    def _end(self) -> list[Resource]:
-        assert self._document is not None  # noqa: S101
-        found = self._resources(self._document.close())
-        self._check_head(self._document.head)
-        self._lists += self._document.head.root == "urlset"
-        self._document = None
-        return found
-
-    def _resources(self, entries: list[Entry]) -> list[Resource]:
-        assert self._document is not None  # noqa: S101
-        if self._document.skipped:
-            raise Rejected(f"in document {self._lists + 1}, {self._document.skipped[0]}")
-        if not entries:
-            return []
-        self._check_head(self._document.head)
-        if self._document.head.root == "sitemapindex":
-            self._named += len(entries)
-            return []
-        return [self._resource(entry) for entry in entries]
-
-    def _check_head(self, head: Head) -> None:
-        if head.md.capability not in (None, "resourcelist"):
-            raise Rejected(f"this is a {head.md.capability}: send Resource Lists")
-
-    def _resource(self, entry: Entry) -> Resource:
-        change = change_of(entry)
-        for described in (entry.md, *entry.links):
-            for name in strays(described):
-                raise _unfit(self._number, f"{name} is not allowed here - at `$.{name}`")
-        if change.change or change.datetime or change.capability:
-            raise _unfit(self._number, "says that it changed: a Resource List says what there is")
-        self._number += 1
-        return msgspec.structs.replace(change, change="created"), foreign_of(entry.md) or None
-
-
 _AFTER = {"[": "{]", ",": "{", "]": ""}
 _SPACE = re.compile(r"\s*").match
-_END = re.compile(rb"</(?:[\w.-]+:)?(?:urlset|sitemapindex)\s*>").search
-_TAG_BYTES = 256  # an end tag is shorter
 _PLACE = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<field>[^`]*)`)?$", re.DOTALL)
 
 
@@ -237,7 +159,7 @@ def unfit(number: int, faults: Iterable[tuple[str, str]]) -> Rejected:
     return Rejected(f"{place}: {first['message']}", faults=named)
 
 
-def _unfit(number: int, text: str) -> Rejected:
+def misfit(number: int, text: str) -> Rejected:
     found = _PLACE.match(text)
     assert found is not None  # noqa: S101
     return unfit(number, [(found["field"] or "", found["message"])])
@@ -246,22 +168,3 @@ def _unfit(number: int, text: str) -> Rejected:
 def _check_length(rest: bytes | str, number: int) -> None:
     if len(rest) > ENTRY_BYTES:
         raise Rejected(f"resource {number} is not read: it has no end within {ENTRY_BYTES} bytes")
-
-
-_READERS: Mapping[str, Callable[[], ResourceReader]] = {
-    "application/json": JsonReader,
-    "application/ndjson": NdjsonReader,
-    "application/x-ndjson": NdjsonReader,
-    "application/jsonl": NdjsonReader,
-    "application/xml": XmlReader,
-    "text/xml": XmlReader,
-}
-
-
-def reader_for(content_type: str) -> ResourceReader:
-    media_type = content_type.partition(";")[0].strip().lower()
-    if media_type in _READERS:
-        return _READERS[media_type]()
-    known = ", ".join(_READERS)
-    shown = f"Content-Type {media_type!r} is not understood" if media_type else "no Content-Type"
-    raise Rejected(f"{shown}; send one of {known}", status=415)

@@ -4,9 +4,10 @@ Memory is bounded whatever is sent: a piece is decompressed and read before the 
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from rsnotify.core.load_formats import Resource, reader_for, unfit
+from rsnotify.core.load_formats import JsonReader, NdjsonReader, Resource, ResourceReader, unfit
+from rsnotify.core.load_xml import XmlReader
 from rsnotify.core.submission import LOC_START, Foreign, fragment_of
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change
@@ -23,7 +24,7 @@ class LoadReader:
     """Reads a body; every fault in it is `Rejected` as soon as it is seen."""
 
     def __init__(self, content_type: str, content_encoding: str) -> None:
-        self._form = reader_for(content_type)
+        self._form = _form_of(content_type)
         self._gzip = _gzip_for(content_encoding)
         self._bytes = 0
         self.resources = 0
@@ -103,3 +104,22 @@ def _gzip_for(content_encoding: str) -> _Gzip | None:
 def _pieces(data: bytes) -> Iterator[bytes]:
     for start in range(0, len(data), PIECE_BYTES):
         yield data[start : start + PIECE_BYTES]
+
+
+_READERS: Mapping[str, Callable[[], ResourceReader]] = {
+    "application/json": JsonReader,
+    "application/ndjson": NdjsonReader,
+    "application/x-ndjson": NdjsonReader,
+    "application/jsonl": NdjsonReader,
+    "application/xml": XmlReader,
+    "text/xml": XmlReader,
+}
+
+
+def _form_of(content_type: str) -> ResourceReader:
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type in _READERS:
+        return _READERS[media_type]()
+    known = ", ".join(_READERS)
+    shown = f"Content-Type {media_type!r} is not understood" if media_type else "no Content-Type"
+    raise Rejected(f"{shown}; send one of {known}", status=415)
