@@ -84,6 +84,11 @@ class Loading(Pulling):
         upload.send(body, is_last=True)
         return await upload.answer()
 
+    async def ask(self, path: str, **headers: str) -> tuple[int, Any]:
+        """Status and content of a GET."""
+        answer = await self.get(path, app=self.loading_app, **headers)
+        return answer.status, json.loads(answer.body)
+
     async def load(self, body: bytes, query: str = "", **headers: str) -> Any:
         """What is answered to a load that is done."""
         status, answer = await self.put(body, query, **headers)

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from lxml import etree
 from starlette.datastructures import Headers
+from starlette.types import ASGIApp
 
 from rsnotify.access import Access
 from rsnotify.app import build_app, pull_routes
@@ -128,7 +129,9 @@ class Pulling:
     async def update(self, *names: str) -> Interval:
         return await self.publish(*(Change(loc(name), "updated") for name in names))
 
-    async def get(self, path: str, *, method: str = "GET", **headers: str) -> Answer:
+    async def get(
+        self, path: str, *, method: str = "GET", app: ASGIApp | None = None, **headers: str
+    ) -> Answer:
         """One request; its address may be whole, as documents have it."""
         parts = urlsplit(path)
         sent = {"host": "hub.example.org"} | headers
@@ -160,7 +163,7 @@ class Pulling:
         async def send(message: dict[str, object]) -> None:
             messages.append(message)
 
-        await self.app(scope, receive, send)  # type: ignore[arg-type]
+        await (app or self.app)(scope, receive, send)  # type: ignore[arg-type]
         body = b"".join(message.get("body", b"") for message in messages[1:])  # type: ignore[misc]
         is_whole = not messages[-1].get("more_body", False)
         return Answer(messages[0]["status"], Headers(raw=messages[0]["headers"]), body, is_whole)  # type: ignore[arg-type]

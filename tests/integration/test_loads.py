@@ -9,17 +9,19 @@ import pytest
 from rsnotify.core import load_reader
 from rsnotify.core.load import Difference, Found, fragments_of
 from rsnotify.core.submission import Submission
+from rsnotify.core.token_secret import id_of, new_secret
 from rsnotify.errors import NoSuchSet
 from rsnotify.intake import resources
-from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify.storage.connection import Client
 from rsnotify.storage.loads import Load, pack
-from tests.loading import Loading, ndjson, said
+from rsnotify.storage.tokens import Right, Token, Tokens
+from tests.loading import PATH, Loading, ndjson, said
 from tests.pulling import CHANGES, FRAMEWORK, SET, loc, names
-from tests.running import until
+from tests.running import TOKEN, until
 
 REST = b'</loc><lastmod>\0</lastmod><rs:md change="created" datetime="\0"/></url>'
 TEN = [f"res{number}" for number in range(10)]
@@ -386,6 +388,59 @@ async def test_a_key_that_was_used_for_another_load_is_refused(loading: Loading)
     status, problem = await loading.put(ndjson(TEN[1:]), idempotency_key="k")
     assert (status, "was used for another load" in problem["detail"]) == (409, True)
     assert (await loading.put(ndjson(TEN), "tell=no", idempotency_key="k"))[0] == 409
+
+
+# Who may ---------------------------------------------------------------------------------------
+
+
+async def test_a_private_set_is_asked_about_by_its_readers_only(loading: Loading) -> None:
+    await loading.load(ndjson(TEN))
+    assert (await loading.ask(f"{PATH}?loc={loc('res0')}"))[0] == 200
+    await loading.hub.edit_set(SET, {"private": True})
+    assert (await loading.ask(f"{PATH}?loc={loc('res0')}"))[0] == 401
+    assert (await loading.ask(PATH))[0] == 401
+    assert (await loading.ask(PATH, authorization=f"Bearer {TOKEN}"))[0] == 200
+
+
+@pytest.mark.parametrize(("rights", "status"), [(("read",), 403), (("publish",), 200)])
+async def test_a_load_needs_the_right_to_publish(
+    loading: Loading, rights: tuple[Right, ...], status: int
+) -> None:
+    secret = new_secret()
+    token = Token(id_of(secret), sets=(SET,), created="2026-11-21T00:00:00Z", rights=rights)
+    await Tokens(loading.client).create(secret, token)
+    found, _ = await loading.put(ndjson(TEN), authorization=f"Bearer {secret}")
+    assert found == status
+
+
+# What is known of a resource -------------------------------------------------------------------
+
+
+async def test_a_resource_is_told_as_it_was_published_with_its_position(loading: Loading) -> None:
+    told = {"hash": f"md5:{'0' * 32}", "length": 3, "type": "text/plain"}
+    links = (Link("describes", "http://example.com/é?a=1&b=2"),)
+    change = Change(loc("a&b"), "updated", "2026-01-01T00:00:00Z", links=links, **told)  # type: ignore[arg-type]
+    interval = await loading.publish(change)
+    status, found = await loading.ask(f"{PATH}?loc={loc('a%26b')}")
+    assert (status, found["datetime"]) == (200, str(interval.until))
+    assert found["links"] == [{"rel": "describes", "href": "http://example.com/é?a=1&b=2"}]
+    assert {name: found[name] for name in told} == told
+    await loading.publish(Change(loc("a&b"), "deleted"))
+    status, problem = await loading.ask(f"{PATH}?loc={loc('a%26b')}")
+    assert (status, "never known, or deleted" in problem["detail"]) == (404, True)
+
+
+async def test_a_load_under_way_is_shown(loading: Loading) -> None:
+    async with loading.under_way(ndjson(TEN)) as upload:
+        _, shown = await loading.ask(PATH)
+        assert (shown["resources"], shown["load"]["stage"]) == (0, "staging")
+    answer = (await upload.answer())[1]
+    assert (await loading.ask(PATH))[1] == {
+        "set": SET,
+        "resources": 10,
+        "load": None,
+        "last_load": answer,
+    }
 
 
 # Limits ----------------------------------------------------------------------------------------
