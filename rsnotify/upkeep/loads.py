@@ -18,7 +18,6 @@ from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.loops import Loop, end
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.claims import Claim
 from rsnotify.storage.keys import STATE_SHARDS
 from rsnotify.storage.loads import CLAIM_SECONDS, Load, Loads
@@ -38,7 +37,7 @@ class LoadKeeper:
         self._hub = hub
         self._loads = loads
         self._take_snapshot = take_snapshot
-        self._finishing: SingleFlight[str, Outcome] = SingleFlight("load")
+        self._finishing: set[asyncio.Task[Outcome]] = set()
 
     def loops(self) -> dict[str, Loop]:
         return {"keep loads": repeat(self.keep_loads, ROUND_SECONDS)}
@@ -89,7 +88,18 @@ class LoadKeeper:
 
     def finish(self, load: Load, held: AsyncExitStack) -> asyncio.Task[Outcome]:
         """Do what is decided to its end, even if nobody waits, and let go of what is held."""
-        return self._finishing.task(load.set_name, lambda: self._finish(load, held))
+        task = asyncio.create_task(self._finish(load, held), name=f"load of {load.set_name}")
+        self._finishing.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[Outcome]) -> None:
+        self._finishing.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, TryAgain):
+            log.warning("the %s waits: %s", task.get_name(), error.detail)
+        elif error is not None and not isinstance(error, NoSuchSet):
+            log.error("internal error in the %s", task.get_name(), exc_info=error)
 
     async def _finish(self, load: Load, held: AsyncExitStack) -> Outcome:
         async with held:

@@ -371,6 +371,15 @@ async def test_a_load_while_one_that_was_decided_waits_is_refused(loading: Loadi
     assert (await loading.put(ndjson(TEN)))[0] == 200
 
 
+async def test_a_process_that_was_frozen_finds_its_load_gone(loading: Loading) -> None:
+    async with loading.under_way(ndjson(TEN)) as upload:
+        await loading.client.delete(f"rsnotify:{{{SET}}}:claim:load")  # its time is over
+        await loading.keeper.keep_loads()
+    status, problem = await upload.answer()
+    assert (status, "the load was lost" in problem["detail"]) == (503, True)
+    assert (await loading.known(), await loading.leavings()) == ({}, [])
+
+
 # Keys ------------------------------------------------------------------------------------------
 
 
