@@ -30,7 +30,7 @@ CASES = {
     "lost below what came since": (memory_of(A1, B2), [A1, row(9)], (), Repair([], [B2])),
     "below, repaired by another": (memory_of(A1, B2), [A1, row(9)], {2}, Repair([], [])),
     "some below, some above": (memory_of(A1, B2, A3), [row(2, "c")], (), Repair([A3], [
-        A1, B2, row(2, "c")
+        A1, B2, row(2, "c"), A3
     ])),
     "passed by readers": (memory_of(A1, A3), [A1, B2, A3], (), Repair([], [B2])),
     "not passed: never read": (memory_of(A1, A3, unread=1), [A1, B2, A3], (), Repair([], [])),
