@@ -4,7 +4,7 @@ After a failover, or a start from an older file, a journal may lack changes that
 or delivered. Each process remembers those of the last seconds (`Memory`), compares them with the
 journal, and repairs it (`plan_repair`). These rules hold:
 
-- What is missing above the journal's head goes back to its own position.
+- What is missing above the journal's end goes back to its own position.
 - What is missing below it, because something was appended since, is appended again at the end.
 - What was appended since below a position that readers have reached is appended again as well:
   nobody who is past it would see it.
@@ -15,13 +15,27 @@ So a change may be told twice, but none that somebody remembers is lost. Nothing
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from rsnotify.core.submission import LOC_START
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Row
 
 LOC_END = b"</loc>"
+REMEMBERED_MICROSECONDS = 60 * MICROSECONDS  # a failover is over by then
+MEMORY_BYTES = 8 * 1024 * 1024  # a channel
+ROW_BYTES = 150  # memory of a row besides its fragment
+FORGOTTEN_AT_ONCE = 2_000  # more than a round brings, and no long pause
+
+
+class UsedKey(NamedTuple):
+    """An idempotency key, and the interval with which a repetition is answered."""
+
+    key: str
+    fingerprint: str
+    from_: Position
+    until: Position
 
 
 class Memory:
@@ -31,41 +45,78 @@ class Memory:
     is known as soon as it is acknowledged, and may lie above `read_until`.
     """
 
-    __slots__ = ("_rows", "newest", "read_after", "read_until")
+    __slots__ = ("_keys", "_rows", "newest", "read_after", "read_until", "size")
+
+    stays_when_idle = False
 
     def __init__(self, head: Position) -> None:
         self.read_after = self.read_until = self.newest = head
+        self.size = 0
         self._rows: dict[Position, bytes] = {}
+        self._keys: dict[Position, UsedKey] = {}
 
     def read(self, rows: Iterable[Row], until: Position) -> None:
         """These rows, and no others, followed `read_until` in the journal."""
-        self._rows.update(rows)
         self.read_until = until
-        self.newest = max(self.newest, until)
+        self._add(rows, until)
 
-    def appended(self, rows: Sequence[Row]) -> None:
+    def appended(self, rows: Sequence[Row], key: UsedKey | None = None) -> None:
         """The journal has acknowledged these rows of this process."""
-        self._rows.update(rows)
+        if key is not None:
+            self._keys[key.until] = key
         if rows:
-            self.newest = max(self.newest, rows[-1][0])
+            self._add(rows, rows[-1][0])
 
-    def forget_until(self, position: Position) -> None:
-        """Nothing up to this position needs to be remembered any longer."""
-        self.read_after = max(self.read_after, position)
-        self.read_until = max(self.read_until, position)
-        for known in [each for each in self._rows if each <= position]:
-            del self._rows[known]
+    def skip_to(self, head: Position) -> None:
+        """The journal ends here; what it holds before that was not read."""
+        self.read_after = self.read_until = head
+        self.newest = max(self.newest, head)
+
+    def _add(self, rows: Iterable[Row], until: Position) -> None:
+        for position, xml in rows:
+            if position not in self._rows:
+                self._rows[position] = xml
+                self.size += len(xml) + ROW_BYTES
+        self.newest = max(self.newest, until)
+        self._forget_oldest(self.newest - REMEMBERED_MICROSECONDS)
+
+    def _forget_oldest(self, position: int) -> None:
+        """What is at or before this position, and what is too much."""
+        for known in [*islice(self._rows, FORGOTTEN_AT_ONCE)]:
+            if known > position and self.size <= MEMORY_BYTES:
+                break
+            self.size -= len(self._rows.pop(known)) + ROW_BYTES
+            self._keys.pop(known, None)
+            self.read_after = max(self.read_after, known)
+            self.read_until = max(self.read_until, known)
+
+    def release(self) -> None:
+        """Forget everything but the newest position."""
+        self._rows.clear()
+        self._keys.clear()
+        self.size = 0
+        self.read_after = self.read_until
+
+    @property
+    def begins(self) -> Position:
+        """Nothing up to this position is remembered."""
+        return min((Position(each - 1) for each in self._rows), default=self.newest)
 
     @property
     def rows(self) -> Mapping[Position, bytes]:
         return self._rows
 
+    def keys_of(self, rows: Iterable[Row]) -> list[UsedKey]:
+        """The keys of appends that ended with one of these rows."""
+        return [self._keys[position] for position, _ in rows if position in self._keys]
+
 
 class Repair(NamedTuple):
     """What a journal needs, each part oldest first. A row of `again` has its old position."""
 
-    put_back: Sequence[Row]
-    again: Sequence[Row]
+    put_back: Sequence[Row] = ()
+    again: Sequence[Row] = ()
+    keys: Sequence[UsedKey] = ()
 
     def __bool__(self) -> bool:
         return bool(self.put_back or self.again)
@@ -79,23 +130,22 @@ class Repaired(NamedTuple):
 
 
 def plan_repair(
-    memory: Memory, journal: Sequence[Row], head: Position, repaired: Repaired
+    memory: Memory, journal: Sequence[Row], last: Position, repaired: Repaired
 ) -> Repair:
-    """What is missing of a journal that now holds these rows after `memory.read_after`.
+    """What is missing of a journal that now holds these rows after `memory.begins`.
 
-    `head` is its newest position; `repaired` is what other processes have done.
+    A change can be put back behind `last` only; `repaired` is what other processes have done.
     """
     stored = dict(journal)
     lost = [row for row in sorted(memory.rows.items()) if stored.get(row[0]) != row[1]]
-    put_back = [row for row in lost if row[0] > head]
-    below = [row for row in lost if row[0] <= head and row[0] not in repaired.again]
+    put_back = [row for row in lost if row[0] > last]
+    below = [row for row in lost if row[0] <= last and row[0] not in repaired.again]
     passed = [row for row in journal if _was_passed(row, memory, repaired)]
     again = below + passed
     if not put_back and not again:
-        return Repair((), ())
-    return Repair(
-        put_back, again + _still_newest(put_back, again, _by_age(lost, journal, repaired))
-    )
+        return Repair()
+    again += _still_newest(put_back, again, _by_age(lost, journal, repaired))
+    return Repair(put_back, again, memory.keys_of(lost))
 
 
 def _was_passed(row: Row, memory: Memory, repaired: Repaired) -> bool:

@@ -2,7 +2,16 @@
 
 import pytest
 
-from rsnotify.core.healing import Memory, Repair, Repaired, plan_repair
+from rsnotify.core.healing import (
+    MEMORY_BYTES,
+    REMEMBERED_MICROSECONDS,
+    ROW_BYTES,
+    Memory,
+    Repair,
+    Repaired,
+    UsedKey,
+    plan_repair,
+)
 from rsnotify.resourcesync.change import Position
 
 
@@ -54,11 +63,43 @@ def test_a_repair(memory, journal, repaired, wanted):
     assert (list(found.put_back), list(found.again)) == (list(wanted.put_back), list(wanted.again))
 
 
-def test_what_is_forgotten_is_not_missed():
+def test_what_is_released_is_not_missed():
     memory = memory_of(A1, B2, A3)
-    memory.forget_until(Position(2))
-    assert dict(memory.rows) == dict([A3])
-    assert not plan_repair(memory, [A3], A3[0], Repaired())
+    memory.release()
+    assert not plan_repair(memory, [], Position(0), Repaired())
+    assert memory.newest == 3
+
+
+def test_what_was_skipped_was_not_passed_by_anybody():
+    memory = memory_of(A1)
+    memory.skip_to(Position(4))
+    assert not plan_repair(memory, [A1, B2, A3, B4], B4[0], Repaired())
+
+
+def test_a_minute_is_remembered():
+    memory = memory_of(A1)
+    memory.appended([row(1 + REMEMBERED_MICROSECONDS - 1, "b")])
+    assert A1[0] in memory.rows
+    memory.appended([row(1 + REMEMBERED_MICROSECONDS, "c")])
+    assert A1[0] not in memory.rows
+
+
+def test_the_oldest_are_forgotten_when_there_are_too_many_bytes():
+    half = MEMORY_BYTES // 2 - ROW_BYTES
+    memory = Memory(Position(0))
+    memory.appended([(Position(1), bytes(half)), (Position(2), bytes(half))])
+    assert set(memory.rows) == {1, 2}
+    memory.appended([(Position(3), b"")])
+    assert set(memory.rows) == {2, 3}
+    assert memory.size <= MEMORY_BYTES
+
+
+def test_keys_of_lost_appends_are_put_back():
+    memory = Memory(Position(0))
+    key = UsedKey("k", "print", Position(0), Position(2))
+    memory.appended([A1, B2], key)
+    assert plan_repair(memory, [], Position(0), Repaired()).keys == [key]
+    assert plan_repair(memory, [A1, B2], Position(2), Repaired()).keys == ()
 
 
 def test_a_repaired_journal_needs_no_repair():

@@ -76,7 +76,7 @@ class Hub:
         self.memory.read(rows, max(journal.head, self.memory.read_until))
 
     def repair(self, journal: Journal) -> None:
-        known = [row for row in journal.rows if row[0] > self.memory.read_after]
+        known = [row for row in journal.rows if row[0] > self.memory.begins]
         repair = plan_repair(
             self.memory, known, journal.head, Repaired(journal.put_back, journal.again)
         )
