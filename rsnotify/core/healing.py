@@ -60,12 +60,12 @@ class Memory:
         self.read_until = until
         self._add(rows, until)
 
-    def appended(self, rows: Sequence[Row], key: UsedKey | None = None) -> None:
-        """The journal has acknowledged these rows of this process."""
-        if key is not None:
-            self._keys[key.until] = key
-        if rows:
-            self._add(rows, rows[-1][0])
+    def appended(self, rows: Iterable[Row], until: Position, key: UsedKey | None = None) -> None:
+        """The journal has acknowledged these rows of this process, perhaps once more."""
+        if until > self.newest - REMEMBERED_MICROSECONDS:
+            if key is not None:
+                self._keys[until] = key
+            self._add(rows, until)
 
     def skip_to(self, head: Position) -> None:
         """The journal ends here; what it holds before that was not read."""

@@ -96,13 +96,10 @@ class Feeds:
         self._cache.use(feed.memory)
 
     def remember_append(self, feed: Feed, submission: Submission, stored: Appended) -> None:
-        """What was acknowledged now; a repetition was so before."""
-        if stored.is_repeated:
-            return
-        positions = map(Position, stored.positions)
-        rows = [(at, each.xml) for at, each in zip(positions, submission.fragments, strict=True)]
+        xml = (fragment.xml for fragment in submission.fragments)
+        rows = list(zip(map(Position, stored.positions), xml, strict=False))
         key = submission.key and UsedKey(submission.key, submission.fingerprint, *stored.interval)
-        feed.memory.appended(rows, key or None)
+        feed.memory.appended(rows, stored.until, key or None)
         self._cache.use(feed.memory)
 
     def seen(self, channel: ChannelName) -> Position:

@@ -50,7 +50,7 @@ class Hub:
         self._sets = KnownSets()
         woken = asyncio.Event()
         self.feeds = Feeds(self.cache, woken)
-        self._repairing = Repairing(journal, Repairs(journal), self.feeds)
+        self._repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
         self.checking = Checking(journal, sets, self._repairing, self._sets, self.feeds)
         self._reading = Reading(journal, History(journal, windows), self.cache, base_url)
         self.following = Following(

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from itertools import chain, count
 from time import monotonic
 from typing import NamedTuple
-from zlib import crc32
 
-from rsnotify.core.submission import ENTRIES_BYTES, LOC_START, Fragment, Submission
+from rsnotify.core.submission import ENTRIES_BYTES, Submission
 from rsnotify.core.window import HOUR, WINDOW_BYTES
 from rsnotify.errors import (
     JournalIsBehind,
@@ -31,6 +30,13 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Row
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, Command, Script, each
+from rsnotify.storage.journal_format import (
+    CALLERS_KEY_SECONDS,
+    change_arguments,
+    channel_arguments,
+    channel_keys,
+    rows_of,
+)
 
 APPEND = Script("journal.lua", "append.lua")
 
@@ -43,13 +49,11 @@ ROUND_BYTES = ENTRIES_BYTES
 WAITING_BYTES = 64 * 1024 * 1024  # a Redis in trouble must not fill our memory
 
 UNSEEN = Position(0)
-NO_WINDOW = (0, 0, 1)  # a framework channel's journal is not cut into Change Lists
 
 BEHIND = "the journal in Redis has lost changes, and is repaired first"
 SILENCE = "the journal does not answer; repeat with the same key"
 UNCERTAIN = "the journal does not answer, and may have stored the changes"
 
-CALLERS_KEY_SECONDS = 24 * 3600
 OUR_KEY_SECONDS = 600  # only for repetitions by the client library
 
 
@@ -66,7 +70,7 @@ class Appended(NamedTuple):
     from_: Position
     until: Position
     is_repeated: bool  # its key was known
-    positions: Sequence[int]  # of each change; empty for a repetition
+    positions: Sequence[int]  # of each change, or none where only the script knew them
 
     @property
     def interval(self) -> Interval:
@@ -240,27 +244,6 @@ class Journal:
         return None if latest is None else max(Position(int(latest)), Position(int(first)))
 
 
-def channel_keys(channel: ChannelName) -> tuple[str, ...]:
-    """KEYS of journal.lua."""
-    names = (keys.stream(channel), keys.record(channel), keys.windows(channel))
-    return (*names, keys.state(channel.set_name), keys.remembered(channel), keys.hold(channel))
-
-
-def channel_arguments(
-    channel: ChannelName, window: tuple[int, int, int], seen: Position
-) -> tuple[object, ...]:
-    """ARGV of journal.lua."""
-    limits = window if channel.kind == "change" else NO_WINDOW
-    return (str(channel), keys.BELL, *limits, int(seen))
-
-
-def change_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]:
-    end = LOC_START + fragment.loc_length
-    shard = crc32(fragment.xml[LOC_START:end]) % keys.STATE_SHARDS if of_changes else -1
-    kind = "d" if fragment.deleted else "u"
-    return fragment.position, shard, kind, fragment.loc_length, fragment.xml
-
-
 def _answers(reply: object, group: Sequence[_Append]) -> Sequence[object]:
     """One answer for each append of a channel, whatever became of the call."""
     if isinstance(reply, Exception):
@@ -287,7 +270,7 @@ def _answer(appends: Sequence[_Append], answers: Sequence[object]) -> None:
 def _appended(
     submission: Submission, from_: int, until: int, repeated: int, positions: Sequence[int] = ()
 ) -> Appended:
-    if not repeated and not positions:
+    if not positions and not any(fragment.position for fragment in submission.fragments):
         positions = range(until - len(submission.fragments) + 1, until + 1)
     return Appended(Position(from_), Position(until), bool(repeated), positions)
 
@@ -303,13 +286,3 @@ def _used_otherwise(submission: Submission) -> Rejected:
 def _standing(fields: Sequence[bytes | None]) -> Standing | None:
     first, head = fields
     return None if first is None or head is None else Standing(Position(first), Position(head))
-
-
-def rows_of(entries: Iterable[tuple[bytes, tuple[bytes, bytes]]]) -> list[Row]:
-    return [_row(entry) for entry in entries]
-
-
-def _row(entry: tuple[bytes, tuple[bytes, bytes]]) -> Row:
-    stream_id, fields = entry
-    milliseconds, _, microseconds = stream_id.partition(b"-")
-    return Position(int(milliseconds) * 1000 + int(microseconds)), fields[1]

@@ -16,11 +16,10 @@ from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Script
+from rsnotify.storage.connection import Client, Script
 from rsnotify.storage.if_equals import IfEquals
-from rsnotify.storage.journal import (
+from rsnotify.storage.journal_format import (
     CALLERS_KEY_SECONDS,
-    Journal,
     change_arguments,
     channel_arguments,
     channel_keys,
@@ -46,10 +45,10 @@ class Remains(NamedTuple):
 class Repairs:
     """Looks at journals after a loss, and repairs them."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._client = journal.client
-        self._window = journal.window
-        self._if_equals = IfEquals(journal.client)
+    def __init__(self, client: Client, window: tuple[int, int, int]) -> None:
+        self._client = client
+        self._window = window
+        self._if_equals = IfEquals(client)
 
     async def lineage(self) -> str:
         """Another one after Redis has been started again, or another Redis has taken over."""

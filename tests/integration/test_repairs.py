@@ -237,7 +237,7 @@ async def test_a_repair_without_the_hold_is_none(hub, client, losing):
     async with losing:
         await hub.publish(CHANNEL, submission("1"))
     await client.set(keys.hold(CHANNEL), "another")
-    one = repairs.Repairs(Journal(client, window_changes=10_000))
+    one = repairs.Repairs(client, Journal(client, window_changes=10_000).window)
     left = await one.remains(CHANNEL, Position(0))
     plan = repairs.Repair(
         [(Position(left.last + 1), fragment_of(Change("http://x/", "updated")).xml)]

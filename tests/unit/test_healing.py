@@ -24,7 +24,7 @@ def memory_of(*rows: tuple[Position, bytes], unread: int = 0) -> Memory:
     memory = Memory(Position(0))
     read = rows[: len(rows) - unread]
     memory.read(read, read[-1][0] if read else Position(0))
-    memory.appended(rows[len(read) :])
+    memory.appended(rows[len(read) :], rows[-1][0])
     return memory
 
 
@@ -78,18 +78,26 @@ def test_what_was_skipped_was_not_passed_by_anybody():
 
 def test_a_minute_is_remembered():
     memory = memory_of(A1)
-    memory.appended([row(1 + REMEMBERED_MICROSECONDS - 1, "b")])
+    late = row(1 + REMEMBERED_MICROSECONDS - 1, "b")
+    memory.appended([late], late[0])
     assert A1[0] in memory.rows
-    memory.appended([row(1 + REMEMBERED_MICROSECONDS, "c")])
+    later = row(1 + REMEMBERED_MICROSECONDS, "c")
+    memory.appended([later], later[0])
     assert A1[0] not in memory.rows
+
+
+def test_a_repetition_of_what_is_long_past_is_not_remembered():
+    memory = memory_of(row(2 + REMEMBERED_MICROSECONDS))
+    memory.appended([A1, B2], B2[0])
+    assert set(memory.rows) == {2 + REMEMBERED_MICROSECONDS}
 
 
 def test_the_oldest_are_forgotten_when_there_are_too_many_bytes():
     half = MEMORY_BYTES // 2 - ROW_BYTES
     memory = Memory(Position(0))
-    memory.appended([(Position(1), bytes(half)), (Position(2), bytes(half))])
+    memory.appended([(Position(1), bytes(half)), (Position(2), bytes(half))], Position(2))
     assert set(memory.rows) == {1, 2}
-    memory.appended([(Position(3), b"")])
+    memory.appended([(Position(3), b"")], Position(3))
     assert set(memory.rows) == {2, 3}
     assert memory.size <= MEMORY_BYTES
 
@@ -97,7 +105,7 @@ def test_the_oldest_are_forgotten_when_there_are_too_many_bytes():
 def test_keys_of_lost_appends_are_put_back():
     memory = Memory(Position(0))
     key = UsedKey("k", "print", Position(0), Position(2))
-    memory.appended([A1, B2], key)
+    memory.appended([A1, B2], B2[0], key)
     assert plan_repair(memory, [], Position(0), Repaired()).keys == [key]
     assert plan_repair(memory, [A1, B2], Position(2), Repaired()).keys == ()
 

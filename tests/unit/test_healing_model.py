@@ -61,13 +61,14 @@ class Hub:
         hub = Hub()
         hub.told = self.told.copy()
         memory = hub.memory
-        memory.appended(list(self.memory.rows.items()))
+        memory.appended(self.memory.rows.items(), self.memory.newest)
         memory.newest, memory.read_until = self.memory.newest, self.memory.read_until
         return hub
 
     def append(self, journal: Journal, xml: bytes) -> None:
         self.repair(journal)
-        self.memory.appended([journal.append(xml)])
+        row = journal.append(xml)
+        self.memory.appended([row], row[0])
 
     def read_on(self, journal: Journal) -> None:
         self.repair(journal)
