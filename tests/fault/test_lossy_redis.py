@@ -1,5 +1,5 @@
-"""A Redis that starts again with older data, as after a lossy failover: nothing that a hub remembers
-is lost, to nobody."""
+"""A Redis that starts again with older data, as after a lossy failover: nothing is lost that a hub
+remembers."""
 
 import asyncio
 import re
@@ -107,5 +107,5 @@ async def test_a_reader_that_was_away_gets_what_was_put_back(
     for hub in hubs:
         async with raw_channel(f"{hub.channel()}?from={cursor}") as raw:
             found = read_notification(await raw.text())
-        assert [change.loc for change in found.changes][0] == "http://example.com/lost"
+        assert found.changes[0].loc == "http://example.com/lost"
         assert str(found.changes[0].datetime) == lost["until"]
