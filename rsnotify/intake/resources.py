@@ -55,6 +55,9 @@ class Resources:
         """One resource, as it is known; without `loc`, how many there are and what is loaded."""
         record = self._hub.record(request.path_params["set"])
         await self._access.require_reader(request, record)
+        unknown = request.query_params.keys() - {"loc", "access_token"}
+        if unknown:
+            raise Rejected(f"{min(unknown)[:80]!r} is not understood here; there is loc")
         loc = request.query_params.get("loc")
         return json_response(
             await (self._all(record.name) if loc is None else self._one(record.name, loc))

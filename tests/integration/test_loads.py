@@ -246,6 +246,7 @@ async def test_what_others_publish_before_the_differences_are_published_wins(
     interval = await loading.hub.publish(CHANGES, Submission(late))
     assert interval.from_ == interval.until == (await loading.hub.standing(CHANGES)).head
     assert await loading.journal.latest(CHANGES) == latest
+    assert 0 not in loading.hub.feed(CHANGES).memory.rows
     assert "late" not in await loading.known()
 
 
@@ -437,6 +438,11 @@ async def test_a_resource_is_told_as_it_was_published_with_its_position(loading:
     await loading.publish(Change(loc("a&b"), "deleted"))
     status, problem = await loading.ask(f"{PATH}?loc={loc('a%26b')}")
     assert (status, "never known, or deleted" in problem["detail"]) == (404, True)
+
+
+async def test_a_question_that_is_not_understood_is_refused(loading: Loading) -> None:
+    status, problem = await loading.ask(f"{PATH}?uri={loc('res0')}")
+    assert (status, problem["detail"]) == (400, "'uri' is not understood here; there is loc")
 
 
 async def test_a_load_under_way_is_shown(loading: Loading) -> None:
