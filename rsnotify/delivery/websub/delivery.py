@@ -22,7 +22,7 @@ from rsnotify.core.websub.subscription import PROMPT_SECONDS, CallbackAnswer, af
 from rsnotify.delivery.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.delivery.websub.rights import Rights
 from rsnotify.delivery.websub.state import Call, Clock, Subscriber
-from rsnotify.errors import HistoryGone, Rejected
+from rsnotify.errors import HistoryDeleted, Rejected
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Interval, Notification
@@ -99,7 +99,7 @@ class Deliverer:
             feed = self._hub.feed(subscriber.channel)
             try:
                 return await self._hub.stretch_after(feed, cursor)
-            except HistoryGone as error:
+            except HistoryDeleted as error:
                 log.warning("%r has missed changes: %s", subscriber, error.detail)
             kept_from = await self._hub.kept_from(subscriber.channel)
             subscriber.advance(
@@ -112,7 +112,7 @@ class Deliverer:
     def _headers(self, subscriber: Subscriber, owed: Notification) -> dict[str, str]:
         """WEBSUB 21, 22 and 25."""
         channel, base_url = subscriber.channel, self._hub.base_url
-        headers = owed.once(  # the same for all subscribers
+        headers = owed.derived(  # the same for all subscribers
             "websub",
             lambda owed: {
                 "Content-Type": CONTENT_TYPE,
