@@ -11,13 +11,7 @@ from time import monotonic
 
 import msgspec
 
-from rsnotify.core.websub.protocol import (
-    CONTENT_TYPE,
-    notification_id,
-    render_index_link,
-    render_links,
-    signing_headers,
-)
+from rsnotify.core.websub.delivery_headers import delivery_headers
 from rsnotify.core.websub.subscription import PROMPT_SECONDS, CallbackAnswer, after_answer
 from rsnotify.delivery.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.delivery.websub.rights import Rights
@@ -25,7 +19,7 @@ from rsnotify.delivery.websub.state import Call, Clock, Subscriber
 from rsnotify.errors import HistoryDeleted, Rejected
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.resourcesync.notification import Interval, Notification
+from rsnotify.resourcesync.notification import Notification
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +74,16 @@ class Deliverer:
             raise RightLost(lost)
         if owed is None or subscriber.gone:
             return
+        headers = delivery_headers(
+            *(owed, subscriber.channel, self._hub.base_url),
+            secret=subscriber.subscription.secret,
+            has_missed=subscriber.progress.missed,
+            algorithm=self._algorithm,
+            timestamp=self._clock.now() // MICROSECONDS,
+        )
+        maybe_stale = monotonic() - subscriber.answered < KEEP_ALIVE_SECONDS
         answer = await self._dialler.post(
-            subscriber.url,
-            owed.payload,
-            self._headers(subscriber, owed),
-            maybe_stale=monotonic() - subscriber.answered < KEEP_ALIVE_SECONDS,
+            subscriber.url, owed.payload, headers, maybe_stale=maybe_stale
         )
         self._apply_answer(subscriber, answer, owed.until)
 
@@ -108,28 +107,6 @@ class Deliverer:
             return await self._hub.stretch_after(feed, kept_from)
         except Rejected:  # the set has been removed: the owner of the share tells the peer
             return None
-
-    def _headers(self, subscriber: Subscriber, owed: Notification) -> dict[str, str]:
-        """WEBSUB 21, 22 and 25."""
-        channel, base_url = subscriber.channel, self._hub.base_url
-        headers = owed.derived(  # the same for all subscribers
-            "websub",
-            lambda owed: {
-                "Content-Type": CONTENT_TYPE,
-                "Link": render_links(channel, base_url),
-                "webhook-id": notification_id(channel, Interval(owed.from_, owed.until)),
-            },
-        )
-        if subscriber.progress.missed and channel.kind == "change":
-            link = f"{headers['Link']}, {render_index_link(channel, base_url)}"
-            headers = headers | {"Link": link}
-        return headers | signing_headers(
-            subscriber.subscription.secret,
-            owed.payload,
-            algorithm=self._algorithm,
-            webhook_id=headers["webhook-id"],
-            timestamp=self._clock.now() // MICROSECONDS,
-        )
 
     def _apply_answer(
         self, subscriber: Subscriber, answer: CallbackAnswer, until: Position

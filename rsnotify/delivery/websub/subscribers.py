@@ -40,8 +40,13 @@ class ChannelWatcher:
         self._is_scheduled = False
         feed.watchers.add(self)
 
-    def push(self, notification: Notification) -> None:  # noqa: ARG002
-        self._wake()
+    def push(self, notification: Notification | None = None) -> None:  # noqa: ARG002
+        """Wake the idle subscribers: they read what they are owed when it is their turn."""
+        self.woken.extend(self.idle)
+        self.idle.clear()
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._place_some)
 
     def turn_private(self) -> None:
         """Nothing to do: each delivery checks the right to read."""
@@ -49,14 +54,7 @@ class ChannelWatcher:
     def end(self) -> None:
         self.ended = True
         self._subscribers.forget_watcher(self)
-        self._wake()
-
-    def _wake(self) -> None:
-        self.woken.extend(self.idle)
-        self.idle.clear()
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._place_some)
+        self.push()
 
     def _place_some(self) -> None:
         """Not all in one turn of the event loop: 100,000 would keep publishers waiting."""
@@ -92,7 +90,7 @@ class Subscribers:
         subscriber = share.subscribers.get(id_)
         if subscriber is None:
             subscriber = Subscriber(share, id_, subscription, progress)
-            if self._is_over(subscriber):  # our clock has not seen it end
+            if subscription.is_over(self._clock.now()):  # our clock has not seen it end
                 subscriber.patient_until = monotonic() + BELIEVED_AFTER_SECONDS
             share.subscribers[id_] = subscriber
             self.place(subscriber)
@@ -136,9 +134,10 @@ class Subscribers:
         """Put it where it belongs, while no call to it is in progress."""
         if subscriber.gone:
             return
-        watcher = self._watcher(subscriber.channel)
-        wait = seconds_left(subscriber.progress, self._clock.now())
-        if watcher is None or self._is_over(subscriber):
+        now = self._clock.now()
+        watcher = self.watchers.get(subscriber.channel) or self._watch(subscriber.channel)
+        wait = seconds_left(subscriber.progress, now)
+        if watcher is None or subscriber.subscription.is_over(now):
             subscriber.share.suspended.add(subscriber)
         elif wait > 0 and not subscriber.has_waited:
             subscriber.start_timer(wait, self.end_wait)
@@ -163,21 +162,18 @@ class Subscribers:
 
     def resume_suspended(self, share: Share) -> None:
         """Place those again whose lease was renewed, or whose set was created again."""
+        now = self._clock.now()
         for subscriber in list(share.suspended):
-            if subscriber.subscription.set_name in self._hub.sets and not self._is_over(subscriber):
+            subscription = subscriber.subscription
+            if subscription.set_name in self._hub.sets and not subscription.is_over(now):
                 share.suspended.discard(subscriber)
                 self.place(subscriber)
 
-    def _is_over(self, subscriber: Subscriber) -> bool:
-        return subscriber.subscription.lease_end <= self._clock.now()
-
-    def _watcher(self, channel: ChannelName) -> ChannelWatcher | None:
-        watcher = self.watchers.get(channel)
-        if watcher is None:
-            try:
-                watcher = self.watchers[channel] = ChannelWatcher(self._hub.feed(channel), self)
-            except (Rejected, TryAgain):  # removed, or its data cannot be read now
-                return None
+    def _watch(self, channel: ChannelName) -> ChannelWatcher | None:
+        try:
+            watcher = self.watchers[channel] = ChannelWatcher(self._hub.feed(channel), self)
+        except (Rejected, TryAgain):  # removed, or its data cannot be read now
+            return None
         return watcher
 
     def forget_watcher(self, watcher: ChannelWatcher) -> None:
@@ -189,7 +185,7 @@ class Subscribers:
     async def _deliver(self, subscriber: Subscriber) -> None:
         """WEBSUB 18 and 23: nothing after the end of the lease; 410 ends the subscription."""
         subscriber.has_waited = False
-        if not subscriber.gone and not self._is_over(subscriber):
+        if not subscriber.gone and not subscriber.subscription.is_over(self._clock.now()):
             try:
                 await self._deliverer.deliver(subscriber)
             except RightLost as lost:
