@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from rsnotify.core.tail import Tail
 from rsnotify.delivery.channels.channel import ChannelReaders
 from rsnotify.delivery.channels.frames import TEXT, WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
@@ -71,7 +72,7 @@ class OneChannelHub:
 
     def __init__(self) -> None:
         self.feed = Feed(CHANNEL, "now", START)
-        self.feed.tail._max_bytes = 20 * HELD_BYTES
+        self.feed.tail = Tail(START, max_bytes=20 * HELD_BYTES)
         self.journal: list[Notification] = []
         self.reads = 0
         self.trimmed_before = START
@@ -107,7 +108,7 @@ def channel(hub: OneChannelHub) -> ChannelReaders:
 
 
 async def settled(channel: ChannelReaders) -> None:
-    while channel._catching_up is not None:
+    while channel.is_catching_up:
         await asyncio.sleep(0)
 
 
@@ -152,7 +153,7 @@ async def test_a_reader_ahead_of_this_process_waits_until_the_journal_reaches_it
 ) -> None:
     ahead = Peer(PLAIN)
     channel.join(ahead, Position(START + 2))
-    assert channel._catching_up is None, "there is nothing to read yet"
+    assert not channel.is_catching_up, "there is nothing to read yet"
     for _ in range(4):
         hub.push()
     await settled(channel)

@@ -53,6 +53,10 @@ class ChannelReaders:
         elsewhere = self._behind or self._waiting or self._ahead
         return bool(elsewhere) or any(self._at_head.values())
 
+    @property
+    def is_catching_up(self) -> bool:
+        return self._catching_up is not None
+
     # --- coming and going ----------------------------------------------------------------------
 
     def join(self, reader: Reader, cursor: Position) -> None:
