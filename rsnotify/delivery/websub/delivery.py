@@ -6,7 +6,6 @@ check and the call. When it is a subscriber's turn is not known here.
 
 import logging
 import random
-from collections.abc import Awaitable, Callable
 from time import monotonic
 
 import msgspec
@@ -15,7 +14,7 @@ from rsnotify.core.websub.delivery_headers import delivery_headers
 from rsnotify.core.websub.subscription import PROMPT_SECONDS, CallbackAnswer, after_answer
 from rsnotify.delivery.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.delivery.websub.rights import Rights
-from rsnotify.delivery.websub.state import Call, Clock, Subscriber
+from rsnotify.delivery.websub.state import Clock, Subscriber
 from rsnotify.errors import HistoryDeleted, Rejected
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
@@ -34,26 +33,6 @@ class CallbackGone(Exception):
     """The callback has answered 410: it ends the subscription."""
 
 
-class Delivery(Call):
-    """The call that sends a subscriber the next notification."""
-
-    __slots__ = ("_deliver", "subscriber")
-
-    def __init__(
-        self, subscriber: Subscriber, deliver: Callable[[Subscriber], Awaitable[None]]
-    ) -> None:
-        callback = subscriber.subscription.callback
-        super().__init__(subscriber.share, callback, subscriber.host, prompt=subscriber.prompt)
-        self.subscriber = subscriber
-        self._deliver = deliver
-
-    async def make(self) -> None:
-        await self._deliver(self.subscriber)
-
-    def __repr__(self) -> str:
-        return f"<Delivery to {self.subscriber!r}>"
-
-
 class Deliverer:
     """Sends subscribers what they are owed, and notes what they answer."""
 
@@ -67,7 +46,12 @@ class Deliverer:
         self._algorithm = algorithm
 
     async def deliver(self, subscriber: Subscriber) -> None:
-        """WEBSUB 21 and 23: one POST, if anything is owed; `RightLost` and `CallbackGone` end."""
+        """WEBSUB 18, 21 and 23: one POST, if anything is owed and its lease has not ended.
+
+        `RightLost` and `CallbackGone` end the subscription.
+        """
+        if subscriber.subscription.is_over(self._clock.now()):
+            return
         owed = await self._owed(subscriber)
         lost = self._rights.why_not(subscriber.subscription)
         if lost is not None:

@@ -14,9 +14,9 @@ import msgspec
 
 from rsnotify.core.clock import BELIEVED_AFTER_SECONDS
 from rsnotify.core.websub.subscription import Progress, Subscription, seconds_left
-from rsnotify.delivery.websub.delivery import CallbackGone, Deliverer, Delivery, RightLost
+from rsnotify.delivery.websub.delivery import CallbackGone, Deliverer, RightLost
 from rsnotify.delivery.websub.queue import Queue
-from rsnotify.delivery.websub.state import Clock, Share, Subscriber
+from rsnotify.delivery.websub.state import Call, Clock, Share, Subscriber
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
@@ -26,6 +26,42 @@ from rsnotify.storage.subscriptions import Subscriptions
 log = logging.getLogger(__name__)
 
 WOKEN_AT_ONCE = 100
+
+
+class Delivery(Call):
+    """A subscriber's turn: the call that sends it the next notification."""
+
+    __slots__ = ("_subscribers", "subscriber")
+
+    def __init__(self, subscriber: Subscriber, subscribers: "Subscribers") -> None:
+        callback = subscriber.subscription.callback
+        super().__init__(subscriber.share, callback, subscriber.host, prompt=subscriber.prompt)
+        self.subscriber = subscriber
+        self._subscribers = subscribers
+
+    async def make(self) -> None:
+        """Deliver, and put the subscriber where it belongs then."""
+        subscriber, subscribers = self.subscriber, self._subscribers
+        subscriber.has_waited = False
+        if subscriber.gone:
+            return
+        try:
+            await subscribers.deliverer.deliver(subscriber)
+        except RightLost as lost:
+            await subscribers.deny(subscriber, str(lost))
+            return
+        except CallbackGone as end:  # WEBSUB 23
+            await subscribers.forget(subscriber.share, [subscriber], str(end))
+            return
+        except TryAgain:
+            raise
+        except Exception:
+            log.exception("a bug while delivering to %s", self.callback)
+            subscribers.deliverer.fail(subscriber)
+        subscribers.place(subscriber)
+
+    def __repr__(self) -> str:
+        return f"<Delivery to {self.subscriber!r}>"
 
 
 class ChannelWatcher:
@@ -75,7 +111,7 @@ class Subscribers:
         self._store = store
         self._clock = clock
         self._queue = queue
-        self._deliverer = deliverer
+        self.deliverer = deliverer
         self.watchers: dict[ChannelName, ChannelWatcher] = {}
 
     @property
@@ -128,6 +164,10 @@ class Subscribers:
             log.info("%r has ended: %s", subscriber, reason)
             self.drop(share, subscriber.id)
 
+    async def deny(self, subscriber: Subscriber, reason: str) -> None:
+        """It may not read any more: its callback is told, and then it ends (WEBSUB 15)."""
+        await self._store.deny(subscriber.subscription, reason)
+
     # --- places ----------------------------------------------------------------------------------
 
     def place(self, subscriber: Subscriber) -> None:
@@ -142,7 +182,7 @@ class Subscribers:
         elif wait > 0 and not subscriber.has_waited:
             subscriber.start_timer(wait, self.end_wait)
         elif subscriber.progress.cursor < watcher.feed.tail.head:
-            self._queue.add(Delivery(subscriber, self._deliver))
+            self._queue.add(Delivery(subscriber, self))
         else:
             watcher.idle.add(subscriber)
 
@@ -179,24 +219,3 @@ class Subscribers:
     def forget_watcher(self, watcher: ChannelWatcher) -> None:
         if self.watchers.get(watcher.feed.channel) is watcher:
             del self.watchers[watcher.feed.channel]
-
-    # --- its turn --------------------------------------------------------------------------------
-
-    async def _deliver(self, subscriber: Subscriber) -> None:
-        """WEBSUB 18 and 23: nothing after the end of the lease; 410 ends the subscription."""
-        subscriber.has_waited = False
-        if not subscriber.gone and not subscriber.subscription.is_over(self._clock.now()):
-            try:
-                await self._deliverer.deliver(subscriber)
-            except RightLost as lost:
-                await self._store.deny(subscriber.subscription, str(lost))
-                return
-            except CallbackGone as end:
-                await self.forget(subscriber.share, [subscriber], str(end))
-                return
-            except TryAgain:
-                raise
-            except Exception:
-                log.exception("a bug while delivering to %s", subscriber.subscription.callback)
-                self._deliverer.fail(subscriber)
-        self.place(subscriber)
