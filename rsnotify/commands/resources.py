@@ -19,7 +19,7 @@ import typer
 
 from rsnotify.commands.publish import FORMATS, JSON, NDJSON, XML
 from rsnotify.errors import InvalidSettings, TryAgain
-from rsnotify_client.answer import Unreachable, content_of
+from rsnotify_client.answer import HubUnreachable, content_of
 from rsnotify_client.cause import cause_of
 from rsnotify_client.connection import PATIENCE_SECONDS, Connection
 
@@ -136,7 +136,7 @@ async def _sent_once(address: str, body: Body, headers: dict[str, str]) -> Any:
             pause, content = answer.headers.get("Retry-After"), await answer.read()
             return content_of(address, answer.status, pause, content)
     except (aiohttp.ClientError, OSError) as error:
-        raise Unreachable(address, cause_of(error)) from None
+        raise HubUnreachable(address, cause_of(error)) from None
 
 
 async def _done(url: str, token: str | None, set_name: str) -> dict[str, Any]:
