@@ -93,6 +93,9 @@ class Settings:
         5, _whole(0, 3_600), "seconds over which readers are disconnected at shutdown"
     )
     changelist_max: int = _setting(10_000, _whole(1, 50_000), "changes that one Change List holds")
+    page_size: int = _setting(
+        50_000, _whole(1, 50_000), "changes after a ?from=, and entries of a page, at most"
+    )
     callback_private: str = _setting(
         "refuse",
         _one_of("refuse", "allow"),

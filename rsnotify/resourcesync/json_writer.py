@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from rsnotify.resourcesync.change import Link
+from rsnotify.resourcesync.change import Link, Position
 from rsnotify.resourcesync.notification import Notification
 from rsnotify.resourcesync.xml_writer import LINK_FIELDS, MD_FIELDS, Document, Entry, Md, foreign_of
 
@@ -91,20 +91,22 @@ def _add_link(found: Json, link: Json) -> None:
 
 
 class EntriesAsJson:
-    """Entries that come in pieces, cut anywhere, as JSON with a separator between them."""
+    """Entries that come in pieces, cut anywhere, as JSON: with commas between them, or in lines."""
 
-    def __init__(self, separator: bytes = b",\n") -> None:
-        self._separator = separator
+    def __init__(self, *, in_lines: bool = False) -> None:
+        self._in_lines = in_lines
         self._rest = b""
-        self._is_first = True
+        self._comma = b""
 
     def feed(self, piece: bytes) -> bytes:
         entries, end, self._rest = (self._rest + piece).rpartition(_END)
         if not end:
             return b""
-        before = b"" if self._is_first else self._separator
-        self._is_first = False
-        return before + self._separator.join(entries_as_json(entries + end))
+        found = entries_as_json(entries + end)
+        if self._in_lines:
+            return b"\n".join(found) + b"\n"
+        before, self._comma = self._comma, b",\n"
+        return before + b",\n".join(found)
 
 
 # A document --------------------------------------------------------------------------------------
@@ -125,6 +127,12 @@ def render_notification_json(notification: Notification) -> bytes:
     changes = b",".join(entries_as_json(notification.payload[notification.entries]))
     head = _encode(md | {"links": links})
     return b'%s,"changes":[%s]}' % (head[:-1], changes)
+
+
+def render_empty_json(capability: str, at: Position) -> bytes:
+    """What stands for a channel's newest notification before there is one."""
+    md = Md(capability=capability, from_=str(at), until=str(at))
+    return b"".join(json_frame(md, (), "changes"))
 
 
 def render_json(document: Document) -> bytes:

@@ -21,12 +21,14 @@ from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.pull.admission import SetAdmission
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.pages import Pages
 from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
 from rsnotify.delivery.websub.dialler import Dialler
 from rsnotify.errors import TryAgain
+from rsnotify.history import History
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
@@ -129,7 +131,7 @@ class Composition:
 
     def _pull_routes(self) -> table.Routes:
         admission = SetAdmission(self.hub, self._access, self._origin)
-        days = self._settings.changelist_days
+        days, size = self._settings.changelist_days, self._settings.page_size
         discovery = Discovery(
             self.hub,
             admission,
@@ -144,10 +146,11 @@ class Composition:
             admission,
             self._windows,
             self._stretches,
+            Pages(History(self._journal, self._windows), size),
             period=self._schedule.period,
             index_days=days,
         )
-        resource_lists = ResourceLists(admission, self._snapshots)
+        resource_lists = ResourceLists(admission, self._snapshots, page_size=size)
         return table.pull_routes(discovery, change_lists, resource_lists)
 
     @cached_property

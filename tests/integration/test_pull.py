@@ -130,7 +130,8 @@ async def test_what_is_served_for_a_set_links_its_capability_list(
     pulling: Pulling, path: str
 ) -> None:
     answer = await pulling.get(f"/{SET}/{path}")
-    assert answer.headers["link"] == f'<{BASE}/{SET}/capabilitylist.xml>; rel="resourcesync"'
+    link = f'<{BASE}/{SET}/capabilitylist.xml>; rel="resourcesync"'
+    assert answer.headers["link"].startswith(link)
     assert answer.headers["content-type"] == "application/xml"
 
 
@@ -382,7 +383,7 @@ async def test_a_list_of_lists_is_made_for_those_only_who_do_not_have_it(
     tags = [(await pulling.get(path)).headers["etag"] for path in paths]
     monkeypatch.setattr(changelists, "change_list_index_document", None)
     monkeypatch.setattr(changelists, "change_list_archive_document", None)
-    monkeypatch.setattr(resourcelists, "render_document", None)
+    monkeypatch.setattr(resourcelists, "resource_list_index_document", None)
     for path, tag in zip(paths, tags, strict=True):
         assert (await pulling.get(path, if_none_match=tag)).status == 304
         assert (await pulling.get(path, method="HEAD")).status == 200

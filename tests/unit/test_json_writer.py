@@ -4,10 +4,12 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rsnotify.core.submission import read_submission
+from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.json_writer import (
     EntriesAsJson,
@@ -28,6 +30,7 @@ from rsnotify.resourcesync.xml_writer import (
     render_fragment,
     resource_fragment,
 )
+from tests.jsonform import may_be_published, told
 from tests.unit.test_urlset import CHANGES, VALUES, fill
 
 NOW = Position.parse("2026-11-20T21:34:00.123456Z")
@@ -85,6 +88,33 @@ def test_a_framework_change_comes_back_with_its_index(published: dict[str, Any])
     at = str(NOW)
     found = back(written(published, "framework"))
     assert found == {"lastmod": at} | published | {"datetime": at}
+
+
+@given(PUBLISHED)
+def test_the_schema_holds_what_is_published_and_what_comes_back(published: dict[str, Any]) -> None:
+    assert may_be_published(published)
+    changes = [back(written(published, "change"))]
+    assert may_be_published(changes[0])
+    around = {"capability": "changelist", "from": str(NOW), "links": [], "changes": changes}
+    assert told(json.dumps(around)) == around
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"change": "updated"},
+        {"loc": "http://e.org/a"},
+        {"loc": "http://e.org/a", "change": "gone"},
+        {"loc": "http://e.org/a", "change": "updated", "size": 1},
+        {"loc": "http://e.org/a", "change": "updated", "length": -1},
+        {"loc": "http://e.org/a", "change": "updated", "links": [{"rel": "up"}]},
+        {"loc": "http://e.org/a", "change": "updated", "foreign": {"{urn:x}a": "1"}},
+    ],
+)
+def test_what_the_schema_refuses_the_hub_refuses(wrong: dict[str, Any]) -> None:
+    assert not may_be_published(wrong)
+    with pytest.raises(Rejected):
+        written(wrong, "change")
 
 
 @given(PUBLISHED)
