@@ -83,7 +83,7 @@ class Settings:
     allowed_origins: tuple[str, ...] | None = _setting(
         None,
         _origins,
-        "origins whose pages may read channels, such as https://a.example, or *; "
+        "origins whose pages may read, such as https://a.example, or *; "
         "else all may read public sets, none private ones",
     )
     send_timeout_seconds: int = _setting(

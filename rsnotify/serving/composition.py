@@ -18,6 +18,7 @@ from rsnotify.cache import Cache
 from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.cors import Cors
 from rsnotify.delivery.pull.admission import SetAdmission
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
@@ -99,6 +100,7 @@ class Composition:
     def app(self) -> ASGIApp:
         hub, access = self.hub, self._access
         intake = Intake(hub, access)
+        cors = Cors(hub, self._settings.allowed_origins)
         administration = Administration(hub, access, self._tokens, self._upkeep)
         return table.build_app(
             [
@@ -106,10 +108,10 @@ class Composition:
                 *table.administration_routes(
                     administration, SubscriptionAdmin(hub, access, self._subscriptions)
                 ),
-                *table.channel_routes(self.channels, Topic(hub, access, self._origin)),
+                *cors.opened(table.channel_routes(self.channels, Topic(hub, access, self._origin))),
                 *table.websub_routes(self._websub_endpoint(intake)),
                 *table.health_routes(hub),
-                *self._pull_routes(),
+                *cors.opened(self._pull_routes()),
             ]
         )
 
