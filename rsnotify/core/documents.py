@@ -31,6 +31,7 @@ class SetCapabilities(NamedTuple):
     resourcedump: str | None = None
     changedump: str | None = None
     has_archive: bool = False
+    sockets_first: bool = False
 
 
 class SnapshotTimes(NamedTuple):
@@ -88,8 +89,13 @@ def source_description(
 
 
 def _of_set(base: str, offered: SetCapabilities) -> Entry:
+    """A set, by the Capability List that is named first; if it is not
+    the usual one, that is its alternate."""
     loc = base + capability_list(offered.set_name)
     links = tuple(_described(offered.describedby))
+    if offered.sockets_first:
+        links = (Link(rel="alternate", href=loc, type=XML.media_type), *links)
+        loc = base + socket_capability_list(offered.set_name)
     return Entry(loc=loc, md=Md(capability="capabilitylist"), links=links)
 
 

@@ -1,4 +1,4 @@
-"""The reference client, `resync` 2.0.1, in an environment of its own, against a running hub.
+"""The reference client, `resync` 2.0.1, against a running hub.
 
 Its exit status is 0 even when it fails, so its `Status:` line is read.
 """
@@ -7,10 +7,7 @@ import asyncio
 import os
 import re
 import subprocess
-import sys
-import tempfile
 import threading
-import venv
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -19,23 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.reference import INSTALL_SECONDS
 from tests.running import RunningHub
-
-REQUIREMENTS = ("resync==2.0.1", "setuptools==80.9.0")  # it imports distutils
-INSTALL_SECONDS = 180
-
-
-@pytest.fixture(scope="session")
-def resync() -> Path:
-    """The client's command; its environment is made once a machine."""
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    home = Path(tempfile.gettempdir(), f"rsnotify-tests-{os.getuid()}-resync-2.0.1-{version}")
-    if not (home / "complete").exists():
-        venv.create(home, clear=True, with_pip=True)
-        install = [home / "bin/python", "-m", "pip", "install", "--quiet", *REQUIREMENTS]
-        subprocess.run(install, check=True, timeout=INSTALL_SECONDS)
-        (home / "complete").touch()
-    return home / "bin/resync-sync"
 
 
 class Handler(SimpleHTTPRequestHandler):

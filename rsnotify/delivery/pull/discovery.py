@@ -113,6 +113,7 @@ def _capabilities_of(
         resourcedump=record.resourcedump,
         changedump=record.changedump,
         has_archive=has_archive,
+        sockets_first=record.sockets_first,
     )
 
 
