@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from rsnotify.access import Access
 from rsnotify.base_url import BaseUrl
+from rsnotify.core.query import CHANNEL, parse_query, parse_start
 from rsnotify.core.websub.protocol import CONTENT_TYPE, render_links
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
@@ -26,6 +27,7 @@ class Topic:
     async def get(self, request: Request) -> Response:
         channel = _channel(request)
         feed = self._hub.feed(channel)
+        parse_start(parse_query(request.scope["query_string"], CHANNEL))  # to judge it
         await self._access.require_reader(request, self._hub.record(channel.set_name))
         begins = feed.tail.head  # read first: a change in between is then told twice, not lost
         newest = await self._hub.latest(feed)

@@ -76,7 +76,7 @@ async def test_another_version_of_the_protocol_is_a_bad_request(hub: RunningHub)
 
 @pytest.mark.parametrize(
     "after",
-    ["yesterday", "2026-11-20", "2026-11-20T10:00:00", "", "9" * 400, "2026-99-99T00:00:00Z"],
+    ["yesterday", "2026-11", "2026-11-20T10:00:00", "", "9" * 400, "2026-99-99T00:00:00Z"],
 )
 async def test_a_malformed_position_is_closed_with_4400(hub: RunningHub, after: str) -> None:
     assert (await close_of(f"{hub.channel()}?from={after}"))[0] == 4400
@@ -86,6 +86,28 @@ async def test_a_position_in_the_future_is_closed_with_4400(hub: RunningHub) -> 
     code, reason = await close_of(f"{hub.channel()}?from={in_seconds(60)}")
     assert code == 4400
     assert "future" in reason
+
+
+async def test_a_position_before_the_set_s_first_moment_means_that_moment(hub: RunningHub) -> None:
+    first = await hub.publish("http://example.com/res1")
+    for query in ("from=1999-12-31", "since=1999-12-31T23:00:00+01:00"):
+        async with connect(f"{hub.channel()}?{query}") as channel:
+            assert channel.response.headers["Rsnotify-From"] == first["from"]
+            assert str((await received(channel)).until) == first["until"]
+
+
+async def test_an_unknown_parameter_is_closed_with_4400_and_the_known_ones(
+    hub: RunningHub,
+) -> None:
+    code, reason = await close_of(f"{hub.channel()}?form=2026-11-20")
+    assert (code, reason) == (
+        4400,
+        "unknown parameter 'form'; known here: access_token, from, since",
+    )
+    path = "/channels/dataset1/change_notification_channel?form=2026-11-20"
+    for headers in ({}, {"Accept": "text/event-stream"}):
+        status, problem = await hub.ask("GET", path, headers=headers)
+        assert (status, problem["detail"]) == (400, reason)
 
 
 async def test_a_position_between_the_head_and_now_means_the_head(hub: RunningHub) -> None:

@@ -5,12 +5,13 @@ cannot be served gets a close code. Nothing here writes a notification.
 """
 
 import asyncio
-from datetime import UTC, datetime
+from time import time
 
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
 from rsnotify.access import Access
+from rsnotify.core.query import CHANNEL, check_not_future, parse_query, parse_start
 from rsnotify.delivery.channels.channel import Channel
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
@@ -18,13 +19,12 @@ from rsnotify.delivery.channels.revocations import Revocations
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName
 
 READER = (
     "rsnotify.reader"  # the ASGI extension through which the handshake hands over the connection
 )
-AHEAD_SECONDS = 5.0  # by how much the clocks of hub and Source may differ
 DRAIN_STEPS = 100
 
 Start = Position | Rejected | TryAgain  # the position where a reader starts, or why it cannot
@@ -52,7 +52,7 @@ class Channels:
     async def websocket(self, websocket: WebSocket) -> None:
         """Refuse with an HTTP error, or accept the WebSocket and let it join its channel."""
         name, token = await self.admit(websocket)
-        begin = await self._start_of(name, websocket.query_params.get("from"))
+        begin = await self._start_of(name, websocket)
         await websocket.accept(
             headers=_start_header(begin)
         )  # the reader gets everything that is published from here on
@@ -91,27 +91,27 @@ class Channels:
         except (Rejected, TryAgain) as error:
             reader.close(error.close_code, error.detail)
 
-    async def _start_of(self, name: ChannelName, after: str | None) -> Start:
+    async def _start_of(self, name: ChannelName, connection: HTTPConnection) -> Start:
         """The error is returned, not raised: it is sent as a close frame after the handshake."""
         try:
-            return await self.cursor(name, after)
+            return await self.cursor(name, requested_start(connection))
         except (Rejected, TryAgain) as error:
             return error
 
-    async def cursor(self, name: ChannelName, after: str | None) -> Position:
-        """The position where a reader starts: the head, or the one that it asks for."""
+    async def cursor(self, name: ChannelName, after: Position | None) -> Position:
+        """The position where a reader starts: the head, or the one that it asks for; what is before
+        the set's first moment means that moment."""
         feed = self._hub.feed(name)
         if after is None:
             return feed.tail.head
-        cursor = parse_cursor(after)
-        if cursor <= feed.tail.head:
-            return cursor
+        after = max(after, Position.parse(feed.created))
+        if after <= feed.tail.head:
+            return after
         head = await self._hub.head(name)  # another hub process may know newer changes
-        if cursor > max(head, _now() + AHEAD_SECONDS * 1_000_000):
-            raise Rejected(f"`from` is in the future: {cursor}", close_code=4400)
-        return min(cursor, head)
+        check_not_future(after, head, int(time() * MICROSECONDS))
+        return min(after, head)
 
-    async def servable_cursor(self, name: ChannelName, after: str | None) -> Position:
+    async def servable_cursor(self, name: ChannelName, after: Position | None) -> Position:
         """The same, but raises if the journal no longer has all changes after the position."""
         cursor = await self.cursor(name, after)
         await self._hub.after(self._hub.feed(name), cursor)
@@ -153,12 +153,5 @@ def channel_name(connection: HTTPConnection) -> ChannelName:
     return ChannelName(set_name, kind)
 
 
-def parse_cursor(text: str) -> Position:
-    try:
-        return Position.parse(text)
-    except ValueError as error:
-        raise Rejected(f"malformed `from`: {error}", close_code=4400) from None
-
-
-def _now() -> int:
-    return int(datetime.now(UTC).timestamp() * 1_000_000)
+def requested_start(connection: HTTPConnection) -> Position | None:
+    return parse_start(parse_query(connection.scope["query_string"], CHANNEL))

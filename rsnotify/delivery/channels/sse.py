@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rsnotify.delivery.channels.admission import Channels
+from rsnotify.core.query import parse_moment
+from rsnotify.delivery.channels.admission import Channels, requested_start
 from rsnotify.delivery.channels.sse_reader import SseReader, body_message
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName
@@ -33,7 +34,10 @@ class Sse:
 
     async def stream(self, request: Request) -> Response:
         name, token = await self._channels.admit(request)
-        after = request.headers.get("last-event-id") or request.query_params.get("from")
+        after = requested_start(request)
+        last = request.headers.get("last-event-id")
+        if last:
+            after = parse_moment(last, "Last-Event-ID")
         cursor = await self._channels.servable_cursor(name, after)
         origin = request.headers.get("origin")
         return EventStream(self._channels, name, cursor, token, origin)

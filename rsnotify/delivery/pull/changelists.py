@@ -9,6 +9,7 @@ from time import time
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rsnotify.core import query
 from rsnotify.core.documents import (
     change_list_archive_document,
     change_list_frame,
@@ -16,6 +17,7 @@ from rsnotify.core.documents import (
     change_list_index_document,
     open_list,
 )
+from rsnotify.core.query import check_not_future, parse_start
 from rsnotify.core.window import (
     DAY,
     JournalRecord,
@@ -25,7 +27,7 @@ from rsnotify.core.window import (
     split,
     stretch_after,
 )
-from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission
+from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission, query_of
 from rsnotify.delivery.pull.open_list import OpenList, OpenLists
 from rsnotify.delivery.pull.responses import (
     ByteStream,
@@ -72,16 +74,17 @@ class ChangeLists:
 
     async def current(self, request: Request) -> Response:
         """The open list, or with `?from=` the changes after a position."""
+        after = parse_start(query_of(request, query.CHANGE_LIST))
         requested = await self._admission.admit(request)
-        after = request.query_params.get("from")
         if after is not None:
-            return await self._stretch(request, requested, _position(after))
+            return await self._stretch(request, requested, after)
         return await self._open(request, requested, await self._windows.record(requested.name))
 
     async def by_beginning(self, request: Request) -> Response:
         """The open or closed list of the window that begins at the position in the path."""
+        query_of(request, query.LIST)
         requested = await self._admission.admit(request)
-        from_ = _position(request.path_params["from_"], status=404)
+        from_ = _beginning(request.path_params["from_"])
         record = await self._windows.record(requested.name)
         if from_ == record.window_from:
             return await self._open(request, requested, record)
@@ -154,6 +157,7 @@ class ChangeLists:
     ) -> Response:
         span = await self._windows.span(requested.name, after=cursor)
         record = span.record
+        check_not_future(cursor, record.last, int(time() * MICROSECONDS))
         if cursor < kept_from(span) > record.created:
             raise _gone(requested)
         stretch = stretch_after(min(max(cursor, record.created), record.last), span)
@@ -171,6 +175,7 @@ class ChangeLists:
     # --- lists of lists ------------------------------------------------------------------------
 
     async def index(self, request: Request) -> Response:
+        query_of(request, query.LIST)
         requested = await self._admission.admit(request)
         begin, begun = self._index_begin()
         span = await self._windows.span(requested.name, after=begin)
@@ -189,6 +194,7 @@ class ChangeLists:
         return await rendered_response(request, info, render)
 
     async def archive(self, request: Request) -> Response:
+        query_of(request, query.LIST)
         requested = await self._admission.admit(request)
         begin, begun = self._index_begin()
         windows, _ = split((await self._windows.span(requested.name)).windows, begin)
@@ -222,11 +228,12 @@ def _is_cold(kept: OpenList, record: JournalRecord) -> bool:
     return kept.length == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
 
 
-def _position(text: str, status: int = 400) -> Position:
+def _beginning(text: str) -> Position:
+    """The position in the address of a list; it is written in one way only."""
     try:
         return Position.parse(text)
     except (ValueError, OverflowError) as error:
-        raise Rejected(f"malformed `from`: {error}", status=status) from None
+        raise Rejected(f"no Change List begins at {text!r}: {error}", status=404) from None
 
 
 def _gone(requested: RequestedSet) -> Rejected:

@@ -8,6 +8,7 @@ import re
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rsnotify.core import query
 from rsnotify.core.documents import (
     SnapshotTimes,
     resource_list,
@@ -16,7 +17,7 @@ from rsnotify.core.documents import (
     resource_list_part,
 )
 from rsnotify.core.gzip_parts import Packed
-from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission
+from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission, query_of
 from rsnotify.delivery.pull.responses import (
     ByteStream,
     Parts,
@@ -39,6 +40,7 @@ class ResourceLists:
         self._snapshots = snapshots
 
     async def newest(self, request: Request) -> Response:
+        query_of(request, query.LIST)
         requested = await self._admission.admit(request)
         snapshot = await self._snapshots.newest(requested.name)
         if snapshot is None:
@@ -56,6 +58,7 @@ class ResourceLists:
         return await rendered_response(request, info, lambda: render_document(document))
 
     async def part(self, request: Request) -> Response:
+        query_of(request, query.LIST)
         requested = await self._admission.admit(request)
         found = _PART(request.path_params["part"])
         if found is None:
