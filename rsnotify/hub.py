@@ -184,17 +184,31 @@ class Hub:
 
     async def latest(self, feed: Feed) -> Notification | None:
         """The newest notification, even from before this process; None if there is none."""
-        head = feed.tail.head
         newest = feed.tail.newest
         if newest is not None:
             return newest
-        begin = await self._journal.latest(feed.channel)
-        if begin is None or begin >= head:
+        cursor = await self._journal.latest(feed.channel)
+        if cursor is None:
             return None
-        cursor = begin
+        await self._reach(feed, Position(cursor + 1))
         while (found := await self.after(feed, cursor)) is not None:
             newest, cursor = found, found.until
         return newest
+
+    async def catch_up(self, feed: Feed) -> None:
+        """Wait until this process has read what is in Redis now."""
+        await self._reach(feed, await self.head(feed.channel))
+
+    async def _reach(self, feed: Feed, position: Position) -> None:
+        if feed.tail.head >= position:
+            return
+        with feed.arrival_at(position) as arrived:
+            self._ring(feed.channel, position)
+            try:
+                async with asyncio.timeout(STALE_SECONDS):
+                    await arrived
+            except TimeoutError:
+                raise TryAgain(f"{feed.channel} cannot be followed; see the hub's log") from None
 
     async def standing(self, channel: ChannelName) -> Standing:
         """Where the journal in Redis begins and ends now."""

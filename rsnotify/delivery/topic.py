@@ -1,7 +1,8 @@
 """The WebSub topic URL: GET and HEAD on a channel's path, for discovery.
 
 The status is always 200. The body is the newest notification, byte for byte, and empty before the
-first one (RESOURCESYNC 1.4 a; WEBSUB 21).
+first one (RESOURCESYNC 1.4 a; WEBSUB 21). It is never older than what was acknowledged or delivered
+before the request, by any hub process.
 """
 
 from starlette.requests import Request
@@ -29,6 +30,7 @@ class Topic:
         feed = self._hub.feed(channel)
         parse_start(parse_query(request.scope["query_string"], CHANNEL))  # to judge it
         await self._access.require_reader(request, self._hub.record(channel.set_name))
+        await self._hub.catch_up(feed)
         begins = feed.tail.head  # read first: a change in between is then told twice, not lost
         newest = await self._hub.latest(feed)
         return Response(
