@@ -30,15 +30,14 @@ class Topic:
         feed = self._hub.feed(channel)
         parse_start(parse_query(request.scope["query_string"], CHANNEL))  # to judge it
         await self._access.require_reader(request, self._hub.record(channel.set_name))
-        await self._hub.catch_up(feed)
-        begins = feed.tail.head  # read first: a change in between is then told twice, not lost
+        begins = feed.tail.head  # read first: a change in between must not be lost
         newest = await self._hub.latest(feed)
         return Response(
             b"" if newest is None else newest.payload,
             media_type=CONTENT_TYPE,
             headers={
                 "Link": render_links(channel, self._origin.base(request)),
-                FROM_HEADER: str(begins),
+                FROM_HEADER: str(begins if newest is None else newest.until),
             },
         )
 

@@ -3,7 +3,7 @@ when one of these places moves.
 
 `ReaderProtocol.recv_frame`: the library checks UTF-8 only in its connections, which we do not use,
 and refuses a Close between the fragments of a message, which RFC 6455 (5.4) allows.
-`SharedDeflate`: the library also accepts a smaller window, for which a reader needs frames of its own.
+`SharedDeflate`: the library also accepts a smaller window, which needs frames of its own.
 Nothing here reads or writes a socket.
 """
 
