@@ -19,6 +19,8 @@ CHANGE_LIST = (*LIST, "from", "since")
 CHANNEL = ("access_token", "from", "since")
 CHANNELS = (*CHANNEL, "set")
 
+LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an event stream
+
 AHEAD_SECONDS = 5  # by how much the clocks of hub and Destination may differ
 SETS_OF_A_CONNECTION = 100
 
@@ -111,5 +113,5 @@ def parse_cursors(text: str) -> dict[str, Position]:
     cursors: dict[str, Position] = {}
     for each in text.split(","):
         name, _, moment = each.partition("@")
-        cursors[name] = parse_moment(moment, "Last-Event-ID")
+        cursors[name] = parse_moment(moment, LAST_EVENT_ID)
     return cursors
