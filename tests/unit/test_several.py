@@ -92,22 +92,38 @@ async def test_an_event_tells_the_cursors_of_all() -> None:
     ]
 
 
+@pytest.mark.parametrize("backlog", [0, 10])
 @pytest.mark.parametrize("is_in_memory", [True, False])
-async def test_a_busy_set_starves_no_other(is_in_memory: bool) -> None:
+async def test_a_busy_set_starves_no_other(is_in_memory: bool, backlog: int) -> None:
     """The socket takes one notification at a time, and the busy set always has another."""
     sets, peer = SeveralSets("busy", "a", "b"), Peer(PLAIN, room=1)
     several = sets.read_by(peer)
-    for _ in range(10):
+    for _ in range(1 + backlog):
         sets["busy"].push()
     for name in ("a", "b"):
         sets[name].push()
         if not is_in_memory:
             sets[name].feed.release()
     for _ in range(3):
-        sets["busy"].push()
         peer.drain(1)
+        sets["busy"].push()
         await settled(several)
     assert taken(peer) == {"busy": [0, 1], "a": [0], "b": [0]}
+
+
+async def test_who_lost_its_turn_to_a_ping_has_the_next() -> None:
+    sets, peer = SeveralSets("a", "b"), Peer(PLAIN, room=1)
+    sets["a"].push()
+    sets["b"].push()
+    sets["a"].feed.release()
+    several = sets.read_by(peer)
+    await asyncio.sleep(0)  # the change of a is being read
+    peer.write(b"")
+    await settled(several)
+    assert peer.taken == [b""]
+    peer.drain(1)
+    await settled(several)
+    assert peer.taken == [b"", b"a 0\n"]
 
 
 async def test_who_knows_more_than_this_process_gets_only_what_follows() -> None:
