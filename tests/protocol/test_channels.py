@@ -8,7 +8,6 @@ import aiohttp
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
@@ -164,16 +163,32 @@ async def test_a_position_within_a_notification_gives_the_rest_of_it(hub: Runnin
     assert (str(rest.from_), rest.until) == (middle, whole.until)
 
 
-async def test_a_compressed_channel_says_the_same(hub: RunningHub) -> None:
-    offer = [ClientPerMessageDeflateFactory(server_no_context_takeover=True)]
+async def test_libraries_get_compression_as_they_ask_for_it_by_themselves(hub: RunningHub) -> None:
+    """None of them offers to do without context takeover; the hub chooses that unasked."""
     async with (
         connect(hub.channel(), compression=None) as plain,
-        connect(hub.channel(), compression=None, extensions=offer) as compressed,
+        connect(hub.channel()) as one,
+        aiohttp.ClientSession() as session,
+        session.ws_connect(hub.channel(), compress=15) as another,
     ):
-        assert "permessage-deflate" in compressed.response.headers["Sec-WebSocket-Extensions"]
+        assert "server_no_context_takeover" in one.response.headers["Sec-WebSocket-Extensions"]
+        assert another.compress
         for number in range(3):
             await hub.publish(f"http://example.com/res{number}")
-            assert await compressed.recv() == await plain.recv()
+            told = await plain.recv()
+            assert await one.recv() == told
+            assert (await another.receive()).data == told
+
+
+async def test_compression_of_channels_can_be_turned_off(tmp_path: Path) -> None:
+    async with (
+        RunningHub(tmp_path / "data", channel_compression="off") as hub,
+        connect(hub.channel()) as channel,
+        aiohttp.ClientSession(headers={"Accept": "text/event-stream"}) as session,
+        session.get(hub.channel().replace("ws:", "http:")) as events,
+    ):
+        assert "Sec-WebSocket-Extensions" not in channel.response.headers
+        assert "Content-Encoding" not in events.headers
 
 
 # --- who may read --------------------------------------------------------------------------------
