@@ -89,6 +89,9 @@ class Settings:
     send_timeout_seconds: int = _setting(
         60, _whole(1, 86_400), "seconds after which a reader that reads nothing is disconnected"
     )
+    channel_compression: str = _setting(
+        "on", _one_of("on", "off"), "whether channels are compressed for readers that offer it"
+    )
     drain_seconds: int = _setting(
         5, _whole(0, 3_600), "seconds over which readers are disconnected at shutdown"
     )

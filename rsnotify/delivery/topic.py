@@ -1,7 +1,8 @@
 """The WebSub topic URL: GET and HEAD on a channel's path, for discovery.
 
 The status is always 200. The body is the newest notification, byte for byte, and empty before the
-first one (RESOURCESYNC 1.4 a; WEBSUB 21). In JSON, nothing yet is an empty interval.
+first one (RESOURCESYNC 1.4 a; WEBSUB 21); in JSON, an empty interval. It is never older than what
+was acknowledged or delivered before the request, by any hub process.
 """
 
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from rsnotify.access import Access
 from rsnotify.base_url import BaseUrl
 from rsnotify.core.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
+from rsnotify.core.query import CHANNEL, parse_query, parse_start
 from rsnotify.core.websub.protocol import render_links
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
@@ -29,8 +31,9 @@ class Topic:
     async def get(self, request: Request) -> Response:
         channel = _channel(request)
         feed = self._hub.feed(channel)
+        parse_start(parse_query(request.scope["query_string"], CHANNEL))  # to judge it
         await self._access.require_reader(request, self._hub.record(channel.set_name))
-        begins = feed.tail.head  # read first: a change in between is then told twice, not lost
+        begins = feed.tail.head  # read first: a change in between must not be lost
         newest = await self._hub.latest(feed)
         form = _form(request)
         return Response(
@@ -39,7 +42,7 @@ class Topic:
             headers={
                 "Link": render_links(channel, self._origin.base(request)),
                 "Vary": "accept",
-                FROM_HEADER: str(begins),
+                FROM_HEADER: str(begins if newest is None else newest.until),
             },
         )
 

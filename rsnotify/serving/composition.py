@@ -18,6 +18,7 @@ from rsnotify.cache import Cache
 from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.channels.sse import Sse
 from rsnotify.delivery.cors import Cors
 from rsnotify.delivery.pull.admission import SetAdmission
 from rsnotify.delivery.pull.changelists import ChangeLists
@@ -108,7 +109,9 @@ class Composition:
                 *table.administration_routes(
                     administration, SubscriptionAdmin(hub, access, self._subscriptions)
                 ),
-                *cors.opened(table.channel_routes(self.channels, Topic(hub, access, self._origin))),
+                *cors.opened(
+                    table.channel_routes(self.channels, self._sse, Topic(hub, access, self._origin))
+                ),
                 *table.websub_routes(self._websub_endpoint(intake)),
                 *table.health_routes(hub),
                 *cors.opened(self._pull_routes()),
@@ -119,6 +122,10 @@ class Composition:
     def channels(self) -> Channels:
         origins = self._settings.allowed_origins
         return Channels(self.hub, self._access, self._keepalive, allowed_origins=origins)
+
+    @cached_property
+    def _sse(self) -> Sse:
+        return Sse(self.channels, is_compressed=self._settings.channel_compression == "on")
 
     def _websub_endpoint(self, intake: Intake) -> WebSubEndpoint:
         return WebSubEndpoint(

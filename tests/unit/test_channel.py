@@ -111,7 +111,7 @@ async def settled(channel: Channel) -> None:
         await asyncio.sleep(0)
 
 
-PLAIN = WireFormat("plain", lambda notification: notification.payload)
+PLAIN = WireFormat("plain", lambda notification: notification.payload, b"")
 
 
 async def test_readers_of_one_form_get_the_very_same_bytes(

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from rsnotify import access, cache, loops
-from rsnotify.core import submission, tail, token_throttle, window
+from rsnotify.core import query, submission, tail, token_throttle, window
 from rsnotify.core.submission import read_submission
 from rsnotify.core.websub import protocol, retry_schedule
-from rsnotify.delivery.channels import keepalive
+from rsnotify.delivery.channels import keepalive, turns
 from rsnotify.delivery.channels import protocol as channel_protocol
 from rsnotify.delivery.websub import bounded, dialler
 from rsnotify.errors import InvalidSettings, Rejected
@@ -71,6 +71,11 @@ LIMITS: dict[str, float] = {
     "seconds that background work has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
+    "sets over one connection": query.SETS_OF_A_CONNECTION,
+    "seconds that a position may be in the future": query.AHEAD_SECONDS,
+    "bytes that a reader who is behind gets, or one notification, before the next one's turn": (
+        turns.TURN_BYTES
+    ),
     "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
     "seconds between two pings": keepalive.PING_SECONDS,
     "seconds for a pong": keepalive.PONG_SECONDS,

@@ -104,7 +104,8 @@ def handshake(offer: str) -> ServerProtocol:
     ("offer", "is_accepted"),
     [
         (OFFER, True),
-        ("permessage-deflate", False),
+        ("permessage-deflate", True),
+        ("permessage-deflate; client_max_window_bits=8", True),
         (f"{OFFER}; server_max_window_bits=15", True),
         (f"{OFFER}; server_max_window_bits=14", False),
     ],

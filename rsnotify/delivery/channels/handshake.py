@@ -41,7 +41,8 @@ class Handshake(asyncio.Protocol):
         self._app = config.loaded_app
         self._server_state = server_state
         self._app_state = app_state
-        self._protocol = ServerProtocol(extensions=[SharedDeflate()], logger=quiet)
+        extensions = [SharedDeflate()] if config.ws_per_message_deflate else []
+        self._protocol = ServerProtocol(extensions=extensions, logger=quiet)
         self._transport: asyncio.Transport
         self._reader: SocketReader | None = None
         self._refusal: Response | None = None

@@ -10,7 +10,7 @@ from contextlib import closing
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 
-from rsnotify.delivery.channels.frames import DEFLATED, PING, TEXT, WireFormat, close_reason
+from rsnotify.delivery.channels.frames import DEFLATED, TEXT, WireFormat, close_reason
 from rsnotify.delivery.channels.protocol import ReaderProtocol, is_one_ping_or_pong
 from rsnotify.delivery.channels.reader import ReaderChannel
 from rsnotify.resourcesync.change import Position
@@ -65,7 +65,7 @@ class SocketReader(asyncio.Protocol):
         return self._closing is None and not self._transport.is_closing()
 
     def ping(self) -> bool:
-        self.write(PING)
+        self.write(self.wire_format.idle)
         return True
 
     def backlog(self) -> int:

@@ -1,4 +1,4 @@
-"""Finds the set that a request is about, and checks that the peer may read it."""
+"""Finds the set that a request is about, and checks that the peer may read it; reads its query."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,6 +9,7 @@ from rsnotify.access import Access
 from rsnotify.base_url import BaseUrl
 from rsnotify.core.forms import DOCUMENT_FORMS, Form, wanted_form
 from rsnotify.core.lists import ListHead
+from rsnotify.core.query import Query, parse_query
 from rsnotify.delivery.pull.responses import DocumentInfo
 from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
@@ -50,6 +51,11 @@ class SetAdmission:
             raise NoSuchSet(name)
         await self._access.require_reader(request, record)
         return RequestedSet(record, self._origin.base(request), form_of(request, forms))
+
+
+def query_of(request: Request, known: Sequence[str]) -> Query:
+    """The query of the address; a parameter that is not known here is refused."""
+    return parse_query(request.scope["query_string"], known)
 
 
 def form_of(request: Request, forms: Sequence[Form] = DOCUMENT_FORMS) -> Form:

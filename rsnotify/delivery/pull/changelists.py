@@ -9,6 +9,7 @@ from time import time
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rsnotify.core import query
 from rsnotify.core.documents import (
     change_list,
     change_list_archive_document,
@@ -17,6 +18,7 @@ from rsnotify.core.documents import (
 )
 from rsnotify.core.forms import LIST_FORMS, XML
 from rsnotify.core.lists import ListHead, Neighbours, change_list_head
+from rsnotify.core.query import check_not_future, parse_start
 from rsnotify.core.window import (
     DAY,
     JournalRecord,
@@ -26,7 +28,7 @@ from rsnotify.core.window import (
     split,
     stretch_after,
 )
-from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission
+from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission, query_of
 from rsnotify.delivery.pull.open_list import OpenList, OpenLists
 from rsnotify.delivery.pull.pages import (
     Pages,
@@ -34,7 +36,6 @@ from rsnotify.delivery.pull.pages import (
     bounds_within,
     gone,
     kept_query,
-    position,
     with_query,
 )
 from rsnotify.delivery.pull.responses import (
@@ -84,24 +85,26 @@ class ChangeLists:
 
     async def current(self, request: Request) -> Response:
         """The open list; with `?from=` or `?until=` the changes after or up to a position."""
+        asked = query_of(request, query.CHANGE_LIST)
+        after = parse_start(asked)
         requested = await self._admission.admit(request, LIST_FORMS)
-        if self._pages.are_wanted(request):
+        if self._pages.are_wanted(asked):
             bounds = bounds_of(await self._windows.span(requested.name))
             path = open_list(requested.name)
-            return await self._pages.respond(request, requested, bounds, path)
-        after = request.query_params.get("from")
+            return await self._pages.respond(request, requested, bounds, path, asked)
         if after is not None:
-            return await self._stretch(request, requested, position("from", after))
+            return await self._stretch(request, requested, after)
         return await self._open(request, requested, await self._windows.record(requested.name))
 
     async def by_beginning(self, request: Request) -> Response:
         """The open or closed list of the window that begins at the position in the path."""
+        asked = query_of(request, query.CHANGE_LIST)
         requested = await self._admission.admit(request, LIST_FORMS)
-        from_ = position("from", request.path_params["from_"], status=404)
+        from_ = _beginning(request.path_params["from_"])
         found = await self._window(requested, from_)
-        if self._pages.are_wanted(request):
-            path = change_list(requested.name, from_)
-            return await self._pages.respond(request, requested, bounds_within(found), path)
+        if self._pages.are_wanted(asked) or parse_start(asked) is not None:
+            path, bounds = change_list(requested.name, from_), bounds_within(found)
+            return await self._pages.respond(request, requested, bounds, path, asked)
         if isinstance(found, Window):
             return await self._closed(request, requested, found)
         return await self._open(request, requested, found)
@@ -201,6 +204,7 @@ class ChangeLists:
     ) -> Response:
         span = await self._windows.span(requested.name, after=cursor)
         record = span.record
+        check_not_future(cursor, record.last, int(time() * MICROSECONDS))
         if cursor < kept_from(span) > record.created:
             raise gone(requested)
         stretch = stretch_after(min(max(cursor, record.created), record.last), span)
@@ -220,6 +224,7 @@ class ChangeLists:
     # --- lists of lists ------------------------------------------------------------------------
 
     async def index(self, request: Request) -> Response:
+        query_of(request, query.DOCUMENT)
         requested = await self._admission.admit(request)
         begin, begun = self._index_begin()
         span = await self._windows.span(requested.name, after=begin)
@@ -237,6 +242,7 @@ class ChangeLists:
         return await rendered_response(request, info, describe)
 
     async def archive(self, request: Request) -> Response:
+        query_of(request, query.DOCUMENT)
         requested = await self._admission.admit(request)
         begin, begun = self._index_begin()
         windows, _ = split((await self._windows.span(requested.name)).windows, begin)
@@ -266,6 +272,14 @@ class ChangeLists:
 def _is_cold(kept: OpenList, record: JournalRecord) -> bool:
     """Whether so much must be read that the answer should not wait for it."""
     return kept.length == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
+
+
+def _beginning(text: str) -> Position:
+    """The position in the address of a list; it is written in one way only."""
+    try:
+        return Position.parse(text)
+    except (ValueError, OverflowError) as error:
+        raise Rejected(f"no Change List begins at {text!r}: {error}", status=404) from None
 
 
 def _following(request: Request, requested: RequestedSet, until: Position | None) -> str | None:

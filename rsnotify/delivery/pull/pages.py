@@ -6,6 +6,7 @@ newest change.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from time import time
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -14,12 +15,20 @@ from starlette.responses import Response
 
 from rsnotify.core.documents import change_list_index
 from rsnotify.core.lists import Neighbours, change_list_head
+from rsnotify.core.query import (
+    Query,
+    check_not_future,
+    parse_moment,
+    parse_start,
+    single,
+    whole_number,
+)
 from rsnotify.core.window import STRETCH_CHANGES, JournalRecord, Span, Window, kept_from
 from rsnotify.delivery.pull.admission import RequestedSet
 from rsnotify.delivery.pull.responses import ByteStream, document_response, stream_list
 from rsnotify.errors import Rejected
 from rsnotify.history import History
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Row, render_rows
 
 PAGE_BYTES = 8 * 1024 * 1024
@@ -80,16 +89,16 @@ class Pages:
         self._history = history
         self._most = most
 
-    def are_wanted(self, request: Request) -> bool:
+    def are_wanted(self, asked: Query) -> bool:
         """Whether a page is asked for, or the operator wants shorter answers to `?from=`."""
-        asked = request.query_params
         is_short = self._most < STRETCH_CHANGES
-        return "limit" in asked or "until" in asked or (is_short and "from" in asked)
+        after = is_short and parse_start(asked) is not None
+        return after or "limit" in asked or "until" in asked
 
     async def respond(
-        self, request: Request, requested: RequestedSet, bounds: Bounds, path: str
+        self, request: Request, requested: RequestedSet, bounds: Bounds, path: str, asked: Query
     ) -> Response:
-        page = await self._page(request, requested, bounds)
+        page = await self._page(requested, bounds, asked)
         pages = neighbours(path, page, kept_query(request))
         head = change_list_head(requested.base, requested.name, page.from_, page.until, pages)
         end = bounds.end if page.until is None else page.until
@@ -106,21 +115,21 @@ class Pages:
             request, requested.info(tag, bounds.changed, head=head), make
         )
 
-    async def _page(self, request: Request, requested: RequestedSet, bounds: Bounds) -> Page:
-        asked = request.query_params
-        if "from" in asked and "until" in asked:
+    async def _page(self, requested: RequestedSet, bounds: Bounds, asked: Query) -> Page:
+        after, until = parse_start(asked), single(asked, "until")
+        if after is not None and until is not None:
             raise Rejected("a page has `from` or `until`: leave one of them out")
-        limit = whole_number("limit", asked.get("limit", str(self._most)), 1, self._most)
-        name = "until" if "until" in asked else "from"
-        place = position(name, asked[name]) if name in asked else bounds.begin
+        limit = single(asked, "limit") or str(self._most)
+        count = whole_number("limit", limit, 1, self._most)
+        place = _place(after, until, bounds)
         if place < bounds.from_ and bounds.is_cut:
             raise gone(requested)
-        turn = self.before if name == "until" else self.after
-        return await turn(requested.name, max(place, bounds.from_), bounds, limit)
+        turn = self.after if until is None else self.before
+        return await turn(requested.name, max(place, bounds.from_), bounds, count)
 
-    async def after(self, set_name: str, cursor: Position, bounds: Bounds, limit: int) -> Page:
+    async def after(self, set_name: str, at: Position, bounds: Bounds, limit: int) -> Page:
         """The changes after a position."""
-        channel, cursor = ChannelName(set_name, "change"), min(cursor, bounds.last)
+        channel, cursor = ChannelName(set_name, "change"), min(at, bounds.last)
 
         async def read(rows: list[Row], wanted: int) -> list[Row]:
             after = rows[-1][0] if rows else cursor
@@ -132,9 +141,9 @@ class Pages:
         until = end if following is None else rows[-1][0]
         return Page(cursor, until, render_rows(rows), bool(before), following is not None)
 
-    async def before(self, set_name: str, until: Position, bounds: Bounds, limit: int) -> Page:
+    async def before(self, set_name: str, at: Position, bounds: Bounds, limit: int) -> Page:
         """The last changes up to a position."""
-        channel, until = ChannelName(set_name, "change"), min(until, bounds.last)
+        channel, until = ChannelName(set_name, "change"), min(at, bounds.last)
 
         async def read(rows: list[Row], wanted: int) -> list[Row]:
             """Newest first, as the pages are turned."""
@@ -152,6 +161,15 @@ class Pages:
     ) -> list[Row]:
         rows = await self._history.read_back(channel, until, count)
         return [row for row in rows if row[0] > bounds.from_]
+
+
+def _place(after: Position | None, until: str | None, bounds: Bounds) -> Position:
+    """Where the page begins or, if `until` is given, ends."""
+    if until is not None:
+        return parse_moment(until, "until")
+    if after is not None:
+        check_not_future(after, bounds.last, int(time() * MICROSECONDS))
+    return bounds.begin if after is None else after
 
 
 async def _filled(read: ReadOn, limit: int) -> tuple[list[Row], Row | None]:
@@ -183,20 +201,6 @@ def kept_query(request: Request) -> Mapping[str, str]:
 
 def with_query(path: str, asked: Mapping[str, object]) -> str:
     return f"{path}?{urlencode(asked, safe=':')}"
-
-
-def whole_number(name: str, text: str, low: int, high: int) -> int:
-    is_number = text.isascii() and text.isdecimal() and len(text) < 10
-    if not is_number or not low <= int(text) <= high:
-        raise Rejected(f"{name} is {text[:80]!r}: it must be a whole number from {low} to {high}")
-    return int(text)
-
-
-def position(name: str, text: str, status: int = 400) -> Position:
-    try:
-        return Position.parse(text)
-    except (ValueError, OverflowError) as error:
-        raise Rejected(f"malformed `{name}`: {error}", status=status) from None
 
 
 def gone(requested: RequestedSet) -> Rejected:

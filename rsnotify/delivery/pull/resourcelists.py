@@ -11,6 +11,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rsnotify.core import query
 from rsnotify.core.documents import (
     SnapshotTimes,
     resource_list,
@@ -20,8 +21,9 @@ from rsnotify.core.documents import (
 from rsnotify.core.forms import LIST_FORMS, NDJSON, XML
 from rsnotify.core.gzip_parts import Packed, count_entries, some_entries
 from rsnotify.core.lists import Neighbours, resource_list_head
-from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission
-from rsnotify.delivery.pull.pages import kept_query, whole_number, with_query
+from rsnotify.core.query import Query, single, whole_number
+from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission, query_of
+from rsnotify.delivery.pull.pages import kept_query, with_query
 from rsnotify.delivery.pull.responses import (
     ByteStream,
     Parts,
@@ -46,18 +48,20 @@ class ResourceLists:
         self._page_size = page_size
 
     async def newest(self, request: Request) -> Response:
+        asked = query_of(request, query.RESOURCE_LIST)
         requested = await self._admission.admit(request, LIST_FORMS)
         snapshot = await self._snapshots.newest(requested.name)
         if snapshot is None:
             raise Rejected(f"no snapshot of {requested.name!r} has been taken yet", status=404)
-        if "limit" in request.query_params:
-            return await self._page(request, requested, snapshot, 1, is_fixed=False)
+        if "limit" in asked:
+            return await self._page(request, requested, snapshot, 1, asked, is_fixed=False)
         if snapshot.parts == 1 or requested.form is NDJSON:
             return await self._list(request, requested, snapshot)
         info = requested.info(f"{snapshot.name}-index", snapshot.completed)
         return await rendered_response(request, info, lambda: _index(requested, snapshot))
 
     async def part(self, request: Request) -> Response:
+        asked = query_of(request, query.RESOURCE_LIST)
         requested = await self._admission.admit(request, LIST_FORMS)
         found = _PART(request.path_params["part"])
         if found is None:
@@ -69,8 +73,8 @@ class ResourceLists:
         newest = await self._snapshots.newest(requested.name)
         if newest is None or newest.name != name:
             await self._snapshots.keep_walkable(requested.name, snapshot)
-        if "limit" in request.query_params:
-            return await self._page(request, requested, snapshot, number, is_fixed=True)
+        if "limit" in asked:
+            return await self._page(request, requested, snapshot, number, asked, is_fixed=True)
         return await self._list(request, requested, snapshot, number)
 
     async def _list(
@@ -117,13 +121,13 @@ class ResourceLists:
         requested: RequestedSet,
         snapshot: Snapshot,
         number: int,
+        asked: Query,
         *,
         is_fixed: bool,
     ) -> Response:
         """Some resources of a part. Its addresses name the snapshot, so that a walk stays in it."""
-        asked = request.query_params
-        limit = whole_number("limit", asked["limit"], 1, self._page_size)
-        offset = whole_number("offset", asked.get("offset", "0"), 0, PART_RESOURCES)
+        limit = whole_number("limit", single(asked, "limit") or "", 1, self._page_size)
+        offset = whole_number("offset", single(asked, "offset") or "0", 0, PART_RESOURCES)
         packed = await self._part(requested, snapshot, number)
         count = await asyncio.to_thread(count_entries, packed)
         if offset >= max(1, count):

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from rsnotify.core.content_coding import accepts_gzip
 from rsnotify.core.forms import NDJSON, XML, Form
 from rsnotify.core.lists import Frame, ListHead
 from rsnotify.errors import Rejected, TryAgain
@@ -33,7 +34,6 @@ IMMUTABLE = "max-age=31536000, immutable"
 REVALIDATE = "no-cache"
 CLOCK_DIFFERENCE_SECONDS = 2  # between the hub and Redis
 THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
-HEADER_CHARACTERS = 1024  # that are read of `Accept-Encoding`; browsers send some fifty
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
@@ -60,7 +60,7 @@ async def document_response(request: Request, info: DocumentInfo, make: MakeDocu
     """The document, or 304 if the peer has it."""
     if is_unchanged(request.headers, info):
         return Response(status_code=304, headers=_headers(info))
-    in_gzip = wants_gzip(request.headers)
+    in_gzip = accepts_gzip(request.headers.get("accept-encoding"))
     headers = _headers(info, in_gzip=in_gzip)
     if request.method == "HEAD":
         return _HeadResponse(headers=headers, media_type=info.form.media_type)
@@ -93,21 +93,6 @@ def is_unchanged(headers: Headers, info: DocumentInfo) -> bool:
         return tags.strip() == "*" or _tag(info) in _TAG.findall(tags)
     since = headers.get("if-modified-since")
     return since is not None and info.modified <= _microseconds(since)
-
-
-def wants_gzip(headers: Headers) -> bool:
-    requested = headers.get("accept-encoding")
-    if not requested:
-        return False
-    quality = dict(map(_coding, requested.lower()[:HEADER_CHARACTERS].split(",")))
-    found = quality.get("gzip", quality.get("*"))
-    return found is not None and found.strip("0.") != ""
-
-
-def _coding(requested: str) -> tuple[str, str]:
-    """A coding and its quality, such as `gzip;q=0.5`."""
-    name, _, parameter = requested.partition(";")
-    return name.strip(), parameter.strip().removeprefix("q=") or "1"
 
 
 async def stream_list(

@@ -1,0 +1,43 @@
+"""The bytes of event streams: made once for all, and decoded by each as they come."""
+
+import zlib
+
+import pytest
+
+from rsnotify.delivery.channels import frames
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import Notification
+
+FIRST = Notification(Position(0), Position(1), 1, b"<urlset>\n</urlset>" * 50, slice(0, 0))
+SECOND = Notification(Position(1), Position(2), 1, b"<urlset/>" * 50, slice(0, 0))
+TOLD = b"a@T,b@T" * 1_000
+
+
+@pytest.mark.parametrize("notification", [FIRST, SECOND])
+def test_an_event_is_the_same_in_gzip(notification: Notification) -> None:
+    for plain, zipped in [(frames.EVENT, frames.GZIP_EVENT), (frames.DATA, frames.GZIP_DATA)]:
+        inflate = zlib.decompressobj(31)
+        inflate.decompress(frames.GZIP_HEAD)
+        assert inflate.decompress(zipped.make(notification)) == plain.make(notification)
+        assert inflate.decompress(zipped.idle) == plain.idle
+
+
+def test_every_reader_can_decode_what_comes_from_wherever_it_began() -> None:
+    for begun_with in ([FIRST], [], [SECOND, FIRST]):
+        inflate = zlib.decompressobj(31)
+        inflate.decompress(frames.GZIP_HEAD + frames.gzip_part(b"id: 1\n\n"))
+        for each in begun_with:
+            inflate.decompress(frames.GZIP_EVENT.render(each))
+        assert inflate.decompress(frames.GZIP_EVENT.render(SECOND)).startswith(b"id: 1970")
+
+
+def test_an_event_of_several_channels_has_the_cursors_before_the_data_that_all_share() -> None:
+    assert frames.DATA.tell_cursors is not None
+    assert frames.GZIP_DATA.tell_cursors is not None
+    told = frames.DATA.tell_cursors(TOLD)
+    assert told == b"id: %s\n" % TOLD
+    inflate = zlib.decompressobj(31)
+    stream = frames.GZIP_HEAD + frames.GZIP_DATA.tell_cursors(TOLD)
+    assert inflate.decompress(stream + frames.GZIP_DATA.render(FIRST)) == (
+        told + frames.DATA.render(FIRST)
+    )
