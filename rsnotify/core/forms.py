@@ -50,7 +50,7 @@ def _named(name: str, offered: Sequence[Form]) -> Form:
         if form.name == name:
             return form
     known = " or ".join(form.name for form in offered)
-    raise Rejected(f"format is {name[:80]!r}: it must be {known}")
+    raise Rejected(f"format is {name[:80]!r}: it must be {known}", close_code=4400)
 
 
 def _range(part: str) -> tuple[str, float]:

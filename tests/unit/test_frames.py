@@ -4,12 +4,18 @@ import zlib
 
 import pytest
 
+from rsnotify.core.forms import JSON, XML
 from rsnotify.delivery.channels import frames
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import Notification
+from rsnotify.resourcesync.notification import (
+    ChannelName,
+    Notification,
+    render_notification,
+)
 
 FIRST = Notification(Position(0), Position(1), 1, b"<urlset>\n</urlset>" * 50, slice(0, 0))
 SECOND = Notification(Position(1), Position(2), 1, b"<urlset/>" * 50, slice(0, 0))
+FRAGMENT = b'<url><loc>u:a</loc><lastmod>\0</lastmod><rs:md change="deleted" datetime="\0"/></url>'
 TOLD = b"a@T,b@T" * 1_000
 
 
@@ -41,3 +47,18 @@ def test_an_event_of_several_channels_has_the_cursors_before_the_data_that_all_s
     assert inflate.decompress(stream + frames.GZIP_DATA.render(FIRST)) == (
         told + frames.DATA.render(FIRST)
     )
+
+
+def test_json_is_made_once_for_all_its_readers_and_not_at_all_for_those_of_xml() -> None:
+    channel, at = ChannelName("a", "change"), Position(2)
+    found = render_notification(channel, Position(1), [(at, FRAGMENT)], base_url="http://h")
+    for wire_format in frames.WIRE_FORMATS[XML]:
+        wire_format.render(found)
+    size = found.size
+    assert JSON.name not in found._made
+    in_json = frames.WIRE_FORMATS[JSON].text.render(found)
+    assert frames.WIRE_FORMATS[JSON].text.render(found) is in_json
+    made = found._made[JSON.name]
+    frames.WIRE_FORMATS[JSON].event.render(found)
+    assert found._made[JSON.name] is made
+    assert found.size > size + len(in_json)  # the budget counts what was made

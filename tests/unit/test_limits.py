@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from rsnotify import access, cache, loops
-from rsnotify.core import query, submission, tail, token_throttle, window
+from rsnotify.core import forms, query, submission, tail, token_throttle, window
 from rsnotify.core.submission import read_submission
 from rsnotify.core.websub import protocol, retry_schedule
 from rsnotify.delivery.channels import keepalive, turns
 from rsnotify.delivery.channels import protocol as channel_protocol
+from rsnotify.delivery.pull import pages
 from rsnotify.delivery.websub import bounded, dialler
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.intake import administration
@@ -80,6 +81,9 @@ LIMITS: dict[str, float] = {
     "seconds between two pings": keepalive.PING_SECONDS,
     "seconds for a pong": keepalive.PONG_SECONDS,
     "changes after a `?from=`": window.STRETCH_CHANGES,
+    "entries of a page: `?limit=`": Settings().page_size,
+    "bytes of changes on a page, after which it ends": pages.PAGE_BYTES,
+    "characters that are read of `Accept`": forms.HEADER_CHARACTERS,
     "entries of a Resource List": snapshot.PART_RESOURCES,
     "bytes of entries in a list": window.WINDOW_BYTES,
     "bytes of a document that `rsnotify validate` reads": tables.MAX_BYTES,

@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
 from rsnotify.access import Access
+from rsnotify.core.forms import XML
 from rsnotify.core.query import check_not_future
 from rsnotify.delivery.channels.channel import Channel
 from rsnotify.delivery.channels.entry import (
@@ -20,6 +21,7 @@ from rsnotify.delivery.channels.entry import (
     entry_of,
     requested_channels,
     requested_kind,
+    subprotocol_of,
 )
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
@@ -70,10 +72,10 @@ class Channels:
             token = await self.admit(websocket, wanted)
             entry = await self._entry(websocket, wanted, token)
         await websocket.accept(
-            headers=_start_header(entry)
+            subprotocol_of(websocket), headers=_start_header(entry)
         )  # the reader gets everything that is published from here on
         take_reader = websocket.scope["extensions"][READER]
-        self.join(take_reader(), entry)
+        self.join(take_reader(entry.form if isinstance(entry, Entry) else XML), entry)
 
     async def _entry(
         self, connection: HTTPConnection, wanted: Sequence[Wanted], token: str

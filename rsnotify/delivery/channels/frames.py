@@ -12,6 +12,9 @@ from typing import NamedTuple
 from websockets.extensions.permessage_deflate import PerMessageDeflate
 from websockets.frames import Frame, Opcode
 
+from rsnotify.core.forms import JSON, XML, Form
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.json_writer import render_notification_json
 from rsnotify.resourcesync.notification import Notification
 
 REASON_BYTES = 123  # what a close frame can carry
@@ -31,24 +34,35 @@ class WireFormat(NamedTuple):
         return notification.once(self.name, self.make)
 
 
-def _text_frame(notification: Notification) -> bytes:
-    return Frame(Opcode.TEXT, notification.payload).serialize(mask=False)
+Payload = Callable[[Notification], bytes]
 
 
-def _deflated_frame(notification: Notification) -> bytes:
-    return Frame(Opcode.TEXT, notification.payload).serialize(mask=False, extensions=[deflate()])
+def _xml(notification: Notification) -> bytes:
+    return notification.payload
 
 
-def _event(notification: Notification) -> bytes:
-    return _id(str(notification.until).encode()) + _data(notification)
+def _json(notification: Notification) -> bytes:
+    return notification.once(JSON.name, render_notification_json)
+
+
+def _text_frame(payload: bytes) -> bytes:
+    return Frame(Opcode.TEXT, payload).serialize(mask=False)
+
+
+def _deflated_frame(payload: bytes) -> bytes:
+    return Frame(Opcode.TEXT, payload).serialize(mask=False, extensions=[deflate()])
+
+
+def _event(cursor: Position, payload: bytes) -> bytes:
+    return _id(str(cursor).encode()) + _data(payload)
 
 
 def _id(cursor: bytes) -> bytes:
     return b"id: %s\n" % cursor
 
 
-def _data(notification: Notification) -> bytes:
-    return b"data: %s\n\n" % notification.payload.replace(b"\n", b"\ndata: ")
+def _data(payload: bytes) -> bytes:
+    return b"data: %s\n\n" % payload.replace(b"\n", b"\ndata: ")
 
 
 def gzip_part(data: bytes) -> bytes:
@@ -68,19 +82,43 @@ GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 PING = Frame(Opcode.PING, b"").serialize(mask=False)
 COMMENT = b":\n\n"
 
-TEXT = WireFormat("text frame", _text_frame, PING)
-DEFLATED = WireFormat("deflated frame", _deflated_frame, PING)
-EVENT = WireFormat("event", _event, COMMENT)
-GZIP_EVENT = WireFormat("event in gzip", lambda each: gzip_part(_event(each)), gzip_part(COMMENT))
 
-# Of several channels: the id has the reader's own cursors, the data is shared.
-DATA = WireFormat("data", _data, COMMENT, _id)
-GZIP_DATA = WireFormat(
-    "data in gzip",
-    lambda each: gzip_part(_data(each)),
-    gzip_part(COMMENT),
-    lambda cursors: _stored_part(_id(cursors)),
-)
+class WireFormats(NamedTuple):
+    """Every way to write a notification in one form."""
+
+    text: WireFormat
+    deflated: WireFormat
+    event: WireFormat
+    gzip_event: WireFormat
+    data: WireFormat  # of several channels: the id has the reader's own cursors, the data is shared
+    gzip_data: WireFormat
+
+
+def _wire_formats(form: Form, payload: Payload) -> WireFormats:
+    def event(each: Notification) -> bytes:
+        return _event(each.until, payload(each))
+
+    def stored_id(cursors: bytes) -> bytes:
+        return _stored_part(_id(cursors))
+
+    def named(name: str) -> str:
+        return f"{name} of {form.name}"
+
+    silence = gzip_part(COMMENT)
+    return WireFormats(
+        WireFormat(named("frame"), lambda each: _text_frame(payload(each)), PING),
+        WireFormat(named("deflated frame"), lambda each: _deflated_frame(payload(each)), PING),
+        WireFormat(named("event"), event, COMMENT),
+        WireFormat(named("event in gzip"), lambda each: gzip_part(event(each)), silence),
+        WireFormat(named("data"), lambda each: _data(payload(each)), COMMENT, _id),
+        WireFormat(
+            named("data in gzip"), lambda each: gzip_part(_data(payload(each))), silence, stored_id
+        ),
+    )
+
+
+WIRE_FORMATS = {XML: _wire_formats(XML, _xml), JSON: _wire_formats(JSON, _json)}
+TEXT, DEFLATED, EVENT, GZIP_EVENT, DATA, GZIP_DATA = WIRE_FORMATS[XML]
 
 
 def close_reason(detail: str) -> str:
