@@ -11,7 +11,7 @@ from time import time
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
-from rsnotify.access import Access
+from rsnotify.access import Access, origins_that_read
 from rsnotify.core.forms import XML
 from rsnotify.core.query import check_not_future
 from rsnotify.delivery.channels.channel import Channel
@@ -101,8 +101,8 @@ class Channels:
         """A page must not read with the rights of its visitor; browsers send its origin."""
         if origin is None:
             return
-        allowed = self._allowed_origins
-        if is_private if allowed is None else not {origin, "*"} & set(allowed):
+        allowed = origins_that_read(self._allowed_origins, is_private=is_private)
+        if not {origin, "*"} & {*allowed}:
             raise Rejected(
                 "pages of this origin may not read this channel; see RSNOTIFY_ALLOWED_ORIGINS",
                 status=403,
