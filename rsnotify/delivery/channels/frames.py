@@ -81,7 +81,7 @@ class Deflate(PerMessageDeflate):
         """As the library does it, but by ISA-L. Control frames are never compressed."""
         if frame.opcode in CTRL_OPCODES:
             return frame
-        data = flushed(frame.data).removesuffix(FLUSH)
+        data = flushed(bytes(frame.data)).removesuffix(FLUSH)
         return Frame(frame.opcode, data, frame.fin, rsv1=True)
 
 
