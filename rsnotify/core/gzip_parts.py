@@ -20,7 +20,7 @@ PACKER_BYTES = 360 * 1024  # the buffers of one compressor
 LEVEL = 1  # of ISA-L: higher levels take longer and save nothing on these entries
 
 _HEAD = struct.Struct("<IQ")
-_GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 _STORED = struct.Struct("<BHH")
 _DATETIME = re.compile(rb'<rs:md change="[^"]*" datetime="([^"]*)"')
 _ENTRY = b"<url>"
@@ -56,7 +56,7 @@ class Packed(NamedTuple):
         before = isal_zlib.crc32_combine(isal_zlib.crc32(head), self.checksum, self.length)
         size = (len(head) + self.length + len(foot)) & 0xFFFFFFFF
         end = struct.pack("<II", isal_zlib.crc32(foot, before), size)
-        return _GZIP_HEAD + _stored(head), self.deflated, _stored(foot, last=True) + end
+        return GZIP_HEAD + stored(head), self.deflated, stored(foot, last=True) + end
 
 
 class Packer:
@@ -159,6 +159,12 @@ def _newest(entries: bytes) -> Position:
     return Position.parse(found[1].decode())
 
 
-def _stored(data: bytes, *, last: bool = False) -> bytes:
-    """An uncompressed deflate block."""
+def flushed(data: bytes) -> bytes:
+    """Deflate that ends at a whole byte and refers to nothing before it: a part of any stream."""
+    deflate = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, -15)
+    return deflate.compress(data) + deflate.flush(isal_zlib.Z_FULL_FLUSH)
+
+
+def stored(data: bytes, *, last: bool = False) -> bytes:
+    """An uncompressed deflate block, of 64 KiB at most."""
     return _STORED.pack(last, len(data), len(data) ^ 0xFFFF) + data

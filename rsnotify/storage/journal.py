@@ -213,7 +213,7 @@ class Journal:
         self, channel: ChannelName, until: Position, *, count: int
     ) -> tuple[list[Row], Position]:
         """Up to `count` changes up to `until`, newest first; and where the stream begins."""
-        pipeline = self._client.pipeline(transaction=False)
+        pipeline = self.client.pipeline(transaction=False)
         pipeline.execute_command(
             "XREVRANGE", keys.stream(channel), until.stream_id, "-", "COUNT", count
         )
@@ -221,7 +221,7 @@ class Journal:
         rows, first = await pipeline.execute()
         if first is None:
             raise NoSuchSet(channel.set_name)
-        return _rows(rows), Position(int(first))
+        return rows_of(rows), Position(int(first))
 
     async def read_on(
         self, cursors: Mapping[ChannelName, Position], *, count: int

@@ -3,8 +3,10 @@
 import zlib
 
 import pytest
+from websockets.frames import Frame, Opcode
 
 from rsnotify.core.forms import JSON, XML
+from rsnotify.core.gzip_parts import GZIP_HEAD, flushed
 from rsnotify.delivery.channels import frames
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
@@ -20,10 +22,21 @@ TOLD = b"a@T,b@T" * 1_000
 
 
 @pytest.mark.parametrize("notification", [FIRST, SECOND])
+def test_a_compressed_frame_is_what_the_library_itself_would_decode(
+    notification: Notification,
+) -> None:
+    frame = frames.DEFLATED.make(notification)
+    data = frame[2:] if frame[1] < 126 else frame[4:]
+    assert frame[0] == 0xC1
+    decoded = frames.deflate().decode(Frame(Opcode.TEXT, data, rsv1=True))
+    assert bytes(decoded.data) == notification.payload
+
+
+@pytest.mark.parametrize("notification", [FIRST, SECOND])
 def test_an_event_is_the_same_in_gzip(notification: Notification) -> None:
     for plain, zipped in [(frames.EVENT, frames.GZIP_EVENT), (frames.DATA, frames.GZIP_DATA)]:
         inflate = zlib.decompressobj(31)
-        inflate.decompress(frames.GZIP_HEAD)
+        inflate.decompress(GZIP_HEAD)
         assert inflate.decompress(zipped.make(notification)) == plain.make(notification)
         assert inflate.decompress(zipped.idle) == plain.idle
 
@@ -31,7 +44,7 @@ def test_an_event_is_the_same_in_gzip(notification: Notification) -> None:
 def test_every_reader_can_decode_what_comes_from_wherever_it_began() -> None:
     for begun_with in ([FIRST], [], [SECOND, FIRST]):
         inflate = zlib.decompressobj(31)
-        inflate.decompress(frames.GZIP_HEAD + frames.gzip_part(b"id: 1\n\n"))
+        inflate.decompress(GZIP_HEAD + flushed(b"id: 1\n\n"))
         for each in begun_with:
             inflate.decompress(frames.GZIP_EVENT.render(each))
         assert inflate.decompress(frames.GZIP_EVENT.render(SECOND)).startswith(b"id: 1970")
@@ -43,7 +56,7 @@ def test_an_event_of_several_channels_has_the_cursors_before_the_data_that_all_s
     told = frames.DATA.tell_cursors(TOLD)
     assert told == b"id: %s\n" % TOLD
     inflate = zlib.decompressobj(31)
-    stream = frames.GZIP_HEAD + frames.GZIP_DATA.tell_cursors(TOLD)
+    stream = GZIP_HEAD + frames.GZIP_DATA.tell_cursors(TOLD)
     assert inflate.decompress(stream + frames.GZIP_DATA.render(FIRST)) == (
         told + frames.DATA.render(FIRST)
     )

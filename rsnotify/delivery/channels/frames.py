@@ -2,23 +2,24 @@
 
 A shared frame has no mask and no compression context, so every reader can decode it by itself. In
 an event stream in gzip, an event is a part that ends at a whole byte and refers to nothing before.
+Such a stream has no end: its checksum would be another one for each reader.
 """
 
-import struct
-import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
 from websockets.extensions.permessage_deflate import PerMessageDeflate
-from websockets.frames import Frame, Opcode
+from websockets.frames import CTRL_OPCODES, Frame, Opcode
 
 from rsnotify.core.forms import JSON, XML, Form
+from rsnotify.core.gzip_parts import flushed, stored
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.json_writer import render_notification_json
 from rsnotify.resourcesync.notification import Notification
 
 REASON_BYTES = 123  # what a close frame can carry
 WINDOW_BITS = 15
+FLUSH = b"\0\0\xff\xff"  # how flushed deflate ends; a WebSocket leaves it out (RFC 7692, 7.2.1)
 
 
 class WireFormat(NamedTuple):
@@ -65,20 +66,6 @@ def _data(payload: bytes) -> bytes:
     return b"data: %s\n\n" % payload.replace(b"\n", b"\ndata: ")
 
 
-def gzip_part(data: bytes) -> bytes:
-    """A part of any gzip stream, which a reader can decode as soon as it has it."""
-    deflate = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, -WINDOW_BITS, 9)
-    return deflate.compress(data) + deflate.flush(zlib.Z_FULL_FLUSH)
-
-
-def _stored_part(data: bytes) -> bytes:
-    """The same without compression, for what only one reader gets."""
-    return struct.pack("<BHH", 0, len(data), len(data) ^ 0xFFFF) + data
-
-
-GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
-"""How a gzip stream begins. It has no end: the checksum would be different for each reader."""
-
 PING = Frame(Opcode.PING, b"").serialize(mask=False)
 COMMENT = b":\n\n"
 
@@ -99,20 +86,20 @@ def _wire_formats(form: Form, payload: Payload) -> WireFormats:
         return _event(each.until, payload(each))
 
     def stored_id(cursors: bytes) -> bytes:
-        return _stored_part(_id(cursors))
+        return stored(_id(cursors))
 
     def named(name: str) -> str:
         return f"{name} of {form.name}"
 
-    silence = gzip_part(COMMENT)
+    silence = flushed(COMMENT)
     return WireFormats(
         WireFormat(named("frame"), lambda each: _text_frame(payload(each)), PING),
         WireFormat(named("deflated frame"), lambda each: _deflated_frame(payload(each)), PING),
         WireFormat(named("event"), event, COMMENT),
-        WireFormat(named("event in gzip"), lambda each: gzip_part(event(each)), silence),
+        WireFormat(named("event in gzip"), lambda each: flushed(event(each)), silence),
         WireFormat(named("data"), lambda each: _data(payload(each)), COMMENT, _id),
         WireFormat(
-            named("data in gzip"), lambda each: gzip_part(_data(payload(each))), silence, stored_id
+            named("data in gzip"), lambda each: flushed(_data(payload(each))), silence, stored_id
         ),
     )
 
@@ -125,6 +112,16 @@ def close_reason(detail: str) -> str:
     return detail.encode()[:REASON_BYTES].decode(errors="ignore")
 
 
-def deflate() -> PerMessageDeflate:
-    """The one compression that is offered: no context is kept between two messages."""
-    return PerMessageDeflate(True, True, WINDOW_BITS, WINDOW_BITS, {"memLevel": 9})
+class Deflate(PerMessageDeflate):
+    """The one compression that is agreed on: no context is kept between two messages."""
+
+    def encode(self, frame: Frame) -> Frame:
+        """As the library does it, but by ISA-L. Control frames are never compressed."""
+        if frame.opcode in CTRL_OPCODES:
+            return frame
+        data = flushed(bytes(frame.data)).removesuffix(FLUSH)
+        return Frame(frame.opcode, data, frame.fin, rsv1=True)
+
+
+def deflate() -> Deflate:
+    return Deflate(True, True, WINDOW_BITS, WINDOW_BITS)

@@ -12,9 +12,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rsnotify.core.content_coding import accepts_gzip
+from rsnotify.core.gzip_parts import GZIP_HEAD, flushed
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.entry import Entry, entry_of, requested_channels, requested_kind
-from rsnotify.delivery.channels.frames import GZIP_HEAD, WIRE_FORMATS, WireFormat, gzip_part
+from rsnotify.delivery.channels.frames import WIRE_FORMATS, WireFormat
 from rsnotify.delivery.channels.sse_reader import SseReader, body_message
 from rsnotify.resourcesync.notification import FROM_HEADER
 
@@ -68,7 +69,7 @@ class EventStream(Response):
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         opening = _opening(self._entry.cursor, random.randint(*RETRY_MILLISECONDS))  # noqa: S311
-        await send(body_message(GZIP_HEAD + gzip_part(opening) if self._in_gzip else opening))
+        await send(body_message(GZIP_HEAD + flushed(opening) if self._in_gzip else opening))
         self._channels.join(reader, self._entry)
         await reader.run(send, receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
