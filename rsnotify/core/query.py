@@ -66,7 +66,10 @@ def single(query: Query, name: str) -> str | None:
     return values[0] if values else None
 
 
-def whole_number(name: str, text: str, low: int, high: int) -> int:
+def whole_number(query: Query, name: str, low: int, high: int, default: int) -> int:
+    text = single(query, name)
+    if text is None:
+        return default
     is_number = text.isascii() and text.isdecimal() and len(text) < 10
     if not is_number or not low <= int(text) <= high:
         raise refused(f"{name} is {text[:80]!r}: it must be a whole number from {low} to {high}")

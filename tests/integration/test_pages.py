@@ -159,6 +159,16 @@ async def test_a_limit_out_of_range_is_refused(pulling: Pulling, path: str, limi
     assert b"it must be a whole number from 1 to 50000" in answer.body
 
 
+async def test_a_limit_is_given_once(pulling: Pulling) -> None:
+    answer = await pulling.get(f"{OPEN}?limit=1&limit=2")
+    assert (answer.status, b"more than once" in answer.body) == (400, True)
+
+
+async def test_a_page_may_begin_in_the_future_no_more_than_a_list(pulling: Pulling) -> None:
+    assert (await pulling.get(f"{OPEN}?limit=1&from={LATER}")).status == 400
+    assert (await pulling.get(f"{OPEN}?limit=1&until={LATER}")).status == 200
+
+
 async def test_a_page_begins_or_ends_somewhere(pulling: Pulling) -> None:
     now = await beginning(pulling)
     answer = await pulling.get(f"{OPEN}?from={now}&until={now}")

@@ -303,12 +303,15 @@ async def test_a_position_that_is_none_or_in_the_future_is_refused(
 @pytest.mark.parametrize(
     ("path", "known"),
     [
-        (OPEN, "access_token, from, since"),
-        (f"/{SET}/changelist-index.xml", "access_token"),
-        (f"/{SET}/changelist-archive.xml", "access_token"),
-        (f"/{SET}/changelist/2026-01-01T00:00:00.000000Z.xml", "access_token"),
-        (f"/{SET}/resourcelist.xml", "access_token"),
-        (f"/{SET}/resourcelist/1-1.xml", "access_token"),
+        (OPEN, "access_token, format, from, since, until, limit"),
+        (f"/{SET}/changelist-index.xml", "access_token, format"),
+        (f"/{SET}/changelist-archive.xml", "access_token, format"),
+        (
+            f"/{SET}/changelist/2026-01-01T00:00:00.000000Z.xml",
+            "access_token, format, from, since, until, limit",
+        ),
+        (f"/{SET}/resourcelist.xml", "access_token, format, limit, offset"),
+        (f"/{SET}/resourcelist/1-1.xml", "access_token, format, limit, offset"),
     ],
 )
 async def test_an_unknown_parameter_of_a_list_is_refused_with_the_known_ones(

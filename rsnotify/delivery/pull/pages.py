@@ -119,8 +119,7 @@ class Pages:
         after, until = parse_start(asked), single(asked, "until")
         if after is not None and until is not None:
             raise Rejected("a page has `from` or `until`: leave one of them out")
-        limit = single(asked, "limit") or str(self._most)
-        count = whole_number("limit", limit, 1, self._most)
+        count = whole_number(asked, "limit", 1, self._most, self._most)
         place = _place(after, until, bounds)
         if place < bounds.from_ and bounds.is_cut:
             raise gone(requested)

@@ -21,7 +21,7 @@ from rsnotify.core.documents import (
 from rsnotify.core.forms import LIST_FORMS, NDJSON, XML
 from rsnotify.core.gzip_parts import Packed, count_entries, some_entries
 from rsnotify.core.lists import Neighbours, resource_list_head
-from rsnotify.core.query import Query, single, whole_number
+from rsnotify.core.query import Query, whole_number
 from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission, query_of
 from rsnotify.delivery.pull.pages import kept_query, with_query
 from rsnotify.delivery.pull.responses import (
@@ -53,7 +53,7 @@ class ResourceLists:
         snapshot = await self._snapshots.newest(requested.name)
         if snapshot is None:
             raise Rejected(f"no snapshot of {requested.name!r} has been taken yet", status=404)
-        if "limit" in asked:
+        if "limit" in asked or "offset" in asked:
             return await self._page(request, requested, snapshot, 1, asked, is_fixed=False)
         if snapshot.parts == 1 or requested.form is NDJSON:
             return await self._list(request, requested, snapshot)
@@ -73,7 +73,7 @@ class ResourceLists:
         newest = await self._snapshots.newest(requested.name)
         if newest is None or newest.name != name:
             await self._snapshots.keep_walkable(requested.name, snapshot)
-        if "limit" in asked:
+        if "limit" in asked or "offset" in asked:
             return await self._page(request, requested, snapshot, number, asked, is_fixed=True)
         return await self._list(request, requested, snapshot, number)
 
@@ -126,8 +126,8 @@ class ResourceLists:
         is_fixed: bool,
     ) -> Response:
         """Some resources of a part. Its addresses name the snapshot, so that a walk stays in it."""
-        limit = whole_number("limit", single(asked, "limit") or "", 1, self._page_size)
-        offset = whole_number("offset", single(asked, "offset") or "0", 0, PART_RESOURCES)
+        limit = whole_number(asked, "limit", 1, self._page_size, self._page_size)
+        offset = whole_number(asked, "offset", 0, PART_RESOURCES, 0)
         packed = await self._part(requested, snapshot, number)
         count = await asyncio.to_thread(count_entries, packed)
         if offset >= max(1, count):
