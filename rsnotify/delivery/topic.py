@@ -13,11 +13,10 @@ from rsnotify.base_url import BaseUrl
 from rsnotify.core.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
 from rsnotify.core.query import CHANNEL, parse_query, parse_start
 from rsnotify.core.websub.protocol import render_links
-from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.json_writer import render_empty_json, render_notification_json
-from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName, Notification
+from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName, Notification
 
 
 class Topic:
@@ -29,7 +28,7 @@ class Topic:
         self._origin = origin
 
     async def get(self, request: Request) -> Response:
-        channel = _channel(request)
+        channel = ChannelName.named(**request.path_params)
         feed = self._hub.feed(channel)
         parse_start(parse_query(request.scope["query_string"], CHANNEL))  # to judge it
         await self._access.require_reader(request, self._hub.record(channel.set_name))
@@ -57,11 +56,4 @@ def _body(channel: ChannelName, newest: Notification | None, begins: Position, f
         return b"" if newest is None else newest.payload
     if newest is None:
         return render_empty_json(channel.capability, begins)
-    return newest.once(JSON.name, render_notification_json)
-
-
-def _channel(request: Request) -> ChannelName:
-    kind = request.path_params["kind"]
-    if kind not in KINDS:
-        raise Rejected(f"there is no {kind} channel", status=404)
-    return ChannelName(request.path_params["set"], kind)
+    return newest.derived(JSON.name, render_notification_json)

@@ -67,14 +67,14 @@ class Destination:
     def __init__(self, resync: Path, folder: Path, hub: RunningHub, source: Source) -> None:
         self.folder = folder / "destination"
         self.folder.mkdir()
-        self._command = [str(resync), f"{source.url}={self.folder}", "--noauth", "--delete"]
-        self._command += ["--capabilitylist", f"{hub.url}/dataset1/capabilitylist.xml"]
-        self._command += ["--changelist-uri", f"{hub.url}/dataset1/changelist.xml"]
+        self.command = [str(resync), f"{source.url}={self.folder}", "--noauth", "--delete"]
+        self.command += ["--capabilitylist", f"{hub.url}/dataset1/capabilitylist.xml"]
+        self.command += ["--changelist-uri", f"{hub.url}/dataset1/changelist.xml"]
 
     async def run(self, *mode: str) -> str:
         """What the client said."""
         process = await asyncio.create_subprocess_exec(
-            *self._command,
+            *self.command,
             *mode,
             cwd=self.folder.parent,
             stdout=subprocess.PIPE,

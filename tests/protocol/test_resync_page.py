@@ -59,7 +59,7 @@ async def test_with_from_it_does_not(hub, source, destination) -> None:
 async def test_without_delete_files_stay(hub, source, destination) -> None:
     at = await begun(hub, source, destination)
     await tell(hub, source.delete("b"), older(source.write("c", "c", "created")))
-    destination._command.remove("--delete")
+    destination.command.remove("--delete")
     said = await destination.run("--incremental", "--from", at)
     assert sorted(destination.files()) == ["a", "b", "c"], said
 
@@ -74,8 +74,8 @@ async def test_changes_in_closed_lists_want_from_in_the_address(
             await tell(hub, older(source.write(name, name, "created")))
         said = await destination.run("--incremental", "--from", at)
         assert sorted(destination.files()) == ["a", "b", "e"], said
-        place = destination._command.index("--changelist-uri") + 1
-        destination._command[place] += f"?from={at}"
+        place = destination.command.index("--changelist-uri") + 1
+        destination.command[place] += f"?from={at}"
         said = await destination.run("--incremental", "--from", at)
         assert sorted(destination.files()) == ["a", "b", "c", "d", "e"], said
 
@@ -87,7 +87,7 @@ async def test_the_script_of_the_page_stays_in_sync(
     script = script.replace("https://hub.example.org", hub.url)
     script = script.replace("https://example.org", source.url).replace("=copy", "=destination")
     await begun(hub, source, destination)
-    destination._command = ["bash", "-euc", f"PATH={resync.parent}:$PATH\n{script}"]
+    destination.command = ["bash", "-euc", f"PATH={resync.parent}:$PATH\n{script}"]
     for gone, new in ("bc", "cd", "db"):
         await tell(hub, source.delete(gone), older(source.write(new, new, "created")))
         said = await destination.run()

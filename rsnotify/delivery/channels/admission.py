@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket
 from rsnotify.access import Access, origins_that_read
 from rsnotify.core.forms import XML
 from rsnotify.core.query import check_not_future
-from rsnotify.delivery.channels.channel import Channel
+from rsnotify.delivery.channels.channel import ChannelReaders
 from rsnotify.delivery.channels.entry import (
     Entry,
     Wanted,
@@ -55,7 +55,7 @@ class Channels:
         self._access = access
         self._keepalive = keepalive
         self._allowed_origins = allowed_origins
-        self._channels: dict[Feed, Channel] = {}
+        self._channels: dict[Feed, ChannelReaders] = {}
         self._several: set[SeveralChannels] = set()
         self._is_draining = False
         self.revocations = Revocations(access)
@@ -150,11 +150,11 @@ class Channels:
         await self._hub.after(self._hub.feed(name), cursor)
         return cursor
 
-    def _channel_of(self, feed: Feed) -> Channel:
+    def _channel_of(self, feed: Feed) -> ChannelReaders:
         channel = self._channels.get(feed)
         if channel is None:
             self._drop_channels_without_readers()
-            channel = self._channels[feed] = Channel(self._hub, feed, self._keepalive)
+            channel = self._channels[feed] = ChannelReaders(self._hub, feed, self._keepalive)
         return channel
 
     def _drop_channels_without_readers(self) -> None:

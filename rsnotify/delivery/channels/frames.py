@@ -32,7 +32,7 @@ class WireFormat(NamedTuple):
     """What to write before a notification to a reader of several channels, with its cursors."""
 
     def render(self, notification: Notification) -> bytes:
-        return notification.once(self.name, self.make)
+        return notification.derived(self.name, self.make)
 
 
 Payload = Callable[[Notification], bytes]
@@ -43,7 +43,7 @@ def _xml(notification: Notification) -> bytes:
 
 
 def _json(notification: Notification) -> bytes:
-    return notification.once(JSON.name, render_notification_json)
+    return notification.derived(JSON.name, render_notification_json)
 
 
 def _text_frame(payload: bytes) -> bytes:
