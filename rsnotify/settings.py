@@ -83,16 +83,22 @@ class Settings:
     allowed_origins: tuple[str, ...] | None = _setting(
         None,
         _origins,
-        "origins whose pages may read channels, such as https://a.example, or *; "
+        "origins whose pages may read, such as https://a.example, or *; "
         "else all may read public sets, none private ones",
     )
     send_timeout_seconds: int = _setting(
         60, _whole(1, 86_400), "seconds after which a reader that reads nothing is disconnected"
     )
+    channel_compression: str = _setting(
+        "on", _one_of("on", "off"), "whether channels are compressed for readers that offer it"
+    )
     drain_seconds: int = _setting(
         5, _whole(0, 3_600), "seconds over which readers are disconnected at shutdown"
     )
     changelist_max: int = _setting(10_000, _whole(1, 50_000), "changes that one Change List holds")
+    page_size: int = _setting(
+        50_000, _whole(1, 50_000), "changes after a ?from=, and entries of a page, at most"
+    )
     callback_private: str = _setting(
         "refuse",
         _one_of("refuse", "allow"),

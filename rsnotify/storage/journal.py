@@ -209,6 +209,20 @@ class Journal:
             raise Trimmed(Position(int(first)))
         return rows_of(rows)
 
+    async def read_back(
+        self, channel: ChannelName, until: Position, *, count: int
+    ) -> tuple[list[Row], Position]:
+        """Up to `count` changes up to `until`, newest first; and where the stream begins."""
+        pipeline = self.client.pipeline(transaction=False)
+        pipeline.execute_command(
+            "XREVRANGE", keys.stream(channel), until.stream_id, "-", "COUNT", count
+        )
+        pipeline.hget(keys.record(channel), "first")  # afterwards, as in `read`
+        rows, first = await pipeline.execute()
+        if first is None:
+            raise NoSuchSet(channel.set_name)
+        return rows_of(rows), Position(int(first))
+
     async def read_on(
         self, cursors: Mapping[ChannelName, Position], *, count: int
     ) -> tuple[dict[ChannelName, list[Row] | Exception], int]:

@@ -33,6 +33,7 @@ class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resourcelist: str | None = None  # the Source's own Resource List, instead of the hub's
     resourcedump: str | None = None
     changedump: str | None = None
+    sockets_first: bool = False  # for Destinations that know version 0.8 only
 
 
 class SetRecord(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=False):

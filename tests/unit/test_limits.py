@@ -9,11 +9,22 @@ from pathlib import Path
 import pytest
 
 from rsnotify import access, cache, loops
-from rsnotify.core import load, load_formats, load_reader, submission, tail, token_throttle, window
+from rsnotify.core import (
+    forms,
+    load,
+    load_formats,
+    load_reader,
+    query,
+    submission,
+    tail,
+    token_throttle,
+    window,
+)
 from rsnotify.core.submission import read_submission
 from rsnotify.core.websub import protocol, retry_schedule
-from rsnotify.delivery.channels import keepalive
+from rsnotify.delivery.channels import keepalive, turns
 from rsnotify.delivery.channels import protocol as channel_protocol
+from rsnotify.delivery.pull import pages
 from rsnotify.delivery.websub import bounded, dialler
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.intake import administration, resources
@@ -81,10 +92,18 @@ LIMITS: dict[str, float] = {
     "seconds that background work has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
+    "sets over one connection": query.SETS_OF_A_CONNECTION,
+    "seconds that a position may be in the future": query.AHEAD_SECONDS,
+    "bytes that a reader who is behind gets, or one notification, before the next one's turn": (
+        turns.TURN_BYTES
+    ),
     "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
     "seconds between two pings": keepalive.PING_SECONDS,
     "seconds for a pong": keepalive.PONG_SECONDS,
     "changes after a `?from=`": window.STRETCH_CHANGES,
+    "entries of a page: `?limit=`": Settings().page_size,
+    "bytes of changes on a page, after which it ends": pages.PAGE_BYTES,
+    "characters that are read of `Accept`": forms.HEADER_CHARACTERS,
     "entries of a Resource List": snapshot.PART_RESOURCES,
     "bytes of entries in a list": window.WINDOW_BYTES,
     "bytes of a document that `rsnotify validate` reads": tables.MAX_BYTES,
