@@ -269,6 +269,27 @@ async def test_a_channel_of_0_8_is_bridged_by_the_change_list(source: Source) ->
     assert [name for _, name in found] == ["before", "live", "while away"]
 
 
+async def test_a_cursor_from_before_the_set_was_made_is_its_beginning(source: Source) -> None:
+    """The hub says where it begins, later than it was asked."""
+    asked: list[str] = []
+
+    async def channel(request: web.Request) -> web.WebSocketResponse:
+        asked.append(request.query["from"])
+        socket = web.WebSocketResponse()
+        socket.headers["Rsnotify-From"] = str(source.at)
+        await socket.prepare(request)
+        change = source.change("first", b"1")
+        md = {"from": str(source.at), "until": str(change.datetime)}
+        text = rendered("change-notification", [_entry(change)], **md)
+        await socket.send_str(text.decode())
+        return socket
+
+    source.handlers["/channel"] = channel
+    url = source.url.replace("http", "ws") + "/channel"
+    assert await read(url, 1, after="1970-01-01T00:00:00Z") == [("updated", "first")]
+    assert asked == ["1970-01-01T00:00:00.000000Z"]
+
+
 @pytest.mark.parametrize("answers_pings", [True, False])
 async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
     source: Source, answers_pings: bool

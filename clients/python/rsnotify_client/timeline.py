@@ -22,9 +22,11 @@ class Timeline:
         self._at_cursor: dict[tuple[str, str], set[str | None]] = {}  # the digests of each
 
     def begin(self, cursor: Position) -> None:
-        """The peer said where it begins; what counts is where we stand, if we stand anywhere."""
-        if self.cursor is None:
+        """Where the peer said that it begins. If that is later than our cursor, nothing lies between:
+        else the peer would have refused the cursor."""
+        if self.cursor is None or cursor > self.cursor:
             self.cursor = cursor
+            self._at_cursor.clear()
 
     def begin_after(self, received: Received) -> None:
         """Nothing of this is handed on, only what comes after it."""
