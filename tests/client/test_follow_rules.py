@@ -48,7 +48,7 @@ def test_a_peer_that_begins_after_the_cursor_had_nothing_before() -> None:
     timeline = Timeline(T[0])
     timeline.begin(T[1])
     assert timeline.cursor == T[1]
-    assert locs(timeline.joined(received(1, 2))) == ["2"]
+    assert locs(timeline.joined(received(1, 2))) == ["0"]
 
 
 def test_a_peer_that_begins_before_the_cursor_does_not_move_it_back() -> None:

@@ -22,8 +22,10 @@ class Timeline:
         self._at_cursor: dict[tuple[str, str], set[str | None]] = {}  # the digests of each
 
     def begin(self, cursor: Position) -> None:
-        """Where the peer said that it begins. If that is later than our cursor, nothing lies between:
-        else the peer would have refused the cursor."""
+        """Where the peer said that it begins.
+
+        If that is after our cursor, nothing lies between: else it would have refused the cursor.
+        """
         if self.cursor is None or cursor > self.cursor:
             self.cursor = cursor
             self._at_cursor.clear()
