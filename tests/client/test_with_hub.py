@@ -9,9 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from rsnotify import cli
-from rsnotify_client import Publisher
+from rsnotify_client import Publisher, retry
 from tests.client.hubs import HubProcess, eventually, python
 from tests.running import TOKEN
+from tests.soak.publishing import kills
 
 EXAMPLES = Path(__file__).parents[2] / "clients/python/examples"
 LIST = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{}</urlset>'
@@ -176,3 +177,10 @@ def test_workers_forked_from_a_process_that_made_the_publisher_each_publish(
     for who in range(4):
         own = [name for name in published if name.startswith(f"{who}-")]
         assert own == [f"{who}-{number}" for number in range(20)]
+
+
+def test_three_followers_hold_the_journal_while_hub_and_applications_are_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "LONGEST_SECONDS", 0.5)
+    assert kills(tmp_path, 2).endswith("three followers hold exactly the journal")
