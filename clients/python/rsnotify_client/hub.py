@@ -17,7 +17,7 @@ import msgspec
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.address import wrong_address, wrong_token
-from rsnotify_client.answer import NotAHub, Unreachable, content_of
+from rsnotify_client.answer import HubUnreachable, NotAHub, content_of
 from rsnotify_client.cause import cause_of, untrusted
 
 CONNECT_SECONDS = 10.0
@@ -38,7 +38,7 @@ class Accepted(msgspec.Struct, frozen=True):
     until: str
 
 
-class Hub:
+class HubClient:
     """A hub's address and the token to speak with."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Hub:
         except (OSError, HTTPException) as error:
             if (why := untrusted(error)) is not None:
                 raise Rejected(f"{self.url} is not spoken to: {why}", status=UNTRUSTED) from None
-            raise Unreachable(self.url, cause_of(error)) from None
+            raise HubUnreachable(self.url, cause_of(error)) from None
 
     def _answered(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Any:
         connection, is_kept = self._connection()

@@ -9,7 +9,7 @@ from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 from rsnotify.errors import InvalidSettings
-from rsnotify_client.hub import Hub
+from rsnotify_client.hub import HubClient
 from rsnotify_client.outbox import Database
 from rsnotify_client.outboxtable import OutboxTable
 from rsnotify_client.publisher import BATCH_SECONDS
@@ -44,8 +44,10 @@ class Relay:
         on_refused: Callable[[RefusedChange], object] | None = None,
     ) -> None:
         self.table = table_of(database)
-        self._hub = Hub(url, token)
-        self._soon = Hub(url, token, connect_seconds=CHECK_SECONDS, answer_seconds=CHECK_SECONDS)
+        self._hub = HubClient(url, token)
+        self._soon = HubClient(
+            url, token, connect_seconds=CHECK_SECONDS, answer_seconds=CHECK_SECONDS
+        )
         self._sender = Sender(
             self.table,
             self._hub,

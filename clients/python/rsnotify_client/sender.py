@@ -18,9 +18,9 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
-from rsnotify_client.batch import BATCH_CHANGES, Batch, OutboxError, Store
+from rsnotify_client.batch import BATCH_CHANGES, Batch, ChangeStore, OutboxError
 from rsnotify_client.fork import tell_of_forks
-from rsnotify_client.hub import Hub
+from rsnotify_client.hub import HubClient
 from rsnotify_client.troubles import Troubles
 from rsnotify_client.verdict import refused_changes
 
@@ -55,8 +55,8 @@ class Sender:
 
     def __init__(
         self,
-        store: Store,
-        hub: Hub,
+        store: ChangeStore,
+        hub: HubClient,
         *,
         batch_seconds: float,
         look_seconds: float = LOOK_SECONDS,

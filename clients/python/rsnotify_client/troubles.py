@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client.answer import Unreachable, in_short
+from rsnotify_client.answer import HubUnreachable, in_short
 from rsnotify_client.retry import delay_seconds
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Troubles:
         self, channel: ChannelName, error: Rejected | TryAgain, now: float, chance: float
     ) -> None:
         """The channel is not tried for a while, longer each time."""
-        where = None if isinstance(error, Unreachable) else channel
+        where = None if isinstance(error, HubUnreachable) else channel
         known = self._known.get(where)
         is_new = known is None or known.since < self._eager_since
         attempt = 0 if known is None or is_new else known.attempt + 1
