@@ -4,9 +4,8 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
-import typer
 
-from rsnotify.commands.mirror import until_ended
+from rsnotify.commands.mirror import say, until_ended
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.audit import KINDS, Audit, audit, repair
 
@@ -43,7 +42,7 @@ async def _audit(
 
 def _print(found: Audit, *, json: bool, err: bool) -> None:
     if json:
-        typer.echo(msgspec.json.encode(found))
+        say(msgspec.json.encode(found))
         return
     counts = Counter(finding.kind for finding in found.findings)
     in_sync = found.checked - sum(counts.values()) + counts["extra"]
@@ -51,13 +50,11 @@ def _print(found: Audit, *, json: bool, err: bool) -> None:
     rows += [("of these by digest", found.by_hash), ("in sync", in_sync)]
     rows += [(words, counts[kind]) for kind, words in KINDS.items()]
     for words, count in rows:
-        typer.echo(f"{words:24} {count:>10}", err=err)
+        say(f"{words:24} {count:>10}", err=err)
     for finding in found.findings[:SHOWN]:
-        typer.echo(
-            f"{finding.kind}: {finding.loc or finding.path} {finding.detail}".rstrip(), err=err
-        )
+        say(f"{finding.kind}: {finding.loc or finding.path} {finding.detail}".rstrip(), err=err)
     if (more := len(found.findings) - SHOWN) > 0:
-        typer.echo(f"and {more} more; --json names them all", err=err)
+        say(f"and {more} more; --json names them all", err=err)
     for skipped in found.skipped[:SHOWN]:
-        typer.echo(f"skipped: {skipped}", err=err)
-    typer.echo("IN SYNC" if found.is_in_sync else "OUT OF SYNC", err=err)
+        say(f"skipped: {skipped}", err=err)
+    say("IN SYNC" if found.is_in_sync else "OUT OF SYNC", err=err)

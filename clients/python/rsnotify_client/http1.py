@@ -5,7 +5,6 @@ each wait for more in time; a connection serves again only if the answer was rea
 thread may use this, each its own connection. Nothing here knows what is fetched or why.
 """
 
-import asyncio
 import re
 import socket
 import ssl
@@ -124,9 +123,9 @@ class Line:
             raise TimeoutError
         self._early += data
 
-    async def heard(self) -> None:
-        """More came; waited for in the event loop, by a socket that does not block."""
-        data = await asyncio.get_running_loop().sock_recv(self.socket, READ_BYTES)
+    def hear(self) -> None:
+        """More came, by a socket that does not block."""
+        data = self.socket.recv(READ_BYTES)
         if not data:
             raise BadAnswer("the connection was closed before the answer")
         self._early += data
@@ -271,41 +270,28 @@ class Connections:
                 return self._said(line, url, request)
         return self._said(self._connected(target), url, request)
 
-    async def ask_idle(
-        self, method: str, url: str, headers: Mapping[str, str], small_bytes: int
-    ) -> Answer | None:
-        """The same in the event loop, where a connection is idle and no TLS; else None.
-
-        A body up to `small_bytes` is there: reading it does not block.
-        """
+    def ask_idle(self, method: str, url: str, headers: Mapping[str, str]) -> Line | None:
+        """A connection by which it was asked and that does not block; None where none is idle."""
         target = target_of(url)
         line = self._take(target) if target.scheme == "http" else None
         if line is None:
             return None
-        try:
-            async with asyncio.timeout(SILENCE_SECONDS):
-                line.socket.settimeout(0)
-                await asyncio.get_running_loop().sock_sendall(
-                    line.socket, _request(method, target, headers)
-                )
-                answer = await _heard_answer(line, url, small_bytes)
-            line.socket.settimeout(SILENCE_SECONDS)
-        except BaseException as error:
-            self._drop(line)
-            if isinstance(error, OSError):  # once more, by a new connection
-                return None
-            raise
-        answer.give_back = self._done
-        return answer
+        request = _request(method, target, headers)
+        line.socket.settimeout(0)
+        with suppress(OSError):
+            if line.socket.send(request) == len(request):
+                return line
+        self.drop(line)
+        return None
 
     def _said(self, line: Line, url: str, request: bytes) -> Answer:
         try:
             line.socket.sendall(request)
-            answer = _read_head(line, url)
+            answer = read_head(line, url)
         except BaseException:
-            self._drop(line)
+            self.drop(line)
             raise
-        answer.give_back = self._done
+        answer.give_back = self.done
         return answer
 
     def _take(self, target: Target) -> Line | None:
@@ -314,7 +300,7 @@ class Connections:
             line = idle.pop() if idle else None
         if line is None or line.is_alive():
             return line
-        self._drop(line)
+        self.drop(line)
         return self._take(target)
 
     def _connected(self, target: Target) -> Line:
@@ -323,10 +309,10 @@ class Connections:
             self._open.add(line)
             if not self._is_closed:
                 return line
-        self._drop(line)
+        self.drop(line)
         raise BadAnswer("the client was closed")
 
-    def _done(self, answer: Answer) -> None:
+    def done(self, answer: Answer) -> None:
         line = answer.line
         if answer.serves_again:
             with self._lock:
@@ -334,9 +320,9 @@ class Connections:
                 if len(idle) < IDLE_PER_ORIGIN and not self._is_closed:
                     idle.append(line)
                     return
-        self._drop(line)
+        self.drop(line)
 
-    def _drop(self, line: Line) -> None:
+    def drop(self, line: Line) -> None:
         with self._lock:
             self._open.discard(line)
         line.close()
@@ -350,7 +336,7 @@ class Connections:
         for line in lines:
             line.abort()
         for line in idle:
-            self._drop(line)
+            self.drop(line)
 
 
 def _request(method: str, target: Target, headers: Mapping[str, str]) -> bytes:
@@ -358,17 +344,7 @@ def _request(method: str, target: Target, headers: Mapping[str, str]) -> bytes:
     return f"{method} {target.lines}{fields}\r\n".encode("latin-1")
 
 
-async def _heard_answer(line: Line, url: str, small_bytes: int) -> Answer:
-    while not line.has_head:
-        await line.heard()
-    answer = _read_head(line, url)
-    if answer.length is not None and answer.length <= small_bytes:
-        while line.early_bytes < answer.length:
-            await line.heard()
-    return answer
-
-
-def _read_head(line: Line, url: str) -> Answer:
+def read_head(line: Line, url: str) -> Answer:
     for _ in range(INTERIM_ANSWERS):
         first, *lines = line.head()
         if (found := _STATUS.fullmatch(first)) is None:

@@ -4,7 +4,7 @@ Rules that hold here: the token is shown to the origin that it is for, and to no
 may send is bounded; certificates are verified.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from time import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
@@ -16,12 +16,14 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.http1 import CONNECT_SECONDS, SILENCE_SECONDS, Answer, Connections
+from rsnotify_client.multiplexer import Multiplexer
 
 if TYPE_CHECKING:
     import aiohttp
 
 PAGE_BYTES = 2 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
+SMALL_BYTES = 1024 * 1024
 REDIRECTS = 5
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 RETRY_AFTER_SECONDS = 3_600
@@ -110,6 +112,7 @@ class Web:
         self._token = token
         self._origin = origin and origin_of(origin)
         self._connections = Connections()
+        self._multiplexer = Multiplexer(self._connections, SMALL_BYTES)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -119,6 +122,7 @@ class Web:
         await self.close()
 
     async def close(self) -> None:
+        self._multiplexer.close()
         self._connections.close()
         self.threads.close()
         if self._session is not None:
@@ -169,19 +173,14 @@ class Web:
                 raise Refused(f"{urlsplit(url).netloc} is not spoken to: {why}") from None
             raise Unreachable(url, cause_of(error)) from None
 
-    async def answer_at_once(
-        self, url: str, headers: Mapping[str, str], small_bytes: int
-    ) -> Answer | None:
-        """By an idle connection, without a thread; None where there is none, or a redirect."""
+    def ask_at_once(
+        self, url: str, headers: dict[str, str], heard: Callable[[Answer | None], None]
+    ) -> bool:
+        """Whether it was asked by an idle connection; `heard` is told None where that fails."""
         try:
-            shown = HEADERS | dict(headers) | self.headers(url)
-            answer = await self._connections.ask_idle("GET", url, shown, small_bytes)
+            return self._multiplexer.ask(url, HEADERS | headers | self.headers(url), heard)
         except ValueError:
-            raise Refused(f"{url} leads to no address that can be fetched") from None
-        if answer is not None and answer.status in MOVED:
-            answer.close()
-            return None
-        return answer
+            return False  # it is told by whoever asks in another way
 
     def _redirected(self, url: str, headers: dict[str, str], method: str) -> Answer:
         asked = url

@@ -8,10 +8,12 @@ import asyncio
 import errno
 import random
 from collections import Counter, deque
+from functools import partial
 from time import time
 from urllib.parse import urlsplit
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify_client.mirror.fetch import Begun, Fetched
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.storing import Store
@@ -63,10 +65,11 @@ class Workers:
         self._jobs = jobs
         self._per_host = per_host
         self._first_seconds = first_seconds
-        self._waiting: dict[str, deque[str]] = {}  # by host
+        self._waiting: dict[str, deque[tuple[int, Row]]] = {}  # by host
         self._waiting_count = 0
         self._known: set[str] = set()  # waiting or being worked on
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked = 0  # of those that are worked on without a task
         self._at_host: Counter[str] = Counter()
         self._host_until: dict[str, float] = {}
         self._silent: Counter[str] = Counter()  # how often in a row a host did not answer
@@ -93,7 +96,7 @@ class Workers:
                 self._awake.clear()
                 self._start_what_can()
                 self._commit_now_and_then()
-                if self._ends_when_idle and not self._tasks and self._next_in() > SOON_SECONDS:
+                if self._ends_when_idle and not self._busy and self._next_in() > SOON_SECONDS:
                     return
                 await self._wait()
         finally:
@@ -106,7 +109,7 @@ class Workers:
     def _start_what_can(self) -> None:
         if self._waiting_count < self._jobs:
             self._pull()
-        if len(self._tasks) < self._jobs and not self._start_some():
+        if self._busy < self._jobs and not self._start_some():
             self._pull()  # of other hosts than those that are busy
             self._start_some()
 
@@ -115,29 +118,68 @@ class Workers:
         started, now = False, time()
         for host in list(self._waiting):
             queue = self._waiting[host]
-            while queue and len(self._tasks) < self._jobs and self._has_room(host, now):
+            while queue and self._busy < self._jobs and self._has_room(host, now):
                 self._waiting_count -= 1
-                self._start(queue.popleft(), host)
+                self._start(*queue.popleft(), host)
                 started = True
             if not queue:
                 del self._waiting[host]
         return started
 
+    @property
+    def _busy(self) -> int:
+        return len(self._tasks) + self._asked
+
     def _has_room(self, host: str, now: float) -> bool:
         return self._at_host[host] < self._per_host and self._host_until.get(host, 0) <= now
 
-    def _start(self, loc: str, host: str) -> None:
-        row = self._state.row(loc)
+    def _start(self, plans: int, read: Row, host: str) -> None:
+        row = read if plans == self._state.plans else self._state.row(read.loc)
         if row is None:
-            self._known.discard(loc)
+            self._known.discard(read.loc)
         elif self._is_given_up(host):
-            self._known.discard(loc)
+            self._known.discard(row.loc)
             self._report(self._fail(row, f"{host} does not answer", LATER_SECONDS))
         else:
             self._at_host[host] += 1
-            task = asyncio.create_task(self._work(row, host))
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            if self._store.ask_at_once(row, partial(self._heard, row, host)):
+                self._asked += 1
+            else:
+                self._work_on(row, host)
+
+    def _work_on(self, row: Row, host: str, begun: Begun | None = None) -> None:
+        task = asyncio.create_task(self._work(row, host, begun))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _heard(self, row: Row, host: str, begun: Begun | None) -> None:
+        """What is as it should be is stored at once; the rest is for a task."""
+        self._asked -= 1
+        try:
+            if isinstance(begun, Fetched):
+                self._put(row, host, begun)
+            else:
+                self._work_on(row, host, begun)
+            self._start_what_can()
+            self._commit_now_and_then()
+        except Exception as error:
+            self.problem = error
+        if self.problem is not None or not self._busy:
+            self._awake.set()
+
+    def _put(self, row: Row, host: str, fetched: Fetched) -> None:
+        try:
+            event = self._store.put_at_once(row, fetched)
+            self._silent[host] = 0
+        except OSError as error:
+            event = self._not_stored(row, error)
+        finally:
+            self._finished(row, host)
+        self._report(event)
+
+    def _finished(self, row: Row, host: str) -> None:
+        self._known.discard(row.loc)
+        self._at_host[host] -= 1
 
     def _is_given_up(self, host: str) -> bool:
         """Whoever wants to end does not wait for each resource of a host that is away."""
@@ -155,11 +197,11 @@ class Workers:
         limit = PULLED + len(self._known)
         due = self._state.due(time(), limit)
         self._may_be_more = len(due) == limit
-        for loc in due:
-            if loc not in self._known:
-                self._known.add(loc)
-                self._waiting.setdefault(_host_of(loc), deque()).append(loc)
-                self._waiting_count += 1
+        rows = self._store.settle([row for row in due if row.loc not in self._known])
+        for row in rows:
+            self._known.add(row.loc)
+            self._waiting.setdefault(_host_of(row.loc), deque()).append((self._state.plans, row))
+        self._waiting_count += len(rows)
 
     async def _wait(self) -> None:
         try:
@@ -170,9 +212,9 @@ class Workers:
 
     def _pause(self) -> float:
         """Until something may be due, or what was done is recorded."""
-        if self._state.database.in_transaction:
+        if self._state.is_behind:
             return COMMIT_SECONDS
-        if self._tasks and not self._waiting:
+        if self._busy and not self._waiting:
             return 1.0
         ends = [self._host_until.get(host, 0) - time() for host in self._waiting]
         return max(0.001, min([self._next_in(), 1.0, *(end for end in ends if end > 0)]))
@@ -183,14 +225,14 @@ class Workers:
 
     def _commit_now_and_then(self) -> None:
         now = time()
-        if now - self._committed > COMMIT_SECONDS or not self._tasks:
+        if now - self._committed > COMMIT_SECONDS or not self._busy:
             self._state.commit()
             self._committed = now
 
-    async def _work(self, row: Row, host: str) -> None:
+    async def _work(self, row: Row, host: str, begun: Begun | None) -> None:
         event: Event | None = None
         try:
-            event = await self._store.bring_up_to_date(row)
+            event = await self._store.bring_up_to_date(row, begun)
             self._silent[host] = 0
         except (TryAgain, Rejected) as error:
             event = self._failed(row, error, host)
@@ -199,8 +241,7 @@ class Workers:
         except ValueError as error:
             event = self._failed(row, Refused(f"{row.loc} is no address: {error}"), host)
         finally:
-            self._known.discard(row.loc)
-            self._at_host[host] -= 1
+            self._finished(row, host)
         if event is not None:
             self._report(event)
 
