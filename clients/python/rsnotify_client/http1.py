@@ -29,6 +29,9 @@ WITHOUT_BODY = (204, 304)
 
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;.*)?")
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: .*)?")
+_PLAIN = re.compile(
+    r"http://([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::([1-9][0-9]{0,3}))?(/[\w/.~-]*)", re.ASCII
+)
 _SAFE = "!$%&'()*+,-./:;=?@_~"
 
 
@@ -52,12 +55,25 @@ class Target(NamedTuple):
     lines: str  # the path and Host, and Authorization if the address brings a password
 
 
+def host_of(url: str) -> str:
+    """What tells hosts apart: the part of an address before its path.
+
+    >>> host_of("http://a.example:81/x?y")
+    'http://a.example:81'
+    """
+    return "/".join(url.split("/", 3)[:3])
+
+
 def target_of(url: str) -> Target:
     """Raises `ValueError` for what is no address.
 
     >>> target_of("http://a.example/x y/../z?q=é")[3]
     '/z?q=%C3%A9 HTTP/1.1\\r\\nHost: a.example\\r\\n'
     """
+    if (plain := _PLAIN.fullmatch(url)) is not None and "/." not in plain[3]:
+        port = int(plain[2] or 80)
+        named = f":{plain[2]}" if plain[2] else ""
+        return Target("http", plain[1], port, f"{plain[3]} HTTP/1.1\r\nHost: {plain[1]}{named}\r\n")
     parts = urlsplit(url)
     host = (parts.hostname or "").encode(
         "idna" if ":" not in url.partition("]")[0][8:] else "ascii"
@@ -130,6 +146,16 @@ class Line:
             raise BadAnswer("the connection was closed before the answer")
         self._early += data
 
+    def says(self, data: bytes) -> bool:
+        """Whether it went out, by a socket that does not block."""
+        try:
+            return self.socket.send(data) == len(data)
+        except OSError:
+            return False
+
+    def leads_to(self, url: str) -> bool:
+        return target_of(url)[:3] == self.origin
+
     @property
     def has_head(self) -> bool:
         return b"\r\n\r\n" in self._early or len(self._early) > HEAD_BYTES
@@ -174,7 +200,7 @@ class Answer:
         self.headers = headers
         self.length: int | None = None
         self.is_read = False
-        self._keeps = keeps
+        self.keeps = keeps
         self._chunked = "transfer-encoding" in headers
         self._left = 0  # of the body, or of the chunk
         self._frame()
@@ -185,11 +211,11 @@ class Answer:
         if self.status in WITHOUT_BODY:
             self.length, self.is_read = 0, True
         elif self._chunked:
-            self._keeps &= told is None
+            self.keeps &= told is None
             if self.headers["transfer-encoding"].lower() != "chunked":
                 raise BadAnswer("the answer has a Transfer-Encoding that nobody asked for")
         elif told is None:
-            self._keeps = False
+            self.keeps = False
         elif not (told.isascii() and told.isdecimal() and len(told) < 19):
             raise BadAnswer("the answer has a Content-Length that is no number")
         else:
@@ -198,7 +224,7 @@ class Answer:
 
     @property
     def serves_again(self) -> bool:
-        return self.is_read and self._keeps
+        return self.is_read and self.keeps
 
     def read_into(self, view: memoryview) -> int:
         """The next bytes of the body; 0 at its end."""
@@ -224,6 +250,11 @@ class Answer:
         while filled < size and (count := self.read_into(buffer[filled:])):
             filled += count
         return bytes(buffer[:filled])
+
+    def skip(self) -> None:
+        """What is left of a body that is there."""
+        if not self.is_read:
+            self.read(self._left)
 
     def close(self) -> None:
         """Whoever asked has read what they want."""
@@ -270,19 +301,13 @@ class Connections:
                 return self._said(line, url, request)
         return self._said(self._connected(target), url, request)
 
-    def ask_idle(self, method: str, url: str, headers: Mapping[str, str]) -> Line | None:
-        """A connection by which it was asked and that does not block; None where none is idle."""
+    def idle(self, url: str) -> Line | None:
+        """A connection that is idle and has no TLS, if there is one."""
         target = target_of(url)
-        line = self._take(target) if target.scheme == "http" else None
-        if line is None:
-            return None
-        request = _request(method, target, headers)
-        line.socket.settimeout(0)
-        with suppress(OSError):
-            if line.socket.send(request) == len(request):
-                return line
-        self.drop(line)
-        return None
+        return self._take(target) if target.scheme == "http" else None
+
+    def request(self, url: str, headers: Mapping[str, str]) -> bytes:
+        return _request("GET", target_of(url), headers)
 
     def _said(self, line: Line, url: str, request: bytes) -> Answer:
         try:
@@ -313,13 +338,18 @@ class Connections:
         raise BadAnswer("the client was closed")
 
     def done(self, answer: Answer) -> None:
-        line = answer.line
         if answer.serves_again:
-            with self._lock:
-                idle = self._idle.setdefault(line.origin, [])
-                if len(idle) < IDLE_PER_ORIGIN and not self._is_closed:
-                    idle.append(line)
-                    return
+            self.keep(answer.line)
+        else:
+            self.drop(answer.line)
+
+    def keep(self, line: Line) -> None:
+        """It is idle."""
+        with self._lock:
+            idle = self._idle.setdefault(line.origin, [])
+            if len(idle) < IDLE_PER_ORIGIN and not self._is_closed:
+                idle.append(line)
+                return
         self.drop(line)
 
     def drop(self, line: Line) -> None:

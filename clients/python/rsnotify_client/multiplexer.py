@@ -1,29 +1,48 @@
 """Many small answers at once in one event loop, without a task or a thread for each.
 
-Rules that hold here: only a connection that is idle is used, with one request at a time; an answer
-comes whole, or as soon as it is known to be large; what breaks off is told, and tried again by
-others. One epoll watches all sockets, so the loop is woken once for all that came meanwhile.
+Rules that hold here: only connections are used that are there, without TLS; what is known to be
+small may be asked for behind others on one connection, and if a peer cannot do that, it is not
+asked so again. What was not answered is told, and asked for in another way. One epoll watches all
+sockets, so the loop is woken once for all that came meanwhile.
 """
 
 import asyncio
 import select
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
-from rsnotify_client.http1 import SILENCE_SECONDS, Answer, Connections, Line, read_head
+from rsnotify_client.http1 import SILENCE_SECONDS, Answer, Connections, Line, host_of, read_head
 
+PIPELINED = 8
 LOOK_SECONDS = 1.0
 
 Heard = Callable[[Answer | None], None]
-"""Called with the answer, its small body there; with None if none came: ask in another way."""
+"""Called with the answer, its small body there; with None if none came."""
 
 
 class _Asked(NamedTuple):
-    line: Line
     url: str
     heard: Heard
-    until: float
+
+
+class _Busy:
+    """A connection with requests that are not answered yet."""
+
+    def __init__(self, line: Line, host: str) -> None:
+        self.line = line
+        self.host = host
+        self.number = line.socket.fileno()
+        self.asked: deque[_Asked] = deque()
+        self.answer: Answer | None = None  # to the first, if its head is there
+        self.to_send = b""
+        self.until = 0.0
+        self.serves = True
+
+    def give_time(self) -> None:
+        self.until = monotonic() + SILENCE_SECONDS
 
 
 class Multiplexer:
@@ -32,28 +51,72 @@ class Multiplexer:
     def __init__(self, connections: Connections, small_bytes: int) -> None:
         self._connections = connections
         self._small_bytes = small_bytes
-        self._asked: dict[int, _Asked] = {}
-        self._answers: dict[int, Answer] = {}  # whose head is read and whose body is not whole
+        self._busy: dict[int, _Busy] = {}
+        self._at_host: dict[str, list[_Busy]] = {}
+        self._one_by_one: set[str] = set()  # hosts that do not answer what is pipelined
         self._epoll: select.epoll | None = None
         self._looks_again: asyncio.TimerHandle | None = None
+        self._to_flush: list[_Busy] = []
+
+    @property
+    def busy(self) -> int:
+        """How many connections wait for answers."""
+        return len(self._busy)
+
+    def busy_at(self, host: str) -> int:
+        """…of this host."""
+        return len(self._at_host.get(host, ()))
 
     def ask(self, url: str, headers: Mapping[str, str], heard: Heard) -> bool:
-        """Whether it was asked: only where a connection without TLS is idle."""
-        line = self._connections.ask_idle("GET", url, headers)
+        """Whether it was asked, by an idle connection."""
+        line = self._connections.idle(url)
         if line is None:
             return False
-        number = line.socket.fileno()
-        self._asked[number] = _Asked(line, url, heard, monotonic() + SILENCE_SECONDS)
-        self._watching().register(number, select.EPOLLIN)
+        busy = _Busy(line, host_of(url))
+        line.socket.settimeout(0)
+        self._busy[busy.number] = busy
+        self._at_host.setdefault(busy.host, []).append(busy)
+        self._watching().register(busy.number, select.EPOLLIN)
+        self._ask(busy, _Asked(url, heard), headers)
         return True
+
+    def ask_behind(self, url: str, headers: Mapping[str, str], heard: Heard) -> bool:
+        """Whether it was asked, behind others by a busy connection."""
+        host = host_of(url)
+        lines = [busy for busy in self._at_host.get(host, ()) if busy.serves]
+        if not lines or host in self._one_by_one:
+            return False
+        busy = min(lines, key=lambda each: len(each.asked))
+        if len(busy.asked) >= PIPELINED or not busy.line.leads_to(url):
+            return False
+        self._ask(busy, _Asked(url, heard), headers)
+        return True
+
+    def _ask(self, busy: _Busy, asked: _Asked, headers: Mapping[str, str]) -> None:
+        if not busy.asked:
+            busy.give_time()
+        busy.asked.append(asked)
+        if not busy.to_send:
+            if not self._to_flush:
+                asyncio.get_running_loop().call_soon(self._flush)
+            self._to_flush.append(busy)
+        busy.to_send += self._connections.request(asked.url, headers)
+
+    def _flush(self) -> None:
+        """What was asked by one connection goes out at once."""
+        lines, self._to_flush = self._to_flush, []
+        for busy in lines:
+            data, busy.to_send = busy.to_send, b""
+            if busy.number in self._busy and not busy.line.says(data):
+                self._end(busy)
 
     def close(self) -> None:
         """Nobody is told any more."""
         if self._looks_again is not None:
             self._looks_again.cancel()
-        for asked in self._asked.values():
-            self._connections.drop(asked.line)
-        self._asked.clear()
+        for busy in self._busy.values():
+            self._connections.drop(busy.line)
+        self._busy.clear()
         if self._epoll is not None:
             asyncio.get_running_loop().remove_reader(self._epoll.fileno())
             self._epoll.close()
@@ -68,49 +131,76 @@ class Multiplexer:
         return self._epoll
 
     def _hear(self) -> None:
-        if self._epoll is not None:
-            for number, _ in self._epoll.poll(0):
-                if number in self._asked:
-                    self._hear_one(number, self._asked[number])
+        assert self._epoll is not None  # noqa: S101
+        for number, _ in self._epoll.poll(0):
+            if (busy := self._busy.get(number)) is not None:
+                self._hear_one(busy)
 
-    def _hear_one(self, number: int, asked: _Asked) -> None:
+    def _hear_one(self, busy: _Busy) -> None:
         try:
-            asked.line.hear()
-            answer = self._answers.get(number) or self._begun(number, asked)
+            busy.line.hear()
+            while busy.asked and busy.serves and (answer := self._answered(busy)) is not None:
+                self._tell(busy, answer)
         except BlockingIOError:
             return
         except OSError:
-            self._end(number, None)
+            self._end(busy)
             return
-        if answer is not None and self._is_there(asked.line, answer):
-            self._end(number, answer)
+        if not busy.serves:
+            self._end(busy)
+        elif not busy.asked:
+            self._leave(busy)
+            self._connections.keep(busy.line)
 
-    def _begun(self, number: int, asked: _Asked) -> Answer | None:
-        if not asked.line.has_head:
-            return None
-        answer = read_head(asked.line, asked.url)
-        if not self._is_there(asked.line, answer):
-            self._answers[number] = answer
-        return answer
+    def _answered(self, busy: _Busy) -> Answer | None:
+        """The first answer, once it is there as far as it is waited for."""
+        if busy.answer is None:
+            if not busy.line.has_head:
+                return None
+            busy.answer = read_head(busy.line, busy.asked[0].url)
+        missing = (busy.answer.length or 0) - busy.line.early_bytes
+        return busy.answer if missing <= 0 or not self._is_small(busy.answer) else None
 
-    def _is_there(self, line: Line, answer: Answer) -> bool:
-        is_small = answer.length is not None and answer.length <= self._small_bytes
-        return not is_small or line.early_bytes >= (answer.length or 0)
+    def _is_small(self, answer: Answer) -> bool:
+        """Not what a large one goes on with, however short that is."""
+        length = answer.length
+        return length is not None and length <= self._small_bytes and answer.status != 206
 
-    def _end(self, number: int, answer: Answer | None) -> None:
-        asked = self._asked.pop(number)
-        self._answers.pop(number, None)
-        self._watching().unregister(number)
-        if answer is None:
-            self._connections.drop(asked.line)
-        else:
-            asked.line.socket.settimeout(SILENCE_SECONDS)
-            answer.give_back = self._connections.done
+    def _tell(self, busy: _Busy, answer: Answer) -> None:
+        asked, busy.answer = busy.asked.popleft(), None
+        busy.give_time()
+        if self._is_small(answer):
+            busy.serves = answer.keeps
+            asked.heard(answer)
+            answer.skip()
+            return
+        busy.serves = False
+        self._leave(busy)
+        answer.keeps &= not busy.asked  # or the next answers would come behind this one's body
+        answer.give_back = self._connections.done
         asked.heard(answer)
+
+    def _leave(self, busy: _Busy) -> None:
+        if self._busy.pop(busy.number, None) is not None:
+            self._watching().unregister(busy.number)
+            self._at_host[busy.host].remove(busy)
+            busy.line.socket.settimeout(SILENCE_SECONDS)
+
+    def _end(self, busy: _Busy) -> None:
+        """Whoever still waits for an answer by this connection has to ask in another way."""
+        if busy.serves and len(busy.asked) > 1:
+            self._one_by_one.add(busy.host)
+        busy.serves = False
+        if busy.number in self._busy:
+            self._leave(busy)
+            self._connections.drop(busy.line)
+        while busy.asked:
+            busy.asked.popleft().heard(None)
 
     def _end_the_overdue(self) -> None:
         now = monotonic()
-        for number in [each for each, asked in self._asked.items() if asked.until < now]:
-            self._end(number, None)
+        for busy in [each for each in self._busy.values() if each.until < now]:
+            with suppress(KeyError):
+                self._end(busy)
         loop = asyncio.get_running_loop()
         self._looks_again = loop.call_later(LOOK_SECONDS, self._end_the_overdue)

@@ -4,7 +4,7 @@ Rules that hold here: the token is shown to the origin that it is for, and to no
 may send is bounded; certificates are verified.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from time import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
@@ -16,7 +16,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.http1 import CONNECT_SECONDS, SILENCE_SECONDS, Answer, Connections
-from rsnotify_client.multiplexer import Multiplexer
+from rsnotify_client.multiplexer import Heard, Multiplexer
 
 if TYPE_CHECKING:
     import aiohttp
@@ -112,7 +112,7 @@ class Web:
         self._token = token
         self._origin = origin and origin_of(origin)
         self._connections = Connections()
-        self._multiplexer = Multiplexer(self._connections, SMALL_BYTES)
+        self.multiplexer = Multiplexer(self._connections, SMALL_BYTES)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -122,7 +122,7 @@ class Web:
         await self.close()
 
     async def close(self) -> None:
-        self._multiplexer.close()
+        self.multiplexer.close()
         self._connections.close()
         self.threads.close()
         if self._session is not None:
@@ -174,12 +174,13 @@ class Web:
             raise Unreachable(url, cause_of(error)) from None
 
     def ask_at_once(
-        self, url: str, headers: dict[str, str], heard: Callable[[Answer | None], None]
+        self, url: str, headers: dict[str, str], heard: Heard, *, is_behind: bool
     ) -> bool:
-        """Whether it was asked by an idle connection; `heard` is told None where that fails."""
+        """Whether it was asked by a connection that is there, idle or else behind others."""
+        ask = self.multiplexer.ask_behind if is_behind else self.multiplexer.ask
         try:
-            return self._multiplexer.ask(url, HEADERS | headers | self.headers(url), heard)
-        except ValueError:
+            return ask(url, HEADERS | headers | self.headers(url), heard)
+        except (ValueError, Refused):
             return False  # it is told by whoever asks in another way
 
     def _redirected(self, url: str, headers: dict[str, str], method: str) -> Answer:

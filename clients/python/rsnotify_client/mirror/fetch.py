@@ -29,6 +29,7 @@ from rsnotify_client.web import (
 )
 
 LARGE_AT_ONCE = 3
+PIPELINED_BYTES = 64 * 1024
 PIECE_BYTES = 256 * 1024
 GONE = (404, 410)
 
@@ -74,8 +75,12 @@ class Fetcher:
         self._progress = progress
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
-    def ask_at_once(self, row: Row, heard: Callable[["Begun | None"], None]) -> bool:
-        """Ask by an idle connection; what came is told, None if another way is needed."""
+    def ask_at_once(
+        self, row: Row, heard: Callable[["Begun | None"], None], *, is_behind: bool
+    ) -> bool:
+        """Ask by a connection that is there; what came is told, None if another way is needed."""
+        if is_behind and (row.wanted.length is None or row.wanted.length > PIPELINED_BYTES):
+            return False
 
         def told(answer: Answer | None) -> None:
             if answer is not None and answer.status in MOVED:
@@ -83,7 +88,8 @@ class Fetcher:
                 answer = None
             heard(None if answer is None else _outcome(row, answer))
 
-        return self._web.ask_at_once(row.loc, self._conditions(row), told)
+        headers = self._conditions(row)
+        return self._web.ask_at_once(row.loc, headers, told, is_behind=is_behind)
 
     async def fetch(self, row: Row, begun: "Begun | None" = None) -> Fetched:
         """From the best address that has it; what the last one said is raised if none has."""

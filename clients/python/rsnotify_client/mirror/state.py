@@ -8,7 +8,7 @@ recorded after it is done, so it is at worst done twice.
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -238,12 +238,13 @@ class State:
 
     # The work -----------------------------------------------------------------------------------
 
-    def due(self, now: float, limit: int) -> list[Row]:
+    def due(self, now: float, limit: int, known: Container[str]) -> tuple[list[Row], int]:
+        """What is due and not known yet; and how much is due in all, up to the limit."""
         found = self.database.execute(
             f"SELECT {_ROW} FROM resource WHERE due <= ? ORDER BY due LIMIT ?",  # noqa: S608
             (now, limit),
-        )
-        return list(map(_row, found))
+        ).fetchall()
+        return [_row(each) for each in found if each[0] not in known], len(found)
 
     def next_due(self) -> float | None:
         found = self.database.execute("SELECT min(due) FROM resource WHERE due IS NOT NULL")

@@ -64,7 +64,9 @@ class Store:
         self._hook = hook
         self._has_files = has_files
 
-    def ask_at_once(self, row: Row, heard: Callable[[Begun | None], None]) -> bool:
+    def ask_at_once(
+        self, row: Row, heard: Callable[[Begun | None], None], *, is_behind: bool
+    ) -> bool:
         """Ask for what has nothing odd about it, if it can be asked for at once.
 
         `heard` is told what came, to be handed to `put_at_once` or `bring_up_to_date`.
@@ -73,7 +75,15 @@ class Store:
         is_plain = self._hook is None and not wanted.is_deleted and addresses(wanted) == [row.loc]
         if not is_plain or (row.have is not None and not self._is_older(row)):
             return False
-        return self._fetcher.ask_at_once(row, heard)
+        return self._fetcher.ask_at_once(row, heard, is_behind=is_behind)
+
+    @property
+    def busy(self) -> int:
+        """Connections that are used by what was asked for at once."""
+        return self._web.multiplexer.busy
+
+    def busy_at(self, host: str) -> int:
+        return self._web.multiplexer.busy_at(host)
 
     def _is_older(self, row: Row) -> bool:
         is_current_file = is_current(row.wanted, row.have) and self._is_there(row)

@@ -10,9 +10,9 @@ import random
 from collections import Counter, deque
 from functools import partial
 from time import time
-from urllib.parse import urlsplit
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify_client.http1 import host_of
 from rsnotify_client.mirror.fetch import Begun, Fetched
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import Row, State
@@ -20,7 +20,7 @@ from rsnotify_client.mirror.storing import Store
 from rsnotify_client.web import Refused, Unreachable
 
 PULLED = 500
-WAITING = 5_000
+WAITING = 2_000
 ATTEMPTS = 5  # quick ones; then it is a problem, and tried again much later
 FIRST_SECONDS = 0.2
 LATER_SECONDS = 300.0
@@ -70,7 +70,7 @@ class Workers:
         self._known: set[str] = set()  # waiting or being worked on
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked = 0  # of those that are worked on without a task
-        self._at_host: Counter[str] = Counter()
+        self._tasks_at: Counter[str] = Counter()
         self._host_until: dict[str, float] = {}
         self._silent: Counter[str] = Counter()  # how often in a row a host did not answer
         self._awake = asyncio.Event()
@@ -109,48 +109,54 @@ class Workers:
     def _start_what_can(self) -> None:
         if self._waiting_count < self._jobs:
             self._pull()
-        if self._busy < self._jobs and not self._start_some():
+        if not self._start_some() and self._may_be_more:
             self._pull()  # of other hosts than those that are busy
             self._start_some()
 
     def _start_some(self) -> bool:
         """Start at every host that has room; whether anything could be started."""
         started, now = False, time()
-        for host in list(self._waiting):
+        for host in [each for each in self._waiting if self._host_until.get(each, 0) <= now]:
             queue = self._waiting[host]
-            while queue and self._busy < self._jobs and self._has_room(host, now):
+            while queue and self._start_one(queue[0], host):
+                queue.popleft()
                 self._waiting_count -= 1
-                self._start(*queue.popleft(), host)
                 started = True
             if not queue:
                 del self._waiting[host]
         return started
 
-    @property
-    def _busy(self) -> int:
-        return len(self._tasks) + self._asked
-
-    def _has_room(self, host: str, now: float) -> bool:
-        return self._at_host[host] < self._per_host and self._host_until.get(host, 0) <= now
-
-    def _start(self, plans: int, read: Row, host: str) -> None:
+    def _start_one(self, waiting: tuple[int, Row], host: str) -> bool:
+        """Whether it was dealt with; each connection may serve several small ones in turn."""
+        plans, read = waiting
+        at_host = self._tasks_at[host] + self._store.busy_at(host)
+        in_all = len(self._tasks) + self._store.busy
+        has_room = at_host < self._per_host and in_all < self._jobs
+        if not has_room and not at_host:
+            return False
         row = read if plans == self._state.plans else self._state.row(read.loc)
         if row is None:
             self._known.discard(read.loc)
         elif self._is_given_up(host):
             self._known.discard(row.loc)
             self._report(self._fail(row, f"{host} does not answer", LATER_SECONDS))
+        elif self._store.ask_at_once(row, partial(self._heard, row, host), is_behind=not has_room):
+            self._asked += 1
+        elif has_room:
+            self._work_on(row, host)
         else:
-            self._at_host[host] += 1
-            if self._store.ask_at_once(row, partial(self._heard, row, host)):
-                self._asked += 1
-            else:
-                self._work_on(row, host)
+            return False
+        return True
 
     def _work_on(self, row: Row, host: str, begun: Begun | None = None) -> None:
+        self._tasks_at[host] += 1
         task = asyncio.create_task(self._work(row, host, begun))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._tasks or self._asked)
 
     def _heard(self, row: Row, host: str, begun: Begun | None) -> None:
         """What is as it should be is stored at once; the rest is for a task."""
@@ -173,13 +179,8 @@ class Workers:
             self._silent[host] = 0
         except OSError as error:
             event = self._not_stored(row, error)
-        finally:
-            self._finished(row, host)
-        self._report(event)
-
-    def _finished(self, row: Row, host: str) -> None:
         self._known.discard(row.loc)
-        self._at_host[host] -= 1
+        self._report(event)
 
     def _is_given_up(self, host: str) -> bool:
         """Whoever wants to end does not wait for each resource of a host that is away."""
@@ -195,25 +196,24 @@ class Workers:
         if self._waiting_count >= WAITING or not self._may_be_more:
             return
         limit = PULLED + len(self._known)
-        due = self._state.due(time(), limit)
-        self._may_be_more = len(due) == limit
-        rows = self._store.settle([row for row in due if row.loc not in self._known])
+        due, found = self._state.due(time(), limit, self._known)
+        self._may_be_more = found == limit
+        rows = self._store.settle(due)
         for row in rows:
             self._known.add(row.loc)
-            self._waiting.setdefault(_host_of(row.loc), deque()).append((self._state.plans, row))
+            self._waiting.setdefault(host_of(row.loc), deque()).append((self._state.plans, row))
         self._waiting_count += len(rows)
 
     async def _wait(self) -> None:
+        is_behind = self._state.is_behind
         try:
-            async with asyncio.timeout(self._pause()):
+            async with asyncio.timeout(COMMIT_SECONDS if is_behind else self._pause()):
                 await self._awake.wait()
         except TimeoutError:
-            self._may_be_more = True  # its time has come
+            self._may_be_more |= not is_behind  # its time has come
 
     def _pause(self) -> float:
-        """Until something may be due, or what was done is recorded."""
-        if self._state.is_behind:
-            return COMMIT_SECONDS
+        """Until something may be due."""
         if self._busy and not self._waiting:
             return 1.0
         ends = [self._host_until.get(host, 0) - time() for host in self._waiting]
@@ -241,7 +241,8 @@ class Workers:
         except ValueError as error:
             event = self._failed(row, Refused(f"{row.loc} is no address: {error}"), host)
         finally:
-            self._finished(row, host)
+            self._known.discard(row.loc)
+            self._tasks_at[host] -= 1
         if event is not None:
             self._report(event)
 
@@ -276,10 +277,3 @@ class Workers:
                 [f"{problem}: make room, then start again; nothing is lost"]
             )
         return Event("failed", row.loc, row.path, problem=problem)
-
-
-def _host_of(loc: str) -> str:
-    try:
-        return urlsplit(loc).netloc
-    except ValueError:
-        return ""
