@@ -30,8 +30,9 @@ WITHOUT_BODY = (204, 304)
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;.*)?")
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: .*)?")
 _PLAIN = re.compile(
-    r"http://([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::([1-9][0-9]{0,3}))?(/[\w/.~-]*)", re.ASCII
+    r"http://([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::([1-9][0-9]{0,4}))?(/[\w/.~-]*)", re.ASCII
 )
+_FORBIDDEN = re.compile("[\r\n\0]")
 _SAFE = "!$%&'()*+,-./:;=?@_~"
 
 
@@ -70,7 +71,11 @@ def target_of(url: str) -> Target:
     >>> target_of("http://a.example/x y/../z?q=é")[3]
     '/z?q=%C3%A9 HTTP/1.1\\r\\nHost: a.example\\r\\n'
     """
-    if (plain := _PLAIN.fullmatch(url)) is not None and "/." not in plain[3]:
+    if (
+        (plain := _PLAIN.fullmatch(url)) is not None
+        and "/." not in plain[3]
+        and int(plain[2] or 80) < 65_536
+    ):
         port = int(plain[2] or 80)
         named = f":{plain[2]}" if plain[2] else ""
         return Target("http", plain[1], port, f"{plain[3]} HTTP/1.1\r\nHost: {plain[1]}{named}\r\n")
@@ -152,9 +157,6 @@ class Line:
             return self.socket.send(data) == len(data)
         except OSError:
             return False
-
-    def leads_to(self, url: str) -> bool:
-        return target_of(url)[:3] == self.origin
 
     @property
     def has_head(self) -> bool:
@@ -390,10 +392,9 @@ def read_head(line: Line, url: str) -> Answer:
 def _fields(lines: list[bytes]) -> Headers:
     headers = Headers()
     for line in lines:
-        name, colon, value = line.decode("latin-1").partition(":")
-        if not colon or not name or name != name.strip() or "\r" in line.decode("latin-1"):
-            raise BadAnswer("the answer has a header field that is none")
-        if "\n" in value or "\0" in value:
+        text = line.decode("latin-1")
+        name, colon, value = text.partition(":")
+        if not colon or not name or name != name.strip() or _FORBIDDEN.search(text):
             raise BadAnswer("the answer has a header field that is none")
         key, value = name.lower(), value.strip(" \t")
         headers[key] = f"{headers[key]}, {value}" if key in headers else value

@@ -45,6 +45,10 @@ class _Busy:
         self.until = monotonic() + SILENCE_SECONDS
 
 
+def _requests(busy: _Busy) -> int:
+    return len(busy.asked)
+
+
 class Multiplexer:
     """Asks for one client; to be used in one event loop."""
 
@@ -80,15 +84,16 @@ class Multiplexer:
         self._ask(busy, _Asked(url, heard), headers)
         return True
 
+    def may_ask_behind(self, host: str) -> bool:
+        """Whether a busy connection may serve more."""
+        lines = self._at_host.get(host, ()) if host not in self._one_by_one else ()
+        return any(busy.serves and len(busy.asked) < PIPELINED for busy in lines)
+
     def ask_behind(self, url: str, headers: Mapping[str, str], heard: Heard) -> bool:
         """Whether it was asked, behind others by a busy connection."""
-        host = host_of(url)
-        lines = [busy for busy in self._at_host.get(host, ()) if busy.serves]
-        if not lines or host in self._one_by_one:
+        if not self.may_ask_behind(host := host_of(url)):
             return False
-        busy = min(lines, key=lambda each: len(each.asked))
-        if len(busy.asked) >= PIPELINED or not busy.line.leads_to(url):
-            return False
+        busy = min((each for each in self._at_host[host] if each.serves), key=_requests)
         self._ask(busy, _Asked(url, heard), headers)
         return True
 

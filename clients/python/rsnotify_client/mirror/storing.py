@@ -85,6 +85,9 @@ class Store:
     def busy_at(self, host: str) -> int:
         return self._web.multiplexer.busy_at(host)
 
+    def may_ask_behind(self, host: str) -> bool:
+        return self._web.multiplexer.may_ask_behind(host)
+
     def _is_older(self, row: Row) -> bool:
         is_current_file = is_current(row.wanted, row.have) and self._is_there(row)
         return not is_current_file and cheaper_patch(row.wanted, row.have) is None

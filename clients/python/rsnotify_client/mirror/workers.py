@@ -132,7 +132,7 @@ class Workers:
         at_host = self._tasks_at[host] + self._store.busy_at(host)
         in_all = len(self._tasks) + self._store.busy
         has_room = at_host < self._per_host and in_all < self._jobs
-        if not has_room and not at_host:
+        if not has_room and not self._store.may_ask_behind(host):
             return False
         row = read if plans == self._state.plans else self._state.row(read.loc)
         if row is None:
