@@ -30,7 +30,8 @@ from rsnotify_client.web import (
 
 LARGE_AT_ONCE = 3
 PIPELINED_BYTES = 64 * 1024
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 256 * 1024  # no more than a processor keeps near
+TOLD_BYTES = 4 * 1024 * 1024
 GONE = (404, 410)
 
 
@@ -226,14 +227,18 @@ def _receive(answer: Answer, part: BinaryIO, digest: Any | None, told: Progress)
     """In a thread: the body goes into the part and its digest; the part's length."""
     if answer.status == 206:
         _reread(part, digest)
-    buffer = memoryview(bytearray(PIECE_BYTES))
+    buffer, untold = memoryview(bytearray(PIECE_BYTES)), 0
     while piece := _next(answer, buffer):
         left = piece
         while left:
             left = left[part.write(left) :]
         if digest is not None:
             digest.update(piece)
-        told(len(piece))
+        untold += len(piece)
+        if untold >= TOLD_BYTES:
+            told(untold)
+            untold = 0
+    told(untold)
     return part.tell()
 
 

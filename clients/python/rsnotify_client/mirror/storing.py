@@ -6,7 +6,6 @@ again is decided elsewhere.
 
 import asyncio
 import os
-import shlex
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,6 @@ from msgspec import to_builtins
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.fetch import Begun, Fetched, Fetcher, Missing, NotModified
-from rsnotify_client.mirror.patch import NotApplicable, candidates
 from rsnotify_client.mirror.paths import Map, place_of
 from rsnotify_client.mirror.plan import (
     Have,
@@ -206,7 +204,7 @@ class Store:
             page = await self._web.page(link.href, accept="*/*", cap=PATCHED_BYTES)
             with self._disk.open_file(row.path) as old:
                 return await asyncio.to_thread(_verified, old.read(), page.body, row.wanted)
-        except (Rejected, TryAgain, NotApplicable, OSError):
+        except (Rejected, TryAgain, ValueError, OSError):
             return None
 
 
@@ -217,6 +215,8 @@ def _event(row: Row, have: Have, what: Kind) -> Event:
 
 
 def _verified(old: bytes, patch: bytes, wanted: Wanted) -> Fetched | None:
+    from rsnotify_client.mirror.patch import candidates  # noqa: PLC0415 - seldom needed
+
     for content in candidates(old, patch):
         _, digest, expected = checker(wanted.hash) or ("", None, "")
         if digest is None or wanted.length not in (None, len(content)):
@@ -255,6 +255,8 @@ def command_hook(command: str, root: Path) -> Hook:
 
     The same is in its environment: RSNOTIFY_EVENT, RSNOTIFY_LOC, RSNOTIFY_PATH.
     """
+    import shlex  # noqa: PLC0415 - seldom needed
+
     try:
         words = shlex.split(command)
     except ValueError as error:

@@ -19,8 +19,8 @@ from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.storing import Store
 from rsnotify_client.web import Refused, Unreachable
 
-PULLED = 500
-WAITING = 2_000
+PULLED = 250
+WAITING = 1_000
 ATTEMPTS = 5  # quick ones; then it is a problem, and tried again much later
 FIRST_SECONDS = 0.2
 LATER_SECONDS = 300.0
