@@ -378,7 +378,7 @@ def mirror(
         raise typer.BadParameter("--stdout goes without --exec, --keep-deleted and --json")
     words = (select or [], exclude or [], map_ or [], jobs, per_host, keep_deleted)
     options = options_of(*words, has_files=not stdout)
-    shown = Shown(json=json, lag=lag, quiet=stdout)
+    shown = Shown(json=json, once=once, lag=lag, quiet=stdout)
     raise typer.Exit(
         run_mirror(
             *(source, directory, options),

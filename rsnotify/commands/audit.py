@@ -31,9 +31,12 @@ async def _audit(
     try:
         found = await audit(url, directory, token=token, sample=sample)
         if mend and not found.is_in_sync:
+            say("before the repair", err=True)
             _print(found, json=False, err=True)
             await repair(url, directory, found, token=token)
             found = await audit(url, directory, token=token)
+            if not json:
+                say("after the repair")
     except Rejected as error:
         raise InvalidSettings([error.detail]) from None
     _print(found, json=json, err=False)

@@ -80,7 +80,7 @@ def _mirror(given: Namespace) -> int:
         token=os.environ.get("RSNOTIFY_TOKEN"),
         once=given.once,
         command=given.exec,
-        shown=Shown(json=given.json, lag=given.lag, quiet=given.stdout),
+        shown=Shown(json=given.json, once=given.once, lag=given.lag, quiet=given.stdout),
     )
 
 

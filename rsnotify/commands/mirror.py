@@ -27,6 +27,7 @@ class Shown(NamedTuple):
     """How the work is shown."""
 
     json: bool = False
+    once: bool = False
     lag: bool = False
     quiet: bool = False
 
@@ -156,6 +157,8 @@ def _reporter(shown: Shown) -> Callable[[Event], None]:
             return
         if shown.json:
             say(msgspec.json.encode(event))
+        elif event.event == "failed" and shown.once:
+            return  # it may be mended yet; what is not is named at the end
         elif line := _line(event, is_live=is_live):
             say(line, err=event.event in ("failed", "skipped"))
 
@@ -163,13 +166,14 @@ def _reporter(shown: Shown) -> Callable[[Event], None]:
 
 
 def _line(event: Event, *, is_live: bool) -> str | None:
-    """What a person wants to see of it: of a baseline only what went wrong."""
+    """What a person wants to see of it: of a baseline only what could not be read."""
     if event.event == "baseline":
         return f"the Source has {event.resources} resources; {event.to_do} to fetch or remove"
     if event.event == "live":
         return "following"
     if event.event in ("failed", "skipped"):
-        return f"{event.event}: {f'{event.loc}: ' if event.loc else ''}{event.problem}"
+        is_named = not event.loc or (event.problem or "").startswith(event.loc)
+        return f"{event.event}: {event.problem if is_named else f'{event.loc}: {event.problem}'}"
     return f"{event.event}  {event.loc}" if is_live and event.event != "unchanged" else None
 
 
@@ -214,8 +218,16 @@ def _say_end(mirror: Mirror, shown: Shown) -> None:
     if shown.json or shown.quiet:
         return
     say(_sum_line(mirror), err=True)
+    if shown.once:
+        _say_problems(mirror)
+
+
+def _say_problems(mirror: Mirror) -> None:
     for loc, problem in mirror.state.problems(PROBLEMS_SHOWN):
-        say(f"failed: {loc}: {problem}", err=True)
+        is_named = problem.startswith(loc)
+        say(f"failed: {problem if is_named else f'{loc}: {problem}'}", err=True)
+    if (more := mirror.state.counts()[2] - PROBLEMS_SHOWN) > 0:
+        say(f"and {more} more failed; --json names them all", err=True)
 
 
 def _sum_line(mirror: Mirror) -> str:

@@ -80,7 +80,6 @@ class Baseline:
 
     def skip(self, problem: str) -> None:
         self.is_complete = False
-        log.warning("skipped: %s", problem)
         self._report(Event("skipped", problem=problem))
 
     # Resource Lists -----------------------------------------------------------------------------

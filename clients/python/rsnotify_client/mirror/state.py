@@ -257,6 +257,15 @@ class State:
         found: tuple[int, int, int] = self.database.execute(query).fetchone()
         return found
 
+    def failing(self, until: float) -> tuple[int, int]:
+        """Resources that something is wrong with; how many of them are tried again before then."""
+        found: tuple[int, int] = self.database.execute(
+            "SELECT count(*), count(*) FILTER (WHERE due < ?) FROM resource"
+            " WHERE due IS NOT NULL AND problem IS NOT NULL",
+            (until,),
+        ).fetchone()
+        return found
+
     def row(self, loc: str) -> Row | None:
         found = self.database.execute(
             f"SELECT {_ROW} FROM resource WHERE loc = ?",  # noqa: S608

@@ -90,8 +90,8 @@ class Store:
         is_current_file = is_current(row.wanted, row.have) and self._is_there(row)
         return not is_current_file and cheaper_patch(row.wanted, row.have) is None
 
-    async def bring_up_to_date(self, row: Row, begun: Begun | None = None) -> Event:
-        """Do what the row wants; what happened."""
+    async def bring_up_to_date(self, row: Row, begun: Begun | None = None) -> Event | None:
+        """Do what the row wants; what happened, if anything did."""
         if row.wanted.is_deleted:
             return await self._delete(row)
         if begun is None and is_current(row.wanted, row.have) and self._is_there(row):
@@ -177,7 +177,11 @@ class Store:
         self._state.stored(row, have)
         return event
 
-    async def _delete(self, row: Row) -> Event:
+    async def _delete(self, row: Row) -> Event | None:
+        """What was never in the copy is removed from its state, and nobody is told."""
+        was_held = row.have is not None or (
+            self._has_files and row.path is not None and self._disk.status(row.path) is not None
+        )
         if row.path is not None and self._has_files:
             if self._kept is None:
                 gone = self._disk.remove(row.path)
@@ -187,10 +191,10 @@ class Store:
                 self._state.forget_folder(folder)
         self._disk.drop_part(row.loc)
         event = Event("deleted", row.loc, row.path, "deleted")
-        if self._hook is not None and row.have is not None:
+        if self._hook is not None and was_held:
             await self._hook(event, None)
         self._state.removed(row)
-        return event
+        return event if was_held else None
 
     async def _patched(self, row: Row) -> Fetched | None:
         """By a JSON Patch, where that is cheaper and leads to what the Source says."""

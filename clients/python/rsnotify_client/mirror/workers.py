@@ -74,6 +74,7 @@ class Workers:
         self._host_until: dict[str, float] = {}
         self._silent: Counter[str] = Counter()  # how often in a row a host did not answer
         self._awake = asyncio.Event()
+        self._rests = asyncio.Event()
         self._may_be_more = True  # than is known to be due
         self._committed = 0.0
         self._ends_when_idle = False
@@ -83,6 +84,12 @@ class Workers:
         """There may be something to do."""
         self._may_be_more = True
         self._awake.set()
+
+    async def rest(self) -> None:
+        """Until all is done that can be done now, or `run` has ended."""
+        self._rests.clear()
+        self.wake()
+        await self._rests.wait()
 
     def finish(self) -> None:
         """End when all is done that can be done soon."""
@@ -96,15 +103,25 @@ class Workers:
                 self._awake.clear()
                 self._start_what_can()
                 self._commit_now_and_then()
-                if self._ends_when_idle and not self._busy and self._next_in() > SOON_SECONDS:
+                if self._has_rest():
                     return
                 await self._wait()
         finally:
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._rests.set()
             self._state.commit()
         raise self.problem
+
+    def _has_rest(self) -> bool:
+        """Whether that is the end."""
+        if self._busy:
+            return False
+        seconds = self._next_in()
+        if seconds > 0:
+            self._rests.set()
+        return self._ends_when_idle and seconds > SOON_SECONDS
 
     def _start_what_can(self) -> None:
         if self._waiting_count < self._jobs:
