@@ -122,7 +122,8 @@ async def _mirror(
             finally:
                 showing.cancel()
                 await asyncio.gather(showing, return_exceptions=True)
-                _say_end(mirror, shown)
+                if not isinstance(sys.exception(), Exception):  # that says more
+                    _say_end(mirror, shown)
             return 0 if is_whole else 1
     except Rejected as error:
         raise InvalidSettings([error.detail]) from None

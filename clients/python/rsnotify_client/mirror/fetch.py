@@ -87,7 +87,10 @@ class Fetcher:
             if answer is not None and answer.status in MOVED:
                 answer.close()
                 answer = None
-            heard(None if answer is None else _outcome(row, answer))
+            begun = None if answer is None else _outcome(row, answer)
+            if isinstance(begun, Fetched):
+                self._progress(begun.length)
+            heard(begun)
 
         headers = self._conditions(row)
         return self._web.ask_at_once(row.loc, headers, told, is_behind=is_behind)
