@@ -4,6 +4,8 @@ import asyncio
 import gzip
 import io
 import json
+import subprocess
+import sys
 import zipfile
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -528,6 +530,16 @@ async def test_an_audit_finds_what_differs_and_repairs_it(source: Source, copy: 
     assert await repair(url, copy, found)
     assert (await audit(url, copy)).is_in_sync
     assert files(copy)["a.txt"] == b"first a"
+
+
+# Killed -----------------------------------------------------------------------------------------
+
+
+def test_a_mirror_that_is_killed_20_times_is_in_sync_after_the_next_run() -> None:
+    """In a process without threads, so that it may fork; `make soak` kills it 100 times."""
+    code = "from tests.soak.mirror_killed import proven; print(proven(20, 50, 0.1))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("killed 20 times"), done.stderr
 
 
 # Bad use ----------------------------------------------------------------------------------------

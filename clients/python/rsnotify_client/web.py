@@ -166,12 +166,12 @@ class Web:
         """The same for a thread, which closes it."""
         try:
             return self._redirected(url, HEADERS | dict(headers), method)
-        except (ValueError, RecursionError):
-            raise Refused(f"{url} leads to no address that can be fetched") from None
-        except OSError as error:
+        except OSError as error:  # first: a certificate's error is a ValueError, too
             if (why := untrusted(error)) is not None:
                 raise Refused(f"{urlsplit(url).netloc} is not spoken to: {why}") from None
             raise Unreachable(url, cause_of(error)) from None
+        except (ValueError, RecursionError):
+            raise Refused(f"{url} leads to no address that can be fetched") from None
 
     def ask_at_once(
         self, url: str, headers: dict[str, str], heard: Heard, *, is_behind: bool
