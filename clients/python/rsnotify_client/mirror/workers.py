@@ -19,12 +19,13 @@ from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.storing import Store
 from rsnotify_client.web import Refused, Unreachable
 
-PULLED = 250
+PULLED = 100
 WAITING = 1_000
 ATTEMPTS = 5  # quick ones; then it is a problem, and tried again much later
 FIRST_SECONDS = 0.2
 LATER_SECONDS = 300.0
 LATEST_SECONDS = 3_600.0
+OTHERS_SECONDS = 0.3  # so often other hosts are looked for than those that are busy
 SOON_SECONDS = LATER_SECONDS / 4
 COMMIT_SECONDS = 0.05
 HOSTS_PAUSE_SECONDS = 3_600.0
@@ -77,6 +78,7 @@ class Workers:
         self._rests = asyncio.Event()
         self._may_be_more = True  # than is known to be due
         self._committed = 0.0
+        self._looked = time()
         self._ends_when_idle = False
         self.problem: BaseException | None = None
 
@@ -126,8 +128,9 @@ class Workers:
     def _start_what_can(self) -> None:
         if self._waiting_count < self._jobs:
             self._pull()
-        if not self._start_some() and self._may_be_more:
-            self._pull()  # of other hosts than those that are busy
+        if not self._start_some() and time() - self._looked > OTHERS_SECONDS:
+            self._looked = time()
+            self._pull()
             self._start_some()
 
     def _start_some(self) -> bool:
