@@ -10,7 +10,6 @@ import asyncio
 import select
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
@@ -112,7 +111,7 @@ class Multiplexer:
         lines, self._to_flush = self._to_flush, []
         for busy in lines:
             data, busy.to_send = busy.to_send, b""
-            if busy.number in self._busy and not busy.line.says(data):
+            if self._waits(busy) and not busy.line.says(data):
                 self._end(busy)
 
     def close(self) -> None:
@@ -185,8 +184,13 @@ class Multiplexer:
         answer.give_back = self._connections.done
         asked.heard(answer)
 
+    def _waits(self, busy: _Busy) -> bool:
+        """Still; a new connection may have its number."""
+        return self._busy.get(busy.number) is busy
+
     def _leave(self, busy: _Busy) -> None:
-        if self._busy.pop(busy.number, None) is not None:
+        if self._waits(busy):
+            del self._busy[busy.number]
             self._watching().unregister(busy.number)
             self._at_host[busy.host].remove(busy)
             busy.line.socket.settimeout(SILENCE_SECONDS)
@@ -196,7 +200,7 @@ class Multiplexer:
         if busy.serves and len(busy.asked) > 1:
             self._one_by_one.add(busy.host)
         busy.serves = False
-        if busy.number in self._busy:
+        if self._waits(busy):
             self._leave(busy)
             self._connections.drop(busy.line)
         while busy.asked:
@@ -205,7 +209,6 @@ class Multiplexer:
     def _end_the_overdue(self) -> None:
         now = monotonic()
         for busy in [each for each in self._busy.values() if each.until < now]:
-            with suppress(KeyError):
-                self._end(busy)
+            self._end(busy)
         loop = asyncio.get_running_loop()
         self._looks_again = loop.call_later(LOOK_SECONDS, self._end_the_overdue)
