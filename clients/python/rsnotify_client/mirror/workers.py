@@ -233,11 +233,12 @@ class Workers:
             self._may_be_more |= not is_behind  # its time has come
 
     def _pause(self) -> float:
-        """Until something may be due."""
-        if self._busy and not self._waiting:
-            return 1.0
+        """Until something may be due, or a host may be asked again; what ends wakes us anyway."""
+        seconds = self._next_in()
+        if seconds <= 0 and not self._busy and not self._waiting:
+            return 0.001
         ends = [self._host_until.get(host, 0) - time() for host in self._waiting]
-        return max(0.001, min([self._next_in(), 1.0, *(end for end in ends if end > 0)]))
+        return min([1.0, *(each for each in (seconds, *ends) if each > 0)])
 
     def _next_in(self) -> float:
         due = self._state.next_due()
