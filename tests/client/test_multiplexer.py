@@ -113,7 +113,7 @@ async def test_a_peer_that_drops_what_is_pipelined_is_not_asked_so_again() -> No
         heard = Heard(3)
         ask(peer, many, heard, 3)
         assert await heard.all() == [b"a", None, None]
-        assert not many.may_ask_behind(host_of(peer.url))
+        assert many.asks_one_by_one(host_of(peer.url))
 
 
 async def test_a_peer_that_says_when_it_closes_may_be_asked_so_again() -> None:
@@ -122,7 +122,7 @@ async def test_a_peer_that_says_when_it_closes_may_be_asked_so_again() -> None:
         heard = Heard(2)
         ask(peer, many, heard, 2)
         assert await heard.all() == [b"a", None]
-        assert many._one_by_one == set()
+        assert not many.asks_one_by_one(host_of(peer.url))
 
 
 @pytest.mark.parametrize(("excess", "body"), [(0, b"a" * SMALL), (1, b"")])

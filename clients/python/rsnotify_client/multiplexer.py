@@ -83,6 +83,10 @@ class Multiplexer:
         self._ask(busy, _Asked(url, heard), headers)
         return True
 
+    def asks_one_by_one(self, host: str) -> bool:
+        """Whether it has turned out not to answer what is pipelined."""
+        return host in self._one_by_one
+
     def may_ask_behind(self, host: str) -> bool:
         """Whether a busy connection may serve more."""
         lines = self._at_host.get(host, ()) if host not in self._one_by_one else ()
