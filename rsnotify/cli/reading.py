@@ -122,7 +122,7 @@ def mirror(
         raise typer.BadParameter("--stdout goes without --exec, --keep-deleted and --json")
     words = (select or [], exclude or [], map_ or [], jobs, per_host, keep_deleted)
     options = options_of(*words, has_files=not stdout)
-    shown = Shown(json=json, lag=lag, quiet=stdout)
+    shown = Shown(json=json, once=once, lag=lag, quiet=stdout)
     token = token_of_environment()
     work = {"token": token, "once": once, "command": exec_, "shown": shown}
     raise typer.Exit(run_mirror(source, directory, options, **work))  # type: ignore[arg-type]

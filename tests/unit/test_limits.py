@@ -38,7 +38,17 @@ from rsnotify.settings import PREFIX, Settings
 from rsnotify.storage import external_redis, journal, loads, sets
 from rsnotify.storage.embedded_redis import directory
 from rsnotify.upkeep import announcements, snapshot
-from rsnotify_client import batch, listing, outboxfile, publisher, sender
+from rsnotify_client import (
+    batch,
+    http1,
+    listing,
+    multiplexer,
+    outboxfile,
+    publisher,
+    sender,
+    web,
+)
+from rsnotify_client.mirror import dump, fetch, mirror, paths, storing, workers
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
 ROW = re.compile(
@@ -131,6 +141,21 @@ LIMITS: dict[str, float] = {
     "idle connections, or a quarter of the open files if fewer": deadlines.IDLE_CONNECTIONS,
     "seconds that the hub waits for your own Redis to appear": external_redis.PATIENCE_SECONDS,
     "seconds that it waits for the workers of a killed hub": directory.WORKERS_LIMIT_SECONDS,
+    "bytes of a document that a Destination reads, decompressed": tables.MAX_BYTES,
+    "members of a ZIP package": dump.MEMBERS,
+    "bytes of a component of a path": paths.COMPONENT_BYTES,
+    "bytes of a path": paths.PATH_BYTES,
+    "a resource with `--stdout`": storing.IN_MEMORY_BYTES,
+    "a resource that is fetched whole; a larger one goes on where it broke off": web.SMALL_BYTES,
+    "a resource that is asked for behind others by one connection": fetch.PIPELINED_BYTES,
+    "requests behind each other on one connection": multiplexer.PIPELINED,
+    "head of a server's answer": http1.HEAD_BYTES,
+    "header fields of a server's answer": http1.HEAD_LINES - 2,
+    "redirects of one request": web.REDIRECTS,
+    "seconds without a byte of an answer": http1.SILENCE_SECONDS,
+    "hours that a server's `Retry-After` is obeyed": workers.HOSTS_PAUSE_SECONDS / 3600,
+    "quick attempts at a resource": workers.ATTEMPTS,
+    "readings of the Change Lists by `--once`, because something changed meanwhile": mirror.ROUNDS,
     "wrong tokens from an address at once; then one a second": token_throttle.FREE_TRIES,
 }
 

@@ -7,7 +7,6 @@ robots.txt. What is found is decided by pure functions; `discover` only fetches.
 
 import re
 from collections.abc import Sequence
-from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
@@ -66,21 +65,20 @@ def linked(header: str, relation: str) -> str | None:
     return None
 
 
-class _Links(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: str | None = None
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = dict(attrs)
-        is_ours = tag == "link" and "resourcesync" in (named.get("rel") or "").lower().split()
-        if is_ours and self.found is None:
-            self.found = named.get("href")
-
-
 def linked_in_html(text: str) -> str | None:
     """The target of `<link rel="resourcesync">`."""
-    parser = _Links()
+    from html.parser import HTMLParser  # noqa: PLC0415 - seldom needed
+
+    class Links(HTMLParser):
+        found: str | None = None
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            named = dict(attrs)
+            is_ours = tag == "link" and "resourcesync" in (named.get("rel") or "").lower().split()
+            if is_ours and self.found is None:
+                self.found = named.get("href")
+
+    parser = Links()
     parser.feed(text)
     return parser.found
 

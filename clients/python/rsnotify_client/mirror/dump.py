@@ -19,7 +19,7 @@ from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.web import Refused
 
 MANIFEST = "manifest.xml"
-MEMBERS = 100_000
+MEMBERS = 0xFFFE  # what a ZIP without extensions can say
 DIRECTORY_BYTES = 64 * 1024 * 1024
 RATIO = 200  # text compresses ten times, the emptiest honest file a hundred times
 FREE_BYTES = 1024 * 1024
@@ -135,7 +135,7 @@ def _check_directory(file: BinaryIO, where: str) -> None:
         raise Refused(f"{where} is no ZIP package, or it is not whole")
     found = _END.unpack_from(tail, at)
     members, length = found[4], found[5]
-    if members == 0xFFFF or length == 0xFFFFFFFF:
-        raise Refused(f"{where} has more than 65,534 members: make smaller packages")
-    if members > MEMBERS or length > DIRECTORY_BYTES:
+    if members > MEMBERS or length == 0xFFFFFFFF:
+        raise Refused(f"{where} has more than {MEMBERS:,} members: make smaller packages")
+    if length > DIRECTORY_BYTES:
         raise Refused(f"{where} has {members} members in {length} bytes: make smaller packages")
