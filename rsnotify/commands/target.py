@@ -16,6 +16,7 @@ from rsnotify.serving.admin_token import read_admin_token
 HERE = "http://127.0.0.1:8080"
 DATA = Path("data")
 VARIABLES = ("RSNOTIFY_TOKEN", "RSNOTIFY_ADMIN_TOKEN")
+ADMIN_FILE = "RSNOTIFY_ADMIN_TOKEN_FILE"
 
 
 class Credential(NamedTuple):
@@ -58,10 +59,19 @@ def credential_for(url: str, data: Path) -> Credential:
     for name in VARIABLES:
         if chosen := os.environ.get(name):
             return Credential(chosen, f"it is the one in {name}")
+    if file := os.environ.get(ADMIN_FILE):
+        return Credential(_read_token(Path(file)), f"it is the one in {file}")
     is_ours = data != DATA or urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
     if not is_ours or not (data / "admin-token").exists():
         return NONE
     return Credential(read_admin_token(data), f"it is the one in {data / 'admin-token'}")
+
+
+def _read_token(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        raise InvalidSettings([f"{ADMIN_FILE}={str(file)!r}: {error.strerror}"]) from None
 
 
 @contextmanager

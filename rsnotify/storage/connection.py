@@ -6,7 +6,6 @@ library may repeat a command whose answer was lost, so each command must be repe
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -17,10 +16,13 @@ from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as ConnectionLost
 
-from rsnotify.errors import InvalidSettings, TryAgain, Unanswered
+from rsnotify.errors import TryAgain, Unanswered
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.storage.address import parse_address
 from rsnotify.storage.failures import judge
+from rsnotify.storage.sentinel import Sentinels, ToPrimary, ToPrimaryWithTLS
 
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
@@ -37,28 +39,38 @@ def connect(url: str) -> Client:
 
     If all are in use, the caller waits for one, no longer than for an answer.
     """
-    check_address(url)
-    pool = redis.BlockingConnectionPool.from_url(
-        url,
-        max_connections=CONNECTIONS,
-        timeout=ANSWER_SECONDS,
-        socket_connect_timeout=CONNECT_SECONDS,
-        socket_timeout=ANSWER_SECONDS,
-        # One repetition is enough for a connection that died while idle.
-        retry=Retry(ConstantBackoff(0), 1),
-        protocol=2,
-    )
-    client = _Client.from_pool(pool)
+    options: dict[str, Any] = {
+        "max_connections": CONNECTIONS,
+        "timeout": ANSWER_SECONDS,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "socket_timeout": ANSWER_SECONDS,
+        # One repetition is enough for a connection that died while idle; silence is not repeated.
+        "retry": Retry(ConstantBackoff(0), 1, supported_errors=(ConnectionLost,)),
+        "protocol": 2,
+    }
+    client = _Client.from_pool(redis.BlockingConnectionPool(**options | _dialled(url)))
     client.response_callbacks.pop("XRANGE", None)  # raw pairs: the journal parses them itself
     return client
 
 
-def check_address(url: str) -> None:
-    """Refuse what is no address of a Redis; nothing is dialled."""
-    try:
-        redis.connection.parse_url(url)
-    except ValueError as error:
-        raise InvalidSettings([f"--redis {without_password(url)!r}: {error}"]) from None
+def connect_listener(url: str) -> Client:
+    """One connection for a listener, who may hear nothing for long."""
+    options: dict[str, Any] = {
+        "max_connections": 1,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "socket_timeout": None,
+        "protocol": 2,
+    }
+    return redis.Redis.from_pool(redis.ConnectionPool(**options | _dialled(url)))
+
+
+def _dialled(url: str) -> dict[str, Any]:
+    """What the client library is told of an address."""
+    address = parse_address(url)
+    if not address.sentinels:
+        return address.options
+    kind = ToPrimaryWithTLS if address.has_tls else ToPrimary
+    return address.options | {"connection_class": kind, "sentinels": Sentinels(address)}
 
 
 class Script:
@@ -174,11 +186,6 @@ def _judged() -> Iterator[None]:
         if judged is error:
             raise
         raise judged from error
-
-
-def without_password(url: str) -> str:
-    """The address as it may be shown."""
-    return re.sub(r"(?<=://)[^/@]*(?=@)|(?<=password=)[^&]*", "…", url)
 
 
 async def redis_now(client: Client) -> Position:

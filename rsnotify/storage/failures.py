@@ -7,6 +7,7 @@ or damaged data of one set, and is not translated.
 
 import re
 import ssl
+from collections.abc import Iterator
 
 from redis.exceptions import AskError as Ask
 from redis.exceptions import (
@@ -52,6 +53,27 @@ LASTING = {
     "CROSSSLOT": "this Redis is a node of a Cluster",
 }
 
+OF_ITS_AUTHORITY = "add ?ssl_ca_certs=FILE, with the certificate of its authority, to its address"
+
+# By OpenSSL's number of what is wrong with the certificate of Redis.
+CERTIFICATES = {
+    10: "it must be renewed",
+    62: "the address must name the host as the certificate does",
+    64: "the address must name the host as the certificate does",
+}
+
+# By what the other side says of TLS, or by what it says that is no TLS.
+OF_THE_HUB = "add ?ssl_certfile=FILE&ssl_keyfile=FILE to its address"
+ALERTS = {
+    "CERTIFICATE_REQUIRED": f"Redis wants to see a certificate of the hub: {OF_THE_HUB}",
+    "HANDSHAKE_FAILURE": f"Redis wants to see a certificate of the hub: {OF_THE_HUB}",
+    "ALERT_UNKNOWN_CA": "Redis does not trust the certificate of the hub: its ssl_certfile must be "
+    "signed by an authority that Redis knows",
+    "ALERT_BAD_CERTIFICATE": "Redis refuses the certificate of the hub: check its ssl_certfile",
+    "ALERT_CERTIFICATE": "Redis refuses the certificate of the hub: check its ssl_certfile",
+    "WRONG_VERSION_NUMBER": "what answers there speaks no TLS: write redis:// and not rediss://",
+}
+
 # The client library takes the code off the texts of these; the more special ones stand first.
 _CODES = {
     MasterDownError: "MASTERDOWN",
@@ -77,9 +99,12 @@ _WITHIN = re.compile(r"(?:because of: |: -?)([A-Z]{3,}) ")  # an aborted transac
 
 def judge(error: Exception) -> Exception:
     """Which of our errors it is: `TryAgain` while Redis is in trouble, else the error itself."""
-    untrusted = _untrusted(error)
-    if untrusted is not None:
-        return RedisRefuses(untrusted)
+    for cause in _causes(error):
+        if isinstance(cause, TryAgain):  # judged already, and wrapped by the client library
+            return cause
+        refusal = _refused_by_tls(cause)
+        if refusal:
+            return RedisRefuses(refusal)
     code = code_of(error)
     if code in PASSING:
         return TryAgain(f"the journal cannot be used: {PASSING[code]} ({code})")
@@ -110,13 +135,18 @@ def _code_in(text: str) -> str:
     return within[1] if within else ""
 
 
-def _untrusted(error: BaseException | None) -> str | None:
-    """What is wrong with a certificate, if that is at the root of this failure."""
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return (
-                f"the certificate of Redis is not trusted ({error.verify_message}): add "
-                "?ssl_ca_certs=FILE, with the certificate of its authority, to its address"
-            )
+        yield error
         error = error.__cause__ or error.__context__
+
+
+def _refused_by_tls(error: BaseException) -> str | None:
+    """What is wrong with a certificate, or with TLS itself, in words that say how to mend it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        advice = CERTIFICATES.get(error.verify_code, OF_ITS_AUTHORITY)
+        return f"the certificate of Redis is not trusted ({error.verify_message}): {advice}"
+    if isinstance(error, ssl.SSLError):
+        said = str(error).upper().replace(" ", "_")
+        return next((means for words, means in ALERTS.items() if words in said), None)
     return None

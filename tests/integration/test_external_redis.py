@@ -10,7 +10,8 @@ import pytest
 from rsnotify.errors import InvalidSettings
 from rsnotify.serving.serve import _on_redis, _Redis
 from rsnotify.settings import Settings
-from rsnotify.storage.connection import Client, without_password
+from rsnotify.storage.address import without_password
+from rsnotify.storage.connection import Client
 from rsnotify.storage.external_redis import _problem, wait_until_usable
 from rsnotify.storage.subscriptions import Subscriptions
 from tests.redis_server import RedisServer
@@ -50,7 +51,7 @@ async def test_a_worker_or_hub_that_was_given_a_redis_takes_nobodys_claims(
     async def served(redis: _Redis) -> None:
         given.append(redis)
 
-    await _on_redis(settings, served, is_worker=True)
+    await _on_redis(settings, redis_url, served, is_worker=True)
     assert given == [_Redis(redis_url)]
     assert await sibling.renew([1]) == [True]
 
