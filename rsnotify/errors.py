@@ -83,6 +83,10 @@ class Unanswered(TryAgain):
     """It is unknown whether Redis did it; repeating it with the same key tells."""
 
 
+class TooFewReplicas(TryAgain):
+    """Redis did it, but may lose it: too few replicas have it."""
+
+
 class RedisRefuses(TryAgain):
     """Redis refuses this hub, and will until its operator changes something."""
 

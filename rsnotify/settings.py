@@ -82,6 +82,9 @@ class Settings:
     redis_password: str | None = _setting(
         None, str, "the password of that Redis, to keep it out of its address", is_secret=True
     )
+    replicas: int = _setting(
+        0, _whole(0, 100), "replicas of Redis that must have what the hub says it has stored"
+    )
     public_url: str | None = _setting(
         None, _web_address, "the address others reach the hub by; stands in every document"
     )

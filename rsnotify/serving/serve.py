@@ -72,8 +72,9 @@ def _redis_url(settings: Settings) -> str | None:
     """Where the operator's own Redis is, with its password."""
     url, password = settings.redis_url, settings.redis_password
     if not url:
-        if password:
-            raise InvalidSettings(["RSNOTIFY_REDIS_PASSWORD is given, but not RSNOTIFY_REDIS_URL"])
+        if password or settings.replicas:
+            name = "RSNOTIFY_REDIS_PASSWORD" if password else "RSNOTIFY_REPLICAS"
+            raise InvalidSettings([f"{name} is given, but not RSNOTIFY_REDIS_URL"])
         return None
     parse_address(url)
     return with_password(url, password) if password else url
@@ -115,7 +116,7 @@ async def _on_redis(
 ) -> None:
     """Serve on the operator's own Redis, else on an embedded one, which ends with us."""
     if redis_url:
-        await wait_until_usable(redis_url, warn=not is_worker)
+        await wait_until_usable(redis_url, warn=not is_worker, replicas=settings.replicas)
         await served(_Redis(redis_url))
         return
     async with EmbeddedRedis(settings.data) as server:

@@ -22,6 +22,7 @@ from rsnotify.errors import TryAgain, Unanswered
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.storage.address import parse_address
 from rsnotify.storage.failures import judge
+from rsnotify.storage.replicas import Replicas
 from rsnotify.storage.sentinel import Sentinels, ToPrimary, ToPrimaryWithTLS
 
 CONNECT_SECONDS = 1.0
@@ -34,10 +35,11 @@ Command = tuple[Any, ...]
 Parsed = TypeVar("Parsed")
 
 
-def connect(url: str) -> Client:
+def connect(url: str, *, replicas: int = 0) -> Client:
     """A pool of connections to the Redis at `url`; nothing is dialled before the first command.
 
-    If all are in use, the caller waits for one, no longer than for an answer.
+    If all are in use, the caller waits for one, no longer than for an answer. What is sent by
+    `once` or `durably` is answered when so many replicas have it.
     """
     options: dict[str, Any] = {
         "max_connections": CONNECTIONS,
@@ -48,7 +50,9 @@ def connect(url: str) -> Client:
         "retry": Retry(ConstantBackoff(0), 1, supported_errors=(ConnectionLost,)),
         "protocol": 2,
     }
-    client = _Client.from_pool(redis.BlockingConnectionPool(**options | _dialled(url)))
+    pool = redis.BlockingConnectionPool(**options | _dialled(url))
+    client: Client = _Client.from_pool(pool)
+    client.replicas = Replicas(replicas)
     client.response_callbacks.pop("XRANGE", None)  # raw pairs: the journal parses them itself
     return client
 
@@ -103,6 +107,8 @@ _PIECE = Script("piece.lua")
 class _Client(redis.Redis):
     """The client of the library, with translated failures."""
 
+    replicas = Replicas(0)
+
     async def execute_command(self, *command: Any, **options: Any) -> Any:
         with _judged():
             try:
@@ -129,13 +135,24 @@ class _Client(redis.Redis):
                 answers[at] = answer
         return answers
 
+    async def durably(self, commands: Sequence[Command]) -> list[Any]:
+        """Execute these like `once`; an error is raised."""
+        answers = await self.once(commands)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
     async def _once(self, commands: Sequence[Command]) -> list[Any]:
         with _judged():
             pool: Any = self.connection_pool
             connection = await pool.get_connection()
         try:
             await connection.send_packed_command(connection.pack_commands(commands))
-            return [await _answer(connection) for _ in commands]
+            answers = [await _answer(connection) for _ in commands]
+            if any(isinstance(answer, NoScriptError) for answer in answers):
+                return answers  # more is to be written
+            return await self.replicas.confirm(connection, answers)
         except BusyLoadingError as error:
             await connection.disconnect()
             raise judge(error) from error

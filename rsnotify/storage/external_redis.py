@@ -29,9 +29,9 @@ NOT_ALONE = {
 }
 
 
-async def wait_until_usable(url: str, *, warn: bool) -> None:
+async def wait_until_usable(url: str, *, warn: bool, replicas: int = 0) -> None:
     """Return once this Redis answers and can keep a journal; warn if it may lose of it."""
-    async with connect(url) as client:
+    async with connect(url, replicas=replicas) as client:
         await _answer(client, url)
         for warning in await durability_warnings(client) if warn else ():
             log.warning("%s", warning)
@@ -90,6 +90,7 @@ async def require_usable(client: Client, address: str) -> None:
     except ResponseError:  # Redis knows this command from 6.0 on
         raise InvalidSettings([_too_old(address, "is too old")]) from None
     await client.ping()
+    await client.durably([("PING",)])  # until its replicas are there
     problem = _problem(_pairs(hello), address)
     if problem:
         raise InvalidSettings([problem])

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from rsnotify.core.submission import ENTRIES_BYTES, LOC_START, Fragment, Submission
 from rsnotify.core.window import HOUR, WINDOW_BYTES
-from rsnotify.errors import NoSuchSet, Rejected, Trimmed, TryAgain, Unanswered
+from rsnotify.errors import NoSuchSet, Rejected, TooFewReplicas, Trimmed, TryAgain, Unanswered
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Row
 from rsnotify.storage import keys
@@ -129,7 +129,7 @@ class Journal:
         except Unanswered:
             while monotonic() < until:
                 answers = await self._call_again(appends)
-                if not any(isinstance(answer, TryAgain) for answer in answers):
+                if not any(map(_is_uncertain, answers)):
                     return answers
                 await asyncio.sleep(AGAIN_SECONDS)
         raise TryAgain(UNCERTAIN)
@@ -240,6 +240,10 @@ def _answer(appends: Sequence[_Append], answers: Sequence[object]) -> None:
         else:
             from_, until = answer[:2]  # type: ignore[index]
             append.answer.set_result(Interval(Position(from_), Position(until)))
+
+
+def _is_uncertain(answer: object) -> bool:
+    return isinstance(answer, TryAgain) and not isinstance(answer, TooFewReplicas)
 
 
 def _used_otherwise(submission: Submission) -> Rejected:

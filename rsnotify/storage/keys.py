@@ -11,6 +11,8 @@ SETS_ANNOUNCED = "rsnotify:sets:told"  # hash: the Source Description announced 
 CLOCK_HISTORY = "rsnotify:watched"  # see rsnotify.core.clock_history
 TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
 
+WAITED = "rsnotify:waited"  # written before replicas are waited for; it says nothing
+
 STATE_SHARDS = 256
 
 

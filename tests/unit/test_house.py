@@ -87,6 +87,7 @@ def test_the_ways_out_do_not_know_each_other(room: str) -> None:
     shared = {
         "address",
         "sentinel",
+        "replicas",
         "claims",
         "if_equals",
         "connection",
