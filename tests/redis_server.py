@@ -19,12 +19,13 @@ class RedisServer:
     """The first server of this machine, started with these options; `async with` ends it."""
 
     def __init__(
-        self, folder: Path, *options: str, port: int = 0, binary: str | None = None
+        self, folder: Path, *options: str, binary: str | None = None, password: str | None = None
     ) -> None:
         self.folder = folder
         self.options = options
-        self.port = port or free_port()
+        self.port = free_port()
         self._binary = binary
+        self._password = password
         self.url = f"redis://127.0.0.1:{self.port}"
         self._process: Process
 
@@ -62,8 +63,9 @@ class RedisServer:
                 return
 
     def client(self) -> Any:
-        """Speaks to it as soon as it answers, without a password."""
-        return redis.Redis.from_url(self.url, retry=Retry(ConstantBackoff(0.02), 500), protocol=2)
+        """Speaks to it as soon as it answers."""
+        retry = Retry(ConstantBackoff(0.02), 500)
+        return redis.Redis.from_url(self.url, password=self._password, retry=retry, protocol=2)
 
 
 def free_port() -> int:

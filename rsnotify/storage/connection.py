@@ -136,8 +136,13 @@ class _Client(redis.Redis):
         return answers
 
     async def durably(self, commands: Sequence[Command]) -> list[Any]:
-        """Execute these like `once`; an error is raised."""
-        answers = await self.once(commands)
+        """Execute these like `once`, again if the connection was lost; an error is raised."""
+        try:
+            answers = await self.once(commands)
+        except Unanswered as error:
+            if not isinstance(error.__cause__, ConnectionLost):
+                raise
+            answers = await self.once(commands)
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
