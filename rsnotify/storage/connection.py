@@ -23,7 +23,7 @@ from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.storage.address import parse_address
 from rsnotify.storage.failures import judge
 from rsnotify.storage.replicas import Replicas
-from rsnotify.storage.sentinel import Sentinels, ToPrimary, ToPrimaryWithTLS
+from rsnotify.storage.sentinel import PrimaryPool, ToPrimary, ToPrimaryWithTLS, sentinels_at
 
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
@@ -50,7 +50,9 @@ def connect(url: str, *, replicas: int = 0) -> Client:
         "retry": Retry(ConstantBackoff(0), 1, supported_errors=(ConnectionLost,)),
         "protocol": 2,
     }
-    pool = redis.BlockingConnectionPool(**options | _dialled(url))
+    options |= _dialled(url)
+    kind = PrimaryPool if "sentinels" in options else redis.BlockingConnectionPool
+    pool = kind(**options)
     client: Client = _Client.from_pool(pool)
     client.replicas = Replicas(replicas)
     client.response_callbacks.pop("XRANGE", None)  # raw pairs: the journal parses them itself
@@ -74,7 +76,7 @@ def _dialled(url: str) -> dict[str, Any]:
     if not address.sentinels:
         return address.options
     kind = ToPrimaryWithTLS if address.has_tls else ToPrimary
-    return address.options | {"connection_class": kind, "sentinels": Sentinels(address)}
+    return address.options | {"connection_class": kind, "sentinels": sentinels_at(url)}
 
 
 class Script:

@@ -1,12 +1,14 @@
 """Connections to whichever Redis its Sentinels call the primary.
 
 Each new connection asks all Sentinels at once and believes the newest configuration among the
-answers, so one that was cut off from the others leads nobody astray. A server that is no primary
-any more ends its connections: the next one asks again.
+answers, so one that was cut off from the others leads nobody astray. As soon as one connection has
+learnt of another primary, no idle one to the old is used again: that might wake up and accept what
+it will lose.
 """
 
 import asyncio
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from redis import asyncio as redis
@@ -18,7 +20,7 @@ from redis.exceptions import ReadOnlyError
 
 from rsnotify.errors import RedisRefuses, TryAgain
 from rsnotify.single_flight import SingleFlight
-from rsnotify.storage.address import Address, Host
+from rsnotify.storage.address import Address, Host, parse_address
 from rsnotify.storage.failures import judge
 
 ASK_SECONDS = 0.5  # for a Sentinel to be connected with, and again to answer
@@ -34,9 +36,10 @@ class _Primary(NamedTuple):
 
 
 class Sentinels:
-    """Those who know which server is the primary."""
+    """Those who know which server is the primary; `latest` is what they said last."""
 
     def __init__(self, address: Address) -> None:
+        self.latest: Host | None = None
         self._hosts = address.sentinels
         self._name = address.name
         self._options = address.sentinel_options | {
@@ -58,7 +61,8 @@ class Sentinels:
         if not known:
             raise self._nobody_knows([each for each in answers if isinstance(each, Exception)])
         newest = max(known)
-        return newest.host, newest.port
+        self.latest = newest.host, newest.port
+        return self.latest
 
     async def _ask(self, host: Host) -> _Primary:
         options = self._options | {"host": host[0], "port": host[1]}
@@ -84,6 +88,10 @@ class ToPrimary(Connection):
         super().__init__(**options)
         self._sentinels = sentinels
 
+    @property
+    def is_outdated(self) -> bool:
+        return self.is_connected and (self.host, self.port) != self._sentinels.latest
+
     async def _connect(self) -> None:
         self.host, self.port = await self._sentinels.primary()
         await super()._connect()  # type: ignore[no-untyped-call]
@@ -106,3 +114,18 @@ class ToPrimary(Connection):
 
 class ToPrimaryWithTLS(ToPrimary, SSLConnection):
     """The same with TLS."""
+
+
+class PrimaryPool(redis.BlockingConnectionPool):
+    """A pool of them."""
+
+    async def ensure_connection(self, connection: Any) -> None:
+        if connection.is_outdated:
+            await connection.disconnect()
+        await super().ensure_connection(connection)
+
+
+@lru_cache(maxsize=8)
+def sentinels_at(url: str) -> Sentinels:
+    """The same for all pools of a process, so that what one learns all know."""
+    return Sentinels(parse_address(url))
