@@ -26,20 +26,24 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as AnswerLate
 
-from rsnotify.errors import RedisRefuses, TryAgain
+from rsnotify.errors import RedisRefuses, StoreFull, TryAgain
 
 # Failures that pass by themselves.
 PASSING = {
     "BUSY": "a script keeps Redis busy",
     "UNKILLABLE": "a script keeps Redis busy",
     "LOADING": "Redis is loading its data",
-    "MISCONF": "Redis cannot write its data to disk",
-    "OOM": "Redis has no memory left",
     "NOREPLICAS": "too few replicas of Redis are connected",
     "READONLY": "this Redis is a replica",
     "MASTERDOWN": "this Redis has lost its master",
     "CLUSTERDOWN": "the Redis Cluster is down",
     "TRYAGAIN": "the Redis Cluster moves its keys",
+}
+
+# The same, until there is room again.
+FULL = {
+    "MISCONF": "Redis cannot write its data to disk",
+    "OOM": "Redis has no memory left",
 }
 
 # Failures that last until an operator changes something.
@@ -52,6 +56,8 @@ LASTING = {
     "ASK": "this Redis is a node of a Cluster",
     "CROSSSLOT": "this Redis is a node of a Cluster",
 }
+
+MEANINGS = {TryAgain: PASSING, StoreFull: FULL, RedisRefuses: LASTING}
 
 OF_ITS_AUTHORITY = "add ?ssl_ca_certs=FILE, with the certificate of its authority, to its address"
 
@@ -106,10 +112,9 @@ def judge(error: Exception) -> Exception:
         if refusal:
             return RedisRefuses(refusal)
     code = code_of(error)
-    if code in PASSING:
-        return TryAgain(f"the journal cannot be used: {PASSING[code]} ({code})")
-    if code in LASTING:
-        return RedisRefuses(f"the journal cannot be used: {LASTING[code]} ({code})")
+    for kind, codes in MEANINGS.items():
+        if code in codes:
+            return kind(f"the journal cannot be used: {codes[code]} ({code})")
     if isinstance(error, ConnectionLost | AnswerLate | OSError):
         return TryAgain(f"the journal cannot be reached: {error or type(error).__name__}")
     return error
