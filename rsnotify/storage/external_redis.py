@@ -25,7 +25,7 @@ LISTEN_SECONDS = 1.0
 NOT_ALONE = {
     "cluster": "is a node of a Redis Cluster, which rsnotify cannot use: "
     "give the address of a Redis that stands alone",
-    "sentinel": "is a Sentinel, which keeps no data: give the address of the Redis it watches",
+    "sentinel": "is a Sentinel, which keeps no data: write redis+sentinel://host,host/name",
 }
 
 

@@ -69,7 +69,7 @@ async def test_a_sentinel_is_refused(tmp_path: Path) -> None:
     async with RedisServer(tmp_path, str(settings), "--sentinel") as sentinel:
         problem = await problem_of(sentinel.url)
     assert problem.startswith(f"the server at {sentinel.url} is a Sentinel")
-    assert problem.endswith("give the address of the Redis it watches")
+    assert problem.endswith("write redis+sentinel://host,host/name")
 
 
 async def test_a_hub_of_several_workers_on_a_cluster_says_so_once_and_ends_with_status_2(
