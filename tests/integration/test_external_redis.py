@@ -200,15 +200,3 @@ async def test_rights_taken_from_a_running_hub_are_answered_503(
             await hub.publish("http://example.com/1")
             assert await hub.stop() == 0
         assert "Traceback" not in hub.log.read_text()
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("redis://user:secret@host:1/0", "redis://…@host:1/0"),
-        ("redis://host/?password=secret&db=1", "redis://host/?password=…&db=1"),
-        ("unix:///a@b/redis.sock", "unix:///a@b/redis.sock"),
-    ],
-)
-def test_no_password_is_shown(url: str, shown: str) -> None:
-    assert without_password(url) == shown

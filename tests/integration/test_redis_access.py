@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.resourcesync.change import Change
-from rsnotify.storage.address import parse_address, with_password
+from rsnotify.storage.address import with_password
 from rsnotify.storage.external_redis import wait_until_usable
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from tests.integration.test_external_redis import problem_of
@@ -133,19 +133,6 @@ async def test_an_address_that_can_never_work_is_refused_before_anything_is_dial
     url: str,
 ) -> None:
     assert (await problem_of(url)).startswith(f"--redis {url!r}: ")
-
-
-def test_a_password_of_its_own_takes_its_place_in_any_address() -> None:
-    for url, options in {
-        "redis://localhost:1/2": {"host": "localhost", "port": 1, "db": 2},
-        "redis://user@localhost": {"host": "localhost", "username": "user"},
-        "redis://user:old@localhost": {"host": "localhost", "username": "user"},
-        "redis+sentinel://user@a,b:1/name": {"username": "user"},
-        "unix:///run/redis.sock?db=1": {"path": "/run/redis.sock", "db": 1},
-    }.items():
-        parsed = parse_address(with_password(url, "p@:/?ss")).options
-        assert parsed["password"] == "p@:/?ss"
-        assert options.items() <= parsed.items()
 
 
 async def test_a_password_from_a_file_opens_a_redis_for_a_hub_and_its_workers(

@@ -1,5 +1,7 @@
 """What each failure of Redis means to whoever asked, wherever the client library left its code."""
 
+import ssl
+
 import pytest
 from redis.exceptions import (
     AuthenticationError,
@@ -93,3 +95,46 @@ def test_damage_and_bugs_stay_what_they_are(error: Exception) -> None:
 def test_what_a_peer_is_told_holds_nothing_of_the_command() -> None:
     said = judge(ResponseError(annotated("MISCONF Errors writing to the AOF file")))
     assert str(said) == "the journal cannot be used: Redis cannot write its data to disk (MISCONF)"
+
+
+def lost(cause: Exception) -> ConnectionLost:
+    """As the client library wraps what happened to a socket."""
+    error = ConnectionLost("Connection lost")
+    error.__cause__ = cause
+    return error
+
+
+def untrusted(code: int, message: str) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code, error.verify_message = code, message
+    return error
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        (untrusted(19, "self-signed certificate in chain"), "add ?ssl_ca_certs=FILE"),
+        (untrusted(10, "certificate has expired"), "has expired): it must be renewed"),
+        (untrusted(62, "Hostname mismatch"), "must name the host as the certificate does"),
+        (untrusted(64, "IP address mismatch"), "must name the host as the certificate does"),
+        (ssl.SSLError(1, "[SSL] tlsv13 alert certificate required"), "add ?ssl_certfile=FILE"),
+        (ssl.SSLError(1, "[SSL] sslv3 alert handshake failure"), "add ?ssl_certfile=FILE"),
+        (ssl.SSLError(1, "[SSL] tlsv1 alert unknown ca"), "must be signed by an authority"),
+        (ssl.SSLError(1, "[SSL] sslv3 alert bad certificate"), "check its ssl_certfile"),
+        (ssl.SSLError(1, "[SSL] sslv3 alert certificate revoked"), "check its ssl_certfile"),
+        (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "speaks no TLS"),
+    ],
+)
+def test_what_tls_refuses_lasts_and_says_how_to_mend_it(cause: Exception, said: str) -> None:
+    judged = judge(lost(cause))
+    assert isinstance(judged, RedisRefuses)
+    assert said in judged.detail
+
+
+def test_other_trouble_with_tls_may_pass() -> None:
+    assert type(judge(lost(ssl.SSLError(8, "EOF occurred in violation of protocol")))) is TryAgain
+
+
+def test_what_was_judged_before_is_not_judged_again() -> None:
+    judged = RedisRefuses("the Sentinels know no primary")
+    assert judge(lost(judged)) is judged
