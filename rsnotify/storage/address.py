@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from redis.asyncio.connection import BlockingConnectionPool, SSLConnection, parse_url
+from redis.exceptions import RedisError
 
 from rsnotify.errors import InvalidSettings
 
 SENTINEL_PORT = 26379
 SENTINEL = "+sentinel"
+SCHEMES = ("redis", "rediss", "unix", f"redis{SENTINEL}", f"rediss{SENTINEL}")
 FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 
 Host = tuple[str, int]
@@ -42,12 +44,21 @@ class Address(NamedTuple):
 def parse_address(url: str) -> Address:
     """The address, or `InvalidSettings` with what is wrong with it."""
     try:
-        scheme, _, rest = url.partition("://")
-        if not scheme.endswith(SENTINEL):
-            return _checked(Address(dict(parse_url(url))))
-        return _checked(_of_sentinels(scheme.removesuffix(SENTINEL), rest))
-    except (ValueError, TypeError, OSError) as error:
-        raise InvalidSettings([f"--redis {without_password(url)!r}: {error}"]) from None
+        return _checked(_parsed(url))
+    except TypeError as error:
+        wrong = f"it has an unknown option: {str(error).rpartition(' ')[2]}"
+    except (ValueError, OSError, RedisError) as error:
+        wrong = str(error)
+    raise InvalidSettings([f"--redis {without_password(url)!r}: {wrong}"])
+
+
+def _parsed(url: str) -> Address:
+    scheme, _, rest = url.partition("://")
+    if scheme not in SCHEMES:
+        raise ValueError(f"it must begin with one of {', '.join(SCHEMES)}, and then ://")
+    if not scheme.endswith(SENTINEL):
+        return Address(dict(parse_url(url)))
+    return _of_sentinels(scheme.removesuffix(SENTINEL), rest)
 
 
 def with_password(url: str, password: str) -> str:

@@ -40,21 +40,25 @@ def test_with_tls_it_is_spoken_to_redis_and_to_the_sentinels() -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("url", "said"),
     [
-        "redis+sentinel://a",
-        "redis+sentinel:///main",
-        "redis+sentinel://a:x/main",
-        "redis+sentinel://a,:1/main",
-        "redis+sentinel://a/main?colour=red",
-        "redis+sentinel://a/main?sentinel_colour=red",
-        "http+sentinel://a/main",
-        "redis+cluster://a",
+        ("redis+sentinel://a", "it needs the name of the primary"),
+        ("redis+sentinel:///main", "it names no Sentinel"),
+        ("redis+sentinel://a:x/main", "could not be cast to integer"),
+        ("redis+sentinel://a,:1/main", "':1' is no host"),
+        ("redis+sentinel://a/main?colour=red", "it has an unknown option: 'colour'"),
+        ("redis+sentinel://a/main?sentinel_colour=red", "it has an unknown option: 'colour'"),
+        ("rediss://a?ssl_cert_reqs=perhaps", "perhaps"),
+        ("rediss://a?ssl_ca_certs=/nowhere", "No such file or directory: '/nowhere'"),
+        ("redis+cluster://a", "must begin with one of redis, rediss, unix, redis+sentinel"),
+        ("localhost:6379", "must begin with one of redis"),
+        ("redis://a:99999", "Port out of range"),
     ],
 )
-def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(InvalidSettings, match="--redis"):
+def test_what_is_no_address_is_refused_with_what_is_wrong(url: str, said: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
         parse_address(url)
+    assert said in str(refused.value)
 
 
 def test_a_password_of_its_own_takes_its_place_in_any_address() -> None:
