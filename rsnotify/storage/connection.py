@@ -49,6 +49,8 @@ def connect(url: str, *, replicas: int = 0) -> Client:
         # One repetition is enough for a connection that died while idle; silence is not repeated.
         "retry": Retry(ConstantBackoff(0), 1, supported_errors=(ConnectionLost,)),
         "protocol": 2,
+        # Nothing is said before the first command: on a unix socket its silence would be repeated.
+        "driver_info": None,
     }
     options |= _dialled(url)
     kind = PrimaryPool if "sentinels" in options else redis.BlockingConnectionPool
