@@ -17,8 +17,8 @@ CONFIGURATION = """
 requirepass {password}
 sentinel sentinel-pass {password}
 sentinel monitor {name} 127.0.0.1 {port} 2
-sentinel down-after-milliseconds {name} 500
-sentinel failover-timeout {name} 4000
+sentinel down-after-milliseconds {name} 1000
+sentinel failover-timeout {name} 2000
 """
 
 

@@ -3,16 +3,19 @@
 import asyncio
 import re
 import signal
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
 
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.connection import connect
 from tests.integration.test_external_redis import problem_of
 from tests.raw import Raw, raw_channel
+from tests.receivers import Receiver, subscribe
 from tests.redis_sentinels import NAME, PASSWORD, Watched, address_of, sentinel, watched
-from tests.redis_server import free_port
+from tests.redis_server import RedisServer, free_port
 from tests.running import RunningHub, until
 
 
@@ -59,6 +62,21 @@ async def hears(reader: Raw, count: int) -> list[str]:
     return heard
 
 
+async def accepted_by_the_old(primary: RedisServer, meanwhile: Awaitable[None]) -> set[str]:
+    """What it has while it believes that it is the primary still, until this has happened."""
+    found: set[str] = set()
+    happening = asyncio.ensure_future(meanwhile)
+    async with primary.client() as client:
+        while not happening.done():
+            entries = await client.xrange(keys.stream(ChannelName("dataset1", "change")))
+            (role, *_) = await client.execute_command("ROLE")
+            if role == b"master":
+                found |= set(re.findall(r"<loc>(.*?)</loc>", str(entries)))
+            await asyncio.wait([happening], timeout=0.05)
+    await happening
+    return found
+
+
 async def listeners(redis: Watched, name: str) -> int:
     """How many hubs hear this bell at the primary of the moment."""
     async with connect(redis.url) as client:
@@ -69,15 +87,20 @@ async def listeners(redis: Watched, name: str) -> int:
 @pytest.mark.timeout(120)
 async def test_a_failover_loses_and_doubles_nothing_and_everybody_goes_on(tmp_path: Path) -> None:
     async with watched(tmp_path) as redis:
-        hub = RunningHub(tmp_path / "data", "--redis", redis.url, replicas="1")
-        async with hub, raw_channel(hub.channel()) as reader:
+        options = {"replicas": "1", "callback_private": "allow"}
+        hub = RunningHub(tmp_path / "data", "--redis", redis.url, **options)
+        async with hub, raw_channel(hub.channel()) as reader, Receiver() as receiver:
+            await subscribe(hub, receiver)
             publisher = Publisher(hub)
             await publisher.goes_on()
+            before = len(publisher.acknowledged)
             redis.redis.primary.signal(signal.SIGSTOP)
             await publisher.goes_on()
             redis.redis.primary.signal(signal.SIGCONT)
-            await publisher.goes_on()
+            accepted = await accepted_by_the_old(redis.redis.primary, publisher.goes_on())
             await publisher.stop()
+            in_flight_then = before + 1
+            assert not accepted & set(publisher.acknowledged[in_flight_then:])
             await redis.redis.primary.kill()
             assert publisher.statuses <= {201, 503}
             heard = await hears(reader, len(publisher.acknowledged))
@@ -86,6 +109,11 @@ async def test_a_failover_loses_and_doubles_nothing_and_everybody_goes_on(tmp_pa
             in_list = re.findall(r"<loc>(.*?)</loc>", listed.decode())
             assert in_list[: len(publisher.acknowledged)] == publisher.acknowledged
             assert len(in_list) == len(set(in_list))
+
+            async def is_delivered() -> bool:
+                return set(in_list) <= set(receiver.locs)
+
+            await until(is_delivered)
 
             async def are_heard() -> bool:
                 return all([await listeners(redis, name) for name in BELLS])
