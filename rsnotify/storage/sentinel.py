@@ -101,8 +101,8 @@ class ToPrimary(Connection):
         await super().on_connect_check_health(check_health)
         await self.send_command("ROLE", check_health=False)
         role, *_ = await self.read_response()
-        if role != b"master":
-            raise ConnectionLost(f"{self.host}:{self.port} is a replica and not the primary")
+        if role != b"master" or self.is_outdated:
+            raise ConnectionLost(f"{self.host}:{self.port} is not the primary")
 
     async def read_response(self, *arguments: Any, **options: Any) -> Any:
         try:
