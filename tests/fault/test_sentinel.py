@@ -11,6 +11,7 @@ import pytest
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.connection import connect
+from rsnotify.storage.sentinel import sentinels_at
 from tests.integration.test_external_redis import problem_of
 from tests.raw import Raw, raw_channel
 from tests.receivers import Receiver, subscribe
@@ -99,8 +100,8 @@ async def test_a_failover_loses_and_doubles_nothing_and_everybody_goes_on(tmp_pa
             redis.redis.primary.signal(signal.SIGCONT)
             accepted = await accepted_by_the_old(redis.redis.primary, publisher.goes_on())
             await publisher.stop()
-            in_flight_then = before + 1
-            assert not accepted & set(publisher.acknowledged[in_flight_then:])
+            in_flight = 2  # one whose answer was on its way, and one on its way to Redis
+            assert not accepted & set(publisher.acknowledged[before + in_flight :])
             await redis.redis.primary.kill()
             assert publisher.statuses <= {201, 503}
             heard = await hears(reader, len(publisher.acknowledged))
@@ -135,3 +136,29 @@ async def test_what_the_sentinels_do_not_accept_is_said_at_once(tmp_path: Path) 
         assert "know no primary of the name 'other'" in await problem_of(unknown)
         assert "a Sentinel refuses: " in await problem_of(url.replace(PASSWORD, "wrong"))
         assert "a Sentinel refuses: " in await problem_of(url.partition("?")[0])
+
+
+async def test_no_idle_connection_to_a_former_primary_is_used_once_another_is_known(
+    tmp_path: Path,
+) -> None:
+    """The former one still believes that it is the primary, and would accept anything."""
+    async with (
+        RedisServer(tmp_path) as former,
+        RedisServer(tmp_path) as present,
+        sentinel(tmp_path / "sentinel", former.port) as one,
+        one.client() as commanded,
+    ):
+        for server, name in ((former, "former"), (present, "present")):
+            async with server.client() as client:
+                await client.set("who", name)
+        url = address_of([one])
+        async with connect(url) as client:
+            asked = [client.get("who") for _ in range(3)]
+            assert set(await asyncio.gather(*asked)) == {b"former"}
+            await commanded.execute_command("SENTINEL", "REMOVE", NAME)
+            await commanded.execute_command(
+                "SENTINEL", "MONITOR", NAME, "127.0.0.1", present.port, 1
+            )
+            await sentinels_at(url).primary()  # as any new connection asks
+            asked = [client.get("who") for _ in range(3)]
+            assert set(await asyncio.gather(*asked)) == {b"present"}
