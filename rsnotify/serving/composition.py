@@ -71,8 +71,10 @@ class Composition:
         self._redis_url = redis_url
         self._base_url = base_url
         self._set_names: tuple[str, ...] = ()
-        self._client = connect(redis_url)
-        self._journal_client = connect(redis_url)  # of its own: publishing never waits for readers
+        replicas = settings.replicas
+        self._client = connect(redis_url, replicas=replicas)
+        # Of its own: publishing never waits for readers.
+        self._journal_client = connect(redis_url, replicas=replicas)
         self._tokens = Tokens(self._journal_client)
         self._windows = Windows(self._client)
         self._snapshots = Snapshots(self._client)

@@ -22,6 +22,7 @@ from rsnotify.errors import (
     JournalIsBehind,
     NoSuchSet,
     Rejected,
+    TooFewReplicas,
     Trimmed,
     TryAgain,
     Unanswered,
@@ -158,7 +159,7 @@ class Journal:
         except Unanswered:
             while monotonic() < until:
                 answers = await self._call_again(appends)
-                if not any(isinstance(answer, TryAgain) for answer in answers):
+                if not any(map(_is_uncertain, answers)):
                     return answers
                 await asyncio.sleep(AGAIN_SECONDS)
         raise TryAgain(UNCERTAIN)
@@ -288,6 +289,10 @@ def _appended(
     if not positions and not are_unknown:
         positions = range(until - len(submission.fragments) + 1, until + 1)
     return Appended(Position(from_), Position(until), bool(repeated), positions)
+
+
+def _is_uncertain(answer: object) -> bool:
+    return isinstance(answer, TryAgain) and not isinstance(answer, TooFewReplicas)
 
 
 def _used_otherwise(submission: Submission) -> Rejected:

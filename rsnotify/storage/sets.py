@@ -118,7 +118,8 @@ class Sets:
         """What became of it, and the version afterwards."""
         journals = [keys.record(ChannelName(name, kind)) for kind in KINDS]
         names = [keys.SETS, keys.SETS_VERSION, keys.SETS_CHANGED, keys.DATA_ID, *journals]
-        outcome, *version = await _SETS.run(self._client, names, act, keys.BELL, name, *arguments)
+        command = _SETS.command(names, act, keys.BELL, name, *arguments)
+        ((outcome, *version),) = await self._client.durably([command])
         return outcome, _version(*version)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
-from tests.faults import OwnRedis, a_replica, busy, too_few_replicas
+from tests.faults import OwnRedis, a_replica, busy, out_of_memory, too_few_replicas
 from tests.raw import Raw, raw_channel
 from tests.running import RunningHub, until
 
@@ -44,12 +44,17 @@ async def status_of_a_publish(hub: RunningHub) -> int:
 async def test_a_hub_outlives_whatever_its_redis_refuses(
     hub: RunningHub, own_redis: OwnRedis
 ) -> None:
-    refusals = {"NOREPLICAS": too_few_replicas, "READONLY": a_replica, "BUSY": busy}
+    refusals = {
+        "NOREPLICAS": (503, too_few_replicas),
+        "READONLY": (503, a_replica),
+        "BUSY": (503, busy),
+        "OOM": (507, out_of_memory),
+    }
     async with raw_channel(hub.channel()) as reader:
-        for code, refusing in refusals.items():
+        for code, (status, refusing) in refusals.items():
             await tells_the_next(hub, reader, f"http://example.com/before-{code}")
             async with refusing(own_redis.client):
-                assert await status_of_a_publish(hub) == 503
+                assert await status_of_a_publish(hub) == status
                 await said(hub, f"({code})")
             await until(lambda: is_accepted(hub))
             assert CHANGE["loc"].encode() in await reader.text()
