@@ -83,6 +83,10 @@ class Unanswered(TryAgain):
     """It is unknown whether Redis did it; repeating it with the same key tells."""
 
 
+class JournalIsBehind(TryAgain):
+    """The journal ends before a position that this process has seen: Redis has lost changes."""
+
+
 class RedisRefuses(TryAgain):
     """Redis refuses this hub, and will until its operator changes something."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from rsnotify.core.healing import Memory
 from rsnotify.core.recent import RecentNotifications
 from rsnotify.core.tail import Tail
 from rsnotify.errors import NoSuchSet
@@ -66,6 +67,7 @@ class Feed:
         self.created = created
         self.newest_known = head  # position of the newest change, read or not
         self.tail = Tail(head)
+        self.memory = Memory(head)
         self.watchers: set[Watcher] = set()
         self.past = RecentNotifications(PAST_NOTIFICATIONS)
         self.joined = RecentNotifications(PAST_NOTIFICATIONS)
@@ -95,11 +97,13 @@ class Feed:
         """Move on without reading the changes before this position."""
         self.release()
         self.tail.skip_to(head)
+        self.memory.skip_to(head)
 
     def go_back(self, head: Position) -> None:
         """Redis has lost the changes after `head`: drop everything made of them."""
         self.release()
         self.newest_known, self.tail = head, Tail(head)
+        self.memory.skip_to(head)
 
     @contextmanager
     def arrival_at(self, position: Position) -> Iterator[asyncio.Future[None]]:
