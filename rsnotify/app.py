@@ -18,10 +18,11 @@ from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
 from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.topic import Topic
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.errors import INTERNAL_ERROR, Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
+from rsnotify.intake.resources import Resources
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, SOURCE_DESCRIPTION
@@ -58,6 +59,13 @@ def publishing_routes(intake: Intake) -> Routes:
     return [
         Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
         Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
+    ]
+
+
+def resource_routes(resources: Resources) -> Routes:
+    return [
+        Route("/api/sets/{set}/resources", resources.load, methods=["PUT"]),
+        Route("/api/sets/{set}/resources", resources.show),
     ]
 
 
@@ -113,6 +121,7 @@ def pull_routes(
         Route(change_list_index("{set}"), change_lists.index),
         Route("/{set}/changelist-archive.xml", change_lists.archive),
         Route("/{set}/resourcelist.xml", resource_lists.newest),
+        Route("/{set}/resourcelist-archive.xml", resource_lists.archive),
         Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
     ]
 
@@ -207,4 +216,4 @@ async def _gone(request: Request, error: Exception) -> Response:  # noqa: ARG001
 
 async def _bug(request: Request, error: Exception) -> Response:
     log.error("internal error while serving %s", request.url.path, exc_info=error)
-    return problem(500, "internal error; see the hub's log")
+    return problem(500, INTERNAL_ERROR)

@@ -140,7 +140,7 @@ class Feed:
                 found.from_, changes=NOTIFICATION_CHANGES, size=NOTIFICATION_BYTES
             )
             joined = join_notifications(self.channel, run or [found], base_url=base_url)
-            if joined.keeper is None:  # otherwise it is one that the tail holds
+            if joined.holder is None:  # otherwise it is one that the tail holds
                 self.joined.keep(joined)
         return joined
 

@@ -115,6 +115,33 @@ def rows_after(packed: Packed, cursor: Position, count: int) -> list[Row]:
     return rows[:count]
 
 
+def rows_until(packed: Packed, until: Position, count: int) -> list[Row]:
+    """The last changes up to a position."""
+    rows: list[Row] = []
+    for entries in _whole_entries(packed):
+        each = [entry + _END for entry in entries.split(_END)[:-1]]
+        found = list(zip(map(_newest, each), each, strict=True))
+        rows = [*rows, *(row for row in found if row[0] <= until)][-count:]
+        if found[-1][0] >= until:
+            break
+    return rows
+
+
+def count_entries(packed: Packed) -> int:
+    return sum(entries.count(_END) for entries in _whole_entries(packed))
+
+
+def some_entries(packed: Packed, offset: int, limit: int) -> Iterator[bytes]:
+    """So many entries, without the first ones, piece by piece."""
+    for entries in _whole_entries(packed):
+        each = entries.split(_END)[:-1]
+        chosen = each[offset : offset + limit]
+        offset, limit = max(0, offset - len(each)), limit - len(chosen)
+        yield b"".join(entry + _END for entry in chosen)
+        if not limit:
+            return
+
+
 def _whole_entries(packed: Packed) -> Iterator[bytes]:
     """The entries in pieces that end at the end of an entry."""
     rest = b""

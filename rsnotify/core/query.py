@@ -14,9 +14,10 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 
 # The parameters that each kind of address knows.
-LIST = ("access_token",)
-CHANGE_LIST = (*LIST, "from", "since")
-CHANNEL = ("access_token", "from", "since")
+DOCUMENT = ("access_token", "format")
+RESOURCE_LIST = (*DOCUMENT, "limit", "offset")
+CHANGE_LIST = (*DOCUMENT, "from", "since", "until", "limit")
+CHANNEL = (*DOCUMENT, "from", "since")
 CHANNELS = (*CHANNEL, "set")
 
 LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an event stream
@@ -55,6 +56,24 @@ def parse_start(query: Query) -> Position | None:
     if len(found) > 1:
         raise refused("`from` and `since` are two words for one position: send only one")
     return found.pop() if found else None
+
+
+def single(query: Query, name: str) -> str | None:
+    """The value of a parameter that may be given once."""
+    values = query.get(name, ())
+    if len(values) > 1:
+        raise refused(f"`{name}` is given more than once")
+    return values[0] if values else None
+
+
+def whole_number(query: Query, name: str, low: int, high: int, default: int) -> int:
+    text = single(query, name)
+    if text is None:
+        return default
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    if not is_number or not low <= int(text) <= high:
+        raise refused(f"{name} is {text[:80]!r}: it must be a whole number from {low} to {high}")
+    return int(text)
 
 
 def parse_moment(text: str, name: str = "from") -> Position:

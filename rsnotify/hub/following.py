@@ -22,7 +22,7 @@ from rsnotify.resourcesync.notification import (
     NOTIFICATION_CHANGES,
     ChannelName,
     Row,
-    cut,
+    first_batch,
     render_notification,
 )
 from rsnotify.storage.bell import Bell
@@ -126,7 +126,7 @@ class Following:
 
     def _push_rows(self, feed: Feed, rows: Sequence[Row]) -> None:
         while rows:
-            taken = cut(rows)
+            taken = first_batch(rows)
             begin = feed.tail.head
             feed.push(render_notification(feed.channel, begin, taken, base_url=self._base_url))
             self._feeds.remember_read(feed, taken)

@@ -19,18 +19,22 @@ from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.sse import Sse
+from rsnotify.delivery.cors import Cors
 from rsnotify.delivery.pull.admission import SetAdmission
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.pages import Pages
 from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
 from rsnotify.delivery.websub.dialler import Dialler
 from rsnotify.errors import TryAgain
+from rsnotify.history import History
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
+from rsnotify.intake.resources import Resources
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
@@ -40,6 +44,7 @@ from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import connect
 from rsnotify.storage.journal import Journal
+from rsnotify.storage.loads import Loads
 from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
@@ -47,6 +52,7 @@ from rsnotify.storage.tokens import Tokens
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
+from rsnotify.upkeep.loads import LoadKeeper
 
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (
@@ -98,17 +104,21 @@ class Composition:
     def app(self) -> ASGIApp:
         hub, access = self.hub, self._access
         intake = Intake(hub, access)
+        cors = Cors(hub, self._settings.allowed_origins)
         administration = Administration(hub, access, self._tokens, self._upkeep)
         return table.build_app(
             [
                 *table.publishing_routes(intake),
+                *table.resource_routes(Resources(hub, access, self._loads, self._load_keeper)),
                 *table.administration_routes(
                     administration, SubscriptionAdmin(hub, access, self._subscriptions)
                 ),
-                *table.channel_routes(self.channels, self._sse, Topic(hub, access, self._origin)),
+                *cors.opened(
+                    table.channel_routes(self.channels, self._sse, Topic(hub, access, self._origin))
+                ),
                 *table.websub_routes(self._websub_endpoint(intake)),
                 *table.health_routes(hub),
-                *self._pull_routes(),
+                *cors.opened(self._pull_routes()),
             ]
         )
 
@@ -134,7 +144,7 @@ class Composition:
 
     def _pull_routes(self) -> table.Routes:
         admission = SetAdmission(self.hub, self._access, self._origin)
-        days = self._settings.changelist_days
+        days, size = self._settings.changelist_days, self._settings.page_size
         discovery = Discovery(
             self.hub,
             admission,
@@ -149,10 +159,11 @@ class Composition:
             admission,
             self._windows,
             self._stretches,
+            Pages(History(self._journal, self._windows), size),
             period=self._schedule.period,
             index_days=days,
         )
-        resource_lists = ResourceLists(admission, self._snapshots)
+        resource_lists = ResourceLists(admission, self._snapshots, page_size=size)
         return table.pull_routes(discovery, change_lists, resource_lists)
 
     @cached_property
@@ -196,6 +207,8 @@ class Composition:
             index_days=settings.changelist_days,
             retention_days=settings.retention_days,
             resourcelist_minutes=settings.resourcelist_minutes,
+            archived_lists=settings.resourcelist_archive,
+            archived_days=settings.resourcelist_archive_days,
         )
 
     # --- what runs beside the server -------------------------------------------------------------
@@ -212,6 +225,14 @@ class Composition:
             self._schedule,
         )
 
+    @cached_property
+    def _loads(self) -> Loads:
+        return Loads(self._client)
+
+    @cached_property
+    def _load_keeper(self) -> LoadKeeper:
+        return LoadKeeper(self.hub, self._loads, self._upkeep.snapshot)
+
     async def run(self, main: Loop) -> None:
         """Run the server with every loop beside it."""
         async with self._deliveries() as deliveries:
@@ -222,6 +243,7 @@ class Composition:
                 "end readers with their tokens": self.channels.revocations.run(),
                 "make lost sets again": self._make_lost_sets_again(),
                 **self._upkeep.loops(),
+                **self._load_keeper.loops(),
                 **deliveries,
             }
             await run_beside(loops, main)

@@ -16,6 +16,7 @@ from rsnotify.core.documents import (
     change_list,
     change_list_index,
     resource_list,
+    resource_list_archive,
     resource_list_part,
 )
 from rsnotify.core.submission import Submission, fragment_of
@@ -66,6 +67,12 @@ class Announcements:
         )
         await self._publish(set_name, f"snapshot-{snapshot.name}", [change])
 
+    async def archive_grew(self, set_name: str, snapshot: Snapshot, *, is_new: bool) -> None:
+        """The Resource List Archive has got what this snapshot replaced."""
+        loc = self._hub.base_url + resource_list_archive(set_name)
+        change = Change(loc, "created" if is_new else "updated", capability="resourcelist-archive")
+        await self._publish(set_name, f"archive-{snapshot.name}", [change])
+
     async def set_changed(self, record: SetRecord, change: str) -> None:
         """A set was created or edited, or is about to be deleted."""
         key = f"set-{change}-{record.name}-{record.edited}"
@@ -99,7 +106,7 @@ class Announcements:
     def _described(self) -> DescriptionVersion:
         """What the Source Description says of the sets: it names those that are public."""
         named = sorted(
-            f"{record.name} {record.describedby or ''}"
+            f"{record.name} {record.describedby or ''}{' ws' if record.sockets_first else ''}"
             for record in self._hub.sets.values()
             if not record.private
         )

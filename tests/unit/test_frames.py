@@ -5,13 +5,19 @@ import zlib
 import pytest
 from websockets.frames import Frame, Opcode
 
+from rsnotify.core.forms import JSON, XML
 from rsnotify.core.gzip_parts import GZIP_HEAD, flushed
 from rsnotify.delivery.channels import frames
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import Notification
+from rsnotify.resourcesync.notification import (
+    ChannelName,
+    Notification,
+    render_notification,
+)
 
 FIRST = Notification(Position(0), Position(1), 1, b"<urlset>\n</urlset>" * 50, slice(0, 0))
 SECOND = Notification(Position(1), Position(2), 1, b"<urlset/>" * 50, slice(0, 0))
+FRAGMENT = b'<url><loc>u:a</loc><lastmod>\0</lastmod><rs:md change="deleted" datetime="\0"/></url>'
 TOLD = b"a@T,b@T" * 1_000
 
 
@@ -54,3 +60,32 @@ def test_an_event_of_several_channels_has_the_cursors_before_the_data_that_all_s
     assert inflate.decompress(stream + frames.GZIP_DATA.render(FIRST)) == (
         told + frames.DATA.render(FIRST)
     )
+
+
+def told() -> Notification:
+    channel, at = ChannelName("a", "change"), Position(2)
+    return render_notification(channel, Position(1), [(at, FRAGMENT)], base_url="http://h")
+
+
+def json_of(notification: Notification) -> bytes | None:
+    """Its JSON, if it was made."""
+    return notification.derived(JSON.name, lambda _: b"") or None
+
+
+def test_readers_of_xml_cost_no_json() -> None:
+    notification = told()
+    for wire_format in frames.WIRE_FORMATS[XML]:
+        wire_format.render(notification)
+    assert json_of(notification) is None
+
+
+def test_json_is_made_once_for_all_its_readers() -> None:
+    notification = told()
+    size = notification.size
+    frame = frames.WIRE_FORMATS[JSON].text.render(notification)
+    made = json_of(notification)
+    frames.WIRE_FORMATS[JSON].event.render(notification)
+    assert frames.WIRE_FORMATS[JSON].text.render(notification) is frame
+    assert made is not None
+    assert json_of(notification) is made
+    assert notification.size > size + len(frame) + len(made)  # the budget counts what was made

@@ -178,6 +178,36 @@ def test_the_client_knows_the_hubs_documents_and_errors_only() -> None:
                 )
 
 
+OF_OTHERS = {"_exit", "_extra", "_fields", "_replace", "_transport"}  # Python's own, so named
+INSIDES = {
+    "client/test_publisher.py": {
+        "_after_in_child",
+        "_hub",
+        "_idle",
+        "_lock",
+        "_sender",
+        "_starting",
+        "_store",
+    },
+    "unit/test_several.py": {"_max_bytes", "_serving"},
+    "soak/databases.py": {"_connect", "_connection", "_sock"},
+}
+"""A fork that comes at the worst moment, a connection that is cut: no public step does that."""
+
+
+@pytest.mark.parametrize("path", sources(ROOT / "tests"), ids=lambda path: path.name)
+def test_tests_use_what_is_public(path: Path) -> None:
+    private = {
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr)
+        if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls", "raw"))
+        if not isinstance(node.value, ast.Call)  # super()
+    }
+    known = INSIDES.get(str(path.relative_to(ROOT / "tests")), set())
+    assert private - OF_OTHERS == known
+
+
 @pytest.mark.parametrize("path", sources(HUB) + sources(CLIENT), ids=lambda path: path.name)
 def test_every_module_says_what_it_is_for(path: Path) -> None:
     source = path.read_text()

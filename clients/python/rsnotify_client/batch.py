@@ -4,7 +4,7 @@ Rules that hold here: a batch is fixed, with its key, before it is tried for the
 stays so until the hub has answered it; the changes of one channel keep their order.
 """
 
-import secrets
+import os
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
         return b"[" + b",".join(self.changes) + b"]"
 
 
-class Store(Protocol):
+class ChangeStore(Protocol):
     """A place where changes wait, in the order in which they came."""
 
     lasts: bool
@@ -70,7 +70,7 @@ def encode(change: Change) -> bytes:
 
 
 def new_key() -> str:
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def fitting(sizes: Sequence[int]) -> int:

@@ -11,15 +11,17 @@ from time import time
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
-from rsnotify.access import Access
+from rsnotify.access import Access, origins_that_read
+from rsnotify.core.forms import XML
 from rsnotify.core.query import check_not_future
-from rsnotify.delivery.channels.channel import Channel
+from rsnotify.delivery.channels.channel import ChannelReaders
 from rsnotify.delivery.channels.entry import (
     Entry,
     Wanted,
     entry_of,
     requested_channels,
     requested_kind,
+    subprotocol_of,
 )
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
@@ -53,7 +55,7 @@ class Channels:
         self._access = access
         self._keepalive = keepalive
         self._allowed_origins = allowed_origins
-        self._channels: dict[Feed, Channel] = {}
+        self._channels: dict[Feed, ChannelReaders] = {}
         self._several: set[SeveralChannels] = set()
         self._is_draining = False
         self.revocations = Revocations(access)
@@ -70,10 +72,10 @@ class Channels:
             token = await self.admit(websocket, wanted)
             entry = await self._entry(websocket, wanted, token)
         await websocket.accept(
-            headers=_start_header(entry)
+            subprotocol_of(websocket), headers=_start_header(entry)
         )  # the reader gets everything that is published from here on
         take_reader = websocket.scope["extensions"][READER]
-        self.join(take_reader(), entry)
+        self.join(take_reader(entry.form if isinstance(entry, Entry) else XML), entry)
 
     async def _entry(
         self, connection: HTTPConnection, wanted: Sequence[Wanted], token: str
@@ -99,8 +101,8 @@ class Channels:
         """A page must not read with the rights of its visitor; browsers send its origin."""
         if origin is None:
             return
-        allowed = self._allowed_origins
-        if is_private if allowed is None else not {origin, "*"} & set(allowed):
+        allowed = origins_that_read(self._allowed_origins, is_private=is_private)
+        if not {origin, "*"} & {*allowed}:
             raise Rejected(
                 "pages of this origin may not read this channel; see RSNOTIFY_ALLOWED_ORIGINS",
                 status=403,
@@ -148,11 +150,11 @@ class Channels:
         await self._hub.after(self._hub.feed(name), cursor)
         return cursor
 
-    def _channel_of(self, feed: Feed) -> Channel:
+    def _channel_of(self, feed: Feed) -> ChannelReaders:
         channel = self._channels.get(feed)
         if channel is None:
             self._drop_channels_without_readers()
-            channel = self._channels[feed] = Channel(self._hub, feed, self._keepalive)
+            channel = self._channels[feed] = ChannelReaders(self._hub, feed, self._keepalive)
         return channel
 
     def _drop_channels_without_readers(self) -> None:

@@ -19,7 +19,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
 
 
-class Channel:
+class ChannelReaders:
     """Writes each notification of a feed to every reader, once and in order."""
 
     def __init__(self, hub: Hub, feed: Feed, keepalive: Keepalive) -> None:
@@ -36,7 +36,7 @@ class Channel:
     def __repr__(self) -> str:
         at_head = sum(map(len, self._at_head.values()))
         behind = len(self.readers) - at_head
-        return f"<Channel {self._feed.channel} [{at_head} at the head, {behind} behind]>"
+        return f"<ChannelReaders {self._feed.channel} [{at_head} at the head, {behind} behind]>"
 
     @property
     def readers(self) -> list[Reader]:
@@ -47,6 +47,10 @@ class Channel:
     def is_read(self) -> bool:
         elsewhere = self._behind or self._waiting or self._ahead
         return bool(elsewhere) or any(self._at_head.values())
+
+    @property
+    def is_catching_up(self) -> bool:
+        return self._catching_up is not None
 
     # --- coming and going ----------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
 
+from rsnotify.core.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
 from rsnotify.core.query import (
     CHANNEL,
     CHANNELS,
@@ -23,6 +24,8 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Kind
 
+JSON_SUBPROTOCOL = "rsnotify.json"
+
 
 class Wanted(NamedTuple):
     """A channel that a reader asks for, and from which position on; None is now."""
@@ -37,6 +40,7 @@ class Entry(NamedTuple):
     places: Sequence[tuple[ChannelName, Position]]
     is_several: bool
     token: str  # the key of the token that it used, empty if none was needed
+    form: Form = XML
 
     @property
     def cursor(self) -> str:
@@ -56,6 +60,7 @@ def requested_kind(connection: HTTPConnection) -> Kind:
 
 def requested_channels(connection: HTTPConnection, kind: Kind) -> list[Wanted]:
     """The channel of the set in the path, or those of the sets in the query."""
+    requested_form(connection)  # refused before anything else is done
     text, last = connection.scope["query_string"], connection.headers.get("last-event-id")
     set_name = connection.path_params.get("set")
     if set_name is not None:
@@ -74,4 +79,20 @@ def entry_of(
 ) -> Entry:
     names = (each.channel for each in wanted)
     is_several = "set" not in connection.path_params
-    return Entry(list(zip(names, cursors, strict=True)), is_several, token)
+    places = list(zip(names, cursors, strict=True))
+    return Entry(places, is_several, token, requested_form(connection))
+
+
+def subprotocol_of(connection: HTTPConnection) -> str | None:
+    """The one subprotocol that the hub knows, if the peer offers it."""
+    return (
+        JSON_SUBPROTOCOL if JSON_SUBPROTOCOL in connection.scope.get("subprotocols", ()) else None
+    )
+
+
+def requested_form(connection: HTTPConnection) -> Form:
+    """XML, or JSON for those who ask for it; a web page can ask by a WebSocket's subprotocol."""
+    if subprotocol_of(connection) is not None:
+        return JSON
+    accept = ",".join(connection.headers.getlist("accept"))
+    return wanted_form(accept, connection.query_params.get("format"), DOCUMENT_FORMS)

@@ -11,7 +11,10 @@ from typing import NamedTuple
 from websockets.extensions.permessage_deflate import PerMessageDeflate
 from websockets.frames import CTRL_OPCODES, Frame, Opcode
 
+from rsnotify.core.forms import JSON, XML, Form
 from rsnotify.core.gzip_parts import flushed, stored
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.json_writer import render_notification_json
 from rsnotify.resourcesync.notification import Notification
 
 REASON_BYTES = 123  # what a close frame can carry
@@ -29,45 +32,80 @@ class WireFormat(NamedTuple):
     """What to write before a notification to a reader of several channels, with its cursors."""
 
     def render(self, notification: Notification) -> bytes:
-        return notification.once(self.name, self.make)
+        return notification.derived(self.name, self.make)
 
 
-def _text_frame(notification: Notification) -> bytes:
-    return Frame(Opcode.TEXT, notification.payload).serialize(mask=False)
+Payload = Callable[[Notification], bytes]
 
 
-def _deflated_frame(notification: Notification) -> bytes:
-    return Frame(Opcode.TEXT, notification.payload).serialize(mask=False, extensions=[deflate()])
+def _xml(notification: Notification) -> bytes:
+    return notification.payload
 
 
-def _event(notification: Notification) -> bytes:
-    return _id(str(notification.until).encode()) + _data(notification)
+def _json(notification: Notification) -> bytes:
+    return notification.derived(JSON.name, render_notification_json)
+
+
+def _text_frame(payload: bytes) -> bytes:
+    return Frame(Opcode.TEXT, payload).serialize(mask=False)
+
+
+def _deflated_frame(payload: bytes) -> bytes:
+    return Frame(Opcode.TEXT, payload).serialize(mask=False, extensions=[deflate()])
+
+
+def _event(cursor: Position, payload: bytes) -> bytes:
+    return _id(str(cursor).encode()) + _data(payload)
 
 
 def _id(cursor: bytes) -> bytes:
     return b"id: %s\n" % cursor
 
 
-def _data(notification: Notification) -> bytes:
-    return b"data: %s\n\n" % notification.payload.replace(b"\n", b"\ndata: ")
+def _data(payload: bytes) -> bytes:
+    return b"data: %s\n\n" % payload.replace(b"\n", b"\ndata: ")
 
 
 PING = Frame(Opcode.PING, b"").serialize(mask=False)
 COMMENT = b":\n\n"
 
-TEXT = WireFormat("text frame", _text_frame, PING)
-DEFLATED = WireFormat("deflated frame", _deflated_frame, PING)
-EVENT = WireFormat("event", _event, COMMENT)
-GZIP_EVENT = WireFormat("event in gzip", lambda each: flushed(_event(each)), flushed(COMMENT))
 
-# Of several channels: the id has the reader's own cursors, the data is shared.
-DATA = WireFormat("data", _data, COMMENT, _id)
-GZIP_DATA = WireFormat(
-    "data in gzip",
-    lambda each: flushed(_data(each)),
-    flushed(COMMENT),
-    lambda cursors: stored(_id(cursors)),
-)
+class WireFormats(NamedTuple):
+    """Every way to write a notification in one form."""
+
+    text: WireFormat
+    deflated: WireFormat
+    event: WireFormat
+    gzip_event: WireFormat
+    data: WireFormat  # of several channels: the id has the reader's own cursors, the data is shared
+    gzip_data: WireFormat
+
+
+def _wire_formats(form: Form, payload: Payload) -> WireFormats:
+    def event(each: Notification) -> bytes:
+        return _event(each.until, payload(each))
+
+    def stored_id(cursors: bytes) -> bytes:
+        return stored(_id(cursors))
+
+    def named(name: str) -> str:
+        return f"{name} of {form.name}"
+
+    silence = flushed(COMMENT)
+    return WireFormats(
+        WireFormat(named("frame"), lambda each: _text_frame(payload(each)), PING),
+        WireFormat(named("deflated frame"), lambda each: _deflated_frame(payload(each)), PING),
+        WireFormat(named("event"), event, COMMENT),
+        WireFormat(named("event in gzip"), lambda each: flushed(event(each)), silence),
+        WireFormat(named("data"), lambda each: _data(payload(each)), COMMENT, _id),
+        WireFormat(
+            named("data in gzip"), lambda each: flushed(_data(payload(each))), silence, stored_id
+        ),
+    )
+
+
+WIRE_FORMATS = {XML: _wire_formats(XML, _xml), JSON: _wire_formats(JSON, _json)}
+TEXT, DEFLATED, EVENT, GZIP_EVENT, DATA, GZIP_DATA = WIRE_FORMATS[XML]
 
 
 def close_reason(detail: str) -> str:

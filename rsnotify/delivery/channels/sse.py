@@ -15,22 +15,10 @@ from rsnotify.core.content_coding import accepts_gzip
 from rsnotify.core.gzip_parts import GZIP_HEAD, flushed
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.entry import Entry, entry_of, requested_channels, requested_kind
-from rsnotify.delivery.channels.frames import (
-    DATA,
-    EVENT,
-    GZIP_DATA,
-    GZIP_EVENT,
-)
+from rsnotify.delivery.channels.frames import WIRE_FORMATS, WireFormat
 from rsnotify.delivery.channels.sse_reader import SseReader, body_message
 from rsnotify.resourcesync.notification import FROM_HEADER
 
-# By whether the stream is of several channels, and whether it is in gzip.
-WIRE_FORMATS = {
-    (False, False): EVENT,
-    (False, True): GZIP_EVENT,
-    (True, False): DATA,
-    (True, True): GZIP_DATA,
-}
 RETRY_MILLISECONDS = (1_000, 5_000)  # random, or all browsers reconnect at once
 
 
@@ -77,7 +65,7 @@ class EventStream(Response):
         self.init_headers(headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        reader = SseReader(WIRE_FORMATS[self._entry.is_several, self._in_gzip])
+        reader = SseReader(_wire_format(self._entry, in_gzip=self._in_gzip))
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         opening = _opening(self._entry.cursor, random.randint(*RETRY_MILLISECONDS))  # noqa: S311
@@ -85,6 +73,13 @@ class EventStream(Response):
         self._channels.join(reader, self._entry)
         await reader.run(send, receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _wire_format(entry: Entry, *, in_gzip: bool) -> WireFormat:
+    formats = WIRE_FORMATS[entry.form]
+    if entry.is_several:
+        return formats.gzip_data if in_gzip else formats.data
+    return formats.gzip_event if in_gzip else formats.event
 
 
 def _opening(cursor: str, retry_milliseconds: int) -> bytes:
