@@ -82,3 +82,17 @@ async def test_a_set_whose_keys_are_damaged_holds_up_no_other(
         assert status == 500
     assert "WRONGTYPE" in hub.log.read_text()
     assert "Traceback" in hub.log.read_text()
+
+
+async def test_a_topic_that_may_be_old_is_not_told(hub: RunningHub, own_redis: OwnRedis) -> None:
+    path = "/channels/dataset1/change_notification_channel"
+    await hub.publish("http://example.com/1")
+    assert b"http://example.com/1" in (await hub.ask("GET", path))[1]
+    await own_redis.kill()
+    assert (await hub.ask("GET", path))[0] == 503
+    await own_redis.start()
+
+    async def is_told_again() -> bool:
+        return (await hub.ask("GET", path))[0] == 200
+
+    await until(is_told_again)
