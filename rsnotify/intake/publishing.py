@@ -21,6 +21,9 @@ BESIDE_THE_LOOP_BYTES = 256 * 1024
 BESIDE_THE_LOOP = asyncio.Semaphore(2)  # a body of 8 MiB takes some 250 MiB while it is read
 
 
+Answer = dict[str, object]
+
+
 class Intake:
     """The two places to publish to."""
 
@@ -40,7 +43,7 @@ class Intake:
 
     async def receive(
         self, request: Request, channel: ChannelName, *, in_address: bool = False
-    ) -> dict[str, int | str]:
+    ) -> Answer:
         """Publish what the request carries; what to tell its sender."""
         name = channel.set_name
         await self._access.require(request, "publish", name, in_address=in_address)
@@ -60,12 +63,15 @@ class Intake:
             raise Rejected(detail, status=refused.status, headers=refused.headers) from None
 
 
-def accepted(submission: Submission, interval: Interval) -> dict[str, int | str]:
-    return {
+def accepted(submission: Submission, interval: Interval) -> Answer:
+    answer: Answer = {
         "accepted": len(submission.fragments),
         "from": str(interval.from_),
         "until": str(interval.until),
     }
+    if submission.not_kept:
+        answer["not_kept"] = submission.not_kept
+    return answer
 
 
 async def _read_submission(request: Request, kind: Kind) -> Submission:

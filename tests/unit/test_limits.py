@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify import access, cache, loops
-from rsnotify.core import submission, tail, token_throttle, window
+from rsnotify.core import bodies, submission, tail, token_throttle, window
 from rsnotify.core.submission import read_submission
 from rsnotify.core.websub import protocol, retry_schedule
 from rsnotify.delivery.channels import keepalive
@@ -43,7 +43,7 @@ LIMITS: dict[str, float] = {
     "seconds that an outbox file may be locked by others": outboxfile.LOCKED_SECONDS,
     "seconds that a process waits at its end for what is in its queue": sender.EXIT_SECONDS,
     "a list to compare, decompressed": listing.DOCUMENT_BYTES,
-    "changes in a request": submission.MAX_CHANGES,
+    "changes in a request": bodies.MAX_CHANGES,
     "body of a request": submission.BODY_BYTES,
     "changes of a request, as the hub writes them in XML": submission.ENTRIES_BYTES,
     "one change, as the hub writes it in XML": submission.FRAGMENT_BYTES,
@@ -54,7 +54,7 @@ LIMITS: dict[str, float] = {
     "`pri` of a link": 999_999,
     "characters of an `Idempotency-Key`": 255,
     "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
-    "faults that an answer names": submission.MAX_FAULTS,
+    "faults that an answer names": bodies.MAX_FAULTS,
     "bytes from one `<` to the next": xml.TAG_BYTES,
     "tags of a document, or one in 16 bytes of a larger document": xml.MARKUP,
     "attributes of a document, or one in 16 bytes of a larger document": xml.MARKUP,
@@ -194,7 +194,7 @@ def test_a_change_may_be_as_long_as_documented_and_no_longer(name: str) -> None:
 
 
 def test_a_request_has_as_many_changes_as_documented_and_no_more() -> None:
-    changes = [json.dumps(ONE).encode()] * (submission.MAX_CHANGES + 1)
+    changes = [json.dumps(ONE).encode()] * (bodies.MAX_CHANGES + 1)
     assert accepted(b"[%s]" % b",".join(changes[:-1]))
     assert not accepted(b"[%s]" % b",".join(changes))
 
