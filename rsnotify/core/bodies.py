@@ -35,6 +35,12 @@ class Body(NamedTuple):
     not_kept: Sequence[Fault] = ()
 
 
+class ChangeForSets(Change, frozen=True, kw_only=True):
+    """A change that says by itself which sets it belongs to."""
+
+    sets: tuple[str, ...]
+
+
 Reader = Callable[[bytes, Kind], Body]
 
 
@@ -60,10 +66,12 @@ def refused(faults: Sequence[Fault]) -> Rejected:
 
 _JSON: msgspec.json.Decoder[list[Change] | Change] = msgspec.json.Decoder(list[Change] | Change)
 _JSON_CHANGE = msgspec.json.Decoder(Change)
+_JSON_FOR_SETS = msgspec.json.Decoder(ChangeForSets)
 _JSON_PARTS = msgspec.json.Decoder(list[msgspec.Raw])
 _PLACE = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<field>[^`]*)`)?$", re.DOTALL)
 
 Part = TypeVar("Part")
+AnyChange = TypeVar("AnyChange", bound=Change)
 
 
 def _read_json(body: bytes, _: Kind) -> Body:
@@ -86,7 +94,7 @@ def _decoded(body: bytes) -> list[Change] | Change:
     try:
         return _JSON.decode(body)
     except msgspec.ValidationError:  # only says what is wrong first
-        return _each_decoded(_within_limit(_parts(body)))
+        return _each_decoded(_within_limit(_parts(body)), _JSON_CHANGE)
 
 
 def _parts(body: bytes) -> Sequence[bytes | msgspec.Raw]:
@@ -94,8 +102,11 @@ def _parts(body: bytes) -> Sequence[bytes | msgspec.Raw]:
 
 
 def _read_ndjson(body: bytes, _: Kind) -> Body:
-    lines = [line for line in body.splitlines() if line.strip()]
-    return _plain(_each_decoded(_within_limit(lines)))
+    return _plain(_each_decoded(_within_limit(_lines(body)), _JSON_CHANGE))
+
+
+def _lines(body: bytes) -> list[bytes]:
+    return [line for line in body.splitlines() if line.strip()]
 
 
 def _plain(changes: Sequence[Change]) -> Body:
@@ -108,12 +119,27 @@ def _nothing() -> Rejected:
     return Rejected("the body holds no change")
 
 
-def _each_decoded(parts: Sequence[bytes | msgspec.Raw]) -> list[Change]:
+def read_for_sets(body: bytes, content_type: str) -> list[ChangeForSets]:
+    """Changes that each name their sets: JSON or NDJSON, XML has no place for the names."""
+    reader = reader_for(content_type)
+    if reader is _read_xml:
+        raise Rejected("XML cannot name the sets of a change; send JSON or NDJSON", status=415)
+    if reader is _read_ndjson:
+        return _each_decoded(_within_limit(_lines(body)), _JSON_FOR_SETS)
+    try:
+        return _each_decoded(_within_limit(_parts(body)), _JSON_FOR_SETS)
+    except msgspec.DecodeError as error:
+        raise Rejected(f"the body is not JSON: {error}") from None
+
+
+def _each_decoded(
+    parts: Sequence[bytes | msgspec.Raw], decoder: msgspec.json.Decoder[AnyChange]
+) -> list[AnyChange]:
     """Decode change by change, so that each fault is named with its place."""
-    changes, faults = [], list[Fault]()
+    changes, faults = list[AnyChange](), list[Fault]()
     for index, part in enumerate(parts):
         try:
-            changes.append(_JSON_CHANGE.decode(part))
+            changes.append(decoder.decode(part))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             faults.append(_misfit(index, str(error)))
     if faults:

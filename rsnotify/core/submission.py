@@ -8,7 +8,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from rsnotify.core.bodies import MAX_FAULTS, PARTS, Foreign, reader_for, refused
+from rsnotify.core.bodies import (
+    MAX_CHANGES,
+    MAX_FAULTS,
+    PARTS,
+    ChangeForSets,
+    Foreign,
+    read_for_sets,
+    reader_for,
+    refused,
+)
 from rsnotify.errors import Fault, Rejected
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.change_rules import FieldFault, faults_of, needs_normalising, normalised
@@ -52,13 +61,55 @@ class Submission(NamedTuple):
 
 def read_submission(body: bytes, content_type: str, kind: Kind, key: str | None) -> Submission:
     """The body as a submission to a channel of this kind; `Rejected` with every fault in it."""
+    _check_request(body, key)
+    read = reader_for(content_type)(body, kind)
+    return Submission(judge(read.changes, kind), key, _fingerprint(body, key), read.not_kept)
+
+
+def read_submissions(body: bytes, content_type: str, key: str | None) -> dict[str, Submission]:
+    """The body as a submission to each of the sets that its changes name.
+
+    The limits hold for what is stored: a change of two sets counts twice. Its form is the same in
+    all of them. The fingerprint is that of the whole body, so a key belongs to all of it.
+    """
+    _check_request(body, key)
+    changes = read_for_sets(body, content_type)
+    if not changes:
+        raise Rejected("the body holds no change")
+    _check_named(changes)
+    fragments = judge([(change, None) for change in changes], "change")
+    fingerprint = _fingerprint(body, key)
+    by_set: dict[str, list[Fragment]] = {}
+    for change, fragment in zip(changes, fragments, strict=True):
+        for name in dict.fromkeys(change.sets):
+            by_set.setdefault(name, []).append(fragment)
+    if sum(len(fragment.xml) for each in by_set.values() for fragment in each) > ENTRIES_BYTES:
+        raise _too_many_bytes()
+    return {name: Submission(each, key, fingerprint) for name, each in by_set.items()}
+
+
+def _check_named(changes: Sequence[ChangeForSets]) -> None:
+    faults = [
+        Fault(index=index, field="sets", message="names no set: name one at least")
+        for index, change in enumerate(changes)
+        if not change.sets
+    ]
+    if faults:
+        raise refused(faults)
+    if (number := sum(len(set(change.sets)) for change in changes)) > MAX_CHANGES:
+        detail = f"counted once for each set these are {number} changes, more than {MAX_CHANGES}"
+        raise Rejected(f"{detail}; {PARTS}", status=413)
+
+
+def _check_request(body: bytes, key: str | None) -> None:
     if key is not None and KEY.fullmatch(key) is None:
         raise Rejected("an Idempotency-Key is 1 to 255 visible ASCII characters")
     if len(body) > BODY_BYTES:
         raise Rejected(f"the body exceeds {BODY_BYTES} bytes; {PARTS}", status=413)
-    read = reader_for(content_type)(body, kind)
-    fingerprint = "" if key is None else hashlib.blake2b(body, digest_size=12).hexdigest()
-    return Submission(judge(read.changes, kind), key, fingerprint, read.not_kept)
+
+
+def _fingerprint(body: bytes, key: str | None) -> str:
+    return "" if key is None else hashlib.blake2b(body, digest_size=12).hexdigest()
 
 
 def judge(changes: Iterable[tuple[Change, Foreign | None]], kind: Kind) -> list[Fragment]:
@@ -75,10 +126,14 @@ def judge(changes: Iterable[tuple[Change, Foreign | None]], kind: Kind) -> list[
         if len(faults) >= MAX_FAULTS or size > ENTRIES_BYTES:
             break
     if size > ENTRIES_BYTES:
-        raise Rejected(f"as entries the changes exceed {ENTRIES_BYTES} bytes; {PARTS}", status=413)
+        raise _too_many_bytes()
     if faults:
         raise refused(faults)
     return fragments
+
+
+def _too_many_bytes() -> Rejected:
+    return Rejected(f"as entries the changes exceed {ENTRIES_BYTES} bytes; {PARTS}", status=413)
 
 
 def fragment_of(change: Change, foreign: Foreign | None = None) -> Fragment:

@@ -6,6 +6,8 @@ Nothing here knows how a body is judged, nor how changes are stored.
 """
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -22,6 +24,7 @@ BESIDE_THE_LOOP = asyncio.Semaphore(2)  # a body of 8 MiB takes some 250 MiB whi
 
 
 Answer = dict[str, object]
+Read = TypeVar("Read")
 
 
 class Intake:
@@ -75,13 +78,21 @@ def accepted(submission: Submission, interval: Interval) -> Answer:
 
 
 async def _read_submission(request: Request, kind: Kind) -> Submission:
+    def read(body: bytes, content_type: str, key: str | None) -> Submission:
+        return read_submission(body, content_type, kind, key)
+
+    return await read_with(request, read)
+
+
+async def read_with(request: Request, read: Callable[[bytes, str, str | None], Read]) -> Read:
+    """What the body is read as; beside the loop if it is large."""
     body = await read_body(request, BODY_BYTES)
     content_type = request.headers.get("content-type", "")
     key = request.headers.get("idempotency-key")
     if len(body) > BESIDE_THE_LOOP_BYTES:
         async with BESIDE_THE_LOOP:
-            return await asyncio.to_thread(read_submission, body, content_type, kind, key)
-    return read_submission(body, content_type, kind, key)
+            return await asyncio.to_thread(read, body, content_type, key)
+    return read(body, content_type, key)
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -30,6 +30,7 @@ from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
+from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
@@ -100,7 +101,7 @@ class Composition:
         administration = Administration(hub, access, self._tokens, self._upkeep)
         return table.build_app(
             [
-                *table.publishing_routes(intake),
+                *table.publishing_routes(intake, SeveralSets(hub, access)),
                 *table.administration_routes(
                     administration, SubscriptionAdmin(hub, access, self._subscriptions)
                 ),

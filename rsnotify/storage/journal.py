@@ -164,6 +164,22 @@ class Journal:
             for fragment in submission.fragments:
                 yield from _fragment_arguments(fragment, of_changes)
 
+    async def check_key(self, submissions: Mapping[ChannelName, Submission]) -> None:
+        """Refuse a key that one of these channels remembers for other changes."""
+        keyed = {channel: each for channel, each in submissions.items() if each.key}
+        pipeline = self._client.pipeline(transaction=False)
+        for channel in keyed:
+            pipeline.hget(keys.record(channel), "created")
+        created = await pipeline.execute() if keyed else []
+        for channel, begun in zip(keyed, created, strict=True):
+            pipeline.get(
+                f"{keys.remembered(channel)}{(begun or b'').decode()}:{keyed[channel].key}"
+            )
+        known = await pipeline.execute() if keyed else []
+        for submission, found in zip(keyed.values(), known, strict=True):
+            if found is not None and found.split(b" ")[0].decode() != submission.fingerprint:
+                raise _used_otherwise(submission)
+
     async def read(
         self, channel: ChannelName, after: Position, *, count: int, until: Position | None = None
     ) -> list[Row]:
