@@ -33,7 +33,7 @@ class SeveralSets:
         await self._check_sets(request, by_set)
         submissions = {ChannelName(name, "change"): each for name, each in by_set.items()}
         results = await self._hub.publish_each(submissions)
-        return json_response(_answer(submissions, results), 201)
+        return json_response(answer_of(submissions, results), 201)
 
     async def _check_sets(self, request: Request, names: Mapping[str, object]) -> None:
         """A right to a set is asked for first: strangers do not learn which sets there are."""
@@ -46,7 +46,7 @@ class SeveralSets:
             raise Rejected(f"there is no set {unknown[0]!r}{more}", status=404, faults=faults)
 
 
-def _answer(submissions: Mapping[ChannelName, Submission], results: Results) -> dict[str, object]:
+def answer_of(submissions: Mapping[ChannelName, Submission], results: Results) -> dict[str, object]:
     """What became of every set; the first failure, if there is one, says what was stored."""
     stored: dict[str, object] = {}
     for channel, result in results.items():

@@ -5,6 +5,16 @@ from typing import Any
 
 import pytest
 
+from rsnotify.core.submission import read_submissions
+from rsnotify.errors import TryAgain
+from rsnotify.hub import Hub
+from rsnotify.intake.several_sets import answer_of
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName, Interval
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import Client
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import Sets
 from tests.running import RunningHub
 
 A, B = "a", "b"
@@ -119,3 +129,41 @@ async def test_a_key_that_one_set_knows_for_other_changes_stores_in_none(
     status, problem = await post(two, BOTH, **key)
     assert (status, "was used for other changes" in problem["detail"]) == (409, True)
     assert (await listed(two, A), await listed(two, B)) == ([], ["1"])
+
+
+# What a hub that ended in the middle has left ------------------------------------------------
+
+
+def submissions(key: str | None) -> Any:
+    body = json.dumps(BOTH).encode()
+    found = read_submissions(body, "application/json", key)
+    return {ChannelName(name, "change"): each for name, each in found.items()}
+
+
+async def hub_on(client: Client) -> Hub:
+    hub = Hub(Journal(client, window_changes=10), Sets(client), Bell("redis://none"), base_url="u:")
+    for name in (A, B):
+        await hub.add_set(name)
+    return hub
+
+
+async def test_a_repetition_completes_what_a_crash_left_and_doubles_nothing(
+    client: Client,
+) -> None:
+    hub, all_of_it = await hub_on(client), submissions("k")
+    channel = ChannelName(A, "change")
+    stored = await hub.publish(channel, all_of_it[channel])  # and then the process was killed
+    completed = await hub.publish_each(all_of_it)
+    assert completed[channel] == stored
+    again = await (await hub_on(client)).publish_each(all_of_it)
+    assert again == completed
+    assert (await hub.head(channel)) == stored.until
+
+
+def test_a_failure_says_for_which_sets_the_changes_are_stored() -> None:
+    a, b = (ChannelName(name, "change") for name in (A, B))
+    results = {a: TryAgain("Redis is silent"), b: Interval(Position(1), Position(2))}
+    for key, mend in (("k", "repeat all with the same key"), (None, "repeat only what is not")):
+        with pytest.raises(TryAgain) as failed:
+            answer_of(submissions(key), results)
+        assert f"a: Redis is silent; stored for b: {mend}" in failed.value.detail
