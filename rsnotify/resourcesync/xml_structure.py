@@ -102,7 +102,7 @@ def _qualified(element: etree._Element, path: str, index: int | None) -> Iterato
     for name in cast("Iterator[str]", element.attrib):
         if name.startswith((f"{{{RS_NS}}}", f"{{{SITEMAP_NS}}}")):
             message = f"there is no attribute {_short(name)}: write it without a prefix"
-            yield Oddity("unknown", path, message, index)
+            yield Oddity("unknown", f"{path}/@{_short(name)}", message, index)
 
 
 def _short(name: str) -> str:
