@@ -89,7 +89,7 @@ async def seen_after_a_look(client: Client, hub: Hub, act: Awaitable[object]) ->
     """What `hub` does is done in Redis, but `hub` looks around before it sees that itself; in
     between, another hub process may do what it likes."""
     other, before = hub_on(client), await Sets(client).version()
-    async with hub._lock:
+    async with hub.checking.lock:
         tasks = [asyncio.ensure_future(each) for each in (hub.start(), act)]
         await until(partial(has_moved, client, before))
         await other.start()

@@ -421,8 +421,8 @@ async def test_another_hub_process_knows_that_a_set_is_private_with_the_next_cha
         await process.begin(cursor=other.hub.feed(CHANGES).tail.head)
         await pulling.hub.edit_set(SET, {"private": True})
         await pulling.update("secret")
-        other.hub._ring(CHANGES, (await other.hub.standing(CHANGES)).head)
-        await other.hub._advance()
+        other.hub.feeds.ring(CHANGES, (await other.hub.standing(CHANGES)).head)
+        await other.hub.following.read_on()
         assert other.hub.feed(CHANGES).tail.newest is not None
         await process.rest()
         assert process.callbacks.posts == 0

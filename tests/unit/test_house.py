@@ -46,8 +46,8 @@ ROOMS_OF = {
     ),
     "isal": ("rsnotify/core/gzip_parts.py", "rsnotify/delivery/pull/responses.py"),
     "httptools": ("rsnotify/serving/http_requests.py",),
-    "typer": ("rsnotify/cli.py", "rsnotify/commands/"),
-    "rich": ("rsnotify/cli.py", "rsnotify/commands/"),
+    "typer": ("rsnotify/cli/", "rsnotify/commands/"),
+    "rich": ("rsnotify/cli/", "rsnotify/commands/"),
 }
 
 

@@ -1,0 +1,220 @@
+"""Commands for those who publish: `publish`, `relay`, `demo`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rsnotify.cli.options import Data, Json, SetName, Url
+from rsnotify.cli.requests import speak
+from rsnotify.commands.target import DATA, HERE, credential_for, refusals_of
+
+if TYPE_CHECKING:
+    from rsnotify.commands.publish import Source
+    from rsnotify.resourcesync.notification import Kind
+
+commands = typer.Typer()
+
+# publish ------------------------------------------------------------------------------------------
+
+Locs = Annotated[
+    list[str] | None, typer.Argument(metavar="[LOC]...", help="URIs of changed resources.")
+]
+What = Annotated[str, typer.Option(help="created, updated or deleted.")]
+Lastmod = Annotated[str | None, typer.Option(help="When they were last modified.")]
+File = Annotated[Path | None, typer.Option("--file", "-f", help="A file of changes; - is stdin.")]
+Format = Annotated[
+    str | None,
+    typer.Option("--format", help="json, ndjson or xml. [by the file's name and first byte]"),
+]
+Framework = Annotated[bool, typer.Option("--framework", help="Publish to the framework channel.")]
+Capability = Annotated[
+    str | None, typer.Option(help="What the changed documents are, such as resourcelist.")
+]
+Index = Annotated[str | None, typer.Option(metavar="URI", help="The index that they lie under.")]
+Between = Annotated[
+    tuple[str, str] | None,
+    typer.Option(metavar="OLD NEW", help="What changed between two Resource Lists or sitemaps."),
+]
+Key = Annotated[
+    str | None, typer.Option(help="Idempotency key: repeated with it, nothing is stored twice.")
+]
+
+PUBLISH = """Publish changes to a set.
+
+Name the resources as arguments, or give a file (`-` for stdin) of JSON, NDJSON or a
+ResourceSync `<urlset>`. A file goes in requests of 1,000 changes, each all or nothing and
+repeated until the hub has it; NDJSON on stdin is sent as it comes.
+
+`rsnotify publish dataset1 http://example.com/res1 --change created`
+
+With `--framework` they are changes of capability documents, for the framework channel:
+
+`rsnotify publish dataset1 http://example.com/resourcelist.xml --framework --capability
+resourcelist`
+
+With `--between` they are what changed between two lists, each a path or a URL of a Resource
+List, a sitemap or an index of them, plain or gzip:
+
+`rsnotify publish dataset1 --between yesterday.xml today.xml`
+"""
+
+
+@commands.command(help=PUBLISH)
+def publish(
+    set_name: SetName,
+    locs: Locs = None,
+    change: What = "updated",
+    lastmod: Lastmod = None,
+    file: File = None,
+    format_: Format = None,
+    framework: Framework = False,
+    capability: Capability = None,
+    index: Index = None,
+    between: Between = None,
+    key: Key = None,
+    json: Json = False,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    if [bool(locs), file is not None, between is not None].count(True) != 1:
+        raise typer.BadParameter("name resources, or give a --file, or --between; one of them")
+    if between is not None:
+        if framework or key or json:
+            raise typer.BadParameter("--between goes without --framework, --key and --json")
+        _publish_between(url, data, set_name, between)
+        return
+    of_documents = {"capability": capability, "index": index}
+    _check_framework(framework, of_documents, has_file=file is not None)
+    fields = {"change": change, "lastmod": lastmod, **of_documents}
+    source = _source(locs, file, format_, fields)
+    _publish(url, data, set_name, source, is_framework=framework, key=key, json=json)
+
+
+def _check_framework(framework: bool, fields: dict[str, str | None], *, has_file: bool) -> None:
+    if framework and not has_file and fields["capability"] is None:
+        raise typer.BadParameter("--framework needs the --capability of the changed documents")
+    if not framework and any(fields.values()):
+        raise typer.BadParameter("--capability and --index go with --framework")
+    if has_file and any(fields.values()):
+        raise typer.BadParameter("in a --file each change says its own capability and index")
+
+
+def _source(
+    locs: list[str] | None, file: Path | None, format_: str | None, fields: dict[str, str | None]
+) -> "Source":
+    from rsnotify.commands.publish import of_file, of_locs
+
+    return of_locs(locs or [], **fields) if file is None else of_file(file, format_)
+
+
+def _publish(
+    url: str,
+    data: Path,
+    set_name: str,
+    source: "Source",
+    *,
+    is_framework: bool,
+    key: str | None,
+    json: bool,
+) -> None:
+    from rich.console import Console
+
+    from rsnotify.commands.publish import publish as publish_all
+
+    kind: Kind = "framework" if is_framework else "change"
+    console = Console(stderr=True, highlight=False)
+    speak(
+        *(url, data),
+        lambda token: publish_all(
+            *(url, token, set_name, source), kind=kind, key=key, json=json, console=console
+        ),
+    )
+
+
+def _publish_between(url: str, data: Path, set_name: str, between: tuple[str, str]) -> None:
+    from rsnotify.commands.between import publish_between
+
+    credential = credential_for(url, data)
+    with refusals_of(credential):
+        publish_between(url, credential.token, set_name, *between)
+
+
+# relay --------------------------------------------------------------------------------------------
+
+Database = Annotated[
+    str,
+    typer.Option(
+        envvar="RSNOTIFY_DATABASE",
+        metavar="URL",
+        help="Such as postgresql://user@host/name, mysql://…, sqlite:///file.db.",
+    ),
+]
+CreateTable = Annotated[
+    bool, typer.Option("--create-table", help="Create the table first, if it is not there.")
+]
+PrintSql = Annotated[
+    bool, typer.Option("--print-sql", help="Print what creates the table, and end.")
+]
+
+
+@commands.command()
+def relay(
+    database: Database,
+    create_table: CreateTable = False,
+    print_sql: PrintSql = False,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Publish the outbox table of an application's database.
+
+    It runs until SIGTERM or Ctrl-C. The application writes its changes to the table
+    `rsnotify_outbox` in its own transactions; see `docs/client.md`. Any number of relays may run
+    for one table: one of them works.
+    """
+    from rsnotify.commands import relay as relaying
+
+    if print_sql:
+        relaying.print_table(database)
+        return
+    running = relaying.make(database, url, credential_for(url, data).token)
+    if create_table:
+        relaying.create_table(database, running)
+    relaying.run(running)
+
+
+# demo ---------------------------------------------------------------------------------------------
+
+Resources = Annotated[int, typer.Option(min=1, help="How many resources it begins with.")]
+Rate = Annotated[float, typer.Option(min=0, help="Changes a second.")]
+DemoSet = Annotated[
+    str, typer.Option("--set", metavar="NAME", help="The set on the hub; made if new.")
+]
+DemoHost = Annotated[str, typer.Option(help="Address to listen on.")]
+DemoPort = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
+Seed = Annotated[int | None, typer.Option(help="The same seed, the same changes.")]
+
+
+@commands.command()
+def demo(
+    resources: Resources = 100,
+    rate: Rate = 1.0,
+    set_name: DemoSet = "dataset1",
+    host: DemoHost = "127.0.0.1",
+    port: DemoPort = 9000,
+    seed: Seed = None,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Run a Source to try things with.
+
+    Its resources change by themselves. It serves them over HTTP, publishes every change to the
+    hub, and leads whoever looks at it to the hub's documents. What an earlier run left in the set
+    is deleted. Once it answers it prints one line, `rsnotify demo ready ADDRESS`, on stdout.
+    """
+    from rsnotify.commands.demo import run_demo
+
+    options = {"host": host, "port": port, "count": resources, "rate": rate, "seed": seed}
+    credential = credential_for(url, data)
+    with refusals_of(credential):
+        run_demo(url, credential.token, set_name, **options)  # type: ignore[arg-type]

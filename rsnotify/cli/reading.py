@@ -1,0 +1,179 @@
+"""Commands for those who read: `subscribe`, `mirror`, `audit`, `validate`."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rsnotify.cli.options import Data, Json, SetName, Url
+from rsnotify.cli.requests import speak
+from rsnotify.commands.target import DATA, HERE
+
+if TYPE_CHECKING:
+    from rsnotify.resourcesync.notification import Kind
+
+commands = typer.Typer()
+
+# subscribe ----------------------------------------------------------------------------------------
+
+From = Annotated[
+    str | None, typer.Option("--from", metavar="T", help="First all that came after T.")
+]
+Cursor = Annotated[
+    Path | None,
+    typer.Option(help="File that keeps the cursor: begin there, and keep it up to date."),
+]
+Framework = Annotated[bool, typer.Option("--framework", help="Follow the framework channel.")]
+Xml = Annotated[bool, typer.Option("--xml", help="Print the payloads.")]
+Count = Annotated[int, typer.Option(min=0, help="End after so many changes; 0 never ends.")]
+
+
+@commands.command()
+def subscribe(
+    set_name: SetName,
+    from_: From = None,
+    cursor: Cursor = None,
+    framework: Framework = False,
+    xml: Xml = False,
+    json: Json = False,
+    count: Count = 0,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Follow a set's channel and print each change as a line.
+
+    A lost connection is resumed from the last notification, so no change is missed or printed
+    twice. Each line has the change's datetime, what happened, and the resource.
+    """
+    from rsnotify.commands import subscribe as following
+
+    show = following.as_xml if xml else following.as_json if json else following.as_lines
+    kind: Kind = "framework" if framework else "change"
+    speak(
+        *(url, data),
+        lambda token: following.subscribe(
+            *(url, token, set_name, kind), after=from_, cursor_file=cursor, show=show, count=count
+        ),
+    )
+
+
+# mirror -------------------------------------------------------------------------------------------
+
+MirrorSource = Annotated[
+    str, typer.Argument(metavar="URL", help="A site, a set, a channel: any address of it.")
+]
+MirrorDirectory = Annotated[
+    Path | None, typer.Argument(metavar="[DIR]", help="Where the copy is.", show_default=False)
+]
+Once = Annotated[bool, typer.Option("--once", help="Bring it up to date and end.")]
+Select = Annotated[
+    list[str] | None,
+    typer.Option(metavar="GLOB", help="Only resources whose URI it matches. Repeatable."),
+]
+Exclude = Annotated[
+    list[str] | None, typer.Option(metavar="GLOB", help="All but these. Repeatable.")
+]
+Map = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="PREFIX=DIR", help="Where in DIR they go. Repeatable."),
+]
+Jobs = Annotated[int, typer.Option(min=1, max=256, help="Fetch so many at once.")]
+PerHost = Annotated[int, typer.Option(min=1, max=256, help="From one host so many.")]
+KeepDeleted = Annotated[Path | None, typer.Option(metavar="DIR", help="Move deleted files there.")]
+Exec = Annotated[
+    str | None,
+    typer.Option("--exec", metavar="CMD", help="Run after each change; {path}, {loc} in it."),
+]
+Stdout = Annotated[
+    bool, typer.Option("--stdout", help="Keep no files: print each change as a JSON line.")
+]
+Lag = Annotated[bool, typer.Option("--lag", help="Print the time from change to file.")]
+
+MIRROR = """Copy a Source and keep the copy in step, for ever or once.
+
+`rsnotify mirror https://example.org/ copy`
+
+Every resource is verified by length and digest before it takes its place. Interrupted, it goes
+on where it was. Exit status: 0 up to date, 1 something failed, 2 wrong use, 130 interrupted.
+"""
+
+
+@commands.command(help=MIRROR)
+def mirror(
+    source: MirrorSource,
+    directory: MirrorDirectory = None,
+    once: Once = False,
+    select: Select = None,
+    exclude: Exclude = None,
+    map_: Map = None,
+    jobs: Jobs = 16,
+    per_host: PerHost = 8,
+    keep_deleted: KeepDeleted = None,
+    exec_: Exec = None,
+    stdout: Stdout = False,
+    lag: Lag = False,
+    json: Json = False,
+) -> None:
+    from rsnotify.commands.mirror import Shown, options_of, run_mirror
+
+    if directory is None and not stdout:
+        raise typer.BadParameter("say where the copy shall be: a DIR, or --stdout for no files")
+    if stdout and (exec_ or keep_deleted or json):
+        raise typer.BadParameter("--stdout goes without --exec, --keep-deleted and --json")
+    words = (select or [], exclude or [], map_ or [], jobs, per_host, keep_deleted)
+    options = options_of(*words, has_files=not stdout)
+    shown = Shown(json=json, lag=lag, quiet=stdout)
+    token = os.environ.get("RSNOTIFY_TOKEN")
+    work = {"token": token, "once": once, "command": exec_, "shown": shown}
+    raise typer.Exit(run_mirror(source, directory, options, **work))  # type: ignore[arg-type]
+
+
+# audit --------------------------------------------------------------------------------------------
+
+AuditSource = Annotated[str, typer.Argument(metavar="URL", help="The Source's address.")]
+AuditDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="Where the copy is.")]
+Repair = Annotated[bool, typer.Option("--repair", help="Mend what is found.")]
+Sample = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Look at N resources, by chance.")
+]
+
+
+@commands.command()
+def audit(
+    source: AuditSource,
+    directory: AuditDirectory,
+    repair: Repair = False,
+    sample: Sample = None,
+    json: Json = False,
+) -> None:
+    """Compare a copy with its Source: by length, digest and time.
+
+    Exit status: 0 in sync, 1 out of sync, 2 wrong use, 130 interrupted.
+    """
+    from rsnotify.commands.audit import run_audit
+
+    token = os.environ.get("RSNOTIFY_TOKEN")
+    options = {"token": token, "sample": sample, "mend": repair, "json": json}
+    raise typer.Exit(run_audit(source, directory, **options))  # type: ignore[arg-type]
+
+
+# validate -----------------------------------------------------------------------------------------
+
+Document = Annotated[str, typer.Argument(metavar="FILE|URL", help="The document; - is stdin.")]
+
+
+@commands.command()
+def validate(document: Document, json: Json = False) -> None:
+    """Hold a ResourceSync document against the specifications.
+
+    Prints each violation with its clause, its place and how to mend it, and exits 1; a valid
+    document exits 0. Knows every document of the core 1.1, the Archives, and both notifications.
+    """
+    import asyncio
+
+    from rsnotify.commands.validate import print_violations, violations_of
+
+    violations = asyncio.run(violations_of(document))
+    print_violations(document, violations, json=json)
+    raise typer.Exit(1 if violations else 0)

@@ -1,0 +1,62 @@
+"""`rsnotify` itself: its groups of commands, and what an error becomes."""
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from rsnotify import __version__
+from rsnotify.cli import administration, publishing, reading, serve
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,  # the markup would take 0.4 s of every `--help`
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help="A push-notification hub for ResourceSync (ANSI/NISO Z39.99).",
+)
+for group in (serve, publishing, reading, administration):
+    app.add_typer(group.commands)
+
+
+def main() -> None:
+    """Run the command line; every error on purpose becomes one message and an exit status.
+
+    A reader of stdout that has gone away is no error to speak of: Typer ends quietly by itself.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    try:
+        app()
+    except (Rejected, TryAgain) as error:
+        _complain(error.detail, *(fault["message"] for fault in getattr(error, "faults", ())[1:]))
+        sys.exit(1)
+    except InvalidSettings as error:
+        _complain(*error.problems)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _complain(*problems: str) -> None:
+    for problem in problems:
+        typer.echo(typer.style("error:", fg="red", bold=True) + f" {problem}", err=True)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rsnotify {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+]
+
+
+@app.callback()
+def _root(version: Version = False) -> None:
+    pass

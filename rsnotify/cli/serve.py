@@ -1,0 +1,93 @@
+"""`rsnotify serve`."""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rsnotify.settings import Settings
+
+commands = typer.Typer()
+
+Host = Annotated[str | None, typer.Option(help="Address to listen on. [127.0.0.1]")]
+Port = Annotated[
+    str | None, typer.Option(metavar="NUMBER", help="Port; 0 takes a free one. [8080]")
+]
+DataDirectory = Annotated[
+    Path | None, typer.Option(help="Directory of the embedded Redis and the admin token. [data]")
+]
+Redis = Annotated[
+    str | None,
+    typer.Option(help="A Redis of your own, such as redis://localhost:6379/0. [embedded]"),
+]
+PublicUrl = Annotated[str | None, typer.Option(help="The address others reach the hub by.")]
+ServedSets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME", help="A set to serve; made if new. Repeatable."),
+]
+Workers = Annotated[
+    str | None, typer.Option(metavar="NUMBER", help="Hub processes sharing the port. [1]")
+]
+SharePort = Annotated[bool, typer.Option(hidden=True)]  # how the other hub processes are started
+
+
+@commands.command()
+def serve(
+    host: Host = None,
+    port: Port = None,
+    data: DataDirectory = None,
+    redis: Redis = None,
+    public_url: PublicUrl = None,
+    sets: ServedSets = None,
+    workers: Workers = None,
+    share_port: SharePort = False,
+) -> None:
+    """Run the hub until SIGTERM or Ctrl-C.
+
+    Without `--redis` the hub starts a Redis of its own, in the data directory, that keeps every
+    acknowledged change on disk. Every other setting is an environment variable `RSNOTIFY_…`; an
+    option given here wins over its variable. Once the hub answers it prints one line,
+    `rsnotify ready ADDRESS`, on stdout.
+    """
+    from rsnotify.settings import Settings
+
+    chosen = {"host": host, "port": port, "data": data, "redis_url": redis}
+    chosen |= {"public_url": public_url, "workers": workers}
+    _log_with_times()
+    _run(Settings.from_env(os.environ, **chosen), sets or [], share_port=share_port)
+
+
+def _log_with_times() -> None:
+    from rsnotify.serving.log_filter import RepeatedWarningFilter
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", force=True)
+    logging.getLogger().handlers[0].addFilter(RepeatedWarningFilter())
+
+
+def _run(settings: "Settings", sets: list[str], *, share_port: bool) -> None:
+    from rsnotify.serving.serve import run
+    from rsnotify.serving.workers import end_with_parent
+
+    if share_port:
+        end_with_parent()
+    run(settings, sets, _announcer(settings, sets, share_port), share_port=share_port)
+
+
+def _announcer(settings: "Settings", sets: list[str], is_worker: bool) -> Callable[[str], None]:
+    """Called with the hub's address once it answers."""
+
+    def ready(address: str) -> None:
+        typer.echo(f"rsnotify ready {address}")
+        if not is_worker:
+            from rich.console import Console
+
+            from rsnotify.commands import welcome
+
+            console = Console(stderr=True, highlight=False)
+            welcome.print_next_steps(console, address, settings, sets)
+
+    return ready

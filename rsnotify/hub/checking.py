@@ -1,0 +1,112 @@
+"""Compares what this process knows with Redis: which sets there are, where each journal ends.
+
+Once a second, and at once for what this process changes itself. All of it under one lock, so that
+nobody changes the sets between reading and comparing.
+"""
+
+import asyncio
+from itertools import product
+from time import monotonic
+
+from rsnotify.hub.feeds import Feeds
+from rsnotify.hub.known_sets import KnownSets
+from rsnotify.resourcesync.notification import KINDS, ChannelName
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import SetRecord, Sets, Version
+
+TICK_SECONDS = 1.0
+CHECK_SHARE = 10  # at most a tenth of the time is spent on checks because the bell rang
+UNREAD_EVERY = 10  # a channel without readers is checked every tenth time
+STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
+
+
+class Checking:
+    """When to check, and what a check finds."""
+
+    def __init__(self, journal: Journal, registry: Sets, sets: KnownSets, feeds: Feeds) -> None:
+        self.lock = asyncio.Lock()
+        self._journal = journal
+        self._registry = registry
+        self._sets = sets
+        self._feeds = feeds
+        self._next = self._next_of_registry = self._ended = float("-inf")
+        self._registry_rang = False
+        self._checks = 0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the journals have been seen within the last seconds."""
+        return monotonic() - self._ended < STALE_SECONDS
+
+    @property
+    def next_at(self) -> float:
+        """When the next check is due."""
+        return min(self._next, self._next_of_registry) if self._registry_rang else self._next
+
+    def ring(self) -> None:
+        """Another process may have created, edited or deleted a set."""
+        self._registry_rang = True
+
+    def postpone(self) -> None:
+        """Something went wrong: check everything again, but not at once."""
+        self._next = monotonic() + TICK_SECONDS
+
+    async def check_what_is_due(self) -> None:
+        if monotonic() >= self._next:
+            await self.check_all()
+        elif self._registry_rang and monotonic() >= self._next_of_registry:
+            await self._check_registry()
+
+    async def check_all(self) -> None:
+        """Check which sets exist and which journals have new changes."""
+        async with self.lock:
+            await self.update()
+        self._feeds.release_idle()
+
+    async def _check_registry(self) -> None:
+        async with self.lock:
+            self._registry_rang = False
+            if await self._registry.version() != self._sets.version:
+                await self.update()
+
+    async def apply_own_change(self, name: str, record: SetRecord | None, version: Version) -> None:
+        """Apply a change of a set by this process, without reading all other sets."""
+        async with self.lock:
+            if not self._sets.can_apply(name, record, version):
+                await self.update()
+                return
+            is_new = name not in self._sets.records
+            self._feeds.turn_private(self._sets.apply(name, record, version))
+            if record is None:
+                self._feeds.remove_set(name)
+            elif is_new:
+                self._feeds.add_set(name, record.created)
+
+    async def update(self) -> None:
+        """Read what Redis has, and compare; under the lock."""
+        began, self._registry_rang = monotonic(), False
+        self._next = began + TICK_SECONDS
+        version = await self._registry.version()
+        records = self._sets.records
+        if version != self._sets.version:
+            records = await self._registry.all()
+        channels = self._channels_to_check(records)
+        standings = await self._journal.standings(channels) if channels else []
+        # From here on nothing is awaited, so sets and feeds change together.
+        self._feeds.turn_private(self._sets.replace(records, version))
+        self._feeds.keep_sets(records)
+        for channel, standing in zip(channels, standings, strict=True):
+            self._feeds.compare(channel, records[channel.set_name].created, standing)
+        self._ended = monotonic()
+        self._next_of_registry = self._ended + (CHECK_SHARE - 1) * (self._ended - began)
+
+    def _channels_to_check(self, records: dict[str, SetRecord]) -> list[ChannelName]:
+        """All channels with readers, and a tenth of the others. The bell tells of those too, and
+        who begins to read one gets from the journal what its tail does not have."""
+        self._checks += 1
+        return [
+            channel
+            for number, (name, kind) in enumerate(product(records, KINDS))
+            if self._feeds.is_to_check(channel := ChannelName(name, kind), records[name].created)
+            or (number + self._checks) % UNREAD_EVERY == 0
+        ]

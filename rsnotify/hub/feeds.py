@@ -1,0 +1,130 @@
+"""The feeds of all channels, and which of them have changes to read."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+
+from rsnotify.cache import Cache
+from rsnotify.feed import Feed
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import KINDS, ChannelName
+from rsnotify.storage.journal import Standing
+
+log = logging.getLogger(__name__)
+
+
+class Feeds:
+    """One feed for each channel of each set."""
+
+    def __init__(self, cache: Cache, woken: asyncio.Event) -> None:
+        self._cache = cache
+        self._woken = woken  # set when there is something to read
+        self._feeds: dict[ChannelName, Feed] = {}
+        self._rung: dict[ChannelName, Position] = {}
+
+    def get(self, channel: ChannelName) -> Feed | None:
+        return self._feeds.get(channel)
+
+    def is_read(self, feed: Feed) -> bool:
+        """Whether somebody reads it, or did so lately."""
+        return feed.is_watched or feed in self._cache
+
+    def is_to_check(self, channel: ChannelName, created: str) -> bool:
+        """Whether its journal must be looked at every time."""
+        feed = self._feeds.get(channel)
+        return feed is None or feed.created != created or self.is_read(feed)
+
+    def release_idle(self) -> None:
+        """Free the memory of feeds that nobody has read for a while."""
+        self._cache.release_idle()
+
+    # --- which there are -------------------------------------------------------------------------
+
+    def add_set(self, name: str, created: str) -> None:
+        """The feeds of a set that was created now."""
+        for kind in KINDS:
+            self._feed_of(ChannelName(name, kind), created, Position.parse(created))
+
+    def remove_set(self, name: str) -> None:
+        self._end([ChannelName(name, kind) for kind in KINDS])
+
+    def keep_sets(self, names: Collection[str]) -> None:
+        """End the feeds of all other sets."""
+        self._end([channel for channel in self._feeds if channel.set_name not in names])
+
+    def turn_private(self, names: Iterable[str]) -> None:
+        """Tell the feeds of sets that have become private."""
+        for name in names:
+            for kind in KINDS:
+                if (feed := self._feeds.get(ChannelName(name, kind))) is not None:
+                    feed.turn_private()
+
+    def compare(
+        self, channel: ChannelName, created: str, standing: Standing | Exception | None
+    ) -> None:
+        """Update a feed from its journal; a feed whose journal cannot be read stays."""
+        if standing is None:
+            self._end([channel])
+        elif isinstance(standing, Exception):
+            log_unreadable(channel, standing)
+        else:
+            feed = self._feed_of(channel, created, standing.head)
+            self.ring(channel, standing.head)
+            if standing.head < feed.tail.head:
+                log.error("%r went back to %s: Redis has lost changes", feed, standing.head)
+                feed.go_back(standing.head)
+
+    def _feed_of(self, channel: ChannelName, created: str, head: Position) -> Feed:
+        """The channel's feed; a new one if the set was deleted and created again."""
+        feed = self._feeds.get(channel)
+        if feed is None or feed.created != created:
+            self._end([channel])
+            feed = self._feeds[channel] = Feed(channel, created, head)
+        return feed
+
+    def _end(self, channels: Iterable[ChannelName]) -> None:
+        for channel in channels:
+            feed = self._feeds.pop(channel, None)
+            if feed is not None:
+                feed.end()
+                self._cache.forget(feed)
+
+    # --- which have changes to read --------------------------------------------------------------
+
+    @property
+    def have_rung(self) -> bool:
+        return bool(self._rung)
+
+    def ring(self, channel: ChannelName, head: Position) -> None:
+        """The channel's journal ends here: if that is news, wake whoever follows."""
+        feed = self._feeds.get(channel)
+        if feed is not None and head > feed.tail.head:
+            feed.newest_known = max(feed.newest_known, head)
+            self._rung[channel] = head
+            self._woken.set()
+
+    def ring_again(self, channel: ChannelName, head: Position) -> None:
+        """More has been rung for than was read."""
+        self._rung.setdefault(channel, head)
+
+    def forget_rung(self) -> None:
+        """The next check finds the same changes."""
+        self._rung.clear()
+
+    def take_rung(self) -> dict[ChannelName, tuple[Feed, Position]]:
+        """The feeds to read on, and how far. Those without readers move on without reading."""
+        rung, self._rung = self._rung, {}
+        found: dict[ChannelName, tuple[Feed, Position]] = {}
+        for channel, head in rung.items():
+            feed = self._feeds.get(channel)
+            if feed is None or head <= feed.tail.head:
+                continue
+            if self.is_read(feed):
+                found[channel] = feed, head
+            else:
+                feed.skip_to(head)
+        return found
+
+
+def log_unreadable(channel: ChannelName, error: Exception) -> None:
+    log.warning("the data of %s in Redis cannot be read", channel, exc_info=error)

@@ -1,0 +1,129 @@
+"""Follows all journals and pushes what is new to the feeds.
+
+The bell and the clock wake it; without the bell it is only slower.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic
+
+from rsnotify.cache import Cache
+from rsnotify.errors import TryAgain
+from rsnotify.feed import Feed
+from rsnotify.hub.checking import Checking
+from rsnotify.hub.feeds import Feeds, log_unreadable
+from rsnotify.hub.known_sets import KnownSets
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import (
+    KINDS,
+    NOTIFICATION_CHANGES,
+    ChannelName,
+    Row,
+    cut,
+    render_notification,
+)
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.journal import Journal
+
+log = logging.getLogger(__name__)
+
+
+class Following:
+    """The follow loop, and what the bell wakes it for."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        bell: Bell,
+        checking: Checking,
+        sets: KnownSets,
+        feeds: Feeds,
+        cache: Cache,
+        *,
+        woken: asyncio.Event,
+        base_url: str,
+    ) -> None:
+        self._journal = journal
+        self._bell = bell
+        self._checking = checking
+        self._sets = sets
+        self._feeds = feeds
+        self._cache = cache
+        self._woken = woken
+        self._base_url = base_url
+
+    async def run(self) -> None:
+        """Follow for as long as the hub runs."""
+        while True:
+            try:
+                await self._checking.check_what_is_due()
+                await self.read_on()
+            except TryAgain as error:
+                log.warning("cannot follow the journals, trying again: %s", error.detail)
+                self._try_again_later()
+            except Exception as error:  # a bug, or damaged data: keep the readers
+                log.warning("following the journals failed, trying again", exc_info=error)
+                self._try_again_later()
+            await self._wait()
+
+    async def listen(self) -> None:
+        """Listen to the bell, which other hub processes ring too, for as long as the hub runs."""
+        async for stroke in self._bell.strokes():
+            name, _, head = stroke.partition(" ")
+            set_name, _, kind = name.partition("/")
+            if kind in KINDS and head.isdecimal():
+                self._feeds.ring(ChannelName(set_name, kind), Position(int(head)))
+            else:
+                self._checking.ring()
+                self._woken.set()
+
+    def _try_again_later(self) -> None:
+        self._checking.postpone()
+        self._feeds.forget_rung()
+
+    async def _wait(self) -> None:
+        if self._feeds.have_rung:
+            return
+        self._woken.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._checking.next_at - monotonic())):
+                await self._woken.wait()
+
+    async def read_on(self) -> None:
+        """Read new changes of the channels that rang, render them, push them."""
+        async with self._checking.lock:
+            rung = self._feeds.take_rung()
+            if not rung:
+                return
+            cursors = {channel: feed.tail.head for channel, (feed, _) in rung.items()}
+            read, number = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
+            if number != self._sets.number:
+                await self._checking.update()  # so that a set that became private is known before
+            for channel, rows in read.items():
+                feed, head = rung[channel]
+                if self._feeds.get(channel) is not feed or feed.tail.head != cursors[channel]:
+                    continue  # the set was created again, or Redis lost changes
+                if self._push(feed, rows) == NOTIFICATION_CHANGES:
+                    self._feeds.ring_again(channel, head)
+                await asyncio.sleep(0)  # let others run: there may be thousands of readers
+
+    def _push(self, feed: Feed, rows: Sequence[Row] | Exception) -> int:
+        """Push; return how many changes. An error in one channel does not stop the others."""
+        try:
+            if isinstance(rows, Exception):
+                raise rows
+            self._push_rows(feed, rows)
+        except Exception as error:
+            log_unreadable(feed.channel, error)
+            return 0
+        return len(rows)
+
+    def _push_rows(self, feed: Feed, rows: Sequence[Row]) -> None:
+        while rows:
+            taken = cut(rows)
+            begin = feed.tail.head
+            feed.push(render_notification(feed.channel, begin, taken, base_url=self._base_url))
+            self._cache.use(feed)
+            rows = rows[len(taken) :]

@@ -1,0 +1,78 @@
+"""The sets as this process knows them: a copy of the registry in Redis."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from rsnotify.errors import NoSuchSet
+from rsnotify.resourcesync.change import Position
+from rsnotify.storage.sets import SetRecord, Version
+
+log = logging.getLogger(__name__)
+
+
+class KnownSets:
+    """The records of all sets, and the version of the registry that they are from."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, SetRecord] = {}
+        self.version: Version | None = None  # None before the first read
+        self.lost = asyncio.Event()  # set when Redis has lost sets that it had
+
+    @property
+    def changed(self) -> Position:
+        """When a set was changed last."""
+        return Position(0) if self.version is None else self.version.changed
+
+    @property
+    def number(self) -> int:
+        """Rises with every change of a set; -1 before the first read."""
+        return -1 if self.version is None else self.version.number
+
+    def record(self, name: str) -> SetRecord:
+        record = self.records.get(name)
+        if record is None:
+            raise NoSuchSet(name)
+        return record
+
+    def replace(self, records: dict[str, SetRecord], version: Version) -> list[str]:
+        """Know what the registry has now; the names of the sets that have become private."""
+        before, known = self.records, self.version
+        self.records, self.version = records, version
+        if known is not None and version.is_behind(known):
+            self._report_loss(before)
+        if records is before:
+            return []
+        return [name for name, record in records.items() if _turns(before.get(name), record)]
+
+    def can_apply(self, name: str, record: SetRecord | None, version: Version) -> bool:
+        """Whether this change of one set is news. If not, a check has seen it, and perhaps newer
+        changes too; or Redis went back."""
+        before, known = self.records.get(name), self.version
+        is_another = before and record and before.created != record.created
+        return not is_another and known is not None and version.number > known.number
+
+    def apply(self, name: str, record: SetRecord | None, version: Version) -> list[str]:
+        """Know a change of one set; the name, if it has become private."""
+        if self.version is not None and version.follows(self.version):
+            self.version = version  # otherwise the next check reads all sets
+        before = self.records.get(name)
+        if record is None:
+            self.records.pop(name, None)
+            return []
+        self.records[name] = record
+        return [name] if _turns(before, record) else []
+
+    def _report_loss(self, before: Mapping[str, SetRecord]) -> None:
+        left = {(record.name, record.created) for record in self.records.values()}
+        gone = [name for name, record in before.items() if (name, record.created) not in left]
+        log.error(
+            "Redis has lost data: it was emptied, or started from an older copy; "
+            "sets that are lost with their changes: %s",
+            ", ".join(gone) or "none",
+        )
+        self.lost.set()
+
+
+def _turns(before: SetRecord | None, record: SetRecord) -> bool:
+    return before is not None and record.private > before.private
