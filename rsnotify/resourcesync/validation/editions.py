@@ -58,7 +58,7 @@ URLSETS_DRAFT: Mapping[str, Schema] = {
     "changelist":            Schema("Draft of 2013, Figure 6", entry="change!",
                                     entry_links="patch"),
     "changedump":            Schema("Draft of 2013, 5", unique="loc"),
-    "changedump-manifest":   Schema("Draft of 2013, Figure 7", entry="change! path", unique="path",
+    "changedump-manifest":   Schema("Draft of 2013, Figure 7", entry="change! path",
                                     entry_links="patch"),
 }
 # fmt: on
