@@ -26,14 +26,17 @@ class Topic:
     async def get(self, request: Request) -> Response:
         channel = _channel(request)
         feed = self._hub.feed(channel)
-        await self._access.require_reader(request, self._hub.record(channel.set_name))
+        record = self._hub.record(channel.set_name)
+        await self._access.require_reader(request, record)
         begins = feed.tail.head  # read first: a change in between is then told twice, not lost
         newest = await self._hub.latest(feed)
         return Response(
             b"" if newest is None else newest.payload,
             media_type=CONTENT_TYPE,
             headers={
-                "Link": render_links(channel, self._origin.base(request)),
+                "Link": render_links(
+                    channel, self._origin.base(request), record.own_topic(channel.kind)
+                ),
                 FROM_HEADER: str(begins),
             },
         )

@@ -28,6 +28,7 @@ from rsnotify.delivery.websub import websub
 from rsnotify.delivery.websub.dialler import Dialler
 from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
+from rsnotify.hub.capabilities import Offers
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.several_sets import SeveralSets
@@ -44,9 +45,11 @@ from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.told import ToldDocuments
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
+from rsnotify.upkeep.documents_told import DocumentsTold
 
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (
@@ -84,7 +87,7 @@ class Composition:
         added = [await self.hub.add_set(name) for name in self._set_names]
         new = [record for record, made in added if made]
         for record in new:
-            await self._upkeep.announcements.set_changed(record, "created")
+            await self._upkeep.announcements.set_made(record)
         if new:
             await self._upkeep.announcements.announce_description()
 
@@ -135,10 +138,9 @@ class Composition:
             self.hub,
             admission,
             self._origin,
-            self._windows,
+            self._offers,
             self._snapshots,
             describedby=self._settings.describedby,
-            index_days=days,
         )
         change_lists = ChangeLists(
             self.hub,
@@ -194,11 +196,22 @@ class Composition:
             resourcelist_minutes=settings.resourcelist_minutes,
         )
 
+    @cached_property
+    def _offers(self) -> Offers:
+        return Offers(self._windows, self._snapshots, self._settings.changelist_days)
+
     # --- what runs beside the server -------------------------------------------------------------
 
     @cached_property
     def _upkeep(self) -> Upkeep:
-        announcements = Announcements(self.hub, AnnouncedDescriptions(self._client))
+        documents = DocumentsTold(
+            self._windows,
+            self._offers,
+            ToldDocuments(self._client),
+            self._schedule,
+            self.hub.base_url,
+        )
+        announcements = Announcements(self.hub, AnnouncedDescriptions(self._client), documents)
         return Upkeep(
             self.hub,
             self._windows,

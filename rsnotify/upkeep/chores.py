@@ -62,6 +62,9 @@ class Upkeep:
             "keep windows": self._repeat(self.keep_windows, ROUND_SECONDS),
             "keep snapshots": self._repeat(self.keep_snapshots, ROUND_SECONDS),
             "let go of what is old": self._repeat(self.let_go, LETTING_GO_SECONDS),
+            "tell of archives": self._repeat(
+                self.announcements.keep_archives_told, LETTING_GO_SECONDS
+            ),
             "tell of the sets": self._repeat(
                 self.announcements.keep_description_announced, ROUND_SECONDS
             ),

@@ -14,6 +14,7 @@ import msgspec
 from rsnotify.core.websub.protocol import (
     CONTENT_TYPE,
     notification_id,
+    own_topic,
     render_index_link,
     render_links,
     signing_headers,
@@ -112,11 +113,12 @@ class Deliverer:
     def _headers(self, subscriber: Subscriber, owed: Notification) -> dict[str, str]:
         """WEBSUB 21, 22 and 25."""
         channel, base_url = subscriber.channel, self._hub.base_url
-        headers = owed.once(  # the same for all subscribers
-            "websub",
+        topic = own_topic(channel, subscriber.subscription.topic)
+        headers = owed.once(  # the same for all subscribers of a topic
+            f"websub {topic or ''}",
             lambda owed: {
                 "Content-Type": CONTENT_TYPE,
-                "Link": render_links(channel, base_url),
+                "Link": render_links(channel, base_url, topic),
                 "webhook-id": notification_id(channel, Interval(owed.from_, owed.until)),
             },
         )
