@@ -26,6 +26,7 @@ from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.resourcesync.notification import CHANNEL_PATH, SOURCE_DESCRIPTION
+from rsnotify.storage.writable import Writable
 
 log = logging.getLogger(__name__)
 
@@ -92,8 +93,8 @@ def websub_routes(endpoint: WebSubEndpoint) -> Routes:
     return [Route("/hub", endpoint.post, methods=["POST"])]
 
 
-def health_routes(hub: Hub) -> Routes:
-    health = Health(hub)
+def health_routes(hub: Hub, writable: Writable) -> Routes:
+    health = Health(hub, writable)
     return [Route("/health/live", health.live), Route("/health/ready", health.ready)]
 
 
@@ -136,8 +137,9 @@ class ChannelPage:
 class Health:
     """Live: do not restart this process. Ready: send it requests."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, writable: Writable) -> None:
         self._hub = hub
+        self._writable = writable
 
     async def live(self, request: Request) -> Response:  # noqa: ARG002
         return PlainTextResponse("live\n")
@@ -145,6 +147,9 @@ class Health:
     async def ready(self, request: Request) -> Response:  # noqa: ARG002
         if not self._hub.is_current:
             raise TryAgain("the hub cannot follow its journals at the moment; see its log")
+        reason = await self._writable.why_not()
+        if reason is not None:
+            raise TryAgain(f"not writable: {reason}")
         return PlainTextResponse("ready\n")
 
 

@@ -87,6 +87,12 @@ class RedisRefuses(TryAgain):
     """Redis refuses this hub, and will until its operator changes something."""
 
 
+class StoreFull(TryAgain):
+    """Redis has no room; it has again when its operator has made some."""
+
+    status = 507
+
+
 class TooMany(TryAgain):
     """The peer has sent too many requests."""
 

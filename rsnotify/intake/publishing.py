@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
+from rsnotify.core.content_encoding import decoded
 from rsnotify.core.submission import BODY_BYTES, Submission, read_submission
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
@@ -85,14 +86,19 @@ async def _read_submission(request: Request, kind: Kind) -> Submission:
 
 
 async def read_with(request: Request, read: Callable[[bytes, str, str | None], Read]) -> Read:
-    """What the body is read as; beside the loop if it is large."""
+    """What the body is read as; beside the loop if it is large, or may be when it is unpacked."""
     body = await read_body(request, BODY_BYTES)
     content_type = request.headers.get("content-type", "")
+    encoding = request.headers.get("content-encoding", "")
     key = request.headers.get("idempotency-key")
-    if len(body) > BESIDE_THE_LOOP_BYTES:
+
+    def unpack_and_read() -> Read:
+        return read(decoded(body, encoding, BODY_BYTES), content_type, key)
+
+    if len(body) > BESIDE_THE_LOOP_BYTES or encoding:
         async with BESIDE_THE_LOOP:
-            return await asyncio.to_thread(read, body, content_type, key)
-    return read(body, content_type, key)
+            return await asyncio.to_thread(unpack_and_read)
+    return unpack_and_read()
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -72,4 +72,4 @@ def _incomplete(
     told = f"{name}: {error.detail}; stored for {', '.join(stored) or 'no set'}: {mend}"
     if isinstance(error, Rejected):
         return Rejected(told, status=error.status)
-    return TryAgain(told, retry_after_seconds=error.retry_after_seconds)
+    return type(error)(told, retry_after_seconds=error.retry_after_seconds)

@@ -47,6 +47,7 @@ from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
 from rsnotify.storage.told import ToldDocuments
 from rsnotify.storage.windows import Windows
+from rsnotify.storage.writable import Writable
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
 from rsnotify.upkeep.documents_told import DocumentsTold
@@ -110,7 +111,7 @@ class Composition:
                 ),
                 *table.channel_routes(self.channels, Topic(hub, access, self._origin)),
                 *table.websub_routes(self._websub_endpoint(intake)),
-                *table.health_routes(hub),
+                *table.health_routes(hub, Writable(self._journal_client)),
                 *self._pull_routes(),
             ]
         )

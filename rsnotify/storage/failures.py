@@ -25,7 +25,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as AnswerLate
 
-from rsnotify.errors import RedisRefuses, TryAgain
+from rsnotify.errors import RedisRefuses, StoreFull, TryAgain
 
 # Failures that pass by themselves.
 PASSING = {
@@ -33,13 +33,15 @@ PASSING = {
     "UNKILLABLE": "a script keeps Redis busy",
     "LOADING": "Redis is loading its data",
     "MISCONF": "Redis cannot write its data to disk",
-    "OOM": "Redis has no memory left",
     "NOREPLICAS": "too few replicas of Redis are connected",
     "READONLY": "this Redis is a replica",
     "MASTERDOWN": "this Redis has lost its master",
     "CLUSTERDOWN": "the Redis Cluster is down",
     "TRYAGAIN": "the Redis Cluster moves its keys",
 }
+
+# Redis is full: it refuses to write until something is deleted or its limit is raised.
+FULL = {"OOM": "Redis has no memory left"}
 
 # Failures that last until an operator changes something.
 LASTING = {
@@ -83,6 +85,8 @@ def judge(error: Exception) -> Exception:
     code = code_of(error)
     if code in PASSING:
         return TryAgain(f"the journal cannot be used: {PASSING[code]} ({code})")
+    if code in FULL:
+        return StoreFull(f"nothing can be stored: {FULL[code]} ({code})")
     if code in LASTING:
         return RedisRefuses(f"the journal cannot be used: {LASTING[code]} ({code})")
     if isinstance(error, ConnectionLost | AnswerLate | OSError):
@@ -92,9 +96,11 @@ def judge(error: Exception) -> Exception:
 
 def code_of(error: Exception) -> str:
     """The first word of what Redis said, such as MISCONF; empty if it said nothing."""
-    for class_, code in _CODES.items():
-        if isinstance(error, class_):
-            return code
+    known = next((code for class_, code in _CODES.items() if isinstance(error, class_)), None)
+    if known is not None:
+        return known
+    if isinstance(error.__cause__, AuthenticationError):  # the library hides it while it connects
+        return "WRONGPASS"
     text = str(error)
     if _UNKNOWN in text:
         return "NOAUTH"

@@ -38,7 +38,11 @@ WAITING_BYTES = 64 * 1024 * 1024  # a Redis in trouble must not fill our memory
 NO_WINDOW = (0, 0, 1)  # a framework channel's journal is not cut into Change Lists
 
 SILENCE = "the journal does not answer; repeat with the same key"
-UNCERTAIN = "the journal does not answer, and may have stored the changes"
+NOTHING = "the journal does not answer; nothing was stored"
+UNCERTAIN = (
+    "the journal does not answer, and may have stored the changes; "
+    "repeating the request may store them twice: send an Idempotency-Key from the first time on"
+)
 
 CALLERS_KEY_SECONDS = 24 * 3600
 OUR_KEY_SECONDS = 600  # only for repetitions by the client library
@@ -62,7 +66,7 @@ class _Append:
     def give_up(self) -> None:
         """Its Source has waited for long enough, if it can find out later what became of it."""
         if not self.answer.done() and (self.submission.key or not self.is_taken):
-            self.answer.set_exception(TryAgain(SILENCE))
+            self.answer.set_exception(TryAgain(SILENCE if self.submission.key else NOTHING))
 
 
 class Journal:

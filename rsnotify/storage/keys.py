@@ -9,6 +9,7 @@ SETS_VERSION = "rsnotify:sets:version"
 SETS_CHANGED = "rsnotify:sets:changed"  # when that was, by the clock of Redis
 SETS_ANNOUNCED = "rsnotify:sets:told"  # hash: the Source Description announced last
 CLOCK_HISTORY = "rsnotify:watched"  # see rsnotify.core.clock_history
+WRITABLE = "rsnotify:writable"  # written to see whether Redis takes writes
 TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
 
 STATE_SHARDS = 256

@@ -8,7 +8,6 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify.storage.if_equals import IfEquals
-from rsnotify.storage.sets import SetRecord
 
 FIELD = "documents"
 
@@ -20,16 +19,16 @@ class ToldDocuments:
         self._client = client
         self._if_equals = IfEquals(client)
 
-    async def read(self, record: SetRecord) -> Told | None:
-        found = await self._client.hget(_key(record), FIELD)
+    async def read(self, set_name: str) -> Told | None:
+        found = await self._client.hget(_key(set_name), FIELD)
         return None if found is None else msgspec.json.decode(found, type=Told)
 
-    async def write(self, record: SetRecord, told: Told) -> None:
-        """Only if the set is still the same one: one that is removed leaves no key."""
-        created = int(Position.parse(record.created))
+    async def write(self, set_name: str, created: Position, told: Told) -> None:
+        """Only if it is still the set created then: one that is removed leaves no key."""
         value = msgspec.json.encode(told)
-        await self._if_equals(_key(record), created, "HSET", FIELD, value, field="created")
+        command = ("HSET", FIELD, value)
+        await self._if_equals(_key(set_name), int(created), *command, field="created")
 
 
-def _key(record: SetRecord) -> str:
-    return keys.record(ChannelName(record.name, "framework"))
+def _key(set_name: str) -> str:
+    return keys.record(ChannelName(set_name, "framework"))

@@ -42,19 +42,19 @@ class DocumentsTold:
 
     async def begin(self, record: SetRecord) -> None:
         """A new set: that it was created says all there is to say."""
-        await self._told.write(record, await self._now(record, 0))
+        await self._write(record, await self._now(record, 0))
 
     async def tell(self, record: SetRecord, publish: Publish) -> None:
-        told = await self._told.read(record)
+        told = await self._told.read(record.name)
         now = await self._now(record, 0 if told is None else told.number + 1)
         self._archives[record.name, record.created] = now.archive
         if told is None:  # made by a hub that kept no note
-            await self._told.write(record, now)
+            await self._write(record, now)
         elif not now.is_same(told):
             changes = list(changes_between(told, now, self._base_url, record.name))
             if changes:
                 await publish(record.name, f"documents-{_digest(now)}", changes)
-            await self._told.write(record, now)
+            await self._write(record, now)
 
     async def tell_of_archive(self, record: SetRecord, publish: Publish) -> None:
         """Time alone moves Change Lists into the archive: look whether it has."""
@@ -66,6 +66,9 @@ class DocumentsTold:
         """Keep no note of sets that are gone."""
         kept = set(names)
         self._archives = {key: seen for key, seen in self._archives.items() if key[0] in kept}
+
+    async def _write(self, record: SetRecord, told: Told) -> None:
+        await self._told.write(record.name, Position.parse(record.created), told)
 
     async def _now(self, record: SetRecord, number: int) -> Told:
         offer = await self._offers.of(record, self._base_url)

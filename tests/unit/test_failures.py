@@ -18,8 +18,8 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as AnswerLate
 
-from rsnotify.errors import RedisRefuses, TryAgain
-from rsnotify.storage.failures import LASTING, PASSING, judge
+from rsnotify.errors import RedisRefuses, StoreFull, TryAgain
+from rsnotify.storage.failures import FULL, LASTING, PASSING, judge
 
 
 def annotated(text: str) -> str:
@@ -41,7 +41,7 @@ def in_transaction(text: str) -> str:
     return f"EXECABORT Transaction discarded because of: {text}"
 
 
-@pytest.mark.parametrize("code", [*PASSING, *LASTING])
+@pytest.mark.parametrize("code", [*PASSING, *LASTING, *FULL])
 @pytest.mark.parametrize(
     "said",
     [str, annotated, in_script, in_old_script, in_transaction],
@@ -49,14 +49,15 @@ def in_transaction(text: str) -> str:
 )
 def test_a_code_is_known_wherever_it_stands(code: str, said: object) -> None:
     error = ResponseError(said(f"{code} Redis can't do it now."))  # type: ignore[operator]
-    assert type(judge(error)) is (TryAgain if code in PASSING else RedisRefuses)
+    expected = TryAgain if code in PASSING else StoreFull if code in FULL else RedisRefuses
+    assert type(judge(error)) is expected
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
         (BusyLoadingError("Redis is loading the dataset in memory"), TryAgain),
-        (OutOfMemoryError(annotated("command not allowed")), TryAgain),
+        (OutOfMemoryError(annotated("command not allowed")), StoreFull),
         (ReadOnlyError("You can't write against a read only replica."), TryAgain),
         (ClusterDownError("The cluster is down"), TryAgain),
         (MasterDownError("Link with MASTER is down"), TryAgain),
@@ -92,3 +93,9 @@ def test_damage_and_bugs_stay_what_they_are(error: Exception) -> None:
 def test_what_a_peer_is_told_holds_nothing_of_the_command() -> None:
     said = judge(ResponseError(annotated("MISCONF Errors writing to the AOF file")))
     assert str(said) == "the journal cannot be used: Redis cannot write its data to disk (MISCONF)"
+
+
+def test_a_password_that_is_wrong_at_the_next_connection_is_named() -> None:
+    error = ConnectionLost("invalid username-password pair or user is disabled.")
+    error.__cause__ = AuthenticationError("invalid username-password pair")
+    assert "check them in its address (WRONGPASS)" in str(judge(error))
