@@ -218,6 +218,21 @@ async def test_an_invalid_document_exits_1_and_names_clause_place_and_mend() -> 
     assert "Add <rs:ln" in ended.out
 
 
+LOST = '<url><loc>http://example.com/a</loc><rs:md change="created"><rs:ln/></rs:md></url>'
+
+
+@pytest.mark.parametrize("count", [0, 1_000], ids=["as written", "cut"])
+async def test_a_file_of_xml_loses_nothing_on_its_way(
+    hub: RunningHub, tmp_path: Path, count: int
+) -> None:
+    path = tmp_path / "a.xml"
+    path.write_text("\n" + URLSET.format(ENTRY.format("a") * count + LOST))
+    ended = await rsnotify("publish", "dataset1", "--file", str(path), hub=hub)
+    assert (ended.status, "<rs:ln> stands inside it" in ended.err) == (1, True), ended.err
+    _, listed = await hub.ask("GET", "/dataset1/changelist.xml")
+    assert b"<loc>" not in listed
+
+
 LIST_0_9 = URLSET.format('<rs:md capability="resourcelist" from="2013-01-03T09:00:00Z"/>')
 
 
