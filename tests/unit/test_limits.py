@@ -129,11 +129,14 @@ def test_every_number_among_the_settings_has_its_range_in_the_docs() -> None:
     }
 
 
+DAYS = {"RSNOTIFY_CHANGELIST_DAYS": "1", "RSNOTIFY_RETENTION_DAYS": "36500"}  # fit with any other
+
+
 @pytest.mark.parametrize("name", RANGES)
 def test_a_setting_may_be_what_its_range_says_and_no_more(name: str) -> None:
     low, high = RANGES[name]
     for value in (low, high):
-        settings = Settings.from_env({name: str(value)})
+        settings = Settings.from_env({**DAYS, name: str(value)})
         assert getattr(settings, name.removeprefix(PREFIX).lower()) == value
     for value in (low - 1, high + 1):
         with pytest.raises(InvalidSettings, match=f"a whole number from {low} to {high}"):
