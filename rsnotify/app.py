@@ -18,7 +18,7 @@ from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
 from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.topic import Topic
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.errors import INTERNAL_ERROR, Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
@@ -202,4 +202,4 @@ async def _gone(request: Request, error: Exception) -> Response:  # noqa: ARG001
 
 async def _bug(request: Request, error: Exception) -> Response:
     log.error("internal error while serving %s", request.url.path, exc_info=error)
-    return problem(500, "internal error; see the hub's log")
+    return problem(500, INTERNAL_ERROR)

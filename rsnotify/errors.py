@@ -8,6 +8,9 @@ Each error carries what an answer needs: HTTP status, WebSocket close code, the 
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
+INTERNAL_ERROR = "internal error; see the hub's log"
+"""All that a peer is told of a bug."""
+
 
 class Fault(TypedDict):
     """One thing that is wrong in a request: where it is, and how to correct it."""
@@ -52,7 +55,7 @@ class NoSuchSet(Rejected):
         super().__init__(f"there is no set {name!r}", status=404, close_code=4404)
 
 
-class HistoryGone(Rejected):
+class HistoryDeleted(Rejected):
     """What followed the reader's position has been deleted."""
 
     def __init__(self, detail: str) -> None:
@@ -81,6 +84,10 @@ class TryAgain(Exception):
 
 class Unanswered(TryAgain):
     """It is unknown whether Redis did it; repeating it with the same key tells."""
+
+
+class JournalIsBehind(TryAgain):
+    """The journal ends before a position that this process has seen: Redis has lost changes."""
 
 
 class RedisRefuses(TryAgain):

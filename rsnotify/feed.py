@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from rsnotify.core.healing import Memory
 from rsnotify.core.recent import RecentNotifications
 from rsnotify.core.tail import Tail
 from rsnotify.resourcesync.change import Position
@@ -43,6 +44,7 @@ class Feed:
         self.created = created
         self.newest_known = head  # position of the newest change, read or not
         self.tail = Tail(head)
+        self.memory = Memory(head)
         self.watchers: set[Watcher] = set()
         self.past = RecentNotifications(PAST_NOTIFICATIONS)
         self.joined = RecentNotifications(PAST_NOTIFICATIONS)
@@ -72,11 +74,13 @@ class Feed:
         """Move on without reading the changes before this position."""
         self.release()
         self.tail.skip_to(head)
+        self.memory.skip_to(head)
 
     def go_back(self, head: Position) -> None:
         """Redis has lost the changes after `head`: drop everything made of them."""
         self.release()
         self.newest_known, self.tail = head, Tail(head)
+        self.memory.skip_to(head)
 
     def turn_private(self) -> None:
         self._notify_watchers(lambda watcher: watcher.turn_private())
@@ -103,7 +107,7 @@ class Feed:
                 found.from_, changes=NOTIFICATION_CHANGES, size=NOTIFICATION_BYTES
             )
             joined = join_notifications(self.channel, run or [found], base_url=base_url)
-            if joined.keeper is None:  # otherwise it is one that the tail holds
+            if joined.holder is None:  # otherwise it is one that the tail holds
                 self.joined.keep(joined)
         return joined
 

@@ -11,6 +11,7 @@
 
 import asyncio
 import os
+import shutil
 from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Awaitable
@@ -72,6 +73,19 @@ class OwnRedis:
         with suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
+
+    def copy_of_data(self) -> Path:
+        """What it has written until now."""
+        copy = self.folder / "copy"
+        shutil.copytree(self.folder / "appendonlydir", copy)
+        return copy
+
+    async def go_back(self, copy: Path) -> None:
+        """Kill it, and start it with older data."""
+        await self.kill()
+        shutil.rmtree(self.folder / "appendonlydir")
+        copy.rename(self.folder / "appendonlydir")
+        await self.start()
 
     async def _answers(self) -> bool:
         try:

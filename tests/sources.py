@@ -32,7 +32,7 @@ class Source:
         self.changes: list[Change] = []
         self.url = ""
         self.at = Position(int(datetime(2026, 11, 20, tzinfo=UTC).timestamp()) * 1_000_000)
-        self._now = int(self.at)
+        self.now = int(self.at)
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -88,8 +88,8 @@ class Source:
 
     def change(self, name: str, content: bytes | None, **fields: object) -> Change:
         """A resource has new content, or none; the Change List says so."""
-        self._now += 1_000_000
-        at = render_datetime(self._now)
+        self.now += 1_000_000
+        at = render_datetime(self.now)
         if content is None:
             self.resources.pop(f"/{name}", None)
             change = Change(self.loc(name), "deleted", datetime=at, lastmod=at)

@@ -10,7 +10,7 @@ from rsnotify.cli.requests import speak
 from rsnotify.commands.target import DATA, HERE, credential_for, refusals_of
 
 if TYPE_CHECKING:
-    from rsnotify.commands.publish import Source
+    from rsnotify.commands.publish import PublishInput
     from rsnotify.resourcesync.notification import Kind
 
 commands = typer.Typer()
@@ -102,7 +102,7 @@ def _check_framework(framework: bool, fields: dict[str, str | None], *, has_file
 
 def _source(
     locs: list[str] | None, file: Path | None, format_: str | None, fields: dict[str, str | None]
-) -> "Source":
+) -> "PublishInput":
     from rsnotify.commands.publish import of_file, of_locs
 
     return of_locs(locs or [], **fields) if file is None else of_file(file, format_)
@@ -112,7 +112,7 @@ def _publish(
     url: str,
     data: Path,
     set_name: str,
-    source: "Source",
+    source: "PublishInput",
     *,
     is_framework: bool,
     key: str | None,

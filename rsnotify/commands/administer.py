@@ -57,14 +57,18 @@ def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json:
         typer.echo(msgspec.json.encode(rows))
         return
     table = Table(box=box.SIMPLE_HEAD)
+    least = 2
     for column in columns:
         first = column == columns[0]  # what a next command is given: never cut
         words = column.split("_")
-        width = max(map(len, words))
+        width = max(map(len, words + [_shown(row[column]) for row in rows if first]))
+        least += width + 3
         table.add_column(" ".join(words), no_wrap=first, overflow="fold", min_width=width)
     for row in rows:
         table.add_row(*(_shown(row.get(column, "")) for column in columns))
-    Console().print(table)
+    console = Console()
+    console.width = max(console.width, least)
+    console.print(table)
 
 
 def print_fields(fields: dict[str, Any], *, json: bool) -> None:

@@ -32,16 +32,16 @@ async def _audit(
     try:
         found = await audit(url, directory, token=token, sample=sample)
         if mend and not found.is_in_sync:
-            _print(found, json=False, err=True)
+            print_audit(found, json=False, err=True)
             await repair(url, directory, found, token=token)
             found = await audit(url, directory, token=token)
     except Rejected as error:
         raise InvalidSettings([error.detail]) from None
-    _print(found, json=json, err=False)
+    print_audit(found, json=json)
     return 0 if found.is_in_sync else 1
 
 
-def _print(found: Audit, *, json: bool, err: bool) -> None:
+def print_audit(found: Audit, *, json: bool, err: bool = False) -> None:
     if json:
         typer.echo(msgspec.json.encode(found))
         return

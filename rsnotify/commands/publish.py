@@ -41,7 +41,7 @@ class Body(NamedTuple):
     changes: int
 
 
-class Source(NamedTuple):
+class PublishInput(NamedTuple):
     """Where the bodies come from, and how many changes there will be, if that is known."""
 
     bodies: AsyncIterator[Body]
@@ -52,7 +52,7 @@ async def publish(
     url: str,
     token: str | None,
     set_name: str,
-    source: Source,
+    source: PublishInput,
     *,
     kind: Kind,
     key: str | None,
@@ -113,25 +113,25 @@ def _progress(console: Console, total: int | None) -> Progress:
 # Where changes come from ------------------------------------------------------------------------
 
 
-def of_locs(locs: Sequence[str], **fields: Any) -> Source:
+def of_locs(locs: Sequence[str], **fields: Any) -> PublishInput:
     """What is named on the command line, all changed in the same way."""
     changes = [Change(loc, **fields) for loc in locs]
-    return Source(_each(_json_bodies(changes)), len(changes))
+    return PublishInput(_each(_json_bodies(changes)), len(changes))
 
 
-def of_file(path: Path, format_: str | None) -> Source:
+def of_file(path: Path, format_: str | None) -> PublishInput:
     """The changes in a file; `-` is stdin: NDJSON from a pipe or terminal is sent as it comes."""
     if format_ is not None and format_ not in FORMATS:
         raise InvalidSettings([f"--format {format_}: choose one of {', '.join(FORMATS)}"])
     if str(path) == "-":
         if format_ in ("ndjson", "jsonl") and _comes_bit_by_bit(sys.stdin.fileno()):
-            return Source(_lines_as_they_come(), None)
+            return PublishInput(_lines_as_they_come(), None)
         content = sys.stdin.buffer.read()
     else:
         content = _read(path)
     content_type = FORMATS[format_ or _guessed(path, content)]
     bodies = list(_BODIES[content_type](content))
-    return Source(_each(iter(bodies)), sum(body.changes for body in bodies))
+    return PublishInput(_each(iter(bodies)), sum(body.changes for body in bodies))
 
 
 def _comes_bit_by_bit(stdin: int) -> bool:

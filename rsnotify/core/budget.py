@@ -2,7 +2,7 @@
 
 from typing import Generic, NamedTuple, TypeVar
 
-Keeper = TypeVar("Keeper")
+Owner = TypeVar("Owner")
 
 
 class _Usage(NamedTuple):
@@ -10,40 +10,40 @@ class _Usage(NamedTuple):
     used_at: float
 
 
-class Budget(Generic[Keeper]):
-    """How many bytes each keeper holds, the least recently used keeper first."""
+class Budget(Generic[Owner]):
+    """How many bytes each owner holds, the least recently used owner first."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.total = 0
-        self._kept: dict[Keeper, _Usage] = {}
+        self._kept: dict[Owner, _Usage] = {}
 
-    def __contains__(self, keeper: Keeper) -> bool:
-        return keeper in self._kept
+    def __contains__(self, owner: Owner) -> bool:
+        return owner in self._kept
 
-    def use(self, keeper: Keeper, size: int, now: float) -> list[Keeper]:
-        """Note that the keeper was used and holds so much; return those that must be released."""
-        self.forget(keeper)
-        self._kept[keeper] = _Usage(size, now)
+    def use(self, owner: Owner, size: int, now: float) -> list[Owner]:
+        """Note that the owner was used and holds so much; return those that must be released."""
+        self.forget(owner)
+        self._kept[owner] = _Usage(size, now)
         self.total += size
         return self._evict()
 
-    def forget(self, keeper: Keeper) -> None:
-        """The keeper holds nothing any more."""
-        kept = self._kept.pop(keeper, None)
+    def forget(self, owner: Owner) -> None:
+        """The owner holds nothing any more."""
+        kept = self._kept.pop(owner, None)
         if kept is not None:
             self.total -= kept.size
 
-    def idle(self, since: float) -> list[Keeper]:
+    def idle(self, since: float) -> list[Owner]:
         """The keepers that were not used since then."""
-        return [keeper for keeper, kept in self._kept.items() if kept.used_at < since]
+        return [owner for owner, kept in self._kept.items() if kept.used_at < since]
 
-    def _evict(self) -> list[Keeper]:
-        given: list[Keeper] = []
+    def _evict(self) -> list[Owner]:
+        given: list[Owner] = []
         while self.total > self.limit:
-            keeper = next(iter(self._kept))
-            self.forget(keeper)
-            given.append(keeper)
+            owner = next(iter(self._kept))
+            self.forget(owner)
+            given.append(owner)
         return given
 
     def __repr__(self) -> str:

@@ -19,7 +19,7 @@ class RecentNotifications:
 
     def keep(self, notification: Notification) -> None:
         self._forget(notification.from_)
-        notification.keeper = self
+        notification.holder = self
         self._kept[notification.from_] = notification
         self.size += notification.size
         while len(self._kept) > self._most:
@@ -35,5 +35,5 @@ class RecentNotifications:
     def _forget(self, cursor: Position) -> None:
         forgotten = self._kept.pop(cursor, None)
         if forgotten is not None:
-            forgotten.keeper = None
+            forgotten.holder = None
             self.size -= forgotten.size

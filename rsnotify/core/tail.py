@@ -27,7 +27,7 @@ class Tail:
     def push(self, notification: Notification) -> None:
         if notification.from_ != self.head:
             raise ValueError(f"{notification!r} does not join the tail's head {self.head}")
-        notification.keeper = self
+        notification.holder = self
         self._notifications.append(notification)
         self.size += notification.size
         self.head = notification.until
@@ -56,7 +56,7 @@ class Tail:
 
     def _forget(self, number: int) -> None:
         for forgotten in self._notifications[:number]:
-            forgotten.keeper = None
+            forgotten.holder = None
             self.size -= forgotten.size
         del self._notifications[:number]
         self.start = self._notifications[0].from_ if self._notifications else self.head

@@ -10,9 +10,8 @@ from starlette.responses import Response
 from rsnotify.access import Access
 from rsnotify.base_url import BaseUrl
 from rsnotify.core.websub.protocol import CONTENT_TYPE, render_links
-from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
-from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName
+from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName
 
 
 class Topic:
@@ -24,7 +23,7 @@ class Topic:
         self._origin = origin
 
     async def get(self, request: Request) -> Response:
-        channel = _channel(request)
+        channel = ChannelName.named(**request.path_params)
         feed = self._hub.feed(channel)
         record = self._hub.record(channel.set_name)
         await self._access.require_reader(request, record)
@@ -40,10 +39,3 @@ class Topic:
                 FROM_HEADER: str(begins),
             },
         )
-
-
-def _channel(request: Request) -> ChannelName:
-    kind = request.path_params["kind"]
-    if kind not in KINDS:
-        raise Rejected(f"there is no {kind} channel", status=404)
-    return ChannelName(request.path_params["set"], kind)

@@ -10,8 +10,9 @@ from time import monotonic
 
 from rsnotify.hub.feeds import Feeds
 from rsnotify.hub.known_sets import KnownSets
+from rsnotify.hub.repairing import Repairing
 from rsnotify.resourcesync.notification import KINDS, ChannelName
-from rsnotify.storage.journal import Journal
+from rsnotify.storage.journal import Journal, Standing
 from rsnotify.storage.sets import SetRecord, Sets, Version
 
 TICK_SECONDS = 1.0
@@ -23,10 +24,18 @@ STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
 class Checking:
     """When to check, and what a check finds."""
 
-    def __init__(self, journal: Journal, registry: Sets, sets: KnownSets, feeds: Feeds) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        registry: Sets,
+        repairing: Repairing,
+        sets: KnownSets,
+        feeds: Feeds,
+    ) -> None:
         self.lock = asyncio.Lock()
         self._journal = journal
         self._registry = registry
+        self._repairing = repairing
         self._sets = sets
         self._feeds = feeds
         self._next = self._next_of_registry = self._ended = float("-inf")
@@ -86,17 +95,23 @@ class Checking:
         """Read what Redis has, and compare; under the lock."""
         began, self._registry_rang = monotonic(), False
         self._next = began + TICK_SECONDS
+        await self._repairing.check_lineage()
         version = await self._registry.version()
         records = self._sets.records
         if version != self._sets.version:
             records = await self._registry.all()
         channels = self._channels_to_check(records)
+        seen = {channel: self._feeds.seen(channel) for channel in channels}
         standings = await self._journal.standings(channels) if channels else []
         # From here on nothing is awaited, so sets and feeds change together.
         self._feeds.turn_private(self._sets.replace(records, version))
         self._feeds.keep_sets(records)
         for channel, standing in zip(channels, standings, strict=True):
             self._feeds.compare(channel, records[channel.set_name].created, standing)
+        for channel, standing in zip(channels, standings, strict=True):
+            feed = self._feeds.get(channel)
+            if feed is not None and isinstance(standing, Standing):
+                await self._repairing.check(feed, seen[channel], standing)
         self._ended = monotonic()
         self._next_of_registry = self._ended + (CHECK_SHARE - 1) * (self._ended - began)
 

@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from rsnotify.cache import Cache
+from rsnotify.core.healing import UsedKey
+from rsnotify.core.submission import Submission
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import KINDS, ChannelName
-from rsnotify.storage.journal import Standing
+from rsnotify.resourcesync.notification import KINDS, ChannelName, Row
+from rsnotify.storage.journal import Appended, Standing
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +70,8 @@ class Feeds:
         elif isinstance(standing, Exception):
             log_unreadable(channel, standing)
         else:
-            feed = self._feed_of(channel, created, standing.head)
+            self._feed_of(channel, created, standing.head)
             self.ring(channel, standing.head)
-            if standing.head < feed.tail.head:
-                log.error("%r went back to %s: Redis has lost changes", feed, standing.head)
-                feed.go_back(standing.head)
 
     def _feed_of(self, channel: ChannelName, created: str, head: Position) -> Feed:
         """The channel's feed; a new one if the set was deleted and created again."""
@@ -88,6 +87,29 @@ class Feeds:
             if feed is not None:
                 feed.end()
                 self._cache.forget(feed)
+                self._cache.forget(feed.memory)
+
+    # --- what is remembered of them ---------------------------------------------------------------
+
+    def remember_read(self, feed: Feed, rows: Sequence[Row]) -> None:
+        feed.memory.read(rows, rows[-1][0])
+        self._cache.use(feed.memory)
+
+    def remember_append(self, feed: Feed, submission: Submission, stored: Appended) -> None:
+        xml = (fragment.xml for fragment in submission.fragments)
+        rows = list(zip(map(Position, stored.positions), xml, strict=False))
+        key = submission.key and UsedKey(submission.key, submission.fingerprint, *stored.interval)
+        feed.memory.appended(rows, stored.until, key or None)
+        self._cache.use(feed.memory)
+
+    def seen(self, channel: ChannelName) -> Position:
+        """The newest position of the channel that this process has seen."""
+        feed = self._feeds.get(channel)
+        return Position(0) if feed is None else max(feed.tail.head, feed.memory.newest)
+
+    def with_memory(self) -> list[Feed]:
+        """The feeds of which something is remembered."""
+        return [feed for feed in self._feeds.values() if feed.memory.rows]
 
     # --- which have changes to read --------------------------------------------------------------
 

@@ -15,13 +15,14 @@ from rsnotify.feed import Feed
 from rsnotify.hub.checking import Checking
 from rsnotify.hub.feeds import Feeds, log_unreadable
 from rsnotify.hub.known_sets import KnownSets
+from rsnotify.hub.repairing import Repairing
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
     KINDS,
     NOTIFICATION_CHANGES,
     ChannelName,
     Row,
-    cut,
+    first_batch,
     render_notification,
 )
 from rsnotify.storage.bell import Bell
@@ -38,6 +39,7 @@ class Following:
         journal: Journal,
         bell: Bell,
         checking: Checking,
+        repairing: Repairing,
         sets: KnownSets,
         feeds: Feeds,
         cache: Cache,
@@ -48,6 +50,7 @@ class Following:
         self._journal = journal
         self._bell = bell
         self._checking = checking
+        self._repairing = repairing
         self._sets = sets
         self._feeds = feeds
         self._cache = cache
@@ -101,8 +104,9 @@ class Following:
             read, number = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
             if number != self._sets.number:
                 await self._checking.update()  # so that a set that became private is known before
-            for channel, rows in read.items():
+            for channel, found in read.items():
                 feed, head = rung[channel]
+                rows = await self._repairing.joined(feed, cursors[channel], found)
                 if self._feeds.get(channel) is not feed or feed.tail.head != cursors[channel]:
                     continue  # the set was created again, or Redis lost changes
                 if self._push(feed, rows) == NOTIFICATION_CHANGES:
@@ -122,8 +126,9 @@ class Following:
 
     def _push_rows(self, feed: Feed, rows: Sequence[Row]) -> None:
         while rows:
-            taken = cut(rows)
+            taken = first_batch(rows)
             begin = feed.tail.head
             feed.push(render_notification(feed.channel, begin, taken, base_url=self._base_url))
+            self._feeds.remember_read(feed, taken)
             self._cache.use(feed)
             rows = rows[len(taken) :]

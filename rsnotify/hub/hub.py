@@ -17,10 +17,12 @@ from rsnotify.hub.feeds import Feeds
 from rsnotify.hub.following import Following
 from rsnotify.hub.known_sets import KnownSets
 from rsnotify.hub.reading import Reading
+from rsnotify.hub.repairing import Repairing
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Notification
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.journal import Journal, Standing
+from rsnotify.storage.repairs import Repairs
 from rsnotify.storage.sets import SetOptions, SetRecord, Sets
 from rsnotify.storage.windows import Windows
 
@@ -48,10 +50,11 @@ class Hub:
         self._sets = KnownSets()
         woken = asyncio.Event()
         self.feeds = Feeds(self.cache, woken)
-        self.checking = Checking(journal, sets, self._sets, self.feeds)
+        self._repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
+        self.checking = Checking(journal, sets, self._repairing, self._sets, self.feeds)
         self._reading = Reading(journal, History(journal, windows), self.cache, base_url)
         self.following = Following(
-            *(journal, bell, self.checking, self._sets, self.feeds, self.cache),
+            *(journal, bell, self.checking, self._repairing, self._sets, self.feeds, self.cache),
             woken=woken,
             base_url=base_url,
         )
@@ -60,9 +63,9 @@ class Hub:
 
     async def publish(self, channel: ChannelName, submission: Submission) -> Interval:
         """Store the changes and ring the bell. Readers are not waited for."""
-        interval = await self._journal.append(channel, submission)
-        self.feeds.ring(channel, interval.until)
-        return interval
+        stored = await self._repairing.append(channel, submission)
+        self.feeds.ring(channel, stored.until)
+        return stored.interval
 
     async def publish_each(
         self, submissions: Mapping[ChannelName, Submission]

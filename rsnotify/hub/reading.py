@@ -8,7 +8,7 @@ import asyncio
 from rsnotify.cache import Cache
 from rsnotify.core.documents import change_list_index
 from rsnotify.core.tail import Tail
-from rsnotify.errors import HistoryGone, NoSuchSet, Trimmed, TryAgain
+from rsnotify.errors import HistoryDeleted, NoSuchSet, Trimmed, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.history import History
 from rsnotify.resourcesync.change import Position
@@ -16,7 +16,7 @@ from rsnotify.resourcesync.notification import (
     NOTIFICATION_CHANGES,
     ChannelName,
     Notification,
-    cut,
+    first_batch,
     render_notification,
 )
 from rsnotify.single_flight import SingleFlight
@@ -94,16 +94,20 @@ class Reading:
                     feed.channel, cursor, until=until, count=NOTIFICATION_CHANGES
                 )
         except Trimmed as trimmed:
-            raise self._history_gone(feed.channel, trimmed) from None
+            raise self._history_deleted(feed.channel, trimmed) from None
         if not rows:
             raise TryAgain("the journal has changed meanwhile; connect again")
-        found = render_notification(feed.channel, cursor, cut(rows), base_url=self._base_url)
+        found = render_notification(
+            feed.channel, cursor, first_batch(rows), base_url=self._base_url
+        )
         if feed.tail is tail:  # otherwise Redis has lost changes meanwhile
             feed.past.keep(found)
         return found
 
-    def _history_gone(self, channel: ChannelName, trimmed: Trimmed) -> HistoryGone:
+    def _history_deleted(self, channel: ChannelName, trimmed: Trimmed) -> HistoryDeleted:
         index = self._base_url + change_list_index(channel.set_name)
         begins = Position(trimmed.first)
-        detail = f"see {index}: what is kept begins at {begins}"  # a close frame may cut its end
-        return HistoryGone(detail)
+        detail = (
+            f"see {index}: what is kept begins at {begins}"  # a close frame may first_batch its end
+        )
+        return HistoryDeleted(detail)

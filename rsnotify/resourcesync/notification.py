@@ -5,8 +5,9 @@ position of its last change.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, Self, TypeVar
 
+from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link, Position, render_datetime
 from rsnotify.resourcesync.xml_writer import HOLE, Md, close_root, open_root
 
@@ -41,6 +42,14 @@ class ChannelName(NamedTuple):
     set_name: str
     kind: Kind
 
+    @classmethod
+    def named(cls, set: str, kind: str) -> Self:  # noqa: A002
+        """The channel that an address names."""
+        for known in KINDS:
+            if kind == known:
+                return cls(set, known)
+        raise Rejected(f"there is no {kind} channel", status=404, close_code=4404)
+
     @property
     def capability(self) -> str:
         return f"{self.kind}-notification"
@@ -60,7 +69,7 @@ class Interval(NamedTuple):
     until: Position
 
 
-class Keeper(Protocol):
+class Holder(Protocol):
     """Keeps notifications in memory, and counts the bytes they take."""
 
     def grew(self, size: int) -> None: ...
@@ -69,7 +78,7 @@ class Keeper(Protocol):
 class Notification:
     """One `<urlset>` with every change in `(from_, until]`."""
 
-    __slots__ = ("_made", "count", "entries", "from_", "keeper", "payload", "size", "until")
+    __slots__ = ("_made", "count", "entries", "from_", "holder", "payload", "size", "until")
 
     def __init__(
         self, from_: Position, until: Position, count: int, payload: bytes, entries: slice
@@ -80,7 +89,7 @@ class Notification:
         self.payload = payload
         self.entries = entries
         self.size = HELD_BYTES + len(payload)  # in memory, with everything made of it
-        self.keeper: Keeper | None = None
+        self.holder: Holder | None = None
         self._made: dict[str, object] = {}
 
     @property
@@ -89,7 +98,7 @@ class Notification:
         size: int = self.entries.stop - self.entries.start
         return size
 
-    def once(self, name: str, make: Callable[["Notification"], T]) -> T:
+    def derived(self, name: str, make: Callable[["Notification"], T]) -> T:
         """The result of `make`: made for the first reader, kept for all others."""
         made = self._made.get(name)
         if made is None:
@@ -100,8 +109,8 @@ class Notification:
 
     def _grow(self, size: int) -> None:
         self.size += size
-        if self.keeper is not None:
-            self.keeper.grew(size)
+        if self.holder is not None:
+            self.holder.grew(size)
 
     def __repr__(self) -> str:
         return f"<Notification {self.count} changes ({self.from_}, {self.until}]>"
@@ -142,7 +151,7 @@ def render_rows(rows: Sequence[Row]) -> bytes:
     return b"".join([fragment.replace(HOLE, render_datetime(at).encode()) for at, fragment in rows])
 
 
-def cut(rows: Sequence[Row]) -> Sequence[Row]:
+def first_batch(rows: Sequence[Row]) -> Sequence[Row]:
     """The first rows, as many as one notification may carry, at least one."""
     size = 0
     for number, (_, fragment) in enumerate(rows[:NOTIFICATION_CHANGES]):

@@ -14,7 +14,7 @@ from lxml import etree
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link
-from rsnotify.resourcesync.xml_guard import ENCODINGS, TAG_BYTES
+from rsnotify.resourcesync.xml_guard import ENCODINGS, PARSER_OPTIONS, TAG_BYTES
 from rsnotify.resourcesync.xml_reader import EntryReader, root_of
 from rsnotify.resourcesync.xml_writer import ENTRY, SITEMAP_NS, Entry, Md, Root
 
@@ -49,17 +49,7 @@ class DocumentStream:
     def __init__(self) -> None:
         self.skipped: list[str] = []
         self.skipped_count = 0
-        self._parser = etree.XMLPullParser(
-            events=("end",),
-            tag=_TAGS,
-            encoding="utf-8",  # whatever it declares: it was judged as UTF-8
-            resolve_entities=False,
-            no_network=True,
-            load_dtd=False,
-            huge_tree=False,
-            remove_comments=True,
-            remove_pis=True,
-        )
+        self._parser = etree.XMLPullParser(events=("end",), tag=_TAGS, **PARSER_OPTIONS)
         self._unseen = b""  # after the last `<`, not judged yet
         self._fed = 0
         self._number = 0

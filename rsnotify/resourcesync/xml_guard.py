@@ -5,6 +5,7 @@ Each cap stops documents that cost far more time or memory to parse than to send
 """
 
 import re
+from typing import Any
 
 from rsnotify.errors import Rejected
 
@@ -28,6 +29,17 @@ _MARKS = {
     b"\x4c\x6f\xa7\x94": "EBCDIC",
 }
 """How documents begin in encodings that a parser would detect by itself."""
+
+PARSER_OPTIONS: dict[str, Any] = {
+    "encoding": "utf-8",  # whatever a document declares: it has been checked that it is UTF-8
+    "resolve_entities": False,
+    "no_network": True,
+    "load_dtd": False,
+    "huge_tree": False,
+    "remove_comments": True,
+    "remove_pis": True,
+}
+"""What every parser of these documents is told."""
 
 
 def check_before_parsing(data: bytes) -> None:

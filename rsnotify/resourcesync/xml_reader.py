@@ -13,7 +13,7 @@ from lxml import etree
 
 from rsnotify.errors import Fault, Rejected
 from rsnotify.resourcesync.change import Change, Link
-from rsnotify.resourcesync.xml_guard import check_before_parsing
+from rsnotify.resourcesync.xml_guard import PARSER_OPTIONS, check_before_parsing
 from rsnotify.resourcesync.xml_structure import Oddity, oddities_of
 from rsnotify.resourcesync.xml_writer import (
     ENTRY,
@@ -90,16 +90,7 @@ def _check_entries(element: etree._Element, root: Root, most: int) -> None:
 
 def _read(data: bytes) -> etree._Element:
     check_before_parsing(data)
-    parser = etree.XMLParser(
-        encoding="utf-8",  # whatever it declares: xml_guard has checked that it is UTF-8
-        resolve_entities=False,
-        no_network=True,
-        load_dtd=False,
-        huge_tree=False,
-        remove_comments=True,
-        remove_pis=True,
-        collect_ids=False,
-    )
+    parser: etree.XMLParser[etree._Element] = etree.XMLParser(**PARSER_OPTIONS, collect_ids=False)
     try:
         return etree.fromstring(data, parser)
     except etree.XMLSyntaxError as error:

@@ -28,6 +28,10 @@ class Deadlines:
         self._idle: OrderedDict[Callback, float] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def are_any(self) -> bool:
+        return bool(self._due or self._idle)
+
     def set(self, callback: Callback, seconds: float) -> None:
         """Call back after so many seconds, unless it is cleared."""
         self._due[callback] = self._clock() + seconds
@@ -67,7 +71,7 @@ class Deadlines:
     def _tick_and_go_on(self) -> None:
         self._timer = None
         self.tick()
-        if self._due or self._idle:
+        if self.are_any:
             self._start()
 
 

@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection: answers its requests in order, and closes so that the peer learns why.
 
-A response may take long as long as the peer reads some of it. If the peer may still be sending when
-the connection ends, it is closed in one direction only, and read for a while. Of uvicorn this uses
-what it gives to any protocol: configuration, state and `shutdown`.
+If the peer may still be sending when the connection ends, it is closed in one direction only, and
+read for a while. Of uvicorn this uses what it gives to any protocol: configuration, state and
+`shutdown`.
 """
 
 import asyncio
@@ -15,15 +15,13 @@ from uvicorn.server import ServerState
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.exchange import Exchange, Headers, plain_head, render_head
 from rsnotify.serving.http_requests import CLOSED, IDLE, RequestReader
-from rsnotify.socket_backlog import unread_bytes
+from rsnotify.serving.unread_output import UnreadOutput
 
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of the content
 PIPELINED = 100  # requests that may wait for earlier responses
 LINGER_SECONDS = 30.0
-LINGER_BYTES = (
-    64 * 1024 * 1024
-)  # eight times the largest body, so that its sender can read the answer
+LINGER_BYTES = 64 * 1024 * 1024  # eight times the largest body: its sender reads the answer
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -41,6 +39,7 @@ class HttpProtocol(asyncio.Protocol):
     ) -> None:
         self.transport: asyncio.Transport
         self._reader: RequestReader
+        self._output: UnreadOutput
         self._config = config
         self._server_state = server_state
         self._app_state = app_state
@@ -55,13 +54,12 @@ class HttpProtocol(asyncio.Protocol):
         self._is_lingering = False
         self._lingering_bytes = 0
         self._is_paused = False
-        self._writable: asyncio.Future[None] | None = None  # while the peer's buffers are full
-        self._unread = 0
 
     # --- coming and going ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self._output = UnreadOutput(self.transport, self._deadlines, self._send_timeout_seconds)
         self._server_state.connections.add(self)  # type: ignore[arg-type]
         connection_scope = {
             "client": _address(transport, "peername"),
@@ -89,7 +87,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._serving is not None:
             self._serving.disconnect()
         self._drop_waiting()
-        self._release_writer()
+        self._output.release()
 
     def shutdown(self) -> None:
         """Called by uvicorn when the server stops: answer what was asked, read nothing more."""
@@ -104,14 +102,14 @@ class HttpProtocol(asyncio.Protocol):
 
     def _close(self) -> None:
         if self.transport.get_write_buffer_size():
-            self._start_write_deadline()  # until the buffer is sent
+            self._output.start_deadline()  # until the buffer is sent
         self.transport.close()
 
     def _unregister(self) -> None:
         self._server_state.connections.discard(self)
         self._deadlines.remove_idle(self._close)
         self._deadlines.clear(self._on_read_deadline)
-        self._deadlines.clear(self._on_write_deadline)
+        self._output.clear_deadline()
 
     # --- requests and their answers --------------------------------------------------------------
 
@@ -250,7 +248,7 @@ class HttpProtocol(asyncio.Protocol):
         elif not self._is_lingering:
             self._close()
         elif self.transport.get_write_buffer_size():
-            self._start_write_deadline()
+            self._output.start_deadline()
         else:
             self.transport.abort()
 
@@ -264,37 +262,19 @@ class HttpProtocol(asyncio.Protocol):
             self._is_paused = False
             self.transport.resume_reading()
 
-    # --- deadlines for a peer that reads nothing -------------------------------------------------
+    # --- what the peer has not read yet ----------------------------------------------------------
 
     def pause_writing(self) -> None:
-        self._writable = asyncio.get_running_loop().create_future()
-        self._start_write_deadline()
+        self._output.pause()
 
     def resume_writing(self) -> None:
-        self._deadlines.clear(self._on_write_deadline)
-        self._release_writer()
-
-    def _release_writer(self) -> None:
-        writable, self._writable = self._writable, None
-        if writable is not None and not writable.done():
-            writable.set_result(None)
+        self._output.resume()
 
     def is_writable(self) -> bool:
-        return self._writable is None
+        return not self._output.is_full
 
     async def writable(self) -> None:
-        if self._writable is not None:
-            await self._writable
-
-    def _start_write_deadline(self) -> None:
-        self._unread = unread_bytes(self.transport)
-        self._deadlines.set(self._on_write_deadline, self._send_timeout_seconds)
-
-    def _on_write_deadline(self) -> None:
-        if unread_bytes(self.transport) < self._unread:
-            self._start_write_deadline()
-        else:
-            self.transport.abort()
+        await self._output.wait()
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:

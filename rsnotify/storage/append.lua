@@ -1,67 +1,19 @@
--- Append submissions to one channel of one set: the only way into a journal, and one atom.
+-- Append submissions to one channel of one set, as one atom. It begins with journal.lua.
 --
--- KEYS  1 stream   2 record (hash: see rsnotify.core.window.Record, and `latest`)
---       3 windows (sorted set: until of a closed window -> "from until count bytes closed")
---       4 prefix of the 256 hashes that hold the set's current state
---       5 prefix of the idempotency keys
--- ARGV  1 name of the channel as the bell calls it   2 the bell
---       3 changes a window holds, 0 for a channel without windows   4 bytes it holds
---       5 microseconds between the edges of the grid on which windows close
---       6 .. for each submission: key, seconds to remember it, fingerprint, number of changes,
---            then for each change: its own datetime in microseconds or 0, state shard or -1,
---            d (deleted) or u, length of the escaped loc, fragment
+-- ARGV  7 .. for each submission: key, seconds to remember it, fingerprint, number of changes, and the
+--            changes; the datetime of a change is the Source's own
 --
--- Answer: for each submission {from, until}, or {from, until, 1} where the key was known,
--- or {} where the key was used for something else. A channel that does not exist answers nil,
--- one of whose keys is not what it should be an error, and nothing is written.
+-- Answer: for each submission {from, until, 0}, or {from, until, 1} where the key was known,
+-- or {} where the key was used for something else. Where changes had datetimes of their own,
+-- {from, until, 0, positions}; otherwise each position is one more than the one before.
+-- `behind` if the caller has seen a position that this journal has never had, so it has lost changes;
+-- and while somebody repairs it.
 
-local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
-local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'window_bytes',
-  'changed', 'created', 'head', 'first')
-if not record[1] then return nil end
-
-local last, window_from = tonumber(record[1]), tonumber(record[2])
-local window_count, window_bytes = tonumber(record[3]), tonumber(record[4])
-local most_changes, most_bytes, period = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local changed = math.max(now, tonumber(record[5]) + 1)
-local remembered = KEYS[5] .. record[6] .. ':' -- a set made anew remembers nothing of the old one
--- The newest change, or where the stream begins behind it; `last` may have moved beyond both.
-local head = math.max(tonumber(record[7]), tonumber(record[8]))
-local answers, at, appended = {}, 6, false
-local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
-
--- Positions are below 2^53, so a Lua number holds them exactly; %.0f writes all their digits.
-local function digits(number) return string.format('%.0f', number) end
-
-local function stream_id(position)
-  local microseconds = position % 1000
-  return string.format('%.0f-%d', (position - microseconds) / 1000, microseconds)
+if last < tonumber(ARGV[6]) or redis.call('EXISTS', KEYS[6]) == 1 then
+  return redis.status_reply('behind')
 end
 
--- What a script has written is not undone when it fails: so it looks at every key first.
-local function damaged()
-  local kinds = {[stream] = 'stream', [windows] = 'zset'}
-  local submission = 6
-  while submission <= #ARGV do
-    local after = submission + 4 + tonumber(ARGV[submission + 3]) * 5
-    kinds[remembered .. ARGV[submission]] = 'string'
-    for i = submission + 5, after - 1, 5 do
-      if ARGV[i] ~= '-1' then kinds[KEYS[4] .. ARGV[i]] = 'hash' end
-    end
-    submission = after
-  end
-  for key, kind in pairs(kinds) do
-    local found = redis.call('TYPE', key).ok
-    if found ~= 'none' and found ~= kind then
-      return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. found .. ' instead of a ' .. kind)
-    end
-  end
-end
-
-local damage = damaged()
-if damage then return damage end
+local answers, at, appended, shards = {}, 7, false, {}
 
 -- A Source's own time counts unless it lies in the future or more than a second behind.
 local function next_position(own)
@@ -70,65 +22,31 @@ local function next_position(own)
   return own
 end
 
-local function close_window(edge)
-  local window = {digits(window_from), digits(edge), window_count, digits(window_bytes), digits(changed)}
-  redis.call('ZADD', windows, digits(edge), table.concat(window, ' '))
-  window_from, window_count, window_bytes = edge, 0, 0
+local kinds, submission = {}, 7
+while submission <= #ARGV do
+  local count = tonumber(ARGV[submission + 3])
+  kinds[remembered .. ARGV[submission]] = 'string'
+  expect_shards(kinds, submission + 4, count)
+  submission = submission + 4 + count * 5
+end
+local damaged = damage(kinds)
+if damaged then return damaged end
+
+local function has_own_datetimes(first, after)
+  for i = first, after, 5 do if ARGV[i] ~= '0' then return true end end
 end
 
--- A window ends at the last edge of the grid between its last change and the one that comes, and
--- before a change that would make it too large. An empty one stays open.
-local function make_room(position, size)
-  if most_changes == 0 or window_count == 0 then return end
-  local edge = position - 1 - (position - 1) % period
-  if edge >= last then
-    close_window(edge)
-  elseif window_bytes + size > most_bytes then
-    close_window(last)
-  end
-end
-
-local function count_in_window(size)
-  if most_changes == 0 then return end
-  window_count, window_bytes = window_count + 1, window_bytes + size
-  if window_count >= most_changes then close_window(last) end
-end
-
-local function fold(shards, shard, gone, escaped_length, fragment)
-  if shard == '-1' then return end
-  local loc = string.sub(fragment, 11, 10 + escaped_length)
-  local state = shards[shard]
-  if not state then state = {}; shards[shard] = state end
-  state[loc] = not gone and digits(last) .. string.sub(fragment, 11 + escaped_length)
-end
-
-local function write_state(shards)
-  for shard, state in pairs(shards) do
-    local set, del = {}, {}
-    for loc, value in pairs(state) do
-      if value then set[#set + 1] = loc; set[#set + 1] = value else del[#del + 1] = loc end
-    end
-    local key = KEYS[4] .. shard
-    for i = 1, #set, 4000 do redis.call('HSET', key, unpack(set, i, math.min(i + 3999, #set))) end
-    for i = 1, #del, 4000 do redis.call('HDEL', key, unpack(del, i, math.min(i + 3999, #del))) end
-  end
-end
-
-local function append(first, count, shards)
-  local from = head
-  for i = first, first + (count - 1) * 5, 5 do
-    local position, size = next_position(tonumber(ARGV[i])), #ARGV[i + 4] + FILLED
-    make_room(position, size)
-    last = position
-    redis.call('XADD', stream, stream_id(last), '', ARGV[i + 4])
-    fold(shards, ARGV[i + 1], ARGV[i + 2] == 'd', tonumber(ARGV[i + 3]), ARGV[i + 4])
-    count_in_window(size)
+local function append(first, count)
+  local after = first + (count - 1) * 5
+  local from, positions = head, has_own_datetimes(first, after) and {}
+  for i = first, after, 5 do
+    store(next_position(tonumber(ARGV[i])), i, shards)
+    if positions then positions[#positions + 1] = last end
   end
   head = last
-  return from
+  return from, positions
 end
 
-local shards = {}
 while at <= #ARGV do
   local key, seconds, fingerprint = remembered .. ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local count = tonumber(ARGV[at + 3])
@@ -138,20 +56,13 @@ while at <= #ARGV do
     answers[#answers + 1] = known_fingerprint == fingerprint
       and {tonumber(from), tonumber(until_), 1} or {}
   else
-    local from = append(at + 4, count, shards)
+    local from, positions = append(at + 4, count)
     redis.call('SET', key, fingerprint .. ' ' .. digits(from) .. ' ' .. digits(last), 'EX', seconds)
-    answers[#answers + 1] = {from, last}
+    answers[#answers + 1] = {from, last, 0, positions or nil}
     appended = true
   end
   at = at + 4 + count * 5
 end
 
-if appended then
-  write_state(shards)
-  redis.call('HSET', channel, 'last', digits(last), 'head', digits(last), 'changed', digits(changed),
-    'latest', record[7], -- where the newest notification begins
-    'window_from', digits(window_from), 'window_count', window_count,
-    'window_bytes', digits(window_bytes))
-  redis.call('PUBLISH', ARGV[2], ARGV[1] .. ' ' .. digits(last))
-end
+if appended then finish(shards) end
 return answers

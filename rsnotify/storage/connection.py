@@ -66,8 +66,9 @@ class Script:
 
     _texts: dict[str, str] = {}  # noqa: RUF012 - by hash, of all there are
 
-    def __init__(self, name: str) -> None:
-        text = files("rsnotify.storage").joinpath(name).read_text()
+    def __init__(self, *names: str) -> None:
+        """The text of these files, one behind the other."""
+        text = "".join(files("rsnotify.storage").joinpath(name).read_text() for name in names)
         self._sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         self._texts[self._sha] = text
 

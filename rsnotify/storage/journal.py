@@ -15,17 +15,30 @@ from dataclasses import dataclass
 from itertools import chain, count
 from time import monotonic
 from typing import NamedTuple
-from zlib import crc32
 
-from rsnotify.core.submission import ENTRIES_BYTES, LOC_START, Fragment, Submission
+from rsnotify.core.submission import ENTRIES_BYTES, Submission
 from rsnotify.core.window import HOUR, WINDOW_BYTES
-from rsnotify.errors import NoSuchSet, Rejected, Trimmed, TryAgain, Unanswered
+from rsnotify.errors import (
+    JournalIsBehind,
+    NoSuchSet,
+    Rejected,
+    Trimmed,
+    TryAgain,
+    Unanswered,
+)
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Row
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, Command, Script, each
+from rsnotify.storage.journal_format import (
+    CALLERS_KEY_SECONDS,
+    change_arguments,
+    channel_arguments,
+    channel_keys,
+    rows_of,
+)
 
-APPEND = Script("append.lua")
+APPEND = Script("journal.lua", "append.lua")
 
 APPEND_SECONDS = 2.5  # a Source hears 503 before three seconds have passed, unless…
 CERTAIN_SECONDS = 10.0  # …it has no key to ask again with: for so long we ask in its place
@@ -35,8 +48,9 @@ ROUND_CHANGES = 4_000  # more go together in one request only: Redis is busy for
 ROUND_BYTES = ENTRIES_BYTES
 WAITING_BYTES = 64 * 1024 * 1024  # a Redis in trouble must not fill our memory
 
-NO_WINDOW = (0, 0, 1)  # a framework channel's journal is not cut into Change Lists
+UNSEEN = Position(0)
 
+BEHIND = "the journal in Redis has lost changes, and is repaired first"
 SILENCE = "the journal does not answer; repeat with the same key"
 NOTHING = "the journal does not answer; nothing was stored"
 UNCERTAIN = (
@@ -44,7 +58,6 @@ UNCERTAIN = (
     "repeating the request may store them twice: send an Idempotency-Key from the first time on"
 )
 
-CALLERS_KEY_SECONDS = 24 * 3600
 OUR_KEY_SECONDS = 600  # only for repetitions by the client library
 
 
@@ -55,12 +68,26 @@ class Standing(NamedTuple):
     head: Position
 
 
+class Appended(NamedTuple):
+    """What an append covers in the journal now."""
+
+    from_: Position
+    until: Position
+    is_repeated: bool  # its key was known
+    positions: Sequence[int]  # of each change, or none where only the script knew them
+
+    @property
+    def interval(self) -> Interval:
+        return Interval(self.from_, self.until)
+
+
 @dataclass(slots=True)
 class _Append:
     channel: ChannelName
     submission: Submission
+    seen: Position  # the newest that this process has seen of the channel
     key: str  # the same at every repetition, whoever drew it
-    answer: asyncio.Future[Interval]
+    answer: asyncio.Future[Appended]
     is_taken: bool = False  # into a round: Redis may have it
 
     def give_up(self) -> None:
@@ -73,20 +100,22 @@ class Journal:
     """Every channel's journal, in one Redis."""
 
     def __init__(self, client: Client, *, window_changes: int, window_hours: float = 24) -> None:
-        self._client = client
-        self._window = (window_changes, WINDOW_BYTES, int(window_hours * HOUR))
+        self.client = client
+        self.window = (window_changes, WINDOW_BYTES, int(window_hours * HOUR))
         self._waiting: deque[_Append] = deque()
         self._waiting_bytes = 0
         self._writers: set[asyncio.Task[None]] = set()
         self._own_keys = (f"{secrets.token_hex(8)}-{number}" for number in count(1))
 
-    async def append(self, channel: ChannelName, submission: Submission) -> Interval:
-        """Append all of it or nothing; the interval it now covers in the journal."""
+    async def append(
+        self, channel: ChannelName, submission: Submission, *, seen: Position = UNSEEN
+    ) -> Appended:
+        """Append all of it or nothing; nothing to a journal that has not got as far as `seen`."""
         if self._waiting_bytes > WAITING_BYTES:
             raise TryAgain("too many changes are waiting for the journal")
         loop = asyncio.get_running_loop()
         key = submission.key or next(self._own_keys)
-        append = _Append(channel, submission, key, loop.create_future())
+        append = _Append(channel, submission, seen, key, loop.create_future())
         self._waiting.append(append)
         self._waiting_bytes += submission.size
         self._start_writer()
@@ -148,17 +177,16 @@ class Journal:
         by_channel: dict[ChannelName, list[_Append]] = {}
         for append in appends:
             by_channel.setdefault(append.channel, []).append(append)
-        replies = await self._client.once([self._command(*each) for each in by_channel.items()])
+        replies = await self.client.once([self._command(*each) for each in by_channel.items()])
         return list(chain.from_iterable(map(_answers, replies, by_channel.values())))
 
-    def _command(self, channel: ChannelName, group: Iterable[_Append]) -> Command:
-        names = (keys.stream(channel), keys.record(channel), keys.windows(channel))
-        prefixes = (keys.state(channel.set_name), keys.remembered(channel))
-        return APPEND.command((*names, *prefixes), *self._arguments(channel, group))
+    def _command(self, channel: ChannelName, group: Sequence[_Append]) -> Command:
+        seen = max(append.seen for append in group)
+        common = channel_arguments(channel, self.window, seen)
+        return APPEND.command(channel_keys(channel), *common, *self._arguments(channel, group))
 
-    def _arguments(self, channel: ChannelName, group: Iterable[_Append]) -> Iterable[object]:
+    def _arguments(self, channel: ChannelName, group: Sequence[_Append]) -> Iterable[object]:
         of_changes = channel.kind == "change"
-        yield from (str(channel), keys.BELL, *(self._window if of_changes else NO_WINDOW))
         for append in group:
             submission = append.submission
             is_ours = submission.key is None
@@ -166,12 +194,12 @@ class Journal:
             yield submission.fingerprint
             yield len(submission.fragments)
             for fragment in submission.fragments:
-                yield from _fragment_arguments(fragment, of_changes)
+                yield from change_arguments(fragment, of_changes)
 
     async def check_key(self, submissions: Mapping[ChannelName, Submission]) -> None:
         """Refuse a key that one of these channels remembers for other changes."""
         keyed = {channel: each for channel, each in submissions.items() if each.key}
-        pipeline = self._client.pipeline(transaction=False)
+        pipeline = self.client.pipeline(transaction=False)
         for channel in keyed:
             pipeline.hget(keys.record(channel), "created")
         created = await pipeline.execute() if keyed else []
@@ -189,7 +217,7 @@ class Journal:
     ) -> list[Row]:
         """Up to `count` changes in `(after, until]`, oldest first; `Trimmed` if some are gone."""
         end = "+" if until is None else until.stream_id
-        pipeline = self._client.pipeline(transaction=False)
+        pipeline = self.client.pipeline(transaction=False)
         pipeline.execute_command(
             "XRANGE", keys.stream(channel), f"({after.stream_id}", end, "COUNT", count
         )
@@ -199,45 +227,41 @@ class Journal:
             raise NoSuchSet(channel.set_name)
         if after < int(first):
             raise Trimmed(Position(int(first)))
-        return _rows(rows)
+        return rows_of(rows)
 
     async def read_on(
         self, cursors: Mapping[ChannelName, Position], *, count: int
     ) -> tuple[dict[ChannelName, list[Row] | Exception], int]:
-        """What follows in each of these channels, or why it cannot be read, in one journey.
+        """What stands at and after each of these cursors, or why it cannot be read, in one journey.
+
+        A first row that is not at the cursor itself means that Redis has lost changes, unless the
+        stream begins there.
 
         And the version of the sets' records after it: whatever was decided about a set before one
         of these changes was published has moved it.
         """
-        pipeline = self._client.pipeline(transaction=False)
+        pipeline = self.client.pipeline(transaction=False)
         for channel, after in cursors.items():
             pipeline.execute_command(
-                "XRANGE", keys.stream(channel), f"({after.stream_id}", "+", "COUNT", count
+                "XRANGE", keys.stream(channel), after.stream_id, "+", "COUNT", count + 1
             )
         pipeline.get(keys.SETS_VERSION)
         *replies, version = await pipeline.execute(raise_on_error=False)
         if isinstance(version, Exception):
             raise version
-        return dict(zip(cursors, each(replies, _rows), strict=True)), int(version or 0)
+        return dict(zip(cursors, each(replies, rows_of), strict=True)), int(version or 0)
 
     async def standings(self, channels: Sequence[ChannelName]) -> list[Standing | Exception | None]:
         """Where each journal stands; None if there is no such channel, or why nobody knows."""
-        pipeline = self._client.pipeline(transaction=False)
+        pipeline = self.client.pipeline(transaction=False)
         for channel in channels:
             pipeline.hmget(keys.record(channel), "first", "head")
         return each(await pipeline.execute(raise_on_error=False), _standing)
 
     async def latest(self, channel: ChannelName) -> Position | None:
         """After which position the newest append begins; None before the first."""
-        latest, first = await self._client.hmget(keys.record(channel), "latest", "first")
+        latest, first = await self.client.hmget(keys.record(channel), "latest", "first")
         return None if latest is None else max(Position(int(latest)), Position(int(first)))
-
-
-def _fragment_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]:
-    end = LOC_START + fragment.loc_length
-    shard = crc32(fragment.xml[LOC_START:end]) % keys.STATE_SHARDS if of_changes else -1
-    kind = "d" if fragment.deleted else "u"
-    return fragment.position, shard, kind, fragment.loc_length, fragment.xml
 
 
 def _answers(reply: object, group: Sequence[_Append]) -> Sequence[object]:
@@ -246,7 +270,9 @@ def _answers(reply: object, group: Sequence[_Append]) -> Sequence[object]:
         return [reply] * len(group)
     if reply is None:
         return [NoSuchSet(group[0].channel.set_name)] * len(group)
-    return reply  # type: ignore[return-value]
+    if not isinstance(reply, list):
+        return [JournalIsBehind(BEHIND)] * len(group)
+    return reply
 
 
 def _answer(appends: Sequence[_Append], answers: Sequence[object]) -> None:
@@ -258,8 +284,15 @@ def _answer(appends: Sequence[_Append], answers: Sequence[object]) -> None:
         elif not answer:
             append.answer.set_exception(_used_otherwise(append.submission))
         else:
-            from_, until = answer[:2]  # type: ignore[index]
-            append.answer.set_result(Interval(Position(from_), Position(until)))
+            append.answer.set_result(_appended(append.submission, *answer))  # type: ignore[misc]
+
+
+def _appended(
+    submission: Submission, from_: int, until: int, repeated: int, positions: Sequence[int] = ()
+) -> Appended:
+    if not positions and not any(fragment.position for fragment in submission.fragments):
+        positions = range(until - len(submission.fragments) + 1, until + 1)
+    return Appended(Position(from_), Position(until), bool(repeated), positions)
 
 
 def _used_otherwise(submission: Submission) -> Rejected:
@@ -273,13 +306,3 @@ def _used_otherwise(submission: Submission) -> Rejected:
 def _standing(fields: Sequence[bytes | None]) -> Standing | None:
     first, head = fields
     return None if first is None or head is None else Standing(Position(first), Position(head))
-
-
-def _rows(entries: Iterable[tuple[bytes, tuple[bytes, bytes]]]) -> list[Row]:
-    return [_row(entry) for entry in entries]
-
-
-def _row(entry: tuple[bytes, tuple[bytes, bytes]]) -> Row:
-    stream_id, fields = entry
-    milliseconds, _, microseconds = stream_id.partition(b"-")
-    return Position(int(milliseconds) * 1000 + int(microseconds)), fields[1]

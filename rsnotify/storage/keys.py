@@ -31,6 +31,16 @@ def windows(channel: ChannelName) -> str:
     return of_set(channel.set_name, channel.kind, "windows")
 
 
+def hold(channel: ChannelName) -> str:
+    """Who repairs the journal: nobody appends meanwhile."""
+    return of_set(channel.set_name, channel.kind, "hold")
+
+
+def repaired(channel: ChannelName) -> str:
+    """Hash: which lost positions were put back or appended again, see repair.lua."""
+    return of_set(channel.set_name, channel.kind, "repaired")
+
+
 def packed(channel: ChannelName, from_: int | None = None) -> str:
     """The compressed entries of the window that begins here; else what their names begin with."""
     begins = "" if from_ is None else str(int(from_))

@@ -57,7 +57,6 @@ class Tokens:
         if not hashes:
             raise Rejected(f"there is no token {token_id!r}", status=404)
         await self._client.hdel(keys.TOKENS, *hashes)
-        await self._client.publish(keys.BELL, "tokens")
 
     async def _records(self) -> dict[bytes, Token]:
         records = await self._client.hgetall(keys.TOKENS)

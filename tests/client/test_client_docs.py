@@ -64,7 +64,7 @@ class Reader:
 
     def __init__(self, hub: HubProcess) -> None:
         self._hub = hub
-        self._names: dict[str, Any] = {"__name__": "example"}
+        self.names: dict[str, Any] = {"__name__": "example"}
         self._environ = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
 
     def follow(self, example: Example) -> None:
@@ -75,7 +75,7 @@ class Reader:
             path, lines = excerpt.groups()
             assert lines in (ROOT / "clients/python" / path).read_text()
         else:
-            exec(compile(text, "docs/client.md", "exec"), self._names)
+            exec(compile(text, "docs/client.md", "exec"), self.names)
 
     def _sh(self, text: str) -> None:
         for line in text.splitlines():
@@ -88,8 +88,8 @@ class Reader:
             assert ended.exit_code == 0, ended.output
 
     def _sql(self, text: str) -> None:
-        self._names["connection"].execute(text)
-        self._names["connection"].commit()
+        self.names["connection"].execute(text)
+        self.names["connection"].commit()
 
 
 def test_every_example_runs(
@@ -103,12 +103,12 @@ def test_every_example_runs(
     reader = Reader(real_hub)
     for example in EXAMPLES:
         reader.follow(example)
-    app, connection = (reader._names[name] for name in ("app", "connection"))
+    app, connection = (reader.names[name] for name in ("app", "connection"))
     assert app.test_client().put("/res1").status_code == 204
     assert connection.execute("SELECT set_name FROM rsnotify_outbox").fetchall() == [("dataset1",)]
     connection.close()
     with app.app_context():
-        reader._names["rsnotify"].publisher.close()
+        reader.names["rsnotify"].publisher.close()
     told = real_hub.told()
     assert told[:3] == [("created", "res1"), ("updated", "res2"), ("deleted", "res3")]
     assert told.count(("created", "today")) == 2

@@ -387,7 +387,7 @@ async def test_a_copy_that_is_too_old_for_the_change_lists_is_made_anew(
     source.change("a.txt", b"second a")
     source.change("b.txt", None)
     source.changes.clear()
-    source.at = type(source.at)(source._now)
+    source.at = type(source.at)(source.now)
     source.list_resources()
     assert (await once(source, copy)).is_whole
     assert files(copy) == {"a.txt": b"second a", "c.txt": b"first c"}

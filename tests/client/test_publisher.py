@@ -16,7 +16,7 @@ import pytest
 
 from rsnotify.errors import Rejected
 from rsnotify_client import AsyncPublisher, Publisher, QueueFull, RefusedChange, fork, retry
-from rsnotify_client.publisher import Options
+from rsnotify_client.publisher import PublisherOptions
 from tests.client.hubs import ACCEPTED, Answer, Posted, accept, eventually, problem, scripted_hub
 
 
@@ -354,7 +354,7 @@ def test_both_publishers_have_the_same_names_with_the_same_parameters() -> None:
 
 def test_both_publishers_take_the_same_options() -> None:
     options = list(inspect.signature(Publisher).parameters)[2:]
-    assert options == list(Options.__annotations__)
+    assert options == list(PublisherOptions.__annotations__)
 
 
 async def test_an_event_loop_publishes_in_order() -> None:

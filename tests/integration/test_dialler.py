@@ -60,9 +60,9 @@ async def test_a_name_that_turns_private_after_it_was_public_is_refused() -> Non
         Receiver(post=answers("200 OK", Connection="close")) as receiver,
         Dialler(private=False, resolve=names) as dialler,
     ):
-        dialler._private = True  # stands for a public address, of which loopback has none
+        dialler.private = True  # stands for a public address, of which loopback has none
         assert (await post(dialler, f"http://rebinding.test:{receiver.port}/")).succeeded
-        dialler._private = False
+        dialler.private = False
         assert (await post(dialler, f"http://rebinding.test:{receiver.port}/")).refused
         assert len(receiver.asked) == 1
 
@@ -71,12 +71,12 @@ async def test_one_address_that_may_not_be_called_condemns_the_name() -> None:
     names = Names(["93.184.216.34", "127.0.0.1"])
     sockets = []
 
-    class ClockHistory(Dialler):
-        def _socket(self, address):
+    class Watched(Dialler):
+        def open_socket(self, address):
             sockets.append(address)
-            return super()._socket(address)
+            return super().open_socket(address)
 
-    async with Receiver() as receiver, ClockHistory(private=False, resolve=names) as dialler:
+    async with Receiver() as receiver, Watched(private=False, resolve=names) as dialler:
         assert (await dialler.get(f"http://both.test:{receiver.port}/")).refused
         assert (receiver.asked, sockets) == ([], [])
 
@@ -246,13 +246,13 @@ async def test_each_answer_on_a_connection_has_the_whole_bound(
 ) -> None:
     """The seam: aiohttp makes its connections by our class, and tells it of each request."""
     heard: list[BoundedHandler] = []
-    listen_anew = BoundedHandler._listen_anew
+    listen_anew = BoundedHandler.listen_anew
 
     def remembered(self: BoundedHandler) -> None:
         heard.append(self)
         listen_anew(self)
 
-    monkeypatch.setattr(BoundedHandler, "_listen_anew", remembered)
+    monkeypatch.setattr(BoundedHandler, "listen_anew", remembered)
     body = b"x" * (BODY_BYTES - 1)
     async with (
         Receiver(post=answers("200 OK", body)) as receiver,

@@ -39,7 +39,7 @@ from rsnotify.storage.embedded_redis import EmbeddedRedis
 
 async def main():
     async with EmbeddedRedis(Path(sys.argv[2])) as server:
-        print(server.pid, server._guard.pid, flush=True)
+        print(server.pid, server.guard_pid, flush=True)
         await server.wait()
 
 if sys.argv[1] == "uvloop":
@@ -50,7 +50,7 @@ asyncio.run(main())
 
 # What this machine has: nothing is skipped for want of the other.
 PLACES = [
-    *(["packaged"] if [*binaries._packaged()] else []),
+    *(["packaged"] if [*binaries.packaged()] else []),
     *(["PATH"] if any(map(shutil.which, binaries.NAMES)) else []),
 ]
 

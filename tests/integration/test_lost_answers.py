@@ -9,11 +9,11 @@ import pytest
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import Change
-from rsnotify.resourcesync.notification import ChannelName, Interval
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import journal as module
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.journal import Journal
+from rsnotify.storage.journal import Appended, Journal
 from rsnotify.storage.sets import SetOptions, Sets
 from tests.faults import (
     OwnRedis,
@@ -97,7 +97,7 @@ async def test_without_a_key_a_silent_redis_is_asked_until_it_answers(
     assert not keyless.done()
     way.cut()
     way.thaw()
-    assert isinstance(await keyless, Interval)
+    assert isinstance(await keyless, Appended)
     await journal.append(CHANNEL, submission("3", key="k"))
     assert await stored(own_redis) == 3
 

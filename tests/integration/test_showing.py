@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from starlette.requests import Request as HttpRequest
 
-from rsnotify.errors import HistoryGone, NoSuchSet
+from rsnotify.errors import HistoryDeleted, NoSuchSet
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.resourcesync.change import Position
 from rsnotify.storage.connection import Client
@@ -29,7 +29,7 @@ class ShortJournal:
         return type("Feed", (), {"tail": type("Tail", (), {"head": Position(99)})})
 
     async def stretch_after(self, *_):
-        raise HistoryGone("see the archive")
+        raise HistoryDeleted("see the archive")
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def test_who_was_used_least_recently_gives_first(
     uses: list[Use], given: list[str], total: int
 ) -> None:
     budget: Budget[str] = Budget(LIMIT)
-    found = [keeper for who, size in uses for keeper in budget.use(who, size, 0)]
+    found = [owner for who, size in uses for owner in budget.use(who, size, 0)]
     assert (found, budget.total) == (given, total)
 
 

@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.cause import cause_of, untrusted
-from rsnotify_client.connection import Connection, Unreachable
+from rsnotify_client.connection import Connection, HubUnreachable
 from rsnotify_client.follower import Follower
 
 CERTIFICATE = Path(__file__).parents[1] / "certificate.pem"  # for localhost, signed by itself
@@ -95,5 +95,5 @@ async def test_a_certificate_for_another_name_is_told_so(monkeypatch: pytest.Mon
 async def test_tls_to_a_port_without_it_is_told_so() -> None:
     async with server(is_secure=False) as port:
         refused = await refusal(f"https://localhost:{port}")
-    assert isinstance(refused, Unreachable)
+    assert isinstance(refused, HubUnreachable)
     assert refused.cause == "it does not speak TLS: is it an http:// address?"

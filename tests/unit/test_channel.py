@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from rsnotify.delivery.channels.channel import Channel
+from rsnotify.core.tail import Tail
+from rsnotify.delivery.channels.channel import ChannelReaders
 from rsnotify.delivery.channels.frames import TEXT, WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import ReaderChannel
@@ -71,7 +72,7 @@ class OneChannelHub:
 
     def __init__(self) -> None:
         self.feed = Feed(CHANNEL, "now", START)
-        self.feed.tail._max_bytes = 20 * HELD_BYTES
+        self.feed.tail = Tail(START, max_bytes=20 * HELD_BYTES)
         self.journal: list[Notification] = []
         self.reads = 0
         self.trimmed_before = START
@@ -102,12 +103,12 @@ def hub() -> OneChannelHub:
 
 
 @pytest.fixture
-def channel(hub: OneChannelHub) -> Channel:
-    return Channel(hub, hub.feed, Keepalive(send_timeout_seconds=60))  # type: ignore[arg-type]
+def channel(hub: OneChannelHub) -> ChannelReaders:
+    return ChannelReaders(hub, hub.feed, Keepalive(send_timeout_seconds=60))  # type: ignore[arg-type]
 
 
-async def settled(channel: Channel) -> None:
-    while channel._catching_up is not None:
+async def settled(channel: ChannelReaders) -> None:
+    while channel.is_catching_up:
         await asyncio.sleep(0)
 
 
@@ -115,7 +116,7 @@ PLAIN = WireFormat("plain", lambda notification: notification.payload)
 
 
 async def test_readers_of_one_form_get_the_very_same_bytes(
-    hub: OneChannelHub, channel: Channel
+    hub: OneChannelHub, channel: ChannelReaders
 ) -> None:
     peers = [Peer() for _ in range(3)]
     for peer in peers:
@@ -124,7 +125,7 @@ async def test_readers_of_one_form_get_the_very_same_bytes(
     assert len({id(peer.taken[0]) for peer in peers}) == 1
 
 
-async def test_each_form_is_made_once(hub: OneChannelHub, channel: Channel) -> None:
+async def test_each_form_is_made_once(hub: OneChannelHub, channel: ChannelReaders) -> None:
     first, second = Peer(TEXT), Peer(PLAIN)
     channel.join(first, START)
     channel.join(second, START)
@@ -132,7 +133,9 @@ async def test_each_form_is_made_once(hub: OneChannelHub, channel: Channel) -> N
     assert (first.taken, second.taken) == ([b"\x81\x010"], [b"0"])
 
 
-async def test_one_full_socket_holds_nobody_else(hub: OneChannelHub, channel: Channel) -> None:
+async def test_one_full_socket_holds_nobody_else(
+    hub: OneChannelHub, channel: ChannelReaders
+) -> None:
     slow, fast = Peer(PLAIN, room=1), Peer(PLAIN)
     channel.join(slow, START)
     channel.join(fast, START)
@@ -146,11 +149,11 @@ async def test_one_full_socket_holds_nobody_else(hub: OneChannelHub, channel: Ch
 
 
 async def test_a_reader_ahead_of_this_process_waits_until_the_journal_reaches_it(
-    hub: OneChannelHub, channel: Channel
+    hub: OneChannelHub, channel: ChannelReaders
 ) -> None:
     ahead = Peer(PLAIN)
     channel.join(ahead, Position(START + 2))
-    assert channel._catching_up is None, "there is nothing to read yet"
+    assert not channel.is_catching_up, "there is nothing to read yet"
     for _ in range(4):
         hub.push()
     await settled(channel)
@@ -158,7 +161,7 @@ async def test_a_reader_ahead_of_this_process_waits_until_the_journal_reaches_it
 
 
 async def test_who_asks_for_what_is_gone_is_closed_and_the_others_go_on(
-    hub: OneChannelHub, channel: Channel
+    hub: OneChannelHub, channel: ChannelReaders
 ) -> None:
     for _ in range(50):
         hub.push()
@@ -172,7 +175,7 @@ async def test_who_asks_for_what_is_gone_is_closed_and_the_others_go_on(
 
 
 async def test_who_leaves_while_the_journal_is_read_gets_nothing_more(
-    hub: OneChannelHub, channel: Channel
+    hub: OneChannelHub, channel: ChannelReaders
 ) -> None:
     for _ in range(50):
         hub.push()
@@ -186,7 +189,7 @@ async def test_who_leaves_while_the_journal_is_read_gets_nothing_more(
 
 
 async def test_a_channel_is_watched_as_long_as_somebody_reads_it(
-    hub: OneChannelHub, channel: Channel
+    hub: OneChannelHub, channel: ChannelReaders
 ) -> None:
     first, slow = Peer(PLAIN), Peer(PLAIN, room=1)
     channel.join(first, START)
@@ -201,7 +204,7 @@ async def test_a_channel_is_watched_as_long_as_somebody_reads_it(
 
 
 async def test_the_end_of_a_channel_reaches_readers_wherever_they_are(
-    hub: OneChannelHub, channel: Channel
+    hub: OneChannelHub, channel: ChannelReaders
 ) -> None:
     for _ in range(50):
         hub.push()
@@ -214,7 +217,7 @@ async def test_the_end_of_a_channel_reaches_readers_wherever_they_are(
 
 @pytest.mark.parametrize("seed", range(30))
 async def test_every_reader_gets_every_change_once_and_in_order_whatever_happens(
-    hub: OneChannelHub, channel: Channel, seed: int
+    hub: OneChannelHub, channel: ChannelReaders, seed: int
 ) -> None:
     chance = random.Random(seed)
     peers: list[tuple[Peer, int]] = []

@@ -34,6 +34,18 @@ def test_the_version_is_told_without_any_of_them() -> None:
     assert run("typer", "--version").stdout.startswith("rsnotify ")
 
 
+@pytest.mark.parametrize("words", [["--help"], ["publish", "--help"]])
+def test_help_waits_for_no_package_but_typer(words: list[str]) -> None:
+    others = ["rich", "msgspec", "aiohttp", "lxml", "asyncio", "starlette"]
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({others})); import rsnotify.__main__ as it"
+    )
+    command = [sys.executable, "-c", f"{code}; it.main()", *words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("Usage: ")
+
+
 @pytest.mark.parametrize("package", ["uvloop", "uvicorn", "redis", "starlette"])
 def test_the_commands_need_nothing_of_the_hub(package: str) -> None:
     ended = run(package, "sets", "list", "--url", "http://127.0.0.1:1")

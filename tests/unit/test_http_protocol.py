@@ -88,9 +88,9 @@ class Peer:
         self.scopes: list[Scope] = []
         self.bodies: list[bytes] = []
         self.deadlines = deadlines or Deadlines(clock=lambda: self.now)
-        config: Any = SimpleNamespace(loaded_app=self.app)
+        self.config: Any = SimpleNamespace(loaded_app=self.app)
         self.protocol = HttpProtocol(
-            config, self.state, {}, deadlines=self.deadlines, send_timeout_seconds=60
+            self.config, self.state, {}, deadlines=self.deadlines, send_timeout_seconds=60
         )
         self.protocol.connection_made(self.transport)
 
@@ -472,7 +472,7 @@ def test_whatever_is_sent_the_connection_ends_and_leaves_nothing(
 
     async def attack() -> None:
         peer = Peer()
-        peer.protocol._config.ws_protocol_class = Handshake  # type: ignore[misc]
+        peer.config.ws_protocol_class = Handshake
         for part in (sent[:cut], sent[cut:]):
             if not peer.transport.is_closing():
                 await peer.sends(part)
@@ -484,7 +484,6 @@ def test_whatever_is_sent_the_connection_ends_and_leaves_nothing(
         peer.protocol.connection_lost(None)
         await settled()
         assert (peer.state.connections, peer.state.tasks) == (set(), set())
-        assert not peer.deadlines._due
-        assert not peer.deadlines._idle
+        assert not peer.deadlines.are_any
 
     asyncio.run(attack())

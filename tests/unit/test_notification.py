@@ -8,7 +8,7 @@ from rsnotify.resourcesync.notification import (
     NOTIFICATION_BYTES,
     ChannelName,
     Row,
-    cut,
+    first_batch,
     render_notification,
 )
 from rsnotify.resourcesync.validation.document_rules import check
@@ -79,11 +79,11 @@ def sized(*sizes: int) -> list[Row]:
 def test_it_carries_a_thousand_changes_and_512_kib_at_most(
     row_sizes: list[int], taken: int
 ) -> None:
-    assert len(cut(sized(*row_sizes))) == taken
+    assert len(first_batch(sized(*row_sizes))) == taken
 
 
 def test_a_rendering_for_one_way_out_is_made_once() -> None:
     made = render_notification(
         CHANGES, T0, rows(Change("http://example.com/a", "created")), base_url="http://hub"
     )
-    assert made.once("frame", lambda _: object()) is made.once("frame", lambda _: object())
+    assert made.derived("frame", lambda _: object()) is made.derived("frame", lambda _: object())

@@ -37,7 +37,7 @@ PONG_OF_X = b"\x8a\x01x"
 @pytest.mark.parametrize("sent", [frame(PING, b"x"), frame(PONG, b"x"), frame(PONG)])
 def test_nothing_is_kept_of_a_ping_or_a_pong(reader: SocketReader, sent: bytes) -> None:
     reader.data_received(sent)
-    assert reader._protocol is None
+    assert reader.parser is None
 
 
 def test_a_pong_is_the_answer_to_the_hub_s_ping(reader: SocketReader) -> None:

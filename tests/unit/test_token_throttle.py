@@ -1,5 +1,6 @@
 """Who tries tokens waits; who has a right one, or only repeats a wrong one, does not."""
 
+from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -85,6 +86,21 @@ def test_an_attacker_who_fills_the_memory_only_makes_the_hub_forget(throttle: Tr
     throttle.wrong(FREE_TRIES + 1)
     for number in range(KNOWN):
         throttle.was_wrong(f"address {number}", "wrong")
-    kept = (throttle._forgiven_at, throttle._right, throttle._wrong)
-    assert max(map(len, kept)) == KNOWN
     assert throttle.seconds_to_wait(HERE, "another") == 0
+
+
+GUESSES = FREE_TRIES + 1  # so that an address must wait
+
+
+@pytest.mark.parametrize(("one_more", "is_known"), [(0, True), (1, False)])
+@pytest.mark.parametrize(
+    ("was", "others"), [(Tried.was_right, KNOWN - 1), (Tried.was_wrong, KNOWN - 1 - GUESSES)]
+)
+def test_so_many_tokens_are_known_and_no_more(
+    throttle: Tried, was: Callable[..., None], others: int, one_more: int, is_known: bool
+) -> None:
+    was(throttle, HERE, "known")
+    for number in range(others + one_more):
+        was(throttle, f"address {number}", "known")
+    throttle.wrong(GUESSES)
+    assert (throttle.seconds_to_wait(HERE, "known") == 0) == is_known

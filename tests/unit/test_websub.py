@@ -5,15 +5,14 @@ import hmac
 
 import pytest
 
+from rsnotify.core.websub.delivery_headers import notification_id, signing_headers
 from rsnotify.core.websub.protocol import (
     authority,
     channel_of,
     denial_url,
-    notification_id,
     parse_form,
     parse_links,
     parse_subscription_request,
-    signing_headers,
     verification_url,
 )
 from rsnotify.errors import Rejected

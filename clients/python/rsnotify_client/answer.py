@@ -14,7 +14,7 @@ AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 LONGEST_PAUSE_SECONDS = 60
 
 
-class Unreachable(TryAgain):
+class HubUnreachable(TryAgain):
     """No answer came from the hub's address."""
 
     def __init__(self, url: str, cause: str) -> None:
@@ -33,7 +33,7 @@ class NotAHub(Rejected):
 
 def in_short(error: TryAgain) -> str:
     """The trouble in a line of the log."""
-    if isinstance(error, Unreachable):
+    if isinstance(error, HubUnreachable):
         return f"the hub does not answer ({error.cause})"
     return f"the hub cannot do it now ({error.detail})"
 

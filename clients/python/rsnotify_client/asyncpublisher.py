@@ -15,7 +15,7 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.change import Fields, make_change
 from rsnotify_client.hub import Accepted
-from rsnotify_client.publisher import CLOSE_SECONDS, Options, Publisher
+from rsnotify_client.publisher import CLOSE_SECONDS, Publisher, PublisherOptions
 from rsnotify_client.sender import Counters
 
 THREADS = 16
@@ -27,7 +27,9 @@ T = TypeVar("T")
 class AsyncPublisher:
     """As `Publisher`, with the same options; its methods are awaited."""
 
-    def __init__(self, url: str, token: str | None = None, **options: Unpack[Options]) -> None:
+    def __init__(
+        self, url: str, token: str | None = None, **options: Unpack[PublisherOptions]
+    ) -> None:
         self._publisher = Publisher(url, token, **options)
         self._pool: ThreadPoolExecutor | None = None
         self._process = 0

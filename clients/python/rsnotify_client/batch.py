@@ -33,7 +33,7 @@ class Batch(NamedTuple):
         return b"[" + b",".join(self.changes) + b"]"
 
 
-class Store(Protocol):
+class ChangeStore(Protocol):
     """A place where changes wait, in the order in which they came."""
 
     lasts: bool

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import aiohttp
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify_client.answer import Unreachable, content_of, in_short
+from rsnotify_client.answer import HubUnreachable, content_of, in_short
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.retry import delay_seconds
 
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 60.0
 ANSWER_SECONDS = 30.0
 
 
-class Answer(NamedTuple):
+class HubAnswer(NamedTuple):
     """What the hub said to a request that it granted."""
 
     status: int
@@ -69,7 +69,7 @@ class Connection:
         *,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> HubAnswer:
         """As `ask`, with the answer's status."""
         until, attempt = monotonic() + self._patience_seconds, 0
         while True:
@@ -86,7 +86,7 @@ class Connection:
 
     async def _ask_once(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> HubAnswer:
         assert self._session is not None, "use it in `async with`"  # noqa: S101
         try:
             async with self._session.request(
@@ -97,8 +97,8 @@ class Connection:
                 allow_redirects=False,
             ) as answer:
                 pause, body = answer.headers.get("Retry-After"), await answer.read()
-                return Answer(answer.status, content_of(self.url, answer.status, pause, body))
+                return HubAnswer(answer.status, content_of(self.url, answer.status, pause, body))
         except (aiohttp.ClientError, TimeoutError) as error:
             if (why := untrusted(error)) is not None:
                 raise Rejected(f"{self.url} is not spoken to: {why}") from None
-            raise Unreachable(self.url, cause_of(error)) from None
+            raise HubUnreachable(self.url, cause_of(error)) from None

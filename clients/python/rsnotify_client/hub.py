@@ -16,7 +16,7 @@ import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client.answer import NotAHub, Unreachable, content_of
+from rsnotify_client.answer import HubUnreachable, NotAHub, content_of
 from rsnotify_client.cause import cause_of, untrusted
 
 CONNECT_SECONDS = 10.0
@@ -36,7 +36,7 @@ class Accepted(msgspec.Struct, frozen=True):
     until: str
 
 
-class Hub:
+class HubClient:
     """A hub's address and the token to speak with."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -64,7 +64,7 @@ class Hub:
         except (OSError, HTTPException) as error:
             if (why := untrusted(error)) is not None:
                 raise Rejected(f"{self.url} is not spoken to: {why}", status=UNTRUSTED) from None
-            raise Unreachable(self.url, cause_of(error)) from None
+            raise HubUnreachable(self.url, cause_of(error)) from None
 
     def close(self) -> None:
         while self._idle:

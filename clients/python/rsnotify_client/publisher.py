@@ -20,7 +20,7 @@ from rsnotify.resourcesync.notification import ChannelName, Kind
 from rsnotify_client.answer import in_short
 from rsnotify_client.batch import encode, new_key
 from rsnotify_client.change import Fields, make_change
-from rsnotify_client.hub import JSON, Accepted, Hub
+from rsnotify_client.hub import JSON, Accepted, HubClient
 from rsnotify_client.memory import MemoryQueue, WhenFull
 from rsnotify_client.retry import delay_seconds
 from rsnotify_client.sender import Counters, RefusedChange, Sender
@@ -36,7 +36,7 @@ CLOSE_SECONDS = 10.0
 PATIENCE_SECONDS = 60.0
 
 
-class Options(TypedDict, total=False):
+class PublisherOptions(TypedDict, total=False):
     """What a publisher may be told besides where to publish."""
 
     outbox: str | os.PathLike[str] | None
@@ -65,7 +65,7 @@ class Publisher:
         batch_seconds: float = BATCH_SECONDS,
         on_refused: Callable[[RefusedChange], object] | None = None,
     ) -> None:
-        self._hub = Hub(url, token)
+        self._hub = HubClient(url, token)
         self._store = _store(outbox, queue_size, when_full)
         self._sender = Sender(
             self._store, self._hub, batch_seconds=batch_seconds, on_refused=on_refused

@@ -9,7 +9,7 @@ from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 from rsnotify.errors import InvalidSettings
-from rsnotify_client.hub import Hub
+from rsnotify_client.hub import HubClient
 from rsnotify_client.outbox import Database
 from rsnotify_client.outboxtable import OutboxTable
 from rsnotify_client.publisher import BATCH_SECONDS
@@ -43,7 +43,7 @@ class Relay:
         on_refused: Callable[[RefusedChange], object] | None = None,
     ) -> None:
         self.table = table_of(database)
-        self._hub = Hub(url, token)
+        self._hub = HubClient(url, token)
         self._sender = Sender(
             self.table,
             self._hub,

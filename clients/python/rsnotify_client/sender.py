@@ -19,10 +19,10 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client.answer import Unreachable, in_short
-from rsnotify_client.batch import BATCH_CHANGES, Batch, OutboxError, Store
+from rsnotify_client.answer import HubUnreachable, in_short
+from rsnotify_client.batch import BATCH_CHANGES, Batch, ChangeStore, OutboxError
 from rsnotify_client.fork import tell_of_forks
-from rsnotify_client.hub import Hub
+from rsnotify_client.hub import HubClient
 from rsnotify_client.retry import delay_seconds
 from rsnotify_client.verdict import refused_changes
 
@@ -68,8 +68,8 @@ class Sender:
 
     def __init__(
         self,
-        store: Store,
-        hub: Hub,
+        store: ChangeStore,
+        hub: HubClient,
         *,
         batch_seconds: float,
         look_seconds: float = LOOK_SECONDS,
@@ -293,7 +293,7 @@ class Sender:
     def _postpone(self, batch: Batch, error: Rejected | TryAgain) -> None:
         """A hub that does not answer holds up all channels, every other trouble only its own."""
         self.retries += 1
-        channel = None if isinstance(error, Unreachable) else batch.channel
+        channel = None if isinstance(error, HubUnreachable) else batch.channel
         known = self._troubles.get(channel)
         is_new = known is None or known.since < self._eager_since
         attempt = 0 if known is None or is_new else known.attempt + 1

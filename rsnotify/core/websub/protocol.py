@@ -4,8 +4,6 @@ The numbers are those of a hub's duties in `docs/reference/websub-conformance.md
 wrote is checked before anything is done with it, and every length of it has a cap.
 """
 
-import base64
-import hmac
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +16,6 @@ from rsnotify.resourcesync.notification import (
     CHANNEL_PATH,
     KINDS,
     ChannelName,
-    Interval,
     capability_list,
 )
 
@@ -224,22 +221,3 @@ def parse_links(header: str) -> dict[str, str]:
 
 
 # --- headers of a notification ------------------------------------------------------------
-
-
-def notification_id(channel: ChannelName, interval: Interval) -> str:
-    """The same for every repetition. Standard Webhooks wants no full stop in it."""
-    set_name = channel.set_name.replace(".", "~")
-    return f"{set_name}-{channel.kind}-{int(interval.from_)}-{int(interval.until)}"
-
-
-def signing_headers(
-    secret: str | None, body: bytes, *, algorithm: str, webhook_id: str, timestamp: int
-) -> dict[str, str]:
-    """WEBSUB 25: signed only if a secret was given; the Standard Webhooks headers beside it."""
-    headers = {"webhook-id": webhook_id, "webhook-timestamp": str(timestamp)}
-    if secret is not None:
-        key = secret.encode()
-        digest = hmac.digest(key, f"{webhook_id}.{timestamp}.".encode() + body, "sha256")
-        headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
-        headers["X-Hub-Signature"] = f"{algorithm}={hmac.digest(key, body, algorithm).hex()}"
-    return headers

@@ -62,6 +62,10 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
     def channel(self) -> ChannelName:
         return ChannelName(self.set_name, self.kind)
 
+    def is_over(self, now: int) -> bool:
+        """WEBSUB 18: whether its lease has ended."""
+        return self.lease_end <= now
+
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
     """The position of a subscription, and the last answer of its callback."""

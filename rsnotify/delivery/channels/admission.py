@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
 from rsnotify.access import Access
-from rsnotify.delivery.channels.channel import Channel
+from rsnotify.delivery.channels.channel import ChannelReaders
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
 from rsnotify.delivery.channels.revocations import Revocations
@@ -19,7 +19,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName
+from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName
 
 READER = (
     "rsnotify.reader"  # the ASGI extension through which the handshake hands over the connection
@@ -45,7 +45,7 @@ class Channels:
         self._access = access
         self._keepalive = keepalive
         self._allowed_origins = allowed_origins
-        self._channels: dict[Feed, Channel] = {}
+        self._channels: dict[Feed, ChannelReaders] = {}
         self._is_draining = False
         self.revocations = Revocations(access)
 
@@ -61,7 +61,7 @@ class Channels:
 
     async def admit(self, connection: HTTPConnection) -> tuple[ChannelName, str]:
         """The requested channel, if the peer may read it; and the key of the token that it used."""
-        name = channel_name(connection)
+        name = ChannelName.named(**connection.path_params)
         self._hub.feed(name)
         record = self._hub.record(name.set_name)
         self._check_origin(connection.headers.get("origin"), is_private=record.private)
@@ -117,11 +117,11 @@ class Channels:
         await self._hub.after(self._hub.feed(name), cursor)
         return cursor
 
-    def _channel_of(self, feed: Feed) -> Channel:
+    def _channel_of(self, feed: Feed) -> ChannelReaders:
         channel = self._channels.get(feed)
         if channel is None:
             self._drop_channels_without_readers()
-            channel = self._channels[feed] = Channel(self._hub, feed, self._keepalive)
+            channel = self._channels[feed] = ChannelReaders(self._hub, feed, self._keepalive)
         return channel
 
     def _drop_channels_without_readers(self) -> None:
@@ -144,13 +144,6 @@ def _start_header(begin: Start) -> list[tuple[bytes, bytes]]:
     if not isinstance(begin, Position):
         return []
     return [(FROM_HEADER.lower().encode(), str(begin).encode())]
-
-
-def channel_name(connection: HTTPConnection) -> ChannelName:
-    set_name, kind = connection.path_params["set"], connection.path_params["kind"]
-    if kind not in KINDS:
-        raise Rejected(f"there is no {kind} channel", status=404, close_code=4404)
-    return ChannelName(set_name, kind)
 
 
 def parse_cursor(text: str) -> Position:

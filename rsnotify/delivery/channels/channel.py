@@ -12,7 +12,7 @@ from collections import OrderedDict
 from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
-from rsnotify.errors import NoSuchSet, Rejected, TryAgain
+from rsnotify.errors import INTERNAL_ERROR, NoSuchSet, Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
@@ -24,7 +24,7 @@ TURN_BYTES = 64 * 1024  # for one reader that catches up, before the next one's 
 YIELD_BYTES = 1024 * 1024  # for readers that catch up, before the event loop serves others
 
 
-class Channel:
+class ChannelReaders:
     """Writes each notification of a feed to every reader, once and in order."""
 
     def __init__(self, hub: Hub, feed: Feed, keepalive: Keepalive) -> None:
@@ -41,7 +41,7 @@ class Channel:
     def __repr__(self) -> str:
         at_head = sum(map(len, self._at_head.values()))
         behind = len(self.readers) - at_head
-        return f"<Channel {self._feed.channel} [{at_head} at the head, {behind} behind]>"
+        return f"<ChannelReaders {self._feed.channel} [{at_head} at the head, {behind} behind]>"
 
     @property
     def readers(self) -> list[Reader]:
@@ -52,6 +52,10 @@ class Channel:
     def is_read(self) -> bool:
         elsewhere = self._behind or self._waiting or self._ahead
         return bool(elsewhere) or any(self._at_head.values())
+
+    @property
+    def is_catching_up(self) -> bool:
+        return self._catching_up is not None
 
     # --- coming and going ----------------------------------------------------------------------
 
@@ -151,7 +155,7 @@ class Channel:
             return 0
         except Exception:
             log.exception("internal error while %r catches up", reader)
-            reader.close(1011, "internal error; see the hub's log")
+            reader.close(1011, INTERNAL_ERROR)
             return 0
         return self._write_turn(reader, found)
 

@@ -22,7 +22,7 @@ class WireFormat(NamedTuple):
     make: Callable[[Notification], bytes]
 
     def render(self, notification: Notification) -> bytes:
-        return notification.once(self.name, self.make)
+        return notification.derived(self.name, self.make)
 
 
 def _text_frame(notification: Notification) -> bytes:

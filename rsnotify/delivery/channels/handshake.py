@@ -22,6 +22,7 @@ from websockets.server import ServerProtocol
 from rsnotify.delivery.channels.admission import READER
 from rsnotify.delivery.channels.protocol import SharedDeflate, quiet
 from rsnotify.delivery.channels.socket_reader import SocketReader
+from rsnotify.errors import INTERNAL_ERROR
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +95,8 @@ class Handshake(asyncio.Protocol):
         except Exception:
             log.exception("internal error in the handshake at %s", scope["path"])
         if self._reader is not None and self._reader.channel is None:
-            self._reader.close(1011, "internal error; see the hub's log")
-        self._reject(500, "internal error; see the hub's log")
+            self._reader.close(1011, INTERNAL_ERROR)
+        self._reject(500, INTERNAL_ERROR)
 
     def _scope(self, request: Request) -> Message:
         path, _, query = request.path.partition("?")

@@ -26,12 +26,12 @@ class SocketReader(asyncio.Protocol):
         "_closing",
         "_is_deflated",
         "_pending_pong",
-        "_protocol",
         "_transport",
         "channel",
         "cursor",
         "deadline",
         "is_paused",
+        "parser",
         "pushed_at_ping",
         "slot",
         "write",
@@ -40,7 +40,7 @@ class SocketReader(asyncio.Protocol):
     def __init__(self, transport: asyncio.Transport, *, is_deflated: bool) -> None:
         self._transport = transport
         self._is_deflated = is_deflated
-        self._protocol: ReaderProtocol | None = None
+        self.parser: ReaderProtocol | None = None
         self._closing: asyncio.TimerHandle | None = None
         self._pending_pong = b""  # to the newest ping, while the socket is full
         self.write = transport.write
@@ -74,22 +74,20 @@ class SocketReader(asyncio.Protocol):
     def close(self, code: int, reason: str) -> None:
         """Send a close frame, and wait a few seconds for the peer's."""
         if self.is_open:
-            protocol = self._protocol = self._protocol or ReaderProtocol(
-                is_deflated=self._is_deflated
-            )
+            protocol = self.parser = self.parser or ReaderProtocol(is_deflated=self._is_deflated)
             protocol.send_close(code, close_reason(reason))
             self._act_on(protocol)
 
     # --- called by the transport -----------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self._protocol is None and is_one_ping_or_pong(data):
+        if self.parser is None and is_one_ping_or_pong(data):
             with closing(ReaderProtocol(is_deflated=self._is_deflated)) as protocol:
                 self._receive_data(protocol, data)
             return
-        if self._protocol is None:
-            self._protocol = ReaderProtocol(is_deflated=self._is_deflated)
-        self._receive_data(self._protocol, data)
+        if self.parser is None:
+            self.parser = ReaderProtocol(is_deflated=self._is_deflated)
+        self._receive_data(self.parser, data)
 
     def pause_writing(self) -> None:
         self.is_paused = True
@@ -107,7 +105,7 @@ class SocketReader(asyncio.Protocol):
         self._leave()
         if self._closing is not None:
             self._closing.cancel()
-        self._protocol = None
+        self.parser = None
 
     # --- reactions -------------------------------------------------------------------------------
 

@@ -9,6 +9,11 @@ A subscription is a position in a channel, as every reader's is.
 `rights`         whether a subscriber may still read
 `verification`   what a callback is asked, and what its answer means
 `dialler`        makes the calls: nobody else connects to a callback; `bounded` caps the answers
+
+One delivery: a notification is pushed to the feed; `ChannelWatcher.push` wakes the idle, and
+`Subscribers.place` gives each a `Delivery` in the `Queue`, which makes it when a slot is free. The
+`Deliverer` reads what is owed, checks the right to it, has the dialler post it, and notes what the
+answer means; `Ownership.record_progress` writes that to Redis.
 """
 
 from collections.abc import AsyncIterator

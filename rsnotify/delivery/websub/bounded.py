@@ -40,14 +40,14 @@ class BoundedHandler(ResponseHandler):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
-        self._listen_anew()
+        self.listen_anew()
 
-    def _listen_anew(self) -> None:
+    def listen_anew(self) -> None:
         self._bytes_left, self._lines_left, self._is_over = ANSWER_BYTES, ANSWER_LINES, False
 
     def set_response_params(self, **options: Any) -> None:
         """Called before each request: another answer begins."""
-        self._listen_anew()
+        self.listen_anew()
         super().set_response_params(**options)
 
     def data_received(self, data: bytes) -> None:

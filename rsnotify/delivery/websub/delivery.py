@@ -6,27 +6,20 @@ check and the call. When it is a subscriber's turn is not known here.
 
 import logging
 import random
-from collections.abc import Awaitable, Callable
 from time import monotonic
 
 import msgspec
 
-from rsnotify.core.websub.protocol import (
-    CONTENT_TYPE,
-    notification_id,
-    own_topic,
-    render_index_link,
-    render_links,
-    signing_headers,
-)
+from rsnotify.core.websub.delivery_headers import delivery_headers
+from rsnotify.core.websub.protocol import own_topic
 from rsnotify.core.websub.subscription import PROMPT_SECONDS, CallbackAnswer, after_answer
 from rsnotify.delivery.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.delivery.websub.rights import Rights
-from rsnotify.delivery.websub.state import Call, Clock, Subscriber
-from rsnotify.errors import HistoryGone, Rejected
+from rsnotify.delivery.websub.state import Clock, Subscriber
+from rsnotify.errors import HistoryDeleted, Rejected
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.resourcesync.notification import Interval, Notification
+from rsnotify.resourcesync.notification import Notification
 
 log = logging.getLogger(__name__)
 
@@ -39,26 +32,6 @@ class RightLost(Exception):
 
 class CallbackGone(Exception):
     """The callback has answered 410: it ends the subscription."""
-
-
-class Delivery(Call):
-    """The call that sends a subscriber the next notification."""
-
-    __slots__ = ("_deliver", "subscriber")
-
-    def __init__(
-        self, subscriber: Subscriber, deliver: Callable[[Subscriber], Awaitable[None]]
-    ) -> None:
-        callback = subscriber.subscription.callback
-        super().__init__(subscriber.share, callback, subscriber.host, prompt=subscriber.prompt)
-        self.subscriber = subscriber
-        self._deliver = deliver
-
-    async def make(self) -> None:
-        await self._deliver(self.subscriber)
-
-    def __repr__(self) -> str:
-        return f"<Delivery to {self.subscriber!r}>"
 
 
 class Deliverer:
@@ -74,18 +47,29 @@ class Deliverer:
         self._algorithm = algorithm
 
     async def deliver(self, subscriber: Subscriber) -> None:
-        """WEBSUB 21 and 23: one POST, if anything is owed; `RightLost` and `CallbackGone` end."""
+        """WEBSUB 18, 21 and 23: one POST, if anything is owed and its lease has not ended.
+
+        `RightLost` and `CallbackGone` end the subscription.
+        """
+        if subscriber.subscription.is_over(self._clock.now()):
+            return
         owed = await self._owed(subscriber)
         lost = self._rights.why_not(subscriber.subscription)
         if lost is not None:
             raise RightLost(lost)
         if owed is None or subscriber.gone:
             return
+        headers = delivery_headers(
+            *(owed, subscriber.channel, self._hub.base_url),
+            secret=subscriber.subscription.secret,
+            has_missed=subscriber.progress.missed,
+            algorithm=self._algorithm,
+            timestamp=self._clock.now() // MICROSECONDS,
+            topic=own_topic(subscriber.channel, subscriber.subscription.topic),
+        )
+        maybe_stale = monotonic() - subscriber.answered < KEEP_ALIVE_SECONDS
         answer = await self._dialler.post(
-            subscriber.url,
-            owed.payload,
-            self._headers(subscriber, owed),
-            maybe_stale=monotonic() - subscriber.answered < KEEP_ALIVE_SECONDS,
+            subscriber.url, owed.payload, headers, maybe_stale=maybe_stale
         )
         self._apply_answer(subscriber, answer, owed.until)
 
@@ -100,7 +84,7 @@ class Deliverer:
             feed = self._hub.feed(subscriber.channel)
             try:
                 return await self._hub.stretch_after(feed, cursor)
-            except HistoryGone as error:
+            except HistoryDeleted as error:
                 log.warning("%r has missed changes: %s", subscriber, error.detail)
             kept_from = await self._hub.kept_from(subscriber.channel)
             subscriber.advance(
@@ -109,29 +93,6 @@ class Deliverer:
             return await self._hub.stretch_after(feed, kept_from)
         except Rejected:  # the set has been removed: the owner of the share tells the peer
             return None
-
-    def _headers(self, subscriber: Subscriber, owed: Notification) -> dict[str, str]:
-        """WEBSUB 21, 22 and 25."""
-        channel, base_url = subscriber.channel, self._hub.base_url
-        topic = own_topic(channel, subscriber.subscription.topic)
-        headers = owed.once(  # the same for all subscribers of a topic
-            f"websub {topic or ''}",
-            lambda owed: {
-                "Content-Type": CONTENT_TYPE,
-                "Link": render_links(channel, base_url, topic),
-                "webhook-id": notification_id(channel, Interval(owed.from_, owed.until)),
-            },
-        )
-        if subscriber.progress.missed and channel.kind == "change":
-            link = f"{headers['Link']}, {render_index_link(channel, base_url)}"
-            headers = headers | {"Link": link}
-        return headers | signing_headers(
-            subscriber.subscription.secret,
-            owed.payload,
-            algorithm=self._algorithm,
-            webhook_id=headers["webhook-id"],
-            timestamp=self._clock.now() // MICROSECONDS,
-        )
 
     def _apply_answer(
         self, subscriber: Subscriber, answer: CallbackAnswer, until: Position

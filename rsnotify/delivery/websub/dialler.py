@@ -40,7 +40,7 @@ class Dialler:
     """An HTTP client that strangers may point at things."""
 
     def __init__(self, *, private: bool, resolve: Resolve | None = None) -> None:
-        self._private = private
+        self.private = private  # whether private addresses may be called
         self._threads = ThreadPoolExecutor(RESOLVING, "resolve callbacks")
         self._resolver = _Resolver(resolve or self._look_up, self._check)
         self._session: aiohttp.ClientSession | None = None
@@ -50,7 +50,7 @@ class Dialler:
             limit=0,  # the slots limit the calls
             use_dns_cache=False,
             resolver=self._resolver,
-            socket_factory=self._socket,
+            socket_factory=self.open_socket,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
         )
         self._session = aiohttp.ClientSession(
@@ -72,7 +72,7 @@ class Dialler:
     def refusal(self, url: str) -> str | None:
         """Why this callback may not be called, as far as that is known without resolving."""
         address = literal_address(URL(url, encoded=True).host or "")
-        return None if address is None else refusal(address, private=self._private)
+        return None if address is None else refusal(address, private=self.private)
 
     async def get(self, url: str) -> CallbackAnswer:
         """WEBSUB 17: the whole answer counts."""
@@ -119,13 +119,13 @@ class Dialler:
 
     def _check(self, address: str) -> None:
         try:
-            reason = refusal(address, private=self._private)
+            reason = refusal(address, private=self.private)
         except ValueError:
             reason = f"{address[:80]} is not an address"
         if reason is not None:
             raise NotAllowed(f"not allowed: {reason}")
 
-    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
+    def open_socket(self, address: tuple[Any, ...]) -> socket.socket:
         """The last check: sockets are made for allowed addresses only."""
         family, type_, protocol, _, where = address
         self._check(where[0])

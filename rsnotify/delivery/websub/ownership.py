@@ -62,7 +62,7 @@ class Ownership:
             "keep shares of the subscriptions": self._keep(),
             "listen for requests to subscribe": self._listen(),
             "take in requests to subscribe": self._take_in(),
-            "subscription the progress of subscriptions": self._record(),
+            "write the progress of subscriptions": self._record(),
             "end subscriptions": self._end(),
         }
 

@@ -52,7 +52,7 @@ class Queue:
             if call is None:
                 return
             if call.share.may_call:
-                task = asyncio.create_task(self._make(call))
+                task = asyncio.create_task(call.make())
                 call.share.tasks.add(task)
                 task.add_done_callback(partial(self._end, call))
             else:
@@ -60,17 +60,17 @@ class Queue:
                 self._slots.done(call)
         self._schedule()
 
-    async def _make(self, call: Call) -> None:
-        try:
-            await call.make()
-        except TryAgain as error:
-            log.warning("%r waits: %s", call, error.detail)
-            call.share.postponed.append(call)
-        except Exception:
-            log.exception("a bug while calling %s", call.callback)
-            call.share.postponed.append(call)
-
     def _end(self, call: Call, task: asyncio.Task[None]) -> None:
         call.share.tasks.discard(task)
         self._slots.done(call)
         self._schedule()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._postpone(call, error)
+
+    def _postpone(self, call: Call, error: BaseException) -> None:
+        """Make the call again once the claim was renewed."""
+        call.share.postponed.append(call)
+        if isinstance(error, TryAgain):
+            log.warning("%r waits: %s", call, error.detail)
+        else:
+            log.error("a bug while calling %s", call.callback, exc_info=error)

@@ -55,7 +55,7 @@ class Share:
 
     def ended(self, now: int) -> list["Subscriber"]:
         """The subscribers whose lease is certainly over."""
-        over = [each for each in self.subscribers.values() if each.subscription.lease_end <= now]
+        over = [each for each in self.subscribers.values() if each.subscription.is_over(now)]
         return [each for each in over if each.patient_until <= monotonic()]
 
     def __repr__(self) -> str:

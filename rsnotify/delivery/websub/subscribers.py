@@ -14,9 +14,9 @@ import msgspec
 
 from rsnotify.core.clock import BELIEVED_AFTER_SECONDS
 from rsnotify.core.websub.subscription import Progress, Subscription, seconds_left
-from rsnotify.delivery.websub.delivery import CallbackGone, Deliverer, Delivery, RightLost
+from rsnotify.delivery.websub.delivery import CallbackGone, Deliverer, RightLost
 from rsnotify.delivery.websub.queue import Queue
-from rsnotify.delivery.websub.state import Clock, Share, Subscriber
+from rsnotify.delivery.websub.state import Call, Clock, Share, Subscriber
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
@@ -26,6 +26,42 @@ from rsnotify.storage.subscriptions import Subscriptions
 log = logging.getLogger(__name__)
 
 WOKEN_AT_ONCE = 100
+
+
+class Delivery(Call):
+    """A subscriber's turn: the call that sends it the next notification."""
+
+    __slots__ = ("_subscribers", "subscriber")
+
+    def __init__(self, subscriber: Subscriber, subscribers: "Subscribers") -> None:
+        callback = subscriber.subscription.callback
+        super().__init__(subscriber.share, callback, subscriber.host, prompt=subscriber.prompt)
+        self.subscriber = subscriber
+        self._subscribers = subscribers
+
+    async def make(self) -> None:
+        """Deliver, and put the subscriber where it belongs then."""
+        subscriber, subscribers = self.subscriber, self._subscribers
+        subscriber.has_waited = False
+        if subscriber.gone:
+            return
+        try:
+            await subscribers.deliverer.deliver(subscriber)
+        except RightLost as lost:
+            await subscribers.deny(subscriber, str(lost))
+            return
+        except CallbackGone as end:  # WEBSUB 23
+            await subscribers.forget(subscriber.share, [subscriber], str(end))
+            return
+        except TryAgain:
+            raise
+        except Exception:
+            log.exception("a bug while delivering to %s", self.callback)
+            subscribers.deliverer.fail(subscriber)
+        subscribers.place(subscriber)
+
+    def __repr__(self) -> str:
+        return f"<Delivery to {self.subscriber!r}>"
 
 
 class ChannelWatcher:
@@ -40,8 +76,13 @@ class ChannelWatcher:
         self._is_scheduled = False
         feed.watchers.add(self)
 
-    def push(self, notification: Notification) -> None:  # noqa: ARG002
-        self._wake()
+    def push(self, notification: Notification | None = None) -> None:  # noqa: ARG002
+        """Wake the idle subscribers: they read what they are owed when it is their turn."""
+        self.woken.extend(self.idle)
+        self.idle.clear()
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._place_some)
 
     def turn_private(self) -> None:
         """Nothing to do: each delivery checks the right to read."""
@@ -49,14 +90,7 @@ class ChannelWatcher:
     def end(self) -> None:
         self.ended = True
         self._subscribers.forget_watcher(self)
-        self._wake()
-
-    def _wake(self) -> None:
-        self.woken.extend(self.idle)
-        self.idle.clear()
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._place_some)
+        self.push()
 
     def _place_some(self) -> None:
         """Not all in one turn of the event loop: 100,000 would keep publishers waiting."""
@@ -77,7 +111,7 @@ class Subscribers:
         self._store = store
         self._clock = clock
         self._queue = queue
-        self._deliverer = deliverer
+        self.deliverer = deliverer
         self.watchers: dict[ChannelName, ChannelWatcher] = {}
 
     @property
@@ -92,7 +126,7 @@ class Subscribers:
         subscriber = share.subscribers.get(id_)
         if subscriber is None:
             subscriber = Subscriber(share, id_, subscription, progress)
-            if self._is_over(subscriber):  # our clock has not seen it end
+            if subscription.is_over(self._clock.now()):  # our clock has not seen it end
                 subscriber.patient_until = monotonic() + BELIEVED_AFTER_SECONDS
             share.subscribers[id_] = subscriber
             self.place(subscriber)
@@ -130,20 +164,25 @@ class Subscribers:
             log.info("%r has ended: %s", subscriber, reason)
             self.drop(share, subscriber.id)
 
+    async def deny(self, subscriber: Subscriber, reason: str) -> None:
+        """It may not read any more: its callback is told, and then it ends (WEBSUB 15)."""
+        await self._store.deny(subscriber.subscription, reason)
+
     # --- places ----------------------------------------------------------------------------------
 
     def place(self, subscriber: Subscriber) -> None:
         """Put it where it belongs, while no call to it is in progress."""
         if subscriber.gone:
             return
-        watcher = self._watcher(subscriber.channel)
-        wait = seconds_left(subscriber.progress, self._clock.now())
-        if watcher is None or self._is_over(subscriber):
+        now = self._clock.now()
+        watcher = self.watchers.get(subscriber.channel) or self._watch(subscriber.channel)
+        wait = seconds_left(subscriber.progress, now)
+        if watcher is None or subscriber.subscription.is_over(now):
             subscriber.share.suspended.add(subscriber)
         elif wait > 0 and not subscriber.has_waited:
             subscriber.start_timer(wait, self.end_wait)
         elif subscriber.progress.cursor < watcher.feed.tail.head:
-            self._queue.add(Delivery(subscriber, self._deliver))
+            self._queue.add(Delivery(subscriber, self))
         else:
             watcher.idle.add(subscriber)
 
@@ -163,44 +202,20 @@ class Subscribers:
 
     def resume_suspended(self, share: Share) -> None:
         """Place those again whose lease was renewed, or whose set was created again."""
+        now = self._clock.now()
         for subscriber in list(share.suspended):
-            if subscriber.subscription.set_name in self._hub.sets and not self._is_over(subscriber):
+            subscription = subscriber.subscription
+            if subscription.set_name in self._hub.sets and not subscription.is_over(now):
                 share.suspended.discard(subscriber)
                 self.place(subscriber)
 
-    def _is_over(self, subscriber: Subscriber) -> bool:
-        return subscriber.subscription.lease_end <= self._clock.now()
-
-    def _watcher(self, channel: ChannelName) -> ChannelWatcher | None:
-        watcher = self.watchers.get(channel)
-        if watcher is None:
-            try:
-                watcher = self.watchers[channel] = ChannelWatcher(self._hub.feed(channel), self)
-            except (Rejected, TryAgain):  # removed, or its data cannot be read now
-                return None
+    def _watch(self, channel: ChannelName) -> ChannelWatcher | None:
+        try:
+            watcher = self.watchers[channel] = ChannelWatcher(self._hub.feed(channel), self)
+        except (Rejected, TryAgain):  # removed, or its data cannot be read now
+            return None
         return watcher
 
     def forget_watcher(self, watcher: ChannelWatcher) -> None:
         if self.watchers.get(watcher.feed.channel) is watcher:
             del self.watchers[watcher.feed.channel]
-
-    # --- its turn --------------------------------------------------------------------------------
-
-    async def _deliver(self, subscriber: Subscriber) -> None:
-        """WEBSUB 18 and 23: nothing after the end of the lease; 410 ends the subscription."""
-        subscriber.has_waited = False
-        if not subscriber.gone and not self._is_over(subscriber):
-            try:
-                await self._deliverer.deliver(subscriber)
-            except RightLost as lost:
-                await self._store.deny(subscriber.subscription, str(lost))
-                return
-            except CallbackGone as end:
-                await self.forget(subscriber.share, [subscriber], str(end))
-                return
-            except TryAgain:
-                raise
-            except Exception:
-                log.exception("a bug while delivering to %s", subscriber.subscription.callback)
-                self._deliverer.fail(subscriber)
-        self.place(subscriber)

@@ -54,7 +54,7 @@ def choose(found: Sequence[Binary], written_by: Engine | None) -> Binary | None:
 async def installed_binaries() -> list[Binary]:
     """Every server on the PATH and in the package that says what it is."""
     on_path = [path for name in NAMES if (path := shutil.which(name))]
-    candidates = [(path, False) for path in on_path] + [(path, True) for path in _packaged()]
+    candidates = [(path, False) for path in on_path] + [(path, True) for path in packaged()]
     binaries = []
     for path, is_packaged in candidates:
         engine = await _engine_of(path)
@@ -63,7 +63,7 @@ async def installed_binaries() -> list[Binary]:
     return binaries
 
 
-def _packaged() -> Iterator[str]:
+def packaged() -> Iterator[str]:
     """What the package holds for this machine; importing it would load a client of its own."""
     package = find_spec(PACKAGE)
     for folder in (package and package.submodule_search_locations) or ():

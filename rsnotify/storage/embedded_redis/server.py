@@ -89,6 +89,10 @@ class EmbeddedRedis:
         return f"unix://{quote(str(self._socket))}"
 
     @property
+    def guard_pid(self) -> int | None:
+        return None if self._guard is None else self._guard.pid
+
+    @property
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 

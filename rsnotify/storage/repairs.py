@@ -1,0 +1,132 @@
+"""A journal that has lost its newest changes: what it still has, and the repair in one atom.
+
+What the repair is, `rsnotify.core.healing` decides.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import NamedTuple
+
+from rsnotify.core.healing import LOC_END, Repair, Repaired
+from rsnotify.core.submission import LOC_START, Fragment
+from rsnotify.errors import NoSuchSet
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName, Row
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client, Script
+from rsnotify.storage.if_equals import IfEquals
+from rsnotify.storage.journal_format import (
+    CALLERS_KEY_SECONDS,
+    change_arguments,
+    channel_arguments,
+    channel_keys,
+    rows_of,
+)
+
+_REPAIR = Script("journal.lua", "repair.lua")
+
+PAGE = 1000
+HOLD_SECONDS = 5  # a repair takes far less, and nobody publishes meanwhile
+LOOK_SECONDS = 0.05
+REMEMBERED_SECONDS = 24 * 3600  # far longer than a process remembers changes
+
+
+class Remains(NamedTuple):
+    """What a journal has left."""
+
+    rows: Sequence[Row]
+    last: Position
+    repaired: Repaired
+
+
+class Repairs:
+    """Looks at journals after a loss, and repairs them."""
+
+    def __init__(self, client: Client, window: tuple[int, int, int]) -> None:
+        self._client = client
+        self._window = window
+        self._if_equals = IfEquals(client)
+
+    async def lineage(self) -> str:
+        """Another one after Redis has been started again, or another Redis has taken over."""
+        server, replication = await asyncio.gather(
+            self._client.info("server"), self._client.info("replication")
+        )
+        return f"{server['run_id']} {replication.get('master_replid', '')}"
+
+    @asynccontextmanager
+    async def held(self, channel: ChannelName) -> AsyncIterator[str]:
+        """Nobody appends to the journal meanwhile, and nobody else repairs it."""
+        key, me = keys.hold(channel), secrets.token_hex(8)
+        await self._take(key, me)
+        try:
+            yield me
+        finally:
+            await self._if_equals(key, me, "DEL")
+
+    async def released(self, channel: ChannelName) -> None:
+        """Wait until nobody holds the journal."""
+        if await self._client.exists(keys.hold(channel)):
+            async with self.held(channel):
+                pass
+
+    async def _take(self, key: str, me: str) -> None:
+        """Take the hold, also of a process that has died with it: by our own clock, not Redis's."""
+        holder, until = None, monotonic() + HOLD_SECONDS
+        while not await self._client.set(key, me, nx=True, ex=HOLD_SECONDS):
+            found = await self._client.get(key)
+            if found != holder:
+                holder, until = found, monotonic() + HOLD_SECONDS
+            elif found is not None and monotonic() > until:
+                await self._if_equals(key, found, "DEL")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def remains(self, channel: ChannelName, after: Position) -> Remains:
+        """What the journal holds after this position; `last` is read before the rows."""
+        last = await self._client.hget(keys.record(channel), "last")
+        if last is None:
+            raise NoSuchSet(channel.set_name)
+        rows: list[Row] = []
+        while page := await self._page(channel, rows[-1][0] if rows else after):
+            rows += page
+        marks = await self._client.hgetall(keys.repaired(channel))
+        return Remains(rows, Position(int(last)), _repaired(marks))
+
+    async def _page(self, channel: ChannelName, after: Position) -> list[Row]:
+        stream, begin = keys.stream(channel), f"({after.stream_id}"
+        return rows_of(await self._client.xrange(stream, begin, "+", PAGE))
+
+    async def repair(
+        self, channel: ChannelName, repair: Repair, *, last: Position, seen: Position, holder: str
+    ) -> bool:
+        """Do it; False if the journal has changed since its `last` was read, or is not held."""
+        of_changes = channel.kind == "change"
+        arguments: list[object] = [int(last), REMEMBERED_SECONDS]
+        arguments += [len(repair.put_back), len(repair.again), holder]
+        for row in (*repair.put_back, *repair.again):
+            arguments += change_arguments(_fragment(row), of_changes)
+        for each in repair.keys:
+            known = f"{each.fingerprint} {int(each.from_)} {int(each.until)}"
+            arguments += [each.key, CALLERS_KEY_SECONDS, known]
+        common = channel_arguments(channel, self._window, seen)
+        names = (*channel_keys(channel), keys.repaired(channel))
+        done = await _REPAIR.run(self._client, names, *common, *arguments)
+        if done is None:
+            raise NoSuchSet(channel.set_name)
+        return bool(done)
+
+
+def _fragment(row: Row) -> Fragment:
+    position, xml = row
+    is_deleted = b'<rs:md change="deleted"' in xml
+    return Fragment(int(position), is_deleted, xml.index(LOC_END) - LOC_START, xml)
+
+
+def _repaired(marks: dict[bytes, bytes]) -> Repaired:
+    put_back = {Position(int(at)) for at, mark in marks.items() if mark == b"b"}
+    return Repaired(
+        put_back, {Position(int(at)) for at in marks if Position(int(at)) not in put_back}
+    )

@@ -1,0 +1,111 @@
+"""A Redis that starts again with older data, as after a lossy failover: nothing is lost that a hub
+remembers."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from rsnotify.resourcesync.change import Position
+from rsnotify_client.notification import read_notification
+from tests.faults import OwnRedis
+from tests.raw import Raw, raw_channel
+from tests.running import RunningHub, until
+
+LOC = re.compile(rb"<loc>http://example.com/([^<]+)</loc>")
+
+
+@pytest.fixture
+async def hubs(own_redis: OwnRedis, tmp_path: Path) -> AsyncIterator[list[RunningHub]]:
+    """Three hubs on one Redis."""
+    hubs = [RunningHub(tmp_path / f"data{n}", "--redis", own_redis.url) for n in range(3)]
+    async with AsyncExitStack() as stack:
+        yield await asyncio.gather(*map(stack.enter_async_context, hubs))
+
+
+class Reader:
+    """A reader that notes what it is told, and whether the intervals join."""
+
+    def __init__(self, raw: Raw) -> None:
+        self._raw = raw
+        self.cursor: Position | None = None
+        self.told: list[str] = []
+
+    async def read(self) -> None:
+        while True:
+            found = read_notification(await self._raw.text())
+            assert self.cursor in (None, found.from_), "a gap, or a step back"
+            self.cursor = found.until
+            self.told += [change.loc.rpartition("/")[2] for change in found.changes]
+
+
+async def published(hub: RunningHub, name: str) -> str:
+    """Publish until it is acknowledged; the same key makes that safe."""
+    change = {"loc": f"http://example.com/{name}", "change": "updated"}
+    headers = {"Idempotency-Key": name}
+
+    async def acknowledged() -> bool:
+        path = "/api/sets/dataset1/changes"
+        status, _ = await hub.ask("POST", path, json=[change], headers=headers)
+        assert status in (201, 503)
+        return status == 201
+
+    await until(acknowledged)
+    return name
+
+
+async def in_the_change_list(hub: RunningHub) -> list[str]:
+    _, document = await hub.ask("GET", "/dataset1/changelist.xml")
+    return [loc.decode() for loc in LOC.findall(document)]
+
+
+async def all_told(readers: list[Reader], names: set[str]) -> None:
+    async def told() -> bool:
+        return all(names <= set(reader.told) for reader in readers)
+
+    await until(told)
+
+
+@pytest.mark.parametrize("under_load", [False, True], ids=["idle", "under load"])
+async def test_what_was_acknowledged_is_kept_and_told_to_every_reader(
+    hubs: list[RunningHub], own_redis: OwnRedis, under_load: bool
+) -> None:
+    acknowledged = {await published(hubs[0], "before")}
+    copy = own_redis.copy_of_data()
+    async with AsyncExitStack() as stack:
+        raws = [await stack.enter_async_context(raw_channel(hub.channel())) for hub in hubs]
+        readers = [Reader(raw) for raw in raws]
+        reading = [asyncio.create_task(reader.read()) for reader in readers]
+        for number in range(30):
+            acknowledged.add(await published(hubs[number % 3], f"lost-{number}"))
+        more = [f"while-{number}" for number in range(30 if under_load else 0)]
+        going_on = [
+            asyncio.create_task(published(hubs[n % 3], name)) for n, name in enumerate(more)
+        ]
+        await own_redis.go_back(copy)
+        acknowledged |= {await each for each in going_on}
+        acknowledged.add(await published(hubs[1], "after"))
+        await all_told(readers, acknowledged - {"before"})
+        for task in reading:
+            task.cancel()
+    for hub in hubs:
+        assert set(await in_the_change_list(hub)) == acknowledged
+        assert "Traceback" not in hub.log.read_text()
+
+
+async def test_a_reader_that_was_away_gets_what_was_put_back(
+    hubs: list[RunningHub], own_redis: OwnRedis
+) -> None:
+    cursor = (await hubs[0].publish("http://example.com/before"))["until"]
+    copy = own_redis.copy_of_data()
+    lost = await hubs[0].publish("http://example.com/lost")
+    await own_redis.go_back(copy)
+    await published(hubs[0], "after")
+    for hub in hubs:
+        async with raw_channel(f"{hub.channel()}?from={cursor}") as raw:
+            found = read_notification(await raw.text())
+        assert found.changes[0].loc == "http://example.com/lost"
+        assert str(found.changes[0].datetime) == lost["until"]

@@ -1,0 +1,247 @@
+"""Journals that have lost their newest changes, repaired by the hubs that remember them."""
+
+import asyncio
+
+import pytest
+
+from rsnotify.core.submission import Submission, fragment_of
+from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.storage import keys, repairs
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import Client
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import Sets
+
+CHANNEL = ChannelName("a", "change")
+
+
+def hub_on(client: Client) -> Hub:
+    journal = Journal(client, window_changes=10_000)
+    return Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+
+
+@pytest.fixture
+async def hub(client: Client) -> Hub:
+    hub = hub_on(client)
+    await hub.add_set("a")
+    await hub.start()
+    return hub
+
+
+async def started(client: Client) -> Hub:
+    hub = hub_on(client)
+    await hub.start()
+    return hub
+
+
+def submission(name: str, *, key: str | None = None, kind: str = "updated") -> Submission:
+    change = Change(f"http://example.com/{name}", kind)
+    return Submission([fragment_of(change)], key, "print" if key else "")
+
+
+async def stored(client: Client) -> list[tuple[Position, str]]:
+    journal = Journal(client, window_changes=10_000)
+    (standing,) = await journal.standings([CHANNEL])
+    rows = await journal.read(CHANNEL, standing.first, count=1000)
+    return [(at, xml.split(b"</loc>")[0].rpartition(b"/")[2].decode()) for at, xml in rows]
+
+
+async def names(client: Client) -> list[str]:
+    return [name for _, name in await stored(client)]
+
+
+async def state(client: Client) -> set[str]:
+    """The resources that the set has now."""
+    found = set()
+    for shard in range(keys.STATE_SHARDS):
+        for loc in await client.hkeys(keys.state("a", shard)):
+            found.add(loc.rpartition(b"/")[2].decode())
+    return found
+
+
+@pytest.fixture
+def losing(client: Client):
+    """Loses what is published in its block, as a failover to a lagging replica does."""
+
+    class Losing:
+        async def __aenter__(self) -> None:
+            self.before = {
+                key: await client.dump(key) for key in await client.keys("rsnotify:{a}*")
+            }
+
+        async def __aexit__(self, *_: object) -> None:
+            for key in await client.keys("rsnotify:{a}*"):
+                await client.delete(key)
+            for key, value in self.before.items():
+                await client.restore(key, 0, value)
+            await client.replicaof("127.0.0.1", "1")
+            await client.replicaof("NO", "ONE")  # it was promoted: its replication id is new
+
+    return Losing()
+
+
+async def test_lost_changes_are_put_back_before_the_next_one(hub, client, losing):
+    await hub.publish(CHANNEL, submission("1"))
+    async with losing:
+        await hub.publish(CHANNEL, submission("2"))
+        await hub.publish(CHANNEL, submission("3"))
+        before = await stored(client)
+    assert await names(client) == ["1"]
+    await hub.publish(CHANNEL, submission("4"))
+    assert (await stored(client))[:3] == before
+    assert await names(client) == ["1", "2", "3", "4"]
+    assert await state(client) == {"1", "2", "3", "4"}
+
+
+async def test_lost_changes_are_put_back_although_nothing_is_published(hub, client, losing):
+    async with losing:
+        await hub.publish(CHANNEL, submission("1"))
+    await hub.start()  # as the follow loop does every second
+    assert await names(client) == ["1"]
+
+
+async def test_a_lost_deletion_is_put_back(hub, client, losing):
+    await hub.publish(CHANNEL, submission("1"))
+    async with losing:
+        await hub.publish(CHANNEL, submission("1", kind="deleted"))
+    await hub.publish(CHANNEL, submission("2"))
+    assert await state(client) == {"2"}
+
+
+async def test_a_lost_key_is_answered_as_before(hub, client, losing):
+    async with losing:
+        before = await hub.publish(CHANNEL, submission("1", key="k"))
+    await hub.publish(CHANNEL, submission("2"))
+    assert await hub.publish(CHANNEL, submission("1", key="k")) == before
+    assert await names(client) == ["1", "2"]
+
+
+async def test_what_a_hub_without_memory_has_appended_since_stays(hub, client, losing):
+    async with losing:
+        await hub.publish(CHANNEL, submission("lost"))
+    other = await started(client)
+    await other.publish(CHANNEL, submission("new"))
+    await hub.start()
+    await hub.publish(CHANNEL, submission("next"))
+    assert await names(client) == ["new", "lost", "next"]
+
+
+async def test_the_newest_change_of_a_resource_stays_the_newest(hub, client, losing):
+    async with losing:
+        await hub.publish(CHANNEL, submission("1", kind="created"))
+    other = await started(client)
+    await other.publish(CHANNEL, submission("1", kind="deleted"))
+    await hub.start()
+    await hub.publish(CHANNEL, submission("2"))
+    assert await names(client) == ["1", "1", "1", "2"]
+    assert await state(client) == {"2"}
+
+
+async def test_hubs_that_remember_the_same_put_it_back_once(hub, client, losing):
+    others = [await started(client) for _ in range(3)]
+    async with losing:
+        for number in range(10):
+            await hub.publish(CHANNEL, submission(str(number)))
+        for other in others:
+            feed = other.feed(CHANNEL)
+            feed.watchers.add(Silent())
+            await other.start()
+            assert feed.memory.newest == feed.tail.head > Position(0)
+    new = await started(client)
+    await new.publish(CHANNEL, submission("new"))
+    await asyncio.gather(*(each.start() for each in (hub, *others)))
+    await asyncio.gather(*(each.publish(CHANNEL, submission("last")) for each in (hub, *others)))
+    found = await names(client)
+    assert found == ["new", *map(str, range(10)), *["last"] * 4]
+
+
+class Silent:
+    """A reader that only counts as one."""
+
+    def push(self, notification: object) -> None: ...
+
+    def turn_private(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+async def test_positions_do_not_come_again_when_nobody_remembers_the_changes(hub, client, losing):
+    async with losing:
+        lost = await hub.publish(CHANNEL, submission("lost"))
+        hub.feed(CHANNEL).memory.release()
+    await client.hset(keys.record(CHANNEL), "last", int(lost.from_))
+    after = await hub.publish(CHANNEL, submission("next"))
+    assert after.until > lost.until
+    assert await names(client) == ["next"]
+
+
+async def test_a_reader_is_told_what_was_put_back_and_nothing_twice(hub, client, losing):
+    reader = Reader()
+    feed = hub.feed(CHANNEL)
+    feed.watchers.add(reader)
+    await hub.publish(CHANNEL, submission("1"))
+    await hub.start()
+    async with losing:
+        await hub.publish(CHANNEL, submission("2"))
+        await hub.start()
+        await hub.publish(CHANNEL, submission("3"))  # acknowledged, not yet told
+    await hub.publish(CHANNEL, submission("4"))
+    await hub.start()
+    assert reader.told == ["1", "2", "3", "4"]
+    assert reader.joins
+
+
+class Reader(Silent):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.intervals: list[tuple[Position, Position]] = []
+
+    def push(self, notification) -> None:
+        self.intervals.append((notification.from_, notification.until))
+        for part in notification.payload.split(b"<loc>http://example.com/")[1:]:
+            self.told.append(part.split(b"<")[0].decode())
+
+    @property
+    def joins(self) -> bool:
+        ends = [until for _, until in self.intervals]
+        return [begin for begin, _ in self.intervals[1:]] == ends[:-1]
+
+
+# --- the hold ------------------------------------------------------------------------------------
+
+
+async def test_nobody_appends_while_a_journal_is_repaired(hub, client):
+    await client.set(keys.hold(CHANNEL), "somebody")
+    publishing = asyncio.create_task(hub.publish(CHANNEL, submission("1")))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await asyncio.shield(publishing)
+    assert await names(client) == []
+    await client.delete(keys.hold(CHANNEL))
+    await publishing
+    assert await names(client) == ["1"]
+
+
+async def test_a_hold_whose_holder_has_died_ends(hub, client, losing, monkeypatch):
+    monkeypatch.setattr(repairs, "HOLD_SECONDS", 1)
+    async with losing:
+        await hub.publish(CHANNEL, submission("1"))
+    await client.set(keys.hold(CHANNEL), "dead")  # for ever: the clock of Redis has gone back
+    await hub.publish(CHANNEL, submission("2"))
+    assert await names(client) == ["1", "2"]
+
+
+async def test_a_repair_without_the_hold_is_none(hub, client, losing):
+    async with losing:
+        await hub.publish(CHANNEL, submission("1"))
+    await client.set(keys.hold(CHANNEL), "another")
+    one = repairs.Repairs(client, Journal(client, window_changes=10_000).window)
+    left = await one.remains(CHANNEL, Position(0))
+    plan = repairs.Repair(
+        [(Position(left.last + 1), fragment_of(Change("http://x/", "updated")).xml)]
+    )
+    done = await one.repair(CHANNEL, plan, last=left.last, seen=Position(0), holder="me")
+    assert not done
+    assert await names(client) == []

@@ -1,0 +1,146 @@
+"""Tokens as they are known in memory: for how long, how many, how long a text."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.requests import HTTPConnection
+
+from rsnotify import access
+from rsnotify.access import SECRET_CHARACTERS, TOKEN_SECONDS, Access
+from rsnotify.errors import Rejected, TokenRefused
+from rsnotify.storage.connection import Client
+from rsnotify.storage.sets import SetRecord
+from rsnotify.storage.tokens import Right, Token, Tokens
+
+ADMIN = "the-admin-token"
+
+
+class Watched(Tokens):
+    """Counts how often Redis is asked."""
+
+    asked = 0
+
+    async def find(self, secret: str) -> Token | None:
+        self.asked += 1
+        return await super().find(secret)
+
+    async def make(self, secret: str, *rights: Right) -> None:
+        await self.create(secret, Token(secret[:8], ("a",), "now", rights or ("publish",)))
+
+
+class Clock(SimpleNamespace):
+    """Time passes when it is told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(access, "monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def tokens(client: Client) -> Watched:
+    return Watched(client)
+
+
+@pytest.fixture
+def rights(tokens: Watched, clock: Clock) -> Access:
+    return Access(tokens, ADMIN)
+
+
+def sent(secret: str | None, *, in_address: bool = False) -> HTTPConnection:
+    """A request that carries this token."""
+    headers = [] if secret is None or in_address else [(b"authorization", f"Bearer {secret}")]
+    scope: Any = {
+        "type": "http",
+        "headers": [(name, value.encode()) for name, value in headers],
+        "query_string": f"access_token={secret}".encode() if in_address else b"",
+        "client": ("192.0.2.1", 1),
+    }
+    return HTTPConnection(scope)
+
+
+async def test_rights_are_read_again_after_two_seconds(
+    rights: Access, tokens: Watched, clock: Clock
+) -> None:
+    await tokens.make("secret")
+    for now, asked in [(0.0, 1), (TOKEN_SECONDS - 0.1, 1), (TOKEN_SECONDS, 2)]:
+        clock.now = now
+        await rights.require(sent("secret"), "publish", "a")
+        assert tokens.asked == asked
+
+
+async def test_a_revoked_token_is_refused_two_seconds_later_at_the_latest(
+    rights: Access, tokens: Watched, clock: Clock
+) -> None:
+    await tokens.make("secret")
+    await rights.require(sent("secret"), "publish", "a")
+    await tokens.revoke("secret")
+    clock.now = TOKEN_SECONDS
+    with pytest.raises(TokenRefused):
+        await rights.require(sent("secret"), "publish", "a")
+
+
+async def test_a_token_that_is_unknown_is_asked_about_each_time(
+    rights: Access, tokens: Watched
+) -> None:
+    with pytest.raises(TokenRefused):
+        await rights.require(sent("secret"), "publish", "a")
+    await tokens.make("secret")
+    await rights.require(sent("secret"), "publish", "a")
+
+
+@pytest.mark.parametrize(("characters", "asked"), [(SECRET_CHARACTERS, 1), (257, 0)])
+async def test_no_token_is_longer_than_256_characters(
+    rights: Access, tokens: Watched, characters: int, asked: int
+) -> None:
+    with pytest.raises(TokenRefused):
+        await rights.require(sent("x" * characters), "publish", "a")
+    assert tokens.asked == asked
+
+
+async def test_who_sends_many_tokens_only_makes_the_hub_ask_again(
+    rights: Access, tokens: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "TOKENS_KNOWN", 2)
+    for secret in ("first", "second", "third"):
+        await tokens.make(secret)
+        await rights.require(sent(secret), "publish", "a")
+    await rights.require(sent("first"), "publish", "a")
+    assert tokens.asked == 4
+
+
+@pytest.mark.parametrize("secret", [None, ADMIN, "nobody's"])
+async def test_a_public_set_is_read_with_any_token_or_none(
+    rights: Access, secret: str | None
+) -> None:
+    assert await rights.require_reader(sent(secret), SetRecord(name="a", created="now")) == ""
+
+
+@pytest.mark.parametrize(
+    ("secret", "in_address", "status"),
+    [
+        *((None, False, 401), (ADMIN, False, None), (ADMIN, True, 401)),
+        *(("reader", False, None), ("reader", True, None), ("writer", False, 403)),
+    ],
+)
+async def test_a_private_set_is_read_with_a_token_for_it_alone(
+    rights: Access, tokens: Watched, secret: str | None, in_address: bool, status: int | None
+) -> None:
+    await tokens.make("reader", "read")
+    await tokens.make("writer", "publish")
+    record = SetRecord(name="a", created="now", private=True)
+    asking = rights.require_reader(sent(secret, in_address=in_address), record)
+    if status is None:
+        await asking
+    else:
+        with pytest.raises(Rejected) as refused:
+            await asking
+        assert refused.value.status == status

@@ -1,0 +1,116 @@
+"""A journal that has lost its newest changes is repaired by those who remember them."""
+
+import pytest
+
+from rsnotify.core.healing import (
+    MEMORY_BYTES,
+    REMEMBERED_MICROSECONDS,
+    ROW_BYTES,
+    Memory,
+    Repair,
+    Repaired,
+    UsedKey,
+    plan_repair,
+)
+from rsnotify.resourcesync.change import Position
+
+
+def row(position: int, loc: str = "a", note: str = "") -> tuple[Position, bytes]:
+    return Position(position), f"<url><loc>{loc}</loc>{note or position}".encode()
+
+
+def memory_of(*rows: tuple[Position, bytes], unread: int = 0) -> Memory:
+    """A memory that began at 0 and has read all but the last `unread` rows."""
+    memory = Memory(Position(0))
+    read = rows[: len(rows) - unread]
+    memory.read(read, read[-1][0] if read else Position(0))
+    memory.appended(rows[len(read) :], rows[-1][0])
+    return memory
+
+
+A1, B2, A3, B4 = row(1, "a"), row(2, "b"), row(3, "a"), row(4, "b")
+
+CASES = {
+    "nothing lost": (memory_of(A1, B2), [A1, B2], (), Repair([], [])),
+    "the journal has gone on": (memory_of(A1), [A1, B2], (), Repair([], [])),
+    "the end lost": (memory_of(A1, B2, A3), [A1], (), Repair([B2, A3], [])),
+    "everything lost": (memory_of(A1, B2), [], (), Repair([A1, B2], [])),
+    "lost before it was read": (memory_of(A1, B2, unread=1), [A1], (), Repair([B2], [])),
+    "lost below what came since": (memory_of(A1, B2), [A1, row(9)], (), Repair([], [B2])),
+    "below, repaired by another": (memory_of(A1, B2), [A1, row(9)], {2}, Repair([], [])),
+    "some below, some above": (memory_of(A1, B2, A3), [row(2, "c")], (), Repair([A3], [
+        A1, B2, row(2, "c"), A3
+    ])),
+    "passed by readers": (memory_of(A1, A3), [A1, B2, A3], (), Repair([], [B2])),
+    "not passed: never read": (memory_of(A1, A3, unread=1), [A1, B2, A3], (), Repair([], [])),
+    "a newer change of the same stays newest": (
+        memory_of(A1, B2), [A1, row(9, "b")], (), Repair([], [B2, row(9, "b")]),
+    ),
+    "put back behind a newer change of the same": (
+        memory_of(A1, B2, A3), [A1, row(2, "a", "new")], (),
+        Repair([A3], [B2, row(2, "a", "new")]),
+    ),
+    "put back behind an older one that another process had appended": (
+        memory_of(A1, A3, unread=1), [A1, row(2, "a", "old")], (), Repair([A3], []),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("memory", "journal", "repaired", "wanted"), CASES.values(), ids=CASES)
+def test_a_repair(memory, journal, repaired, wanted):
+    head = journal[-1][0] if journal else Position(0)
+    found = plan_repair(memory, journal, head, Repaired(again=repaired))
+    assert (list(found.put_back), list(found.again)) == (list(wanted.put_back), list(wanted.again))
+
+
+def test_what_is_released_is_not_missed():
+    memory = memory_of(A1, B2, A3)
+    memory.release()
+    assert not plan_repair(memory, [], Position(0), Repaired())
+    assert memory.newest == 3
+
+
+def test_what_was_skipped_was_not_passed_by_anybody():
+    memory = memory_of(A1)
+    memory.skip_to(Position(4))
+    assert not plan_repair(memory, [A1, B2, A3, B4], B4[0], Repaired())
+
+
+def test_a_minute_is_remembered():
+    memory = memory_of(A1)
+    late = row(1 + REMEMBERED_MICROSECONDS - 1, "b")
+    memory.appended([late], late[0])
+    assert A1[0] in memory.rows
+    later = row(1 + REMEMBERED_MICROSECONDS, "c")
+    memory.appended([later], later[0])
+    assert A1[0] not in memory.rows
+
+
+def test_a_repetition_of_what_is_long_past_is_not_remembered():
+    memory = memory_of(row(2 + REMEMBERED_MICROSECONDS))
+    memory.appended([A1, B2], B2[0])
+    assert set(memory.rows) == {2 + REMEMBERED_MICROSECONDS}
+
+
+def test_the_oldest_are_forgotten_when_there_are_too_many_bytes():
+    half = MEMORY_BYTES // 2 - ROW_BYTES
+    memory = Memory(Position(0))
+    memory.appended([(Position(1), bytes(half)), (Position(2), bytes(half))], Position(2))
+    assert set(memory.rows) == {1, 2}
+    memory.appended([(Position(3), b"")], Position(3))
+    assert set(memory.rows) == {2, 3}
+    assert memory.size <= MEMORY_BYTES
+
+
+def test_keys_of_lost_appends_are_put_back():
+    memory = Memory(Position(0))
+    key = UsedKey("k", "print", Position(0), Position(2))
+    memory.appended([A1, B2], B2[0], key)
+    assert plan_repair(memory, [], Position(0), Repaired()).keys == [key]
+    assert plan_repair(memory, [A1, B2], Position(2), Repaired()).keys == ()
+
+
+def test_a_repaired_journal_needs_no_repair():
+    memory = memory_of(A1, B2, A3)
+    repair = plan_repair(memory, [A1], A1[0], Repaired())
+    assert not plan_repair(memory, [A1, *repair.put_back], A3[0], Repaired())

@@ -1,0 +1,195 @@
+"""What the commands make of what they are given, and how they show what comes of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rsnotify.commands import administer
+from rsnotify.commands.audit import SHOWN, print_audit
+from rsnotify.commands.mirror import options_of
+from rsnotify.commands.publish import Body, of_file, of_locs
+from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify_client.audit import Audit, Finding
+
+LINE = b'{"loc": "u:a"}'
+URLSET = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">%b</urlset>'
+ENTRY = b"<url><loc>u:a</loc></url>"
+
+# publish ------------------------------------------------------------------------------------------
+
+
+def file(tmp_path: Path, name: str, content: bytes) -> Path:
+    path = tmp_path / name
+    path.write_bytes(content)
+    return path
+
+
+async def bodies(given: Any) -> list[Body]:
+    return [body async for body in given.bodies]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "content_type"),
+    [
+        ("a.json", LINE, "application/json"),
+        ("a.ndjson", LINE, "application/x-ndjson"),
+        ("a.jsonl", LINE, "application/x-ndjson"),
+        ("a.xml", URLSET % ENTRY, "application/xml"),
+        ("a", LINE, "application/json"),
+        ("a.txt", b" \n[" + LINE + b"]", "application/json"),
+        ("a.txt", LINE + b"\n" + LINE, "application/x-ndjson"),
+        ("a.txt", b"\n" + URLSET % ENTRY, "application/xml"),
+    ],
+)
+async def test_the_format_is_that_of_the_name_else_of_the_first_byte(
+    tmp_path: Path, name: str, content: bytes, content_type: str
+) -> None:
+    found = await bodies(of_file(file(tmp_path, name, content), None))
+    assert {body.content_type for body in found} == {content_type}
+
+
+async def test_a_format_that_is_named_counts_whatever_the_name_says(tmp_path: Path) -> None:
+    (body,) = await bodies(of_file(file(tmp_path, "a.xml", LINE), "ndjson"))
+    assert body.content_type == "application/x-ndjson"
+
+
+def test_a_format_that_is_none_is_told_which_there_are(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings) as wrong:
+        of_file(file(tmp_path, "a", LINE), "csv")
+    assert wrong.value.problems == ("--format csv: choose one of json, ndjson, jsonl, xml",)
+
+
+def many(name: str, number: int) -> bytes:
+    if name == "a.xml":
+        return URLSET % (ENTRY * number)
+    return b"[%b]" % b",".join([LINE] * number) if name == "a.json" else b"\n".join([LINE] * number)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.ndjson", "a.xml"])
+@pytest.mark.parametrize(("number", "sizes"), [(0, []), (1_000, [1_000]), (1_001, [1_000, 1])])
+async def test_a_request_has_1000_changes_at_most(
+    tmp_path: Path, name: str, number: int, sizes: list[int]
+) -> None:
+    given = of_file(file(tmp_path, name, many(name, number)), None)
+    assert [body.changes for body in await bodies(given)] == sizes
+    assert given.total == number
+
+
+async def test_resources_on_the_command_line_are_changed_alike() -> None:
+    (body,) = await bodies(of_locs(["u:a", "u:b"], change="deleted"))
+    assert msgspec.json.decode(body.content) == [
+        {"loc": "u:a", "change": "deleted"},
+        {"loc": "u:b", "change": "deleted"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [("a.json", b"[1,", "the file is no JSON"), ("a.xml", b"<urlset", "not well-formed XML")],
+)
+def test_a_file_that_cannot_be_read_is_refused_with_the_reason(
+    tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    with pytest.raises(Rejected, match=words):
+        of_file(file(tmp_path, name, content), None)
+
+
+# mirror -------------------------------------------------------------------------------------------
+
+
+def mapped(*maps: str, jobs: int = 16, per_host: int = 8) -> Any:
+    return options_of([], [], list(maps), jobs, per_host, None, has_files=True)
+
+
+def test_the_last_equals_sign_divides_a_prefix_from_its_folder() -> None:
+    assert mapped("http://a/?x=y=data/pdf").maps == (("http://a/?x=y", "data/pdf"),)
+
+
+@pytest.mark.parametrize("folder", ["", ".", "..", "a/../b", "/a", "a/", "a//b", "a~b", "a\\b:c"])
+def test_a_folder_that_is_no_plain_name_is_refused(folder: str) -> None:
+    with pytest.raises(InvalidSettings):
+        mapped(f"http://a/={folder}")
+
+
+def test_from_one_host_no_more_are_fetched_than_at_all() -> None:
+    assert (mapped(jobs=4, per_host=8).per_host, mapped(jobs=16, per_host=8).per_host) == (4, 8)
+
+
+# audit --------------------------------------------------------------------------------------------
+
+
+def audit(findings: int, skipped: int = 0) -> Audit:
+    found = [Finding("missing", f"u:{number}") for number in range(findings)]
+    return Audit(100, 100, 0, found, [f"u:s{number}" for number in range(skipped)])
+
+
+@pytest.mark.parametrize(("findings", "more"), [(SHOWN, []), (SHOWN + 1, ["and 1 more"])])
+def test_of_many_findings_the_first_are_named_and_the_rest_counted(
+    capsys: pytest.CaptureFixture[str], findings: int, more: list[str]
+) -> None:
+    print_audit(audit(findings), json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("missing: ") for line in lines) == SHOWN
+    assert [line.partition(";")[0] for line in lines if line.startswith("and ")] == more
+    assert lines[-1] == "OUT OF SYNC"
+
+
+@pytest.mark.parametrize(
+    ("found", "last"),
+    [(audit(0), "IN SYNC"), (audit(1), "OUT OF SYNC"), (audit(0, skipped=1), "OUT OF SYNC")],
+)
+def test_what_could_not_be_looked_at_is_not_in_sync(
+    capsys: pytest.CaptureFixture[str], found: Audit, last: str
+) -> None:
+    print_audit(found, json=False)
+    assert capsys.readouterr().out.splitlines()[-1] == last
+
+
+def test_as_json_all_findings_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    print_audit(audit(SHOWN + 1), json=True)
+    assert len(json.loads(capsys.readouterr().out)["findings"]) == SHOWN + 1
+
+
+# administration -----------------------------------------------------------------------------------
+
+ID = "0123456789abcdef" * 4
+ROW = {"id": ID, "sets": ["a", "b"], "behind_seconds": 1.6, "last_answer": None}
+
+
+def test_what_the_next_command_is_given_is_never_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    administer.print_table([ROW], list(ROW), json=False)
+    assert ID in capsys.readouterr().out
+
+
+def test_a_table_shows_values_as_a_reader_would_write_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    administer.print_fields(ROW, json=False)
+    fields = [line.split("  ")[-1].strip() for line in capsys.readouterr().out.splitlines()]
+    assert fields == [ID, "a b", "2", "-"]
+
+
+@pytest.mark.parametrize("show", [administer.print_fields, administer.print_snapshot])
+def test_json_is_what_the_hub_said(capsys: pytest.CaptureFixture[str], show: Any) -> None:
+    show(ROW, json=True)
+    assert json.loads(capsys.readouterr().out) == ROW
+
+
+def test_a_snapshot_that_takes_long_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    administer.print_snapshot({"set": "a"}, json=False)
+    administer.print_snapshot({"resources": 3, "at": "now"}, json=False)
+    out, err = capsys.readouterr()
+    assert out == "3 resources at now\n"
+    assert err.startswith("The snapshot is being taken")
+
+
+def test_a_secret_is_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    administer.print_secret({"token": "rsn_x", "id": "1"}, json=False)
+    out, err = capsys.readouterr()
+    assert (out, err) == ("rsn_x\n", "Keep it: it is not shown again.\n")
