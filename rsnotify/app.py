@@ -22,10 +22,11 @@ from rsnotify.errors import INTERNAL_ERROR, Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
+from rsnotify.intake.resources import Resources
 from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
-from rsnotify.resourcesync.notification import CHANNEL_PATH, SOURCE_DESCRIPTION
+from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, SOURCE_DESCRIPTION
 from rsnotify.storage.writable import Writable
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,13 @@ def publishing_routes(intake: Intake, several: SeveralSets) -> Routes:
     ]
 
 
+def resource_routes(resources: Resources) -> Routes:
+    return [
+        Route("/api/sets/{set}/resources", resources.load, methods=["PUT"]),
+        Route("/api/sets/{set}/resources", resources.show),
+    ]
+
+
 def administration_routes(administration: Administration, subscribers: SubscriptionAdmin) -> Routes:
     subscription = "/api/subscriptions/{subscription}"
     return [
@@ -82,10 +90,13 @@ def administration_routes(administration: Administration, subscribers: Subscript
     ]
 
 
-def channel_routes(channels: Channels, topic: Topic) -> Routes:
+def channel_routes(channels: Channels, sse: Sse, topic: Topic) -> Routes:
+    page = ChannelPage(sse, topic)
     return [
         WebSocketRoute(CHANNEL_PATH, channels.websocket),
-        Route(CHANNEL_PATH, ChannelPage(Sse(channels), topic).channel),
+        WebSocketRoute(CHANNELS_PATH, channels.websocket),
+        Route(CHANNEL_PATH, page.channel),
+        Route(CHANNELS_PATH, page.channels),
     ]
 
 
@@ -113,6 +124,7 @@ def pull_routes(
         Route(change_list_index("{set}"), change_lists.index),
         Route("/{set}/changelist-archive.xml", change_lists.archive),
         Route("/{set}/resourcelist.xml", resource_lists.newest),
+        Route("/{set}/resourcelist-archive.xml", resource_lists.archive),
         Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
     ]
 
@@ -132,6 +144,15 @@ class ChannelPage:
         if request.method == "GET" and wants_stream(request):
             return await self._sse.stream(request)
         return await self._topic.get(request)
+
+    async def channels(self, request: Request) -> Response:
+        """Several channels have no latest notification in common."""
+        if request.method == "HEAD" or wants_stream(request):
+            return await self._sse.stream(request)
+        raise Rejected(
+            "several channels are read by WebSocket, or with `Accept: text/event-stream`",
+            status=406,
+        )
 
 
 class Health:

@@ -83,16 +83,22 @@ class Settings:
     allowed_origins: tuple[str, ...] | None = _setting(
         None,
         _origins,
-        "origins whose pages may read channels, such as https://a.example, or *; "
+        "origins whose pages may read, such as https://a.example, or *; "
         "else all may read public sets, none private ones",
     )
     send_timeout_seconds: int = _setting(
         60, _whole(1, 86_400), "seconds after which a reader that reads nothing is disconnected"
     )
+    channel_compression: str = _setting(
+        "on", _one_of("on", "off"), "whether channels are compressed for readers that offer it"
+    )
     drain_seconds: int = _setting(
         5, _whole(0, 3_600), "seconds over which readers are disconnected at shutdown"
     )
     changelist_max: int = _setting(10_000, _whole(1, 50_000), "changes that one Change List holds")
+    page_size: int = _setting(
+        50_000, _whole(1, 50_000), "changes after a ?from=, and entries of a page, at most"
+    )
     callback_private: str = _setting(
         "refuse",
         _one_of("refuse", "allow"),
@@ -125,6 +131,12 @@ class Settings:
     )
     resourcelist_minutes: int = _setting(
         60, _whole(1, 525_600), "minutes between two Resource Lists of a set that changes"
+    )
+    resourcelist_archive: int = _setting(
+        10, _whole(0, 10_000), "replaced Resource Lists of a set that can still be pulled"
+    )
+    resourcelist_archive_days: int = _setting(
+        30, _whole(1, 3650), "days that a replaced Resource List can be pulled; then it is gone"
     )
     describedby: str | None = _setting(
         None, _web_address, "a document that describes this Source; in the Source Description"

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from lxml import etree
 from starlette.datastructures import Headers
+from starlette.types import ASGIApp
 
 from rsnotify.access import Access
 from rsnotify.app import build_app, pull_routes
@@ -15,8 +16,10 @@ from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.pull.admission import SetAdmission
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.pages import Pages
 from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.pull.stretches import Stretches
+from rsnotify.history import History
 from rsnotify.hub import Hub
 from rsnotify.hub.capabilities import Offers
 from rsnotify.loops import end
@@ -75,13 +78,17 @@ class Pulling:
         index_days: int = 30,
         retention_days: int = 365,
         public_url: str | None = BASE,
+        archived_lists: int = 0,
+        page_size: int = 50_000,
     ) -> None:
         self.client = client
         self.journal = Journal(client, window_changes=changes, window_hours=hours)
         self.windows, self.snapshots = Windows(client), Snapshots(client)
         bell = Bell("redis://nowhere")
         self.hub = Hub(self.journal, Sets(client), bell, self.windows, base_url=BASE)
-        self.schedule = DocumentSchedule(int(hours * HOUR), index_days, retention_days, 60)
+        self.schedule = DocumentSchedule(
+            int(hours * HOUR), index_days, retention_days, 60, archived_lists
+        )
         stretches = Stretches(self.journal, self.windows)
         offers = Offers(self.windows, self.snapshots, index_days)
         documents = DocumentsTold(self.windows, offers, ToldDocuments(client), self.schedule, BASE)
@@ -107,10 +114,11 @@ class Pulling:
             admission,
             self.windows,
             stretches,
+            Pages(History(self.journal, self.windows), page_size),
             period=self.schedule.period,
             index_days=index_days,
         )
-        resource_lists = ResourceLists(admission, self.snapshots)
+        resource_lists = ResourceLists(admission, self.snapshots, page_size=page_size)
         routes = pull_routes(discovery, change_lists, resource_lists)
         self.app = build_app(routes)
 
@@ -129,7 +137,9 @@ class Pulling:
     async def update(self, *names: str) -> Interval:
         return await self.publish(*(Change(loc(name), "updated") for name in names))
 
-    async def get(self, path: str, *, method: str = "GET", **headers: str) -> Answer:
+    async def get(
+        self, path: str, *, method: str = "GET", app: ASGIApp | None = None, **headers: str
+    ) -> Answer:
         """One request; its address may be whole, as documents have it."""
         parts = urlsplit(path)
         sent = {"host": "hub.example.org"} | headers
@@ -161,7 +171,7 @@ class Pulling:
         async def send(message: dict[str, object]) -> None:
             messages.append(message)
 
-        await self.app(scope, receive, send)  # type: ignore[arg-type]
+        await (app or self.app)(scope, receive, send)  # type: ignore[arg-type]
         body = b"".join(message.get("body", b"") for message in messages[1:])  # type: ignore[misc]
         is_whole = not messages[-1].get("more_body", False)
         return Answer(messages[0]["status"], Headers(raw=messages[0]["headers"]), body, is_whole)  # type: ignore[arg-type]

@@ -47,6 +47,13 @@ ResourceDump = Annotated[str | None, typer.Option(metavar="URL", help="Your own 
 ChangeList = Annotated[
     str | None, typer.Option(metavar="URL", help="Your own Change List, not the hub's.")
 ]
+SocketsFirst = Annotated[
+    bool | None,
+    typer.Option(
+        "--sockets-first/--topics-first",
+        help="For Destinations of version 0.8: name the Capability List with ws:// first.",
+    ),
+]
 ChangeDump = Annotated[str | None, typer.Option(metavar="URL", help="Your own Change Dump.")]
 ResourceListArchive = Annotated[
     str | None, typer.Option(metavar="URL", help="Your own Resource List Archive.")
@@ -114,6 +121,7 @@ def edit_set(
     change_notification: ChangeNotification = None,
     framework_notification: FrameworkNotification = None,
     channel_hub: ChannelHub = None,
+    sockets_first: SocketsFirst = None,
     url: Url = HERE,
     data: Data = DATA,
 ) -> None:
@@ -140,8 +148,8 @@ def edit_set(
     }
     given = {option: text for option, text in addresses.items() if text is not None}
     chosen: dict[str, object] = {option: text or None for option, text in given.items()}
-    if private is not None:
-        chosen["private"] = private
+    switches = {"private": private, "sockets_first": sockets_first}
+    chosen |= {option: choice for option, choice in switches.items() if choice is not None}
     if not chosen:
         raise typer.BadParameter(
             "say what to edit: --private or --public, or one of the addresses that "

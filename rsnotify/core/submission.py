@@ -39,6 +39,7 @@ class Fragment(NamedTuple):
     deleted: bool
     loc_length: int  # of the escaped loc, in bytes
     xml: bytes
+    load: str = ""  # the load that found it: it counts unless the resource changed since
 
 
 class Submission(NamedTuple):

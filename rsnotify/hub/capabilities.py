@@ -35,7 +35,10 @@ class Offers:
         snapshot = await self._snapshots.newest(record.name)
         oldest = await self._windows.oldest(record.name)
         archived_at = self._archived_at(oldest)
-        offered = capabilities_of(record, snapshot, base, archived_at is not None)
+        offered = capabilities_of(record, snapshot, base)._replace(
+            has_archive=archived_at is not None,
+            has_resource_list_archive=await self._snapshots.has_archive(record.name),
+        )
         taken = 0 if snapshot is None else snapshot.completed
         edited = Position.parse(record.edited)
         return Offer(offered, Position(max(edited, taken, archived_at or 0)))
@@ -52,7 +55,6 @@ def capabilities_of(
     record: SetRecord,
     snapshot: Snapshot | None = None,
     base: str = "",
-    has_archive: bool = False,
 ) -> SetCapabilities:
     ours = None if snapshot is None else base + resource_list(record.name)
     return SetCapabilities(
@@ -66,7 +68,7 @@ def capabilities_of(
         resourcedump_archive=record.resourcedump_archive,
         changelist_archive=record.changelist_archive,
         changedump_archive=record.changedump_archive,
-        has_archive=has_archive,
+        sockets_first=record.sockets_first,
         topics=_named({kind: record.own_topic(kind) for kind in KINDS}),
         channels=_named({kind: record.own_channel(kind) for kind in KINDS}),
         channel_hub=record.channel_hub,

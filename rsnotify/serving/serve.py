@@ -25,6 +25,7 @@ from rsnotify.settings import Settings
 from rsnotify.storage.connection import check_address
 from rsnotify.storage.embedded_redis import EmbeddedRedis
 from rsnotify.storage.external_redis import wait_until_usable
+from rsnotify.storage.loads import release_claims
 from rsnotify.storage.subscriptions import release_all_claims
 
 log = logging.getLogger(__name__)
@@ -110,6 +111,7 @@ async def _on_redis(
         return
     async with EmbeddedRedis(settings.data) as server:
         await release_all_claims(server.url)
+        await release_claims(server.url)
         redis = _Redis(server.url, [server.hub_lock])
         await run_beside({"redis-server supervisor": server.supervise()}, served(redis))
 

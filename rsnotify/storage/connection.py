@@ -49,7 +49,8 @@ def connect(url: str) -> Client:
         protocol=2,
     )
     client = _Client.from_pool(pool)
-    client.response_callbacks.pop("XRANGE", None)  # raw pairs: the journal parses them itself
+    for name in ("XRANGE", "XREVRANGE"):
+        client.response_callbacks.pop(name, None)  # raw pairs: the journal parses them itself
     return client
 
 

@@ -74,7 +74,7 @@ class Appended(NamedTuple):
     from_: Position
     until: Position
     is_repeated: bool  # its key was known
-    positions: Sequence[int]  # of each change, or none where only the script knew them
+    positions: Sequence[int]  # of each change, 0 if it was left out; none if only Redis knew them
 
     @property
     def interval(self) -> Interval:
@@ -229,6 +229,20 @@ class Journal:
             raise Trimmed(Position(int(first)))
         return rows_of(rows)
 
+    async def read_back(
+        self, channel: ChannelName, until: Position, *, count: int
+    ) -> tuple[list[Row], Position]:
+        """Up to `count` changes up to `until`, newest first; and where the stream begins."""
+        pipeline = self.client.pipeline(transaction=False)
+        pipeline.execute_command(
+            "XREVRANGE", keys.stream(channel), until.stream_id, "-", "COUNT", count
+        )
+        pipeline.hget(keys.record(channel), "first")  # afterwards, as in `read`
+        rows, first = await pipeline.execute()
+        if first is None:
+            raise NoSuchSet(channel.set_name)
+        return rows_of(rows), Position(int(first))
+
     async def read_on(
         self, cursors: Mapping[ChannelName, Position], *, count: int
     ) -> tuple[dict[ChannelName, list[Row] | Exception], int]:
@@ -290,7 +304,8 @@ def _answer(appends: Sequence[_Append], answers: Sequence[object]) -> None:
 def _appended(
     submission: Submission, from_: int, until: int, repeated: int, positions: Sequence[int] = ()
 ) -> Appended:
-    if not positions and not any(fragment.position for fragment in submission.fragments):
+    are_unknown = any(fragment.position or fragment.load for fragment in submission.fragments)
+    if not positions and not are_unknown:
         positions = range(until - len(submission.fragments) + 1, until + 1)
     return Appended(Position(from_), Position(until), bool(repeated), positions)
 

@@ -45,18 +45,23 @@ function acts.edit(before, after, version)
   return 1
 end
 
+local function remove_snapshot(prefix, name)
+  for number = 1, redis.call('HGET', prefix .. name, 'parts') or 0 do
+    redis.call('UNLINK', prefix .. name .. ':' .. number)
+  end
+  redis.call('UNLINK', prefix .. name)
+end
+
 -- sorted set of its windows, what the names of packed windows begin with; newest snapshot, what the
--- names of snapshots begin with; then every other key that it has
-function acts.remove(windows, packed, snapshot, snapshots, ...)
+-- names of snapshots begin with, sorted set of those that are kept; then every other key that it has
+function acts.remove(windows, packed, snapshot, snapshots, archive, ...)
   for _, window in ipairs(redis.call('ZRANGE', windows, 0, -1)) do
     redis.call('UNLINK', packed .. string.match(window, '^%d+'))
   end
-  local newest = redis.call('HMGET', snapshot, 'name', 'parts')
-  if newest[1] then
-    redis.call('UNLINK', snapshot, snapshots .. newest[1])
-    for number = 1, newest[2] do redis.call('UNLINK', snapshots .. newest[1] .. ':' .. number) end
-  end
-  redis.call('UNLINK', windows, KEYS[5], KEYS[6], ...)
+  local newest = redis.call('HGET', snapshot, 'name')
+  if newest then remove_snapshot(snapshots, newest) end
+  for _, old in ipairs(redis.call('ZRANGE', archive, 0, -1)) do remove_snapshot(snapshots, old) end
+  redis.call('UNLINK', snapshot, archive, windows, KEYS[5], KEYS[6], ...)
   if redis.call('HDEL', records, name) == 0 then return 0 end
   announce()
   return 1

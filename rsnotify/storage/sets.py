@@ -46,6 +46,7 @@ class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     change_notification: str | None = None
     framework_notification: str | None = None
     channel_hub: str | None = None
+    sockets_first: bool = False  # for Destinations that know version 0.8 only
 
     @property
     def own_documents(self) -> dict[str, str]:
@@ -223,13 +224,15 @@ def _whole(records: Mapping[bytes, bytes]) -> Iterator[SetRecord]:
             yield record
 
 
-def _keys_of_documents(name: str) -> tuple[str, str, str, str]:
+def _keys_of_documents(name: str) -> tuple[str, str, str, str, str]:
     """As sets.lua wants them: what was made of its journal is found from these."""
     channel = ChannelName(name, "change")
     newest = keys.snapshot(name)
-    return keys.windows(channel), keys.packed(channel), newest, newest
+    return keys.windows(channel), keys.packed(channel), newest, newest, keys.archive(name)
 
 
 def _other_keys(name: str) -> list[str]:
     streams = [keys.stream(ChannelName(name, kind)) for kind in KINDS]
-    return [*streams, *(keys.state(name, shard) for shard in range(keys.STATE_SHARDS))]
+    shards = range(keys.STATE_SHARDS)
+    states = [key(name, shard) for key in (keys.state, keys.staged) for shard in shards]
+    return [*streams, *states, keys.load(name), keys.load(name, "newer"), keys.load(name, "last")]

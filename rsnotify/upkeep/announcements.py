@@ -16,6 +16,7 @@ from rsnotify.core.documents import (
     change_list,
     change_list_index,
     resource_list,
+    resource_list_archive,
     resource_list_part,
 )
 from rsnotify.core.submission import Submission, fragment_of
@@ -73,6 +74,12 @@ class Announcements:
         await self._publish(set_name, f"snapshot-{snapshot.name}", [change])
         await self.documents_changed(set_name)
 
+    async def archive_grew(self, set_name: str, snapshot: Snapshot, *, is_new: bool) -> None:
+        """The Resource List Archive has got what this snapshot replaced."""
+        loc = self._hub.base_url + resource_list_archive(set_name)
+        change = Change(loc, "created" if is_new else "updated", capability="resourcelist-archive")
+        await self._publish(set_name, f"archive-{snapshot.name}", [change])
+
     async def documents_changed(self, set_name: str) -> None:
         """What the set offers may have changed; it is told if it has."""
         with suppress(NoSuchSet):  # removed meanwhile
@@ -125,7 +132,7 @@ class Announcements:
     def _described(self) -> DescriptionVersion:
         """What the Source Description says of the sets: it names those that are public."""
         named = sorted(
-            f"{record.name} {record.describedby or ''}"
+            f"{record.name} {record.describedby or ''}{' ws' if record.sockets_first else ''}"
             for record in self._hub.sets.values()
             if not record.private
         )

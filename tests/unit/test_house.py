@@ -193,6 +193,7 @@ INSIDES = {
         "_starting",
         "_store",
     },
+    "unit/test_several.py": {"_max_bytes", "_serving"},
     "soak/databases.py": {"_connect", "_connection", "_sock"},
 }
 """A fork that comes at the worst moment, a connection that is cut: no public step does that."""

@@ -9,14 +9,26 @@ from pathlib import Path
 import pytest
 
 from rsnotify import access, cache, loops
-from rsnotify.core import bodies, submission, tail, token_throttle, window
+from rsnotify.core import (
+    bodies,
+    forms,
+    load,
+    load_formats,
+    load_reader,
+    query,
+    submission,
+    tail,
+    token_throttle,
+    window,
+)
 from rsnotify.core.submission import read_submission
 from rsnotify.core.websub import protocol, retry_schedule
-from rsnotify.delivery.channels import keepalive
+from rsnotify.delivery.channels import keepalive, turns
 from rsnotify.delivery.channels import protocol as channel_protocol
+from rsnotify.delivery.pull import pages
 from rsnotify.delivery.websub import bounded, dialler
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.intake import administration
+from rsnotify.intake import administration, resources
 from rsnotify.resourcesync import change_rules, notification
 from rsnotify.resourcesync import xml_guard as xml
 from rsnotify.resourcesync.notification import Kind
@@ -24,7 +36,7 @@ from rsnotify.resourcesync.validation import tables
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
-from rsnotify.storage import external_redis, journal, sets
+from rsnotify.storage import external_redis, journal, loads, sets
 from rsnotify.storage.embedded_redis import directory
 from rsnotify.upkeep import announcements, snapshot
 from rsnotify_client import batch, listing, outboxfile, publisher, sender
@@ -55,6 +67,16 @@ LIMITS: dict[str, float] = {
     "characters of an `Idempotency-Key`": 255,
     "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
     "faults that an answer names": bodies.MAX_FAULTS,
+    "resources of a load": load_reader.LOAD_RESOURCES,
+    "body of a load, decompressed": load_reader.LOAD_BYTES,
+    "bytes of one resource of a load, in NDJSON or JSON": load_formats.ENTRY_BYTES,
+    "seconds for the body of a load to come": resources.LOAD_SECONDS,
+    "percent of the known resources that a load may delete, unless `max_delete` says "
+    "otherwise": load.MAX_DELETE,
+    "differences that a dry run names": load.NAMED,
+    "changes that a load publishes at once": load.PUBLISHED_CHANGES,
+    "seconds that a request waits for a load that is decided": resources.ANSWER_SECONDS,
+    "seconds after which the load of a process that is gone is taken up": loads.CLAIM_SECONDS,
     "bytes from one `<` to the next": xml.TAG_BYTES,
     "tags of a document, or one in 16 bytes of a larger document": xml.MARKUP,
     "attributes of a document, or one in 16 bytes of a larger document": xml.MARKUP,
@@ -71,10 +93,18 @@ LIMITS: dict[str, float] = {
     "seconds that background work has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
+    "sets over one connection": query.SETS_OF_A_CONNECTION,
+    "seconds that a position may be in the future": query.AHEAD_SECONDS,
+    "bytes that a reader who is behind gets, or one notification, before the next one's turn": (
+        turns.TURN_BYTES
+    ),
     "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
     "seconds between two pings": keepalive.PING_SECONDS,
     "seconds for a pong": keepalive.PONG_SECONDS,
     "changes after a `?from=`": window.STRETCH_CHANGES,
+    "entries of a page: `?limit=`": Settings().page_size,
+    "bytes of changes on a page, after which it ends": pages.PAGE_BYTES,
+    "characters that are read of `Accept`": forms.HEADER_CHARACTERS,
     "entries of a Resource List": snapshot.PART_RESOURCES,
     "bytes of entries in a list": window.WINDOW_BYTES,
     "bytes of a document that `rsnotify validate` reads": tables.MAX_BYTES,

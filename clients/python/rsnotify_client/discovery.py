@@ -21,7 +21,7 @@ WELL_KNOWN = "/.well-known/resourcesync"
 STEPS = 8  # from an address to a Capability List; a longer way goes in a circle
 DESCRIPTIONS = ("description", "resourcesync")  # the latter until 0.9
 UP = ("up", "resourcesync")  # the latter until 0.9
-OFFERS = ("resourcelist", "resourcedump", "changelist", "changelist-archive")
+OFFERS = ("resourcelist", "resourcedump", "changelist", "changedump", "changelist-archive")
 NAMED_SETS = 20
 SOCKETS = ("ws://", "wss://")
 
@@ -33,6 +33,7 @@ class Source(msgspec.Struct, frozen=True):
     resourcelist: str | None = None
     resourcedump: str | None = None
     changelist: str | None = None
+    changedump: str | None = None
     archive: str | None = None
     topic: str | None = None
     socket: str | None = None
@@ -101,7 +102,7 @@ def offered(url: str, entries: Sequence[Entry]) -> Source:
             _channel(found, url, entry, loc)
     return Source(
         url,
-        **{name: found.get(name) for name in ("resourcelist", "resourcedump", "changelist")},
+        **{name: found.get(name) for name in OFFERS[:4]},
         archive=found.get("changelist-archive"),
         topic=found.get("topic"),
         socket=found.get("socket"),
@@ -129,10 +130,8 @@ def found_in(url: str, head: Head, entries: Sequence[Entry]) -> Found:
     up = head.link(*UP)
     if up is not None and urljoin(url, up) != url:
         return Found(next=urljoin(url, up))
-    if capability == "changelist":
-        return Found(source=Source(url, changelist=url))
-    if capability == "resourcedump":
-        return Found(source=Source(url, resourcedump=url))
+    if capability in ("changelist", "changedump", "resourcedump"):
+        return Found(source=Source(url, **{capability: url}))
     if capability in (None, "resourcelist"):  # a plain sitemap lists resources, too
         return Found(source=Source(url, resourcelist=url))
     raise Refused(f"{url} is a {capability}, from which nothing leads to a Capability List")

@@ -18,7 +18,7 @@ from rsnotify.core.documents import (
     socket_capabilities,
     source_description,
 )
-from rsnotify.delivery.pull.admission import SetAdmission
+from rsnotify.delivery.pull.admission import SetAdmission, form_of
 from rsnotify.delivery.pull.responses import DocumentInfo, rendered_response
 from rsnotify.hub import Hub
 from rsnotify.hub.capabilities import Offers, capabilities_of
@@ -50,10 +50,9 @@ class Discovery:
     async def description(self, request: Request) -> Response:
         base = self._origin.base(request)
         sets = [capabilities_of(record) for record in self._public_sets()]
-        content = render_document(source_description(base, sets, self._describedby))
-        return await rendered_response(
-            request, DocumentInfo(_digest(content), self._hub.sets_changed), lambda: content
-        )
+        document = source_description(base, sets, self._describedby)
+        info = DocumentInfo(_digest(document), self._hub.sets_changed, form=form_of(request))
+        return await rendered_response(request, info, lambda: document)
 
     async def capabilities(self, request: Request) -> Response:
         return await self._capability_list(request, capabilities)
@@ -68,18 +67,18 @@ class Discovery:
         return PlainTextResponse(robots(self._origin.base(request), list(filter(None, found))))
 
     async def _capability_list(
-        self, request: Request, render: Callable[[str, SetCapabilities], Document]
+        self, request: Request, describe: Callable[[str, SetCapabilities], Document]
     ) -> Response:
         requested = await self._admission.admit(request)
         offer = await self._offers.of(requested.record, requested.base)
-        content = render_document(render(requested.base, offer.capabilities))
-        info = requested.info(_digest(content), offer.changed)
-        return await rendered_response(request, info, lambda: content)
+        document = describe(requested.base, offer.capabilities)
+        info = requested.info(_digest(document), offer.changed)
+        return await rendered_response(request, info, lambda: document)
 
     def _public_sets(self) -> list[SetRecord]:
         public = [record for record in self._hub.sets.values() if not record.private]
         return sorted(public, key=lambda record: record.name)
 
 
-def _digest(content: bytes) -> str:
-    return blake2b(content, digest_size=12).hexdigest()
+def _digest(document: Document) -> str:
+    return blake2b(render_document(document), digest_size=12).hexdigest()
