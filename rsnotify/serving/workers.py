@@ -18,7 +18,7 @@ from threading import Thread
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.serving import sd_notify
-from rsnotify.settings import Settings
+from rsnotify.settings import Settings, for_worker
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ def _command(settings: Settings, sets: Sequence[str], bound: int) -> list[str]:
 def _environment(redis_url: str) -> dict[str, str]:
     """Ours, with the address of Redis: arguments would be visible to all users."""
     kept = {name: value for name, value in os.environ.items() if name != sd_notify.VARIABLE}
-    return kept | {"RSNOTIFY_REDIS_URL": redis_url}
+    return for_worker(kept, redis_url)
 
 
 class Child:
