@@ -3,11 +3,13 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from rsnotify_client import follow
 from tests.running import TOKEN, RunningHub, until
@@ -20,8 +22,9 @@ class Publisher:
 
     def __init__(self, url: str, name: str) -> None:
         self.published: list[str] = []
+        self.seen = 0  # of these, by a test
+        self.prefix = f"http://example.com/{name}/"
         self._url = f"{url}/api/sets/dataset1/changes"
-        self._name = name
         self._is_ending = False
 
     async def run(self, *, keeps_alive: bool) -> None:
@@ -29,7 +32,7 @@ class Publisher:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
             while not self._is_ending:
-                loc = f"http://example.com/{self._name}/{len(self.published)}"
+                loc = f"{self.prefix}{len(self.published)}"
                 change = {"loc": loc, "change": "updated"}
                 async with session.post(self._url, json=change) as answer:
                     assert answer.status == 201, await answer.text()
@@ -49,6 +52,25 @@ async def publishing(url: str) -> AsyncIterator[list[Publisher]]:
         yield publishers
         for publisher in publishers:
             publisher.end()
+
+
+async def grown(publishers: list[Publisher]) -> bool:
+    """Whether each has published some more since the last time."""
+    before = [each.seen for each in publishers]
+    if all(len(one.published) > seen + 5 for one, seen in zip(publishers, before, strict=True)):
+        for each in publishers:
+            each.seen = len(each.published)
+        return True
+    return False
+
+
+async def told(publishers: list[Publisher], found: list[list[str]]) -> bool:
+    """Whether every reader has got every change of each, once and in order."""
+    return all(
+        [loc for loc in each if loc.startswith(publisher.prefix)] == publisher.published
+        for each in found
+        for publisher in publishers
+    )
 
 
 async def read(url: str, after: str, found: list[str]) -> None:
@@ -89,25 +111,11 @@ async def test_a_rolling_restart_under_load_drops_no_publish_and_no_reader_misse
     async with hub, reading(hub) as found:
         before = workers_of(hub)
         async with publishing(hub.url) as publishers:
-            await until(lambda: _all_begun(publishers))
+            await until(lambda: grown(publishers))
             hub.process.send_signal(signal.SIGHUP)
             await until(lambda: _logged(hub, "all workers are replaced"), 60)
         assert not before & workers_of(hub)
-        await hub.publish("http://example.com/last")
-
-        async def told() -> bool:
-            return all("http://example.com/last" in each for each in found)
-
-        await until(told)
-        for each in found:
-            for publisher in publishers:
-                of_it = [loc for loc in each if loc in {*publisher.published}]
-                assert of_it == publisher.published
-            assert len(each) == sum(len(one.published) for one in publishers) + 1
-
-
-async def _all_begun(publishers: list[Publisher]) -> bool:
-    return all(len(each.published) > 5 for each in publishers)
+        await until(lambda: told(publishers, found))
 
 
 async def _logged(hub: RunningHub, words: str) -> bool:
@@ -126,11 +134,35 @@ async def test_when_all_workers_were_killed_a_publish_waits_for_the_next_one(
         assert not before & workers_of(hub)
 
 
-async def test_workers_that_cannot_be_replaced_stay(tmp_path: Path) -> None:
+@contextmanager
+def systemd(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """Hears what a hub that is started meanwhile tells systemd."""
+    path = folder / "notify"
+    monkeypatch.setenv("NOTIFY_SOCKET", str(path))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(path))
+        heard.settimeout(20)
+        yield heard
+
+
+async def test_systemd_is_told_when_the_hub_is_ready_and_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with systemd(tmp_path, monkeypatch) as heard:
+        async with RunningHub(tmp_path / "data", drain_seconds="0") as hub:
+            assert heard.recv(100) == b"READY=1"
+            assert await hub.stop() == 0
+            assert heard.recv(100) == b"STOPPING=1"
+
+
+async def test_workers_that_cannot_be_replaced_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub = RunningHub(tmp_path / "data", "--workers", "2", admin_token="")
     hub.data.mkdir()
     (hub.data / "admin-token").write_text(TOKEN)
-    async with hub:
+    with systemd(tmp_path, monkeypatch) as heard:
+        await hub.start()
         before = workers_of(hub)
         (hub.data / "admin-token").write_text("too short")
         hub.process.send_signal(signal.SIGHUP)
@@ -138,3 +170,5 @@ async def test_workers_that_cannot_be_replaced_stay(tmp_path: Path) -> None:
         assert workers_of(hub) == before
         await hub.publish(FIRST)
         assert await hub.stop() == 0
+        told = [heard.recv(100).partition(b"\n")[0] for _ in range(4)]
+    assert told == [b"READY=1", b"RELOADING=1", b"READY=1", b"STOPPING=1"]
