@@ -141,7 +141,7 @@ def systemd(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.so
     monkeypatch.setenv("NOTIFY_SOCKET", str(path))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.bind(str(path))
-        heard.settimeout(20)
+        heard.settimeout(60)
         yield heard
 
 
@@ -166,7 +166,7 @@ async def test_workers_that_cannot_be_replaced_stay(
         before = workers_of(hub)
         (hub.data / "admin-token").write_text("too short")
         hub.process.send_signal(signal.SIGHUP)
-        await until(lambda: _logged(hub, "did not become ready; the rest stay"))
+        await until(lambda: _logged(hub, "did not become ready; the rest stay"), 60)
         assert workers_of(hub) == before
         await hub.publish(FIRST)
         assert await hub.stop() == 0
