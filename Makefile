@@ -32,7 +32,7 @@ check: $(VENV)/test.stamp ## the fast half: format, lint, types and the unit tes
 test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest
 	@$(BIN)/python tests/versions.py $(PYTEST_ARGS)
 
-soak: $(VENV)/test.stamp ## prove what takes minutes: kills, backlogs, full disks
+soak: $(VENV)/test.stamp ## prove what takes minutes; SOAK_ARGS=storm SOAK_SECONDS=600: all that can fail
 	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
 bench: $(VENV)/test.stamp ## measure; BENCH_ARGS are handed on
