@@ -69,18 +69,19 @@ class _Gzip:
 
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(31)
-        self._has_begun = False
+        self._is_whole = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         piece = b""
         while data or len(piece) == PIECE_BYTES:
-            self._has_begun = True
+            self._is_whole = False
             piece = self._inflated(data)
-            yield piece
+            if piece:
+                yield piece
             data = self._inflate.unconsumed_tail
             if self._inflate.eof:
                 data, piece = self._inflate.unused_data, b""
-                self._inflate, self._has_begun = zlib.decompressobj(31), False
+                self._inflate, self._is_whole = zlib.decompressobj(31), True
 
     def _inflated(self, data: bytes) -> bytes:
         try:
@@ -89,8 +90,8 @@ class _Gzip:
             raise Rejected(f"the body is not gzip: {error}") from None
 
     def close(self) -> None:
-        if self._has_begun:
-            raise Rejected("the body is not whole: its gzip breaks off")
+        if not self._is_whole:
+            raise Rejected("the body is not whole: its gzip breaks off, or has not begun")
 
 
 def _gzip_for(content_encoding: str) -> _Gzip | None:

@@ -58,9 +58,11 @@ class Resources:
         unknown = request.query_params.keys() - {"loc", "access_token"}
         if unknown:
             raise Rejected(f"{min(unknown)[:80]!r} is not understood here; there is loc")
-        loc = request.query_params.get("loc")
+        locs = request.query_params.getlist("loc")
+        if len(locs) > 1:
+            raise Rejected("loc is given more than once: ask about one resource at a time")
         return json_response(
-            await (self._all(record.name) if loc is None else self._one(record.name, loc))
+            await (self._one(record.name, locs[0]) if locs else self._all(record.name))
         )
 
     async def _all(self, name: str) -> dict[str, Any]:
@@ -106,10 +108,20 @@ class Resources:
                 stage = "publishing" if is_told else "listing"
                 load = begun._replace(stage=stage, found=found, key=key, fingerprint=fingerprint)
                 if options.dry_run:
+                    named = await self._readable(request, named)
                     return json_response(_compared(load, named, options.max_delete))
                 check_deletions(found, options.max_delete)
                 await self._decide(load)
             return await self._answer(load, self._keeper.finish(load, held.pop_all()))
+
+    async def _readable(self, request: Request, named: list[Difference]) -> list[Difference]:
+        """Whoever may not read the set learns no more of it than was sent."""
+        record = self._hub.record(request.path_params["set"])
+        try:
+            await self._access.require_reader(request, record)
+        except Rejected:
+            return [each for each in named if each.change != "deleted"]
+        return named
 
     @asynccontextmanager
     async def _begun(self, name: str) -> AsyncIterator[Load]:

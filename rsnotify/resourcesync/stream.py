@@ -6,7 +6,7 @@ that is longer than any of ours can be, nor an encoding in which it could not be
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 import msgspec
@@ -16,6 +16,12 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_guard import ENCODINGS, PARSER_OPTIONS, TAG_BYTES
 from rsnotify.resourcesync.xml_reader import EntryReader, root_of
+from rsnotify.resourcesync.xml_structure import (
+    Oddity,
+    name_of,
+    oddities_of_entry,
+    stray_text,
+)
 from rsnotify.resourcesync.xml_writer import ENTRY, SITEMAP_NS, Entry, Md, Root
 
 SKIPPED_NAMED = 100
@@ -46,7 +52,9 @@ class Head(msgspec.Struct, frozen=True):
 class DocumentStream:
     """Feed it the bytes of one document; each feeding gives the entries that are complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_judged: bool = False) -> None:
+        self.odd: Oddity | None = None  # the first that would be lost, if that is judged
+        self._is_judged = is_judged
         self.skipped: list[str] = []
         self.skipped_count = 0
         self._parser = etree.XMLPullParser(events=("end",), tag=_TAGS, **PARSER_OPTIONS)
@@ -109,8 +117,22 @@ class DocumentStream:
             self._head = _head(self._root)
         tag = f"{{{SITEMAP_NS}}}{ENTRY[self._head.root]}"
         entries = [entry for each in elements if (entry := self._entry(each, tag)) is not None]
+        if self._is_judged and self.odd is None:
+            self.odd = next(self._oddities(elements, tag), None)
         del self._root[: max(0, len(self._root) - 1)]  # the last may not be whole yet
         return entries
+
+    def _oddities(self, elements: Sequence[etree._Element], tag: str) -> Iterator[Oddity]:
+        root = cast("etree._Element", self._root)
+        path = f"/{etree.QName(root).localname}"
+        yield from stray_text(root.text, path, None)
+        entries = [each for each in elements if each.tag == tag and each.getparent() is root]
+        for index, entry in enumerate(entries, self._number - len(entries)):
+            place = f"{path}/{name_of(entry)}[{index + 1}]"
+            odd = oddities_of_entry(entry, place, index)
+            yield from (each for each in odd if each.kind == "unknown")
+        for child in root:
+            yield from stray_text(child.tail, path, None)
 
     def _entry(self, element: etree._Element, tag: str) -> Entry | None:
         if element.tag != tag or element.getparent() is not self._root:
