@@ -8,10 +8,10 @@ all of it was read and judged.
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from html import unescape
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,12 +30,18 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.keys import STATE_SHARDS
 from rsnotify.storage.loads import Load, Loads, pack
+from rsnotify.storage.sets import SetRecord
 from rsnotify.upkeep.loads import LoadKeeper, Outcome, outcome
 
 STAGED_AT_ONCE = 1_000
 LOAD_SECONDS = 3600.0  # for a body to come
 ANSWER_SECONDS = 20.0  # that a request waits once it is decided
 Pieces = list[tuple[Sequence[Ready], bytes]]  # resources, and the same packed for Redis
+
+_READS = asyncio.Semaphore(1)
+
+Source = TypeVar("Source")
+Result = TypeVar("Result")
 
 UNDER_WAY = "a load of {!r} is under way; ask again when it is done"
 
@@ -54,7 +60,7 @@ class Resources:
     async def show(self, request: Request) -> Response:
         """One resource, as it is known; without `loc`, how many there are and what is loaded."""
         record = self._hub.record(request.path_params["set"])
-        await self._access.require_reader(request, record)
+        await self._require_asker(request, record)
         unknown = request.query_params.keys() - {"loc", "access_token"}
         if unknown:
             raise Rejected(f"{min(unknown)[:80]!r} is not understood here; there is loc")
@@ -64,6 +70,15 @@ class Resources:
         return json_response(
             await (self._one(record.name, locs[0]) if locs else self._all(record.name))
         )
+
+    async def _require_asker(self, request: Request, record: SetRecord) -> None:
+        """A reader; how far a load is may be asked by whoever may send one."""
+        try:
+            await self._access.require_reader(request, record)
+        except Rejected:
+            if "loc" in request.query_params:
+                raise
+            await self._access.require(request, "publish", record.name)
 
     async def _all(self, name: str) -> dict[str, Any]:
         load = await self._loads.current(name)
@@ -188,15 +203,26 @@ async def _read(
     async for part in parts:
         digest.update(part)
         pieces = reader.feed(part)
-        while (found := await asyncio.to_thread(_next, pieces)) is not None:
+        while (found := await _beside(_next, pieces)) is not None:
             yield found
-    yield _packed(await asyncio.to_thread(reader.close))
+    yield await _beside(_last, reader)
+
+
+async def _beside(read: Callable[[Source], Result], source: Source) -> Result:
+    """Read a piece beside the event loop. Loads take turns: each thread more that is busy makes the
+    loop wait longer for the interpreter."""
+    async with _READS:
+        return await asyncio.to_thread(read, source)
 
 
 def _next(pieces: Iterator[Sequence[Ready]]) -> Pieces | None:
     """The next piece; None after the last."""
     ready = next(pieces, None)
     return None if ready is None else _packed(ready)
+
+
+def _last(reader: LoadReader) -> Pieces:
+    return _packed(reader.close())
 
 
 def _packed(ready: Sequence[Ready]) -> Pieces:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -423,6 +424,9 @@ async def test_a_private_set_is_asked_about_by_its_readers_only(loading: Loading
     assert (await loading.ask(f"{PATH}?loc={loc('res0')}"))[0] == 401
     assert (await loading.ask(PATH))[0] == 401
     assert (await loading.ask(PATH, authorization=f"Bearer {TOKEN}"))[0] == 200
+    publisher = await token_for(loading, ("publish",))
+    assert (await loading.ask(PATH, authorization=publisher))[0] == 200
+    assert (await loading.ask(f"{PATH}?loc={loc('res0')}", authorization=publisher))[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -492,6 +496,18 @@ async def test_a_load_under_way_is_shown(loading: Loading) -> None:
 
 
 # Limits ----------------------------------------------------------------------------------------
+
+
+async def test_one_piece_of_all_loads_is_read_at_once() -> None:
+    both = threading.Barrier(2)
+
+    def read(_: None) -> None:
+        both.wait(timeout=0.1)
+
+    found = await asyncio.gather(
+        *(resources._beside(read, None) for _ in range(2)), return_exceptions=True
+    )
+    assert [type(each) for each in found] == [threading.BrokenBarrierError] * 2
 
 
 @pytest.mark.parametrize(("most", "status"), [(10, 200), (9, 413)])
