@@ -84,7 +84,7 @@ class NdjsonReader:
         try:
             read = _LISTED.decode(line)
         except _UNREADABLE as error:
-            raise misfit(self._number, str(error)) from None
+            raise unreadable_resource(self._number, str(error)) from None
         self._number += 1
         return read
 
@@ -141,7 +141,7 @@ class JsonReader:
         except json.JSONDecodeError:  # not complete, or wrong: then it never will be
             return None
         except RecursionError as error:
-            raise misfit(self._number, str(error)) from None
+            raise unreadable_resource(self._number, str(error)) from None
         found.append(self._read(self._text[at:end]).created())
         self._number += 1
         self._expected = ",]"
@@ -151,7 +151,7 @@ class JsonReader:
         try:
             return _LISTED.decode(text)
         except _UNREADABLE as error:
-            raise misfit(self._number, str(error)) from None
+            raise unreadable_resource(self._number, str(error)) from None
 
 
 _AFTER = {"[": "{]", ",": "{", "]": ""}
@@ -159,7 +159,7 @@ _SPACE = re.compile(r"\s*").match
 _PLACE = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<field>[^`]*)`)?$", re.DOTALL)
 
 
-def unfit(number: int, faults: Iterable[tuple[str, str]]) -> Rejected:
+def wrong_resource(number: int, faults: Iterable[tuple[str, str]]) -> Rejected:
     """The refusal of a resource, with all that is wrong with it."""
     named = [Fault(index=number, message=message, field=field) for field, message in faults]
     first = named[0]
@@ -167,10 +167,10 @@ def unfit(number: int, faults: Iterable[tuple[str, str]]) -> Rejected:
     return Rejected(f"{place}: {first['message']}", faults=named)
 
 
-def misfit(number: int, text: str) -> Rejected:
+def unreadable_resource(number: int, text: str) -> Rejected:
     found = _PLACE.match(text)
     assert found is not None  # noqa: S101
-    return unfit(number, [(found["field"] or "", found["message"])])
+    return wrong_resource(number, [(found["field"] or "", found["message"])])
 
 
 def _check_length(rest: bytes | str, number: int) -> None:

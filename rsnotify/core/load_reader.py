@@ -7,7 +7,13 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rsnotify.core.bodies import Foreign
-from rsnotify.core.load_formats import JsonReader, NdjsonReader, Resource, ResourceReader, unfit
+from rsnotify.core.load_formats import (
+    JsonReader,
+    NdjsonReader,
+    Resource,
+    ResourceReader,
+    wrong_resource,
+)
 from rsnotify.core.load_xml import XmlReader
 from rsnotify.core.submission import LOC_START, fragment_of
 from rsnotify.errors import Rejected
@@ -55,11 +61,11 @@ class LoadReader:
     def _one(self, number: int, change: Change, foreign: Foreign | None) -> Ready:
         faults = faults_of(change, "change")
         if faults:
-            raise unfit(number, faults)
+            raise wrong_resource(number, faults)
         try:
             fragment = fragment_of(change, foreign)
         except Rejected as error:
-            raise unfit(number, [("", error.detail)]) from None
+            raise wrong_resource(number, [("", error.detail)]) from None
         end = LOC_START + fragment.loc_length
         return fragment.xml[LOC_START:end], fragment.xml[end:]
 

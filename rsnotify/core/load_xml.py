@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from rsnotify.core.load_formats import Resource, misfit
+from rsnotify.core.load_formats import Resource, unreadable_resource
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_reader import change_of
@@ -87,8 +87,12 @@ class XmlReader:
         change = change_of(entry)
         for described in (entry.md, *entry.links):
             for name in strays(described):
-                raise misfit(self._number, f"{name} is not allowed here - at `$.{name}`")
+                raise unreadable_resource(
+                    self._number, f"{name} is not allowed here - at `$.{name}`"
+                )
         if change.change or change.datetime or change.capability:
-            raise misfit(self._number, "says that it changed: a Resource List says what there is")
+            raise unreadable_resource(
+                self._number, "says that it changed: a Resource List says what there is"
+            )
         self._number += 1
         return msgspec.structs.replace(change, change="created"), foreign_of(entry.md) or None

@@ -6,7 +6,7 @@ that is longer than any of ours can be, nor an encoding in which it could not be
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import cast
 
 import msgspec
@@ -18,6 +18,7 @@ from rsnotify.resourcesync.xml_guard import ENCODINGS, PARSER_OPTIONS, TAG_BYTES
 from rsnotify.resourcesync.xml_reader import EntryReader, root_of
 from rsnotify.resourcesync.xml_structure import (
     Oddity,
+    is_plain,
     name_of,
     oddities_of_entry,
     stray_text,
@@ -117,27 +118,32 @@ class DocumentStream:
             self._head = _head(self._root)
         tag = f"{{{SITEMAP_NS}}}{ENTRY[self._head.root]}"
         entries = [entry for each in elements if (entry := self._entry(each, tag)) is not None]
-        if self._is_judged and self.odd is None:
-            self.odd = next(self._oddities(elements, tag), None)
+        if self._is_judged:
+            self._judge_texts(self._root)
         del self._root[: max(0, len(self._root) - 1)]  # the last may not be whole yet
         return entries
 
-    def _oddities(self, elements: Sequence[etree._Element], tag: str) -> Iterator[Oddity]:
-        root = cast("etree._Element", self._root)
+    def _judge_texts(self, root: etree._Element) -> None:
+        """What stands between the entries that were read."""
+        texts = (text for text in (root.text, *(each.tail for each in root)) if text)
         path = f"/{etree.QName(root).localname}"
-        yield from stray_text(root.text, path, None)
-        entries = [each for each in elements if each.tag == tag and each.getparent() is root]
-        for index, entry in enumerate(entries, self._number - len(entries)):
-            place = f"{path}/{name_of(entry)}[{index + 1}]"
-            odd = oddities_of_entry(entry, place, index)
-            yield from (each for each in odd if each.kind == "unknown")
-        for child in root:
-            yield from stray_text(child.tail, path, None)
+        self._note(odd for text in texts for odd in stray_text(text, path, None))
+
+    def _judge_entry(self, entry: etree._Element) -> None:
+        root = cast("etree._Element", self._root)
+        path = f"/{etree.QName(root).localname}/{name_of(entry)}[{self._number}]"
+        self._note(oddities_of_entry(entry, path, self._number - 1))
+
+    def _note(self, oddities: Iterable[Oddity]) -> None:
+        if self.odd is None:
+            self.odd = next((odd for odd in oddities if odd.kind == "unknown"), None)
 
     def _entry(self, element: etree._Element, tag: str) -> Entry | None:
         if element.tag != tag or element.getparent() is not self._root:
             return None
         self._number += 1
+        if self._is_judged and not is_plain(element):
+            self._judge_entry(element)
         try:
             return EntryReader().one(element, self._number - 1)
         except Rejected as error:

@@ -46,14 +46,15 @@ def oddities_of(root: etree._Element) -> Iterator[Oddity]:
         yield from stray_text(child.tail, path, None)
         if child.tag == tag:
             index += 1
-            yield from oddities_of_entry(child, f"{path}/{ENTRY[name]}[{index + 1}]", index)  # type: ignore[index]
+            if not is_plain(child):
+                yield from oddities_of_entry(child, f"{path}/{ENTRY[name]}[{index + 1}]", index)  # type: ignore[index]
         else:
             yield from _of_child(child, path, None)
             if index >= 0:
                 yield Oddity("order", f"{path}/{name_of(child)}", "stands after an entry")
 
 
-def _is_plain(entry: etree._Element) -> bool:
+def is_plain(entry: etree._Element) -> bool:
     """Whether nothing in it is odd: a hot path of publishing, nearly every entry is."""
     if entry.keys() or _says(entry.text):
         return False
@@ -76,11 +77,6 @@ def _says(text: str | None) -> bool:
 
 
 def oddities_of_entry(entry: etree._Element, path: str, index: int) -> Iterator[Oddity]:
-    if not _is_plain(entry):
-        yield from _of_entry(entry, path, index)
-
-
-def _of_entry(entry: etree._Element, path: str, index: int) -> Iterator[Oddity]:
     yield from _attributes(entry, path, index)
     yield from stray_text(entry.text, path, index)
     for child in entry:
