@@ -203,12 +203,12 @@ async def _read(
     async for part in parts:
         digest.update(part)
         pieces = reader.feed(part)
-        while (found := await _beside(_next, pieces)) is not None:
+        while (found := await read_beside_the_loop(_next, pieces)) is not None:
             yield found
-    yield await _beside(_last, reader)
+    yield await read_beside_the_loop(_last, reader)
 
 
-async def _beside(read: Callable[[Source], Result], source: Source) -> Result:
+async def read_beside_the_loop(read: Callable[[Source], Result], source: Source) -> Result:
     """Read a piece beside the event loop. Loads take turns: each thread more that is busy makes the
     loop wait longer for the interpreter."""
     async with _READS:

@@ -505,7 +505,7 @@ async def test_one_piece_of_all_loads_is_read_at_once() -> None:
         both.wait(timeout=0.1)
 
     found = await asyncio.gather(
-        *(resources._beside(read, None) for _ in range(2)), return_exceptions=True
+        *(resources.read_beside_the_loop(read, None) for _ in range(2)), return_exceptions=True
     )
     assert [type(each) for each in found] == [threading.BrokenBarrierError] * 2
 
