@@ -126,7 +126,9 @@ async def events(url: str) -> AsyncIterator[bytes]:
         session.get(url, headers=headers) as answer,
     ):
         lines: list[bytes] = []
-        async for line in answer.content if answer.status == 200 else ():
+        if answer.status != 200:
+            return
+        async for line in answer.content:
             if line.startswith(b"data: "):
                 lines.append(line[6:])
             elif line == b"\n" and lines:
