@@ -38,6 +38,13 @@ def address_of(connection: HTTPConnection) -> str:
     return connection.client.host if connection.client else ""
 
 
+def origins_that_read(allowed: tuple[str, ...] | None, *, is_private: bool) -> tuple[str, ...]:
+    """The origins whose pages may read a set: as the operator says, else all for a public one."""
+    if allowed is None:
+        return () if is_private else ("*",)
+    return allowed
+
+
 class Access:
     """Judges requests and WebSocket handshakes."""
 
@@ -63,6 +70,11 @@ class Access:
         sent = _sent(connection)
         if sent is not None and not self._is_admins(connection, sent):
             await self._token_of(connection, sent)
+
+    async def require_token(self, connection: HTTPConnection) -> None:
+        """Require any token that is known; what it may do is asked later."""
+        _required(connection, in_address=False)
+        await self.require_known(connection)
 
     async def require(
         self, connection: HTTPConnection, right: Right, set_name: str, *, in_address: bool = False

@@ -22,9 +22,12 @@ from rsnotify.errors import INTERNAL_ERROR, Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
+from rsnotify.intake.resources import Resources
+from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
-from rsnotify.resourcesync.notification import CHANNEL_PATH, SOURCE_DESCRIPTION
+from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, SOURCE_DESCRIPTION
+from rsnotify.storage.writable import Writable
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +57,18 @@ async def _no_channel(websocket: WebSocket) -> None:
 # --- routes --------------------------------------------------------------------------------------
 
 
-def publishing_routes(intake: Intake) -> Routes:
+def publishing_routes(intake: Intake, several: SeveralSets) -> Routes:
     return [
+        Route("/api/changes", several.changes, methods=["POST"]),
         Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
         Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
+    ]
+
+
+def resource_routes(resources: Resources) -> Routes:
+    return [
+        Route("/api/sets/{set}/resources", resources.load, methods=["PUT"]),
+        Route("/api/sets/{set}/resources", resources.show),
     ]
 
 
@@ -79,10 +90,13 @@ def administration_routes(administration: Administration, subscribers: Subscript
     ]
 
 
-def channel_routes(channels: Channels, topic: Topic) -> Routes:
+def channel_routes(channels: Channels, sse: Sse, topic: Topic) -> Routes:
+    page = ChannelPage(sse, topic)
     return [
         WebSocketRoute(CHANNEL_PATH, channels.websocket),
-        Route(CHANNEL_PATH, ChannelPage(Sse(channels), topic).channel),
+        WebSocketRoute(CHANNELS_PATH, channels.websocket),
+        Route(CHANNEL_PATH, page.channel),
+        Route(CHANNELS_PATH, page.channels),
     ]
 
 
@@ -90,8 +104,8 @@ def websub_routes(endpoint: WebSubEndpoint) -> Routes:
     return [Route("/hub", endpoint.post, methods=["POST"])]
 
 
-def health_routes(hub: Hub) -> Routes:
-    health = Health(hub)
+def health_routes(hub: Hub, writable: Writable) -> Routes:
+    health = Health(hub, writable)
     return [Route("/health/live", health.live), Route("/health/ready", health.ready)]
 
 
@@ -110,6 +124,7 @@ def pull_routes(
         Route(change_list_index("{set}"), change_lists.index),
         Route("/{set}/changelist-archive.xml", change_lists.archive),
         Route("/{set}/resourcelist.xml", resource_lists.newest),
+        Route("/{set}/resourcelist-archive.xml", resource_lists.archive),
         Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
     ]
 
@@ -130,12 +145,22 @@ class ChannelPage:
             return await self._sse.stream(request)
         return await self._topic.get(request)
 
+    async def channels(self, request: Request) -> Response:
+        """Several channels have no latest notification in common."""
+        if request.method == "HEAD" or wants_stream(request):
+            return await self._sse.stream(request)
+        raise Rejected(
+            "several channels are read by WebSocket, or with `Accept: text/event-stream`",
+            status=406,
+        )
+
 
 class Health:
     """Live: do not restart this process. Ready: send it requests."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, writable: Writable) -> None:
         self._hub = hub
+        self._writable = writable
 
     async def live(self, request: Request) -> Response:  # noqa: ARG002
         return PlainTextResponse("live\n")
@@ -143,6 +168,9 @@ class Health:
     async def ready(self, request: Request) -> Response:  # noqa: ARG002
         if not self._hub.is_current:
             raise TryAgain("the hub cannot follow its journals at the moment; see its log")
+        reason = await self._writable.why_not()
+        if reason is not None:
+            raise TryAgain(f"not writable: {reason}")
         return PlainTextResponse("ready\n")
 
 

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from lxml import etree
 from starlette.datastructures import Headers
+from starlette.types import ASGIApp
 
 from rsnotify.access import Access
 from rsnotify.app import build_app, pull_routes
@@ -15,9 +16,12 @@ from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.pull.admission import SetAdmission
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.pages import Pages
 from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.pull.stretches import Stretches
+from rsnotify.history import History
 from rsnotify.hub import Hub
+from rsnotify.hub.capabilities import Offers
 from rsnotify.loops import end
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName, Interval
@@ -31,9 +35,11 @@ from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.told import ToldDocuments
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
+from rsnotify.upkeep.documents_told import DocumentsTold
 from tests.running import TOKEN, until
 from tests.unit.test_examples import schema
 
@@ -72,15 +78,21 @@ class Pulling:
         index_days: int = 30,
         retention_days: int = 365,
         public_url: str | None = BASE,
+        archived_lists: int = 0,
+        page_size: int = 50_000,
     ) -> None:
         self.client = client
         self.journal = Journal(client, window_changes=changes, window_hours=hours)
         self.windows, self.snapshots = Windows(client), Snapshots(client)
         bell = Bell("redis://nowhere")
         self.hub = Hub(self.journal, Sets(client), bell, self.windows, base_url=BASE)
-        self.schedule = DocumentSchedule(int(hours * HOUR), index_days, retention_days, 60)
+        self.schedule = DocumentSchedule(
+            int(hours * HOUR), index_days, retention_days, 60, archived_lists
+        )
         stretches = Stretches(self.journal, self.windows)
-        announcements = Announcements(self.hub, AnnouncedDescriptions(client))
+        offers = Offers(self.windows, self.snapshots, index_days)
+        documents = DocumentsTold(self.windows, offers, ToldDocuments(client), self.schedule, BASE)
+        announcements = Announcements(self.hub, AnnouncedDescriptions(client), documents)
         self.upkeep = Upkeep(
             *(self.hub, self.windows, self.snapshots, announcements),
             *(stretches.packed, self.schedule),
@@ -93,20 +105,20 @@ class Pulling:
             self.hub,
             admission,
             origin,
-            self.windows,
+            offers,
             self.snapshots,
             describedby=None,
-            index_days=index_days,
         )
         change_lists = ChangeLists(
             self.hub,
             admission,
             self.windows,
             stretches,
+            Pages(History(self.journal, self.windows), page_size),
             period=self.schedule.period,
             index_days=index_days,
         )
-        resource_lists = ResourceLists(admission, self.snapshots)
+        resource_lists = ResourceLists(admission, self.snapshots, page_size=page_size)
         routes = pull_routes(discovery, change_lists, resource_lists)
         self.app = build_app(routes)
 
@@ -125,7 +137,9 @@ class Pulling:
     async def update(self, *names: str) -> Interval:
         return await self.publish(*(Change(loc(name), "updated") for name in names))
 
-    async def get(self, path: str, *, method: str = "GET", **headers: str) -> Answer:
+    async def get(
+        self, path: str, *, method: str = "GET", app: ASGIApp | None = None, **headers: str
+    ) -> Answer:
         """One request; its address may be whole, as documents have it."""
         parts = urlsplit(path)
         sent = {"host": "hub.example.org"} | headers
@@ -157,7 +171,7 @@ class Pulling:
         async def send(message: dict[str, object]) -> None:
             messages.append(message)
 
-        await self.app(scope, receive, send)  # type: ignore[arg-type]
+        await (app or self.app)(scope, receive, send)  # type: ignore[arg-type]
         body = b"".join(message.get("body", b"") for message in messages[1:])  # type: ignore[misc]
         is_whole = not messages[-1].get("more_body", False)
         return Answer(messages[0]["status"], Headers(raw=messages[0]["headers"]), body, is_whole)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rsnotify import __version__
-from rsnotify.cli import administration, publishing, reading, serve
+from rsnotify.cli import administration, publishing, reading, resources, serve
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
 app = typer.Typer(
@@ -17,7 +17,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="A push-notification hub for ResourceSync (ANSI/NISO Z39.99).",
 )
-for group in (serve, publishing, reading, administration):
+for group in (serve, publishing, resources, reading, administration):
     app.add_typer(group.commands)
 
 
@@ -36,6 +36,12 @@ def main() -> None:
     except InvalidSettings as error:
         _complain(*error.problems)
         sys.exit(error.exit_status)
+    except UnicodeEncodeError as error:
+        _complain(f"{str(error.object)[:200]!r} is not UTF-8: write it so")
+        sys.exit(2)
+    except OSError as error:  # of this machine: a full disk, no more files
+        _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 

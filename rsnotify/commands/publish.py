@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
-from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify.resourcesync.xml_reader import parse_all_of_document
 from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from rsnotify_client.hub import Accepted
@@ -124,6 +124,8 @@ def of_file(path: Path, format_: str | None) -> PublishInput:
     if format_ is not None and format_ not in FORMATS:
         raise InvalidSettings([f"--format {format_}: choose one of {', '.join(FORMATS)}"])
     if str(path) == "-":
+        if sys.stdin is None:  # whoever started us closed it
+            raise InvalidSettings(["--file -: stdin is closed: redirect something into it"])
         if format_ in ("ndjson", "jsonl") and _comes_bit_by_bit(sys.stdin.fileno()):
             return PublishInput(_lines_as_they_come(), None)
         content = sys.stdin.buffer.read()
@@ -179,7 +181,16 @@ def _bodies_of_ndjson(content: bytes) -> Iterator[Body]:
 
 
 def _bodies_of_xml(content: bytes) -> Iterator[Body]:
-    document = parse_document(content)
+    """What is cut is written again: nothing may be lost that the hub would have refused."""
+    document, oddities = parse_all_of_document(content.lstrip())
+    if not document.entries and not oddities:
+        return
+    if len(document.entries) <= AT_ONCE:
+        yield Body(content, XML, len(document.entries))
+        return
+    for oddity in oddities:
+        if oddity.kind == "unknown":
+            raise Rejected(f"{oddity.path}: {oddity.message}")
     for start in range(0, len(document.entries), AT_ONCE):
         part = document.entries[start : start + AT_ONCE]
         cut = msgspec.structs.replace(document, entries=part)

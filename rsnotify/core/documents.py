@@ -1,47 +1,47 @@
 """The documents that a Destination can fetch: their paths and their content.
 
-Paths get their base URL when a document is rendered. Of lists with many entries, only the frame
-around the entries is made here.
+Paths get their base URL when a document is rendered. Lists with many entries are in `lists`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from rsnotify.core.forms import XML
 from rsnotify.core.window import Window
 from rsnotify.resourcesync.change import Link, Position
 from rsnotify.resourcesync.notification import (
     KINDS,
     SOURCE_DESCRIPTION,
     ChannelName,
+    Kind,
     capability_list,
 )
 from rsnotify.resourcesync.xml_writer import (
     Document,
     Entry,
     Md,
-    close_root,
-    open_root,
 )
-
-XML = "application/xml"
-
-
-class Frame(NamedTuple):
-    """What a document has before and after its entries."""
-
-    head: bytes
-    foot: bytes
 
 
 class SetCapabilities(NamedTuple):
-    """What a set has besides its channels and its Change Lists."""
+    """What a set has besides the hub's own channels and Change Lists."""
 
     set_name: str
     describedby: str | None = None
     resourcelist: str | None = None
     resourcedump: str | None = None
+    changelist: str | None = None  # the Source's own
     changedump: str | None = None
+    resourcelist_archive: str | None = None
+    resourcedump_archive: str | None = None
+    changelist_archive: str | None = None  # the Source's own
+    changedump_archive: str | None = None
     has_archive: bool = False
+    topics: Mapping[Kind, str] = {}  # what the Source calls the hub's channels
+    channels: Mapping[Kind, str] = {}  # of the Source, instead of the hub's
+    channel_hub: str | None = None
+    has_resource_list_archive: bool = False
+    sockets_first: bool = False
 
 
 class SnapshotTimes(NamedTuple):
@@ -63,12 +63,21 @@ def resource_list(set_name: str) -> str:
     return f"/{set_name}/resourcelist.xml"
 
 
+def resource_list_archive(set_name: str) -> str:
+    return f"/{set_name}/resourcelist-archive.xml"
+
+
+def past_resource_list(set_name: str, snapshot: str) -> str:
+    """One list, or an index of its parts; this path never changes."""
+    return f"/{set_name}/resourcelist/{snapshot}.xml"
+
+
 def resource_list_part(set_name: str, snapshot: str, number: int) -> str:
     return f"/{set_name}/resourcelist/{snapshot}-{number}.xml"
 
 
-def open_list(set_name: str, after: Position | None = None) -> str:
-    return f"/{set_name}/changelist.xml{'' if after is None else f'?from={after}'}"
+def open_list(set_name: str) -> str:
+    return f"/{set_name}/changelist.xml"
 
 
 def change_list(set_name: str, from_: Position) -> str:
@@ -99,8 +108,13 @@ def source_description(
 
 
 def _of_set(base: str, offered: SetCapabilities) -> Entry:
+    """A set, by the Capability List that is named first; if it is not
+    the usual one, that is its alternate."""
     loc = base + capability_list(offered.set_name)
     links = tuple(_described(offered.describedby))
+    if offered.sockets_first:
+        links = (Link(rel="alternate", href=loc, type=XML.media_type), *links)
+        loc = base + socket_capability_list(offered.set_name)
     return Entry(loc=loc, md=Md(capability="capabilitylist"), links=links)
 
 
@@ -112,14 +126,14 @@ def _described(href: str | None) -> Iterator[Link]:
 def capabilities(base: str, offered: SetCapabilities) -> Document:
     """The set's Capability List: WebSub topics, their WebSocket addresses as alternates."""
     twin = base + socket_capability_list(offered.set_name)
-    channels = (_topic(base, ChannelName(offered.set_name, kind)) for kind in KINDS)
+    channels = (_channel(base, offered, kind) for kind in KINDS)
     return _capability_list(base, offered, twin, channels)
 
 
 def socket_capabilities(base: str, offered: SetCapabilities) -> Document:
     """The same in version 0.8, where the URL of a channel is its WebSocket."""
     twin = base + capability_list(offered.set_name)
-    channels = (_socket_channel(base, ChannelName(offered.set_name, kind)) for kind in KINDS)
+    channels = (_socket_channel(base, offered, kind) for kind in KINDS)
     return _capability_list(base, offered, twin, channels)
 
 
@@ -127,7 +141,7 @@ def _capability_list(
     base: str, offered: SetCapabilities, twin: str, channels: Iterable[Entry]
 ) -> Document:
     up = Link(rel="up", href=base + SOURCE_DESCRIPTION)
-    alternate = Link(rel="alternate", href=twin, type=XML)
+    alternate = Link(rel="alternate", href=twin, type=XML.media_type)
     return Document(
         root="urlset",
         md=Md(capability="capabilitylist"),
@@ -138,31 +152,44 @@ def _capability_list(
 
 def _documents(base: str, offered: SetCapabilities) -> Iterator[Entry]:
     archive = base + change_list_archive(offered.set_name) if offered.has_archive else None
+    past_lists = (
+        base + resource_list_archive(offered.set_name)
+        if offered.has_resource_list_archive
+        else None
+    )
     found = {
         "resourcelist": offered.resourcelist,
         "resourcedump": offered.resourcedump,
-        "changelist": base + change_list_index(offered.set_name),
+        "changelist": offered.changelist or base + change_list_index(offered.set_name),
         "changedump": offered.changedump,
-        "changelist-archive": archive,
+        "resourcelist-archive": offered.resourcelist_archive or past_lists,
+        "resourcedump-archive": offered.resourcedump_archive,
+        "changelist-archive": offered.changelist_archive or archive,
+        "changedump-archive": offered.changedump_archive,
     }
     for capability, loc in found.items():
         if loc is not None:
             yield Entry(loc=loc, md=Md(capability=capability))
 
 
-def _topic(base: str, channel: ChannelName) -> Entry:
-    return Entry(
-        loc=base + channel.path,
-        md=Md(capability=channel.capability),
-        links=(
-            Link(rel="hub", href=f"{base}/hub"),
-            Link(rel="alternate", href=socket_address(base, channel)),
-        ),
+def _channel(base: str, offered: SetCapabilities, kind: Kind) -> Entry:
+    """The Source's own channel, else the hub's, as the Source calls it."""
+    channel, own = ChannelName(offered.set_name, kind), offered.channels.get(kind)
+    md = Md(capability=channel.capability)
+    if own is not None:
+        hub = offered.channel_hub if own.startswith("http") else None
+        return Entry(loc=own, md=md, links=() if hub is None else (Link(rel="hub", href=hub),))
+    links = (
+        Link(rel="hub", href=f"{base}/hub"),
+        Link(rel="alternate", href=socket_address(base, channel)),
     )
+    return Entry(loc=offered.topics.get(kind) or base + channel.path, md=md, links=links)
 
 
-def _socket_channel(base: str, channel: ChannelName) -> Entry:
-    return Entry(loc=socket_address(base, channel), md=Md(capability=channel.capability))
+def _socket_channel(base: str, offered: SetCapabilities, kind: Kind) -> Entry:
+    channel, own = ChannelName(offered.set_name, kind), offered.channels.get(kind, "")
+    loc = own if own.startswith("ws") else socket_address(base, channel)
+    return Entry(loc=loc, md=Md(capability=channel.capability))
 
 
 def socket_address(base: str, channel: ChannelName) -> str:
@@ -180,22 +207,6 @@ def robots(base: str, resource_lists: Iterable[str]) -> str:
 # Change Lists ----------------------------------------------------------------------------------
 
 
-def change_list_frame(
-    base: str,
-    set_name: str,
-    from_: Position,
-    until: Position | None,
-    *,
-    following: str | None = None,
-) -> Frame:
-    """Around the changes in `(from_, until]`; without `until` the list is open."""
-    md = Md(capability="changelist", from_=str(from_), until=None if until is None else str(until))
-    links = [_up(base, set_name), Link(rel="index", href=base + change_list_index(set_name))]
-    if following is not None:
-        links.append(Link(rel="next", href=base + following))
-    return _frame(links, md)
-
-
 def change_list_index_document(
     base: str,
     set_name: str,
@@ -211,7 +222,7 @@ def change_list_index_document(
     return Document(
         root="sitemapindex",
         md=Md(capability="changelist", from_=str(begin)),
-        links=(_up(base, set_name), archive) if has_archive else (_up(base, set_name),),
+        links=(up_link(base, set_name), archive) if has_archive else (up_link(base, set_name),),
         entries=(*_of_windows(base, set_name, windows), opened),
     )
 
@@ -222,7 +233,7 @@ def change_list_archive_document(base: str, set_name: str, windows: Sequence[Win
     return Document(
         root="urlset",
         md=Md(capability="changelist-archive", from_=str(begin), until=str(end)),
-        links=(_up(base, set_name),),
+        links=(up_link(base, set_name),),
         entries=tuple(_of_windows(base, set_name, windows)),
     )
 
@@ -236,13 +247,6 @@ def _of_windows(base: str, set_name: str, windows: Iterable[Window]) -> Iterator
 # Resource Lists --------------------------------------------------------------------------------
 
 
-def resource_list_frame(base: str, set_name: str, times: SnapshotTimes, *, is_part: bool) -> Frame:
-    links = [_up(base, set_name)]
-    if is_part:
-        links.append(Link(rel="index", href=base + resource_list(set_name)))
-    return _frame(links, _md(times))
-
-
 def resource_list_index_document(
     base: str, set_name: str, times: SnapshotTimes, parts: Iterable[str]
 ) -> Document:
@@ -250,19 +254,34 @@ def resource_list_index_document(
     md = Md(at=str(times.at), completed=str(times.completed))
     return Document(
         root="sitemapindex",
-        md=_md(times),
-        links=(_up(base, set_name),),
+        md=snapshot_md(times),
+        links=(up_link(base, set_name),),
         entries=tuple(Entry(loc=base + part, md=md) for part in parts),
     )
 
 
-def _md(times: SnapshotTimes) -> Md:
+def resource_list_archive_document(
+    base: str, set_name: str, past: Iterable[tuple[str, SnapshotTimes]]
+) -> Document:
+    """The Resource List Archive: lists that were replaced, by the names of their snapshots."""
+    entries = (
+        Entry(
+            loc=base + past_resource_list(set_name, name),
+            md=Md(at=str(times.at), completed=str(times.completed)),
+        )
+        for name, times in past
+    )
+    return Document(
+        root="urlset",
+        md=Md(capability="resourcelist-archive"),
+        links=(up_link(base, set_name),),
+        entries=tuple(entries),
+    )
+
+
+def snapshot_md(times: SnapshotTimes) -> Md:
     return Md(capability="resourcelist", at=str(times.at), completed=str(times.completed))
 
 
-def _up(base: str, set_name: str) -> Link:
+def up_link(base: str, set_name: str) -> Link:
     return Link(rel="up", href=base + capability_list(set_name))
-
-
-def _frame(links: Iterable[Link], md: Md) -> Frame:
-    return Frame(open_root("urlset", links, md), close_root("urlset"))

@@ -5,9 +5,13 @@ then the rest of the change's fragment, from `</loc>` on.
 """
 
 from collections.abc import Iterable
+from typing import Any
+
+import msgspec
 
 from rsnotify.resourcesync.change import render_datetime
-from rsnotify.resourcesync.xml_writer import HOLE, resource_fragment
+from rsnotify.resourcesync.xml_reader import change_of, parse_document
+from rsnotify.resourcesync.xml_writer import HOLE, close_root, open_root, resource_fragment
 
 Resource = tuple[bytes, bytes]  # its escaped loc, and what is kept of its last change
 
@@ -23,3 +27,12 @@ def _render(loc: bytes, kept: bytes) -> bytes:
     if HOLE in entry:  # no lastmod was given: it is the position
         return entry.replace(HOLE, render_datetime(int(digits)).encode())
     return entry
+
+
+def described(loc: bytes, kept: bytes) -> dict[str, Any]:
+    """One resource in the form in which it is published, with the position of its last change."""
+    entries = render_resources([(loc, kept)])
+    document = parse_document(open_root("urlset") + entries + close_root("urlset"))
+    fields: dict[str, Any] = msgspec.to_builtins(change_of(document.entries[0]))
+    del fields["change"]
+    return fields | {"datetime": render_datetime(int(kept.partition(b"<")[0]))}

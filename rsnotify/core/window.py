@@ -60,6 +60,8 @@ class DocumentSchedule(NamedTuple):
     index_days: int  # how long a closed Change List stays in the index, and then in the archive
     retention_days: int
     resourcelist_minutes: int
+    archived_lists: int = 0  # how many replaced Resource Lists are kept
+    archived_days: int = 30  # and for how long
 
     def wants_snapshot(
         self, record: JournalRecord, at: Position, taken: Position, now: Position

@@ -97,7 +97,8 @@ class Feeds:
 
     def remember_append(self, feed: Feed, submission: Submission, stored: Appended) -> None:
         xml = (fragment.xml for fragment in submission.fragments)
-        rows = list(zip(map(Position, stored.positions), xml, strict=False))
+        pairs = zip(map(Position, stored.positions), xml, strict=False)
+        rows = [row for row in pairs if row[0]]  # what a load has found may be left out
         key = submission.key and UsedKey(submission.key, submission.fingerprint, *stored.interval)
         feed.memory.appended(rows, stored.until, key or None)
         self._cache.use(feed.memory)

@@ -6,6 +6,7 @@ the specification (`type`), the text decides.
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -62,6 +63,7 @@ def is_datetime(text: str) -> bool:
     return True
 
 
+@lru_cache(maxsize=1024)
 def is_w3c_datetime(text: str) -> bool:
     """Any granularity of W3C Datetime: a year, a month, a day, or a full date and time."""
     if _DATE(text):

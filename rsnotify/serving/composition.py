@@ -18,18 +18,25 @@ from rsnotify.cache import Cache
 from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.channels.sse import Sse
+from rsnotify.delivery.cors import Cors
 from rsnotify.delivery.pull.admission import SetAdmission
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.pages import Pages
 from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
 from rsnotify.delivery.websub.dialler import Dialler
 from rsnotify.errors import TryAgain
+from rsnotify.history import History
 from rsnotify.hub import Hub
+from rsnotify.hub.capabilities import Offers
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
+from rsnotify.intake.resources import Resources
+from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
@@ -39,13 +46,18 @@ from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import connect
 from rsnotify.storage.journal import Journal
+from rsnotify.storage.loads import Loads
 from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.told import ToldDocuments
 from rsnotify.storage.windows import Windows
+from rsnotify.storage.writable import Writable
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
+from rsnotify.upkeep.documents_told import DocumentsTold
+from rsnotify.upkeep.loads import LoadKeeper
 
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (
@@ -64,8 +76,10 @@ class Composition:
         self._redis_url = redis_url
         self._base_url = base_url
         self._set_names: tuple[str, ...] = ()
-        self._client = connect(redis_url)
-        self._journal_client = connect(redis_url)  # of its own: publishing never waits for readers
+        replicas = settings.replicas
+        self._client = connect(redis_url, replicas=replicas)
+        # Of its own: publishing never waits for readers.
+        self._journal_client = connect(redis_url, replicas=replicas)
         self._tokens = Tokens(self._journal_client)
         self._windows = Windows(self._client)
         self._snapshots = Snapshots(self._client)
@@ -83,7 +97,7 @@ class Composition:
         added = [await self.hub.add_set(name) for name in self._set_names]
         new = [record for record, made in added if made]
         for record in new:
-            await self._upkeep.announcements.set_changed(record, "created")
+            await self._upkeep.announcements.set_made(record)
         if new:
             await self._upkeep.announcements.announce_description()
 
@@ -97,17 +111,21 @@ class Composition:
     def app(self) -> ASGIApp:
         hub, access = self.hub, self._access
         intake = Intake(hub, access)
+        cors = Cors(hub, self._settings.allowed_origins)
         administration = Administration(hub, access, self._tokens, self._upkeep)
         return table.build_app(
             [
-                *table.publishing_routes(intake),
+                *table.publishing_routes(intake, SeveralSets(hub, access)),
+                *table.resource_routes(Resources(hub, access, self._loads, self._load_keeper)),
                 *table.administration_routes(
                     administration, SubscriptionAdmin(hub, access, self._subscriptions)
                 ),
-                *table.channel_routes(self.channels, Topic(hub, access, self._origin)),
+                *cors.opened(
+                    table.channel_routes(self.channels, self._sse, Topic(hub, access, self._origin))
+                ),
                 *table.websub_routes(self._websub_endpoint(intake)),
-                *table.health_routes(hub),
-                *self._pull_routes(),
+                *table.health_routes(hub, Writable(self._journal_client)),
+                *cors.opened(self._pull_routes()),
             ]
         )
 
@@ -115,6 +133,10 @@ class Composition:
     def channels(self) -> Channels:
         origins = self._settings.allowed_origins
         return Channels(self.hub, self._access, self._keepalive, allowed_origins=origins)
+
+    @cached_property
+    def _sse(self) -> Sse:
+        return Sse(self.channels, is_compressed=self._settings.channel_compression == "on")
 
     def _websub_endpoint(self, intake: Intake) -> WebSubEndpoint:
         return WebSubEndpoint(
@@ -129,25 +151,25 @@ class Composition:
 
     def _pull_routes(self) -> table.Routes:
         admission = SetAdmission(self.hub, self._access, self._origin)
-        days = self._settings.changelist_days
+        days, size = self._settings.changelist_days, self._settings.page_size
         discovery = Discovery(
             self.hub,
             admission,
             self._origin,
-            self._windows,
+            self._offers,
             self._snapshots,
             describedby=self._settings.describedby,
-            index_days=days,
         )
         change_lists = ChangeLists(
             self.hub,
             admission,
             self._windows,
             self._stretches,
+            Pages(History(self._journal, self._windows), size),
             period=self._schedule.period,
             index_days=days,
         )
-        resource_lists = ResourceLists(admission, self._snapshots)
+        resource_lists = ResourceLists(admission, self._snapshots, page_size=size)
         return table.pull_routes(discovery, change_lists, resource_lists)
 
     @cached_property
@@ -191,13 +213,26 @@ class Composition:
             index_days=settings.changelist_days,
             retention_days=settings.retention_days,
             resourcelist_minutes=settings.resourcelist_minutes,
+            archived_lists=settings.resourcelist_archive,
+            archived_days=settings.resourcelist_archive_days,
         )
+
+    @cached_property
+    def _offers(self) -> Offers:
+        return Offers(self._windows, self._snapshots, self._settings.changelist_days)
 
     # --- what runs beside the server -------------------------------------------------------------
 
     @cached_property
     def _upkeep(self) -> Upkeep:
-        announcements = Announcements(self.hub, AnnouncedDescriptions(self._client))
+        documents = DocumentsTold(
+            self._windows,
+            self._offers,
+            ToldDocuments(self._client),
+            self._schedule,
+            self.hub.base_url,
+        )
+        announcements = Announcements(self.hub, AnnouncedDescriptions(self._client), documents)
         return Upkeep(
             self.hub,
             self._windows,
@@ -206,6 +241,14 @@ class Composition:
             self._stretches.packed,
             self._schedule,
         )
+
+    @cached_property
+    def _loads(self) -> Loads:
+        return Loads(self._client)
+
+    @cached_property
+    def _load_keeper(self) -> LoadKeeper:
+        return LoadKeeper(self.hub, self._loads, self._upkeep.snapshot)
 
     async def run(self, main: Loop) -> None:
         """Run the server with every loop beside it."""
@@ -217,6 +260,7 @@ class Composition:
                 "end readers with their tokens": self.channels.revocations.run(),
                 "make lost sets again": self._make_lost_sets_again(),
                 **self._upkeep.loops(),
+                **self._load_keeper.loops(),
                 **deliveries,
             }
             await run_beside(loops, main)

@@ -5,7 +5,8 @@
 --
 -- Answer: for each submission {from, until, 0}, or {from, until, 1} where the key was known,
 -- or {} where the key was used for something else. Where changes had datetimes of their own,
--- {from, until, 0, positions}; otherwise each position is one more than the one before.
+-- {from, until, 0, positions}; otherwise each position is one more than the one before. A change that
+-- a load has found is left out, with position 0, if it is newer in the journal.
 -- `behind` if the caller has seen a position that this journal has never had, so it has lost changes;
 -- and while somebody repairs it.
 
@@ -32,18 +33,29 @@ end
 local damaged = damage(kinds)
 if damaged then return damaged end
 
-local function has_own_datetimes(first, after)
-  for i = first, after, 5 do if ARGV[i] ~= '0' then return true end end
+-- Whether the caller cannot know the positions by itself.
+local function must_tell_positions(first, after)
+  for i = first, after, 5 do if ARGV[i] ~= '0' or #ARGV[i + 2] > 1 then return true end end
+end
+
+-- Whether somebody has changed the resource since the load began, or the load is not under way.
+local function is_outdated(i)
+  local of_load = load_of(i)
+  if of_load == '' then return false end
+  return of_load ~= load or redis.call('SISMEMBER', KEYS[7], name_in_shard(i)) == 1
 end
 
 local function append(first, count)
   local after = first + (count - 1) * 5
-  local from, positions = head, has_own_datetimes(first, after) and {}
+  local from, positions = head, must_tell_positions(first, after) and {}
   for i = first, after, 5 do
-    store(next_position(tonumber(ARGV[i])), i, shards)
-    if positions then positions[#positions + 1] = last end
+    local outdated = is_outdated(i)
+    if not outdated then
+      store(next_position(tonumber(ARGV[i])), i, shards)
+      head = last
+    end
+    if positions then positions[#positions + 1] = outdated and 0 or last end
   end
-  head = last
   return from, positions
 end
 
@@ -57,9 +69,9 @@ while at <= #ARGV do
       and {tonumber(from), tonumber(until_), 1} or {}
   else
     local from, positions = append(at + 4, count)
-    redis.call('SET', key, fingerprint .. ' ' .. digits(from) .. ' ' .. digits(last), 'EX', seconds)
-    answers[#answers + 1] = {from, last, 0, positions or nil}
-    appended = true
+    redis.call('SET', key, fingerprint .. ' ' .. digits(from) .. ' ' .. digits(head), 'EX', seconds)
+    answers[#answers + 1] = {from, head, 0, positions or nil}
+    appended = appended or head > from
   end
   at = at + 4 + count * 5
 end

@@ -5,20 +5,21 @@
 --       3 windows (sorted set: until of a closed window -> "from until count bytes closed")
 --       4 prefix of the 256 hashes that hold the set's current state
 --       5 prefix of the idempotency keys   6 hold: who repairs the journal
+--       7 what was changed since a load of the whole state began (set, see loads.lua)
 -- ARGV  1 name of the channel as the bell calls it   2 the bell
 --       3 changes a window holds, 0 for a channel without windows   4 bytes it holds
 --       5 microseconds between the edges of the grid on which windows close
 --       6 the newest position that the caller has seen in this channel
 --
 -- A change is five arguments: a datetime in microseconds or 0, state shard or -1, d (deleted) or u,
--- length of the escaped loc, fragment.
+-- length of the escaped loc, fragment. If a load has found the change, its token follows the d or u.
 --
 -- A channel that does not exist answers nil; one of whose keys is not what it should be an error, and
 -- nothing is written.
 
 local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
 local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'window_bytes',
-  'changed', 'created', 'head', 'first')
+  'changed', 'created', 'head', 'first', 'load')
 if not record[1] then return nil end
 
 local last, window_from = tonumber(record[1]), tonumber(record[2])
@@ -30,6 +31,7 @@ local changed = math.max(now, tonumber(record[5]) + 1)
 local remembered = KEYS[5] .. record[6] .. ':' -- a set made anew remembers nothing of the old one
 -- The newest change, or where the stream begins behind it; `last` may have moved beyond both.
 local head = math.max(tonumber(record[7]), tonumber(record[8]))
+local load = record[9] -- the token of the load that is under way
 local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
 
 -- Positions are below 2^53, so a Lua number holds them exactly; %.0f writes all their digits.
@@ -49,7 +51,7 @@ local function expect_shards(kinds, first, count)
 end
 
 local function damage(kinds)
-  kinds[stream], kinds[windows] = 'stream', 'zset'
+  kinds[stream], kinds[windows], kinds[KEYS[7]] = 'stream', 'zset', 'set'
   for key, kind in pairs(kinds) do
     local found = redis.call('TYPE', key).ok
     if found ~= 'none' and found ~= kind then
@@ -102,13 +104,28 @@ local function write_state(shards)
   end
 end
 
+local function name_in_shard(i)
+  return ARGV[i + 1] .. ' ' .. string.sub(ARGV[i + 4], 11, 10 + ARGV[i + 3])
+end
+
+local function load_of(i) return string.sub(ARGV[i + 2], 2) end
+
+-- What others change while a load is under way is newer than what it brings.
+local function note_newer(i)
+  if load and load_of(i) == '' and ARGV[i + 1] ~= '-1' then
+    redis.call('SADD', KEYS[7], name_in_shard(i))
+  end
+end
+
 -- Store the change that stands at ARGV[i]; nothing may be at or after its position.
 local function store(position, i, shards)
   local size = #ARGV[i + 4] + FILLED
   make_room(position, size)
   last = position
   redis.call('XADD', stream, stream_id(last), '', ARGV[i + 4])
-  fold(shards, ARGV[i + 1], ARGV[i + 2] == 'd', tonumber(ARGV[i + 3]), ARGV[i + 4])
+  local gone = string.sub(ARGV[i + 2], 1, 1) == 'd'
+  fold(shards, ARGV[i + 1], gone, tonumber(ARGV[i + 3]), ARGV[i + 4])
+  note_newer(i)
   count_in_window(size)
 end
 

@@ -22,6 +22,7 @@ from rsnotify.errors import (
     JournalIsBehind,
     NoSuchSet,
     Rejected,
+    TooFewReplicas,
     Trimmed,
     TryAgain,
     Unanswered,
@@ -52,7 +53,11 @@ UNSEEN = Position(0)
 
 BEHIND = "the journal in Redis has lost changes, and is repaired first"
 SILENCE = "the journal does not answer; repeat with the same key"
-UNCERTAIN = "the journal does not answer, and may have stored the changes"
+NOTHING = "the journal does not answer; nothing was stored"
+UNCERTAIN = (
+    "the journal does not answer, and may have stored the changes; "
+    "repeating the request may store them twice: send an Idempotency-Key from the first time on"
+)
 
 OUR_KEY_SECONDS = 600  # only for repetitions by the client library
 
@@ -70,7 +75,7 @@ class Appended(NamedTuple):
     from_: Position
     until: Position
     is_repeated: bool  # its key was known
-    positions: Sequence[int]  # of each change, or none where only the script knew them
+    positions: Sequence[int]  # of each change, 0 if it was left out; none if only Redis knew them
 
     @property
     def interval(self) -> Interval:
@@ -89,7 +94,7 @@ class _Append:
     def give_up(self) -> None:
         """Its Source has waited for long enough, if it can find out later what became of it."""
         if not self.answer.done() and (self.submission.key or not self.is_taken):
-            self.answer.set_exception(TryAgain(SILENCE))
+            self.answer.set_exception(TryAgain(SILENCE if self.submission.key else NOTHING))
 
 
 class Journal:
@@ -158,7 +163,7 @@ class Journal:
         except Unanswered:
             while monotonic() < until:
                 answers = await self._call_again(appends)
-                if not any(isinstance(answer, TryAgain) for answer in answers):
+                if not any(map(_is_uncertain, answers)):
                     return answers
                 await asyncio.sleep(AGAIN_SECONDS)
         raise TryAgain(UNCERTAIN)
@@ -192,6 +197,22 @@ class Journal:
             for fragment in submission.fragments:
                 yield from change_arguments(fragment, of_changes)
 
+    async def check_key(self, submissions: Mapping[ChannelName, Submission]) -> None:
+        """Refuse a key that one of these channels remembers for other changes."""
+        keyed = {channel: each for channel, each in submissions.items() if each.key}
+        pipeline = self.client.pipeline(transaction=False)
+        for channel in keyed:
+            pipeline.hget(keys.record(channel), "created")
+        created = await pipeline.execute() if keyed else []
+        for channel, begun in zip(keyed, created, strict=True):
+            pipeline.get(
+                f"{keys.remembered(channel)}{(begun or b'').decode()}:{keyed[channel].key}"
+            )
+        known = await pipeline.execute() if keyed else []
+        for submission, found in zip(keyed.values(), known, strict=True):
+            if found is not None and found.split(b" ")[0].decode() != submission.fingerprint:
+                raise _used_otherwise(submission)
+
     async def read(
         self, channel: ChannelName, after: Position, *, count: int, until: Position | None = None
     ) -> list[Row]:
@@ -208,6 +229,20 @@ class Journal:
         if after < int(first):
             raise Trimmed(Position(int(first)))
         return rows_of(rows)
+
+    async def read_back(
+        self, channel: ChannelName, until: Position, *, count: int
+    ) -> tuple[list[Row], Position]:
+        """Up to `count` changes up to `until`, newest first; and where the stream begins."""
+        pipeline = self.client.pipeline(transaction=False)
+        pipeline.execute_command(
+            "XREVRANGE", keys.stream(channel), until.stream_id, "-", "COUNT", count
+        )
+        pipeline.hget(keys.record(channel), "first")  # afterwards, as in `read`
+        rows, first = await pipeline.execute()
+        if first is None:
+            raise NoSuchSet(channel.set_name)
+        return rows_of(rows), Position(int(first))
 
     async def read_on(
         self, cursors: Mapping[ChannelName, Position], *, count: int
@@ -270,9 +305,14 @@ def _answer(appends: Sequence[_Append], answers: Sequence[object]) -> None:
 def _appended(
     submission: Submission, from_: int, until: int, repeated: int, positions: Sequence[int] = ()
 ) -> Appended:
-    if not positions and not any(fragment.position for fragment in submission.fragments):
+    are_unknown = any(fragment.position or fragment.load for fragment in submission.fragments)
+    if not positions and not are_unknown:
         positions = range(until - len(submission.fragments) + 1, until + 1)
     return Appended(Position(from_), Position(until), bool(repeated), positions)
+
+
+def _is_uncertain(answer: object) -> bool:
+    return isinstance(answer, TryAgain) and not isinstance(answer, TooFewReplicas)
 
 
 def _used_otherwise(submission: Submission) -> Rejected:

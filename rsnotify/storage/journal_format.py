@@ -15,7 +15,8 @@ CALLERS_KEY_SECONDS = 24 * 3600
 def channel_keys(channel: ChannelName) -> tuple[str, ...]:
     """KEYS of journal.lua."""
     names = (keys.stream(channel), keys.record(channel), keys.windows(channel))
-    return (*names, keys.state(channel.set_name), keys.remembered(channel), keys.hold(channel))
+    prefixes = (keys.state(channel.set_name), keys.remembered(channel))
+    return (*names, *prefixes, keys.hold(channel), keys.load(channel.set_name, "newer"))
 
 
 def channel_arguments(
@@ -29,7 +30,7 @@ def channel_arguments(
 def change_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]:
     end = LOC_START + fragment.loc_length
     shard = crc32(fragment.xml[LOC_START:end]) % keys.STATE_SHARDS if of_changes else -1
-    kind = "d" if fragment.deleted else "u"
+    kind = ("d" if fragment.deleted else "u") + fragment.load
     return fragment.position, shard, kind, fragment.loc_length, fragment.xml
 
 

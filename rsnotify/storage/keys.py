@@ -8,8 +8,12 @@ SETS = "rsnotify:sets"  # hash: name -> record of the set
 SETS_VERSION = "rsnotify:sets:version"
 SETS_CHANGED = "rsnotify:sets:changed"  # when that was, by the clock of Redis
 SETS_ANNOUNCED = "rsnotify:sets:told"  # hash: the Source Description announced last
+LOADS = "rsnotify:loads"  # hash: sets whose whole state is being loaded -> token of the load
 CLOCK_HISTORY = "rsnotify:watched"  # see rsnotify.core.clock_history
+WRITABLE = "rsnotify:writable"  # written to see whether Redis takes writes
 TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
+
+WAITED = "rsnotify:waited"  # written before replicas are waited for; it says nothing
 
 STATE_SHARDS = 256
 
@@ -55,6 +59,11 @@ def snapshot_part(set_name: str, name: str, number: int) -> str:
     return of_set(set_name, "snapshot", name, str(number))
 
 
+def archive(set_name: str) -> str:
+    """Sorted set: names of the replaced snapshots that are kept."""
+    return of_set(set_name, "archive")
+
+
 def claim(set_name: str, act: str) -> str:
     """Held by the one hub process that does this act for the set."""
     return of_set(set_name, "claim", act)
@@ -63,6 +72,16 @@ def claim(set_name: str, act: str) -> str:
 def state(set_name: str, shard: int | None = None) -> str:
     """One of the hashes of a set's current state; without a shard, what their names begin with."""
     return of_set(set_name, "state", "" if shard is None else str(shard))
+
+
+def load(set_name: str, *parts: str) -> str:
+    """Hash: the load of the set's whole state that is under way; with parts, what belongs to it."""
+    return of_set(set_name, "load", *parts)
+
+
+def staged(set_name: str, shard: int | None = None) -> str:
+    """As `state`, of the state that a load has brought so far."""
+    return load(set_name, "staged", "" if shard is None else str(shard))
 
 
 def remembered(channel: ChannelName) -> str:

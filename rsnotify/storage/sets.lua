@@ -18,8 +18,14 @@ local function announce()
   redis.call('PUBLISH', ARGV[2], 'sets')
 end
 
--- record, position at which its journals begin; the record that there is
-function acts.add(record, now)
+-- Whether others may have changed a set since this version, which is empty if that does not matter.
+local function is_outdated(version)
+  return version ~= '' and (redis.call('GET', KEYS[2]) or '0') ~= version
+end
+
+-- record, position at which its journals begin, the version; the record that there is
+function acts.add(record, now, version)
+  if is_outdated(version) then return false end
   for _, journal in ipairs({KEYS[5], KEYS[6]}) do
     for _, field in ipairs({'created', 'first', 'last', 'head', 'window_from', 'changed', 'settled', 'told'}) do
       redis.call('HSETNX', journal, field, now)
@@ -31,26 +37,31 @@ function acts.add(record, now)
   return redis.call('HGET', records, name)
 end
 
--- record as it was read, record to stand in its place
-function acts.edit(before, after)
-  if redis.call('HGET', records, name) ~= before then return 0 end
+-- record as it was read, record to stand in its place, the version
+function acts.edit(before, after, version)
+  if is_outdated(version) or redis.call('HGET', records, name) ~= before then return 0 end
   redis.call('HSET', records, name, after)
   announce()
   return 1
 end
 
+local function remove_snapshot(prefix, name)
+  for number = 1, redis.call('HGET', prefix .. name, 'parts') or 0 do
+    redis.call('UNLINK', prefix .. name .. ':' .. number)
+  end
+  redis.call('UNLINK', prefix .. name)
+end
+
 -- sorted set of its windows, what the names of packed windows begin with; newest snapshot, what the
--- names of snapshots begin with; then every other key that it has
-function acts.remove(windows, packed, snapshot, snapshots, ...)
+-- names of snapshots begin with, sorted set of those that are kept; then every other key that it has
+function acts.remove(windows, packed, snapshot, snapshots, archive, ...)
   for _, window in ipairs(redis.call('ZRANGE', windows, 0, -1)) do
     redis.call('UNLINK', packed .. string.match(window, '^%d+'))
   end
-  local newest = redis.call('HMGET', snapshot, 'name', 'parts')
-  if newest[1] then
-    redis.call('UNLINK', snapshot, snapshots .. newest[1])
-    for number = 1, newest[2] do redis.call('UNLINK', snapshots .. newest[1] .. ':' .. number) end
-  end
-  redis.call('UNLINK', windows, KEYS[5], KEYS[6], ...)
+  local newest = redis.call('HGET', snapshot, 'name')
+  if newest then remove_snapshot(snapshots, newest) end
+  for _, old in ipairs(redis.call('ZRANGE', archive, 0, -1)) do remove_snapshot(snapshots, old) end
+  redis.call('UNLINK', snapshot, archive, windows, KEYS[5], KEYS[6], ...)
   if redis.call('HDEL', records, name) == 0 then return 0 end
   announce()
   return 1

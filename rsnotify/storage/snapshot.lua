@@ -2,8 +2,10 @@
 --
 -- KEYS  1 claim   2 record of the change journal   3 hash of the newest snapshot
 --       4 prefix of the keys of snapshots: hash <name>, parts <name>:<number>
+--       5 archive (sorted set: names of replaced snapshots that stay, by when they were begun)
 -- ARGV  1 token that must hold the claim   2 `created` of the set   3 seconds the old one stays
---       4 .. field, value, … of the new one, its name and parts among them
+--       4 whether the old one stays in the archive, 1 or 0
+--       5 .. field, value, … of the new one, its name and parts among them
 --
 -- Answer: 1, or 0 if the claim was lost, a part has expired or the set is another one by now.
 
@@ -16,17 +18,19 @@ local function each_key(name, parts, act)
 end
 
 local values = {}
-for i = 4, #ARGV, 2 do values[ARGV[i]] = ARGV[i + 1] end
+for i = 5, #ARGV, 2 do values[ARGV[i]] = ARGV[i + 1] end
 for number = 1, values.parts do
   if redis.call('EXISTS', KEYS[4] .. values.name .. ':' .. number) == 0 then return 0 end
 end
 
 local old = redis.call('HMGET', KEYS[3], 'name', 'parts')
 redis.call('DEL', KEYS[3])
-redis.call('HSET', KEYS[3], unpack(ARGV, 4))
-redis.call('HSET', KEYS[4] .. values.name, unpack(ARGV, 4))
+redis.call('HSET', KEYS[3], unpack(ARGV, 5))
+redis.call('HSET', KEYS[4] .. values.name, unpack(ARGV, 5))
 each_key(values.name, values.parts, function(key) redis.call('PERSIST', key) end)
-if old[1] then
+if old[1] and ARGV[4] == '1' then
+  redis.call('ZADD', KEYS[5], old[1], old[1])
+elseif old[1] then
   each_key(old[1], old[2], function(key) redis.call('EXPIRE', key, ARGV[3]) end)
 end
 redis.call('DEL', KEYS[1])

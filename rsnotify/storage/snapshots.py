@@ -94,11 +94,38 @@ class Snapshots:
         return None if data is None else Packed.from_bytes(data)
 
     async def keep_walkable(self, set_name: str, snapshot: Snapshot) -> None:
-        """Somebody still reads a snapshot that has been replaced."""
+        """Somebody still reads a snapshot that has been replaced; one that stays just stays."""
         pipeline = self._client.pipeline(transaction=False)
-        pipeline.expire(keys.snapshot(set_name, snapshot.name), WALK_SECONDS)
-        for number in range(1, snapshot.parts + 1):
-            key = keys.snapshot_part(set_name, snapshot.name, number)
+        for key in _keys_of(set_name, snapshot):
+            pipeline.expire(key, WALK_SECONDS, xx=True)
+        await pipeline.execute()
+
+    # --- the archive ---------------------------------------------------------------------------
+
+    async def archived(self, set_name: str) -> list[Snapshot]:
+        """The replaced snapshots that are kept, oldest first."""
+        names = await self._client.zrange(keys.archive(set_name), 0, -1)
+        pipeline = self._client.pipeline(transaction=False)
+        for name in names:
+            pipeline.hgetall(keys.snapshot(set_name, name.decode()))
+        found = map(Snapshot.from_fields, await pipeline.execute())
+        return [snapshot for snapshot in found if snapshot is not None]
+
+    async def has_archive(self, set_name: str) -> bool:
+        return bool(await self._client.exists(keys.archive(set_name)))
+
+    async def let_go(self, set_name: str, most: int, begun_after: Position) -> None:
+        """Keep so many of them, begun after this; the others expire."""
+        archived = await self.archived(set_name)
+        surplus = len(archived) - most
+        for number, snapshot in enumerate(archived):
+            if number < surplus or snapshot.begun <= begun_after:
+                await self._forget(set_name, snapshot)
+
+    async def _forget(self, set_name: str, snapshot: Snapshot) -> None:
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.zrem(keys.archive(set_name), snapshot.name)
+        for key in _keys_of(set_name, snapshot):
             pipeline.expire(key, WALK_SECONDS)
         await pipeline.execute()
 
@@ -142,15 +169,28 @@ class Snapshots:
         await write_in_pieces(self._client, key, packed.to_bytes(), seconds=WALK_SECONDS)
 
     async def publish(
-        self, set_name: str, created: Position, claim: Claim, snapshot: Snapshot
+        self,
+        set_name: str,
+        created: Position,
+        claim: Claim,
+        snapshot: Snapshot,
+        *,
+        keep_old: bool = False,
     ) -> bool:
-        """Make it the newest, unless the claim was lost meanwhile."""
+        """Make it the newest, unless the claim was lost meanwhile; the old one may be kept."""
         names = [
             keys.claim(set_name, "snapshot"),
             keys.record(ChannelName(set_name, "change")),
             keys.snapshot(set_name),
             keys.snapshot(set_name),
+            keys.archive(set_name),
         ]
         fields = [text for field in snapshot.to_fields().items() for text in field]
-        arguments = (claim.token, int(created), WALK_SECONDS, *fields)
+        arguments = (claim.token, int(created), WALK_SECONDS, int(keep_old), *fields)
         return bool(await _PUBLISH.run(self._client, names, *arguments))
+
+
+def _keys_of(set_name: str, snapshot: Snapshot) -> list[str]:
+    parts = range(1, snapshot.parts + 1)
+    of_parts = (keys.snapshot_part(set_name, snapshot.name, number) for number in parts)
+    return [keys.snapshot(set_name, snapshot.name), *of_parts]

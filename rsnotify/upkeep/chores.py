@@ -59,23 +59,14 @@ class Upkeep:
     def loops(self) -> dict[str, Loop]:
         """The loops that run as long as the hub, by name."""
         return {
-            "keep windows": self._repeat(self.keep_windows, ROUND_SECONDS),
-            "keep snapshots": self._repeat(self.keep_snapshots, ROUND_SECONDS),
-            "let go of what is old": self._repeat(self.let_go, LETTING_GO_SECONDS),
-            "tell of the sets": self._repeat(
+            "keep windows": repeat(self.keep_windows, ROUND_SECONDS),
+            "keep snapshots": repeat(self.keep_snapshots, ROUND_SECONDS),
+            "let go of what is old": repeat(self.let_go, LETTING_GO_SECONDS),
+            "tell of archives": repeat(self.announcements.keep_archives_told, LETTING_GO_SECONDS),
+            "tell of the sets": repeat(
                 self.announcements.keep_description_announced, ROUND_SECONDS
             ),
         }
-
-    async def _repeat(self, chore: Callable[[], Awaitable[None]], seconds: float) -> None:
-        while True:
-            try:
-                await chore()
-            except TryAgain as error:
-                log.warning("a chore waits: %s", error.detail)
-            except Exception as error:  # a bug, or damaged data: the other chores go on
-                log.warning("the chore %s failed", chore.__name__, exc_info=error)
-            await asyncio.sleep(seconds)
 
     def _changed_sets(self) -> list[str]:
         """The sets to which something was published: others have nothing to close or to list."""
@@ -149,6 +140,8 @@ class Upkeep:
         # The stream is trimmed window by window: what it still has is not yet deleted.
         old = history.ago(schedule.retention_days * DAY)
         await self._forget(name, min(record.first, old))
+        days = schedule.archived_days * DAY
+        await self._snapshots.let_go(name, schedule.archived_lists, history.ago(days))
 
     async def _trim(self, name: str, first: Position, begin: Position) -> None:
         if first >= begin:
@@ -204,7 +197,27 @@ class Upkeep:
 
     async def snapshot(self, name: str) -> Snapshot | None:
         """Take a snapshot now; None if another hub process is taking one."""
-        snapshot = await take_snapshot(self._snapshots, self._windows, name)
+        keep_old = self._schedule.archived_lists > 0
+        snapshot = await take_snapshot(self._snapshots, self._windows, name, keep_old=keep_old)
         if snapshot is not None:
             await self.announcements.snapshot_taken(name, snapshot)
+            await self._announce_archive(name, snapshot)
         return snapshot
+
+    async def _announce_archive(self, name: str, snapshot: Snapshot) -> None:
+        """The archive has what the new snapshot has replaced."""
+        archived = await self._snapshots.archived(name)
+        if archived:
+            await self.announcements.archive_grew(name, snapshot, is_new=len(archived) == 1)
+
+
+async def repeat(chore: Callable[[], Awaitable[None]], seconds: float) -> None:
+    """Do it for as long as the hub runs, whatever becomes of it this time."""
+    while True:
+        try:
+            await chore()
+        except TryAgain as error:
+            log.warning("a chore waits: %s", error.detail)
+        except Exception as error:  # a bug, or damaged data: the other chores go on
+            log.warning("the chore %s failed", chore.__name__, exc_info=error)
+        await asyncio.sleep(seconds)

@@ -49,11 +49,20 @@ class Parts:
 class SnapshotRun:
     """The taking of one snapshot."""
 
-    def __init__(self, snapshots: Snapshots, windows: Windows, set_name: str, claim: Claim) -> None:
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        windows: Windows,
+        set_name: str,
+        claim: Claim,
+        *,
+        keep_old: bool,
+    ) -> None:
         self._snapshots = snapshots
         self._windows = windows
         self._set_name = set_name
         self._claim = claim
+        self._keep_old = keep_old
         self._name = ""
         self._number = 0
 
@@ -64,7 +73,9 @@ class SnapshotRun:
         resources = await self._write_parts()
         completed = max(at, await self._windows.now())
         snapshot = Snapshot(self._name, at, completed, self._number, resources)
-        published = await self._snapshots.publish(self._set_name, created, self._claim, snapshot)
+        published = await self._snapshots.publish(
+            self._set_name, created, self._claim, snapshot, keep_old=self._keep_old
+        )
         return snapshot if published else None
 
     async def _write_parts(self) -> int:
@@ -86,12 +97,14 @@ class SnapshotRun:
         await self._snapshots.write_part(self._set_name, self._name, self._number, packed)
 
 
-async def take_snapshot(snapshots: Snapshots, windows: Windows, set_name: str) -> Snapshot | None:
-    """Take one now; None if another hub process is at it."""
+async def take_snapshot(
+    snapshots: Snapshots, windows: Windows, set_name: str, *, keep_old: bool = False
+) -> Snapshot | None:
+    """Take one now; None if another hub process is at it. The one before it may be kept."""
     async with snapshots.claim(set_name) as claim:
         if claim is None:
             return None
-        return await SnapshotRun(snapshots, windows, set_name, claim).run()
+        return await SnapshotRun(snapshots, windows, set_name, claim, keep_old=keep_old).run()
 
 
 def _slices(shard: list[Resource]) -> Iterator[list[Resource]]:

@@ -9,14 +9,26 @@ from pathlib import Path
 import pytest
 
 from rsnotify import access, cache, loops
-from rsnotify.core import submission, tail, token_throttle, window
+from rsnotify.core import (
+    bodies,
+    forms,
+    load,
+    load_formats,
+    load_reader,
+    query,
+    submission,
+    tail,
+    token_throttle,
+    window,
+)
 from rsnotify.core.submission import read_submission
 from rsnotify.core.websub import protocol, retry_schedule
-from rsnotify.delivery.channels import keepalive
+from rsnotify.delivery.channels import keepalive, turns
 from rsnotify.delivery.channels import protocol as channel_protocol
+from rsnotify.delivery.pull import pages
 from rsnotify.delivery.websub import bounded, dialler
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.intake import administration
+from rsnotify.intake import administration, resources
 from rsnotify.resourcesync import change_rules, notification
 from rsnotify.resourcesync import xml_guard as xml
 from rsnotify.resourcesync.notification import Kind
@@ -24,10 +36,20 @@ from rsnotify.resourcesync.validation import tables
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
-from rsnotify.storage import external_redis, journal, sets
+from rsnotify.storage import external_redis, journal, loads, sets
 from rsnotify.storage.embedded_redis import directory
 from rsnotify.upkeep import announcements, snapshot
-from rsnotify_client import batch, listing, outboxfile, publisher, sender
+from rsnotify_client import (
+    batch,
+    http1,
+    listing,
+    multiplexer,
+    outboxfile,
+    publisher,
+    sender,
+    web,
+)
+from rsnotify_client.mirror import dump, fetch, mirror, paths, storing, workers
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
 ROW = re.compile(
@@ -43,7 +65,7 @@ LIMITS: dict[str, float] = {
     "seconds that an outbox file may be locked by others": outboxfile.LOCKED_SECONDS,
     "seconds that a process waits at its end for what is in its queue": sender.EXIT_SECONDS,
     "a list to compare, decompressed": listing.DOCUMENT_BYTES,
-    "changes in a request": submission.MAX_CHANGES,
+    "changes in a request": bodies.MAX_CHANGES,
     "body of a request": submission.BODY_BYTES,
     "changes of a request, as the hub writes them in XML": submission.ENTRIES_BYTES,
     "one change, as the hub writes it in XML": submission.FRAGMENT_BYTES,
@@ -54,7 +76,17 @@ LIMITS: dict[str, float] = {
     "`pri` of a link": 999_999,
     "characters of an `Idempotency-Key`": 255,
     "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
-    "faults that an answer names": submission.MAX_FAULTS,
+    "faults that an answer names": bodies.MAX_FAULTS,
+    "resources of a load": load_reader.LOAD_RESOURCES,
+    "body of a load, decompressed": load_reader.LOAD_BYTES,
+    "bytes of one resource of a load, in NDJSON or JSON": load_formats.ENTRY_BYTES,
+    "seconds for the body of a load to come": resources.LOAD_SECONDS,
+    "percent of the known resources that a load may delete, unless `max_delete` says "
+    "otherwise": load.MAX_DELETE,
+    "differences that a dry run names": load.NAMED,
+    "changes that a load publishes at once": load.PUBLISHED_CHANGES,
+    "seconds that a request waits for a load that is decided": resources.ANSWER_SECONDS,
+    "seconds after which the load of a process that is gone is taken up": loads.CLAIM_SECONDS,
     "bytes from one `<` to the next": xml.TAG_BYTES,
     "tags of a document, or one in 16 bytes of a larger document": xml.MARKUP,
     "attributes of a document, or one in 16 bytes of a larger document": xml.MARKUP,
@@ -71,10 +103,18 @@ LIMITS: dict[str, float] = {
     "seconds that background work has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
+    "sets over one connection": query.SETS_OF_A_CONNECTION,
+    "seconds that a position may be in the future": query.AHEAD_SECONDS,
+    "bytes that a reader who is behind gets, or one notification, before the next one's turn": (
+        turns.TURN_BYTES
+    ),
     "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
     "seconds between two pings": keepalive.PING_SECONDS,
     "seconds for a pong": keepalive.PONG_SECONDS,
     "changes after a `?from=`": window.STRETCH_CHANGES,
+    "entries of a page: `?limit=`": Settings().page_size,
+    "bytes of changes on a page, after which it ends": pages.PAGE_BYTES,
+    "characters that are read of `Accept`": forms.HEADER_CHARACTERS,
     "entries of a Resource List": snapshot.PART_RESOURCES,
     "bytes of entries in a list": window.WINDOW_BYTES,
     "bytes of a document that `rsnotify validate` reads": tables.MAX_BYTES,
@@ -102,6 +142,21 @@ LIMITS: dict[str, float] = {
     "idle connections, or a quarter of the open files if fewer": deadlines.IDLE_CONNECTIONS,
     "seconds that the hub waits for your own Redis to appear": external_redis.PATIENCE_SECONDS,
     "seconds that it waits for the workers of a killed hub": directory.WORKERS_LIMIT_SECONDS,
+    "bytes of a document that a Destination reads, decompressed": tables.MAX_BYTES,
+    "members of a ZIP package": dump.MEMBERS,
+    "bytes of a component of a path": paths.COMPONENT_BYTES,
+    "bytes of a path": paths.PATH_BYTES,
+    "a resource with `--stdout`": storing.IN_MEMORY_BYTES,
+    "a resource that is fetched whole; a larger one goes on where it broke off": web.SMALL_BYTES,
+    "a resource that is asked for behind others by one connection": fetch.PIPELINED_BYTES,
+    "requests behind each other on one connection": multiplexer.PIPELINED,
+    "head of a server's answer": http1.HEAD_BYTES,
+    "header fields of a server's answer": http1.HEAD_LINES - 2,
+    "redirects of one request": web.REDIRECTS,
+    "seconds without a byte of an answer": http1.SILENCE_SECONDS,
+    "hours that a server's `Retry-After` is obeyed": workers.HOSTS_PAUSE_SECONDS / 3600,
+    "quick attempts at a resource": workers.ATTEMPTS,
+    "readings of the Change Lists by `--once`, because something changed meanwhile": mirror.ROUNDS,
     "wrong tokens from an address at once; then one a second": token_throttle.FREE_TRIES,
 }
 
@@ -129,11 +184,14 @@ def test_every_number_among_the_settings_has_its_range_in_the_docs() -> None:
     }
 
 
+DAYS = {"RSNOTIFY_CHANGELIST_DAYS": "1", "RSNOTIFY_RETENTION_DAYS": "36500"}  # fit with any other
+
+
 @pytest.mark.parametrize("name", RANGES)
 def test_a_setting_may_be_what_its_range_says_and_no_more(name: str) -> None:
     low, high = RANGES[name]
     for value in (low, high):
-        settings = Settings.from_env({name: str(value)})
+        settings = Settings.from_env({**DAYS, name: str(value)})
         assert getattr(settings, name.removeprefix(PREFIX).lower()) == value
     for value in (low - 1, high + 1):
         with pytest.raises(InvalidSettings, match=f"a whole number from {low} to {high}"):
@@ -194,7 +252,7 @@ def test_a_change_may_be_as_long_as_documented_and_no_longer(name: str) -> None:
 
 
 def test_a_request_has_as_many_changes_as_documented_and_no_more() -> None:
-    changes = [json.dumps(ONE).encode()] * (submission.MAX_CHANGES + 1)
+    changes = [json.dumps(ONE).encode()] * (bodies.MAX_CHANGES + 1)
     assert accepted(b"[%s]" % b",".join(changes[:-1]))
     assert not accepted(b"[%s]" % b",".join(changes))
 

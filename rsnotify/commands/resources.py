@@ -1,0 +1,165 @@
+"""`rsnotify resources`: files of the whole state of a set, sent as one body, and what became of it.
+
+Rules that hold here: files leave as they are, in bounded memory; what the hub thinks of them, the
+hub says. A load that breaks off is sent again with its key.
+"""
+
+import asyncio
+import secrets
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any, BinaryIO, NamedTuple
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import msgspec
+import typer
+
+from rsnotify.commands.publish import FORMATS, JSON, NDJSON, XML
+from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify_client.answer import HubUnreachable, content_of
+from rsnotify_client.cause import cause_of
+from rsnotify_client.connection import PATIENCE_SECONDS, Connection
+
+PIECE_BYTES = 256 * 1024
+AGAIN_SECONDS = 1.0
+GZIP = b"\x1f\x8b"
+STDIN = Path("-")
+
+
+class Wanted(NamedTuple):
+    """How a load is to be done."""
+
+    tell: bool | None = None
+    max_delete: float | None = None
+    dry_run: bool = False
+
+    def query(self) -> str:
+        told = None if self.tell is None else "yes" if self.tell else "no"
+        dry_run = "yes" if self.dry_run else None
+        chosen = {"tell": told, "max_delete": self.max_delete, "dry_run": dry_run}
+        return urlencode({name: value for name, value in chosen.items() if value is not None})
+
+
+class Body(NamedTuple):
+    """Files that are sent as one body."""
+
+    files: Sequence[Path]
+    headers: dict[str, str]
+
+    @property
+    def is_repeatable(self) -> bool:
+        return STDIN not in self.files
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        for path in self.files:
+            with _opened(path) as file:
+                while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+                    yield piece
+
+
+def body_of(files: Sequence[Path], format_: str | None) -> Body:
+    """The files, with what they are; gzip stays gzip."""
+    if format_ is not None and format_ not in FORMATS:
+        raise InvalidSettings([f"--format {format_}: must be one of {', '.join(FORMATS)}"])
+    if STDIN in files:
+        headers = {"Content-Type": FORMATS[format_ or "ndjson"]}
+        return Body(files, headers)
+    begins = [_beginning(path) for path in files]
+    packed = [begin.startswith(GZIP) for begin in begins]
+    if any(packed) and not all(packed):
+        raise InvalidSettings(["some files are gzip and some are not: make them all the same"])
+    kind = FORMATS[format_] if format_ else _kind(files[0], begins[0])
+    return Body(files, {"Content-Type": kind} | ({"Content-Encoding": "gzip"} if packed[0] else {}))
+
+
+def _kind(path: Path, begin: bytes) -> str:
+    suffix = path.name.removesuffix(".gz").rpartition(".")[2]
+    if suffix in FORMATS:
+        return FORMATS[suffix]
+    return {b"<": XML, b"[": JSON}.get(begin.lstrip()[:1], NDJSON)
+
+
+def _beginning(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(64)
+    except OSError as error:
+        raise InvalidSettings([f"{path} cannot be read: {error.strerror}"]) from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    return sys.stdin.buffer if path == STDIN else path.open("rb")
+
+
+def path_of(set_name: str) -> str:
+    return f"/api/sets/{quote(set_name, safe='')}/resources"
+
+
+async def load(
+    url: str, token: str | None, set_name: str, body: Body, *, wanted: Wanted, key: str | None
+) -> dict[str, Any]:
+    """Send it until the hub has taken all of it, and wait until it is done."""
+    headers = body.headers | {"Idempotency-Key": key or secrets.token_hex(8)}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    address = f"{url.rstrip('/')}{path_of(set_name)}?{wanted.query()}"
+    answer: dict[str, Any] = await _sent(address, body, headers)
+    if answer["stage"] in ("done", "compared"):
+        return answer
+    return await _done(url, token, set_name)
+
+
+async def _sent(address: str, body: Body, headers: dict[str, str]) -> Any:
+    until = monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await _sent_once(address, body, headers)
+        except TryAgain as error:
+            if not body.is_repeatable or monotonic() > until:
+                raise
+            typer.echo(f"{error.detail}; sending it again", err=True)
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _sent_once(address: str, body: Body, headers: dict[str, str]) -> Any:
+    timeout = aiohttp.ClientTimeout(total=None, sock_read=None, sock_connect=30)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.put(
+                address, data=body.pieces(), headers=headers, expect100=True, allow_redirects=False
+            ) as answer,
+        ):
+            pause, content = answer.headers.get("Retry-After"), await answer.read()
+            return content_of(address, answer.status, pause, content)
+    except (aiohttp.ClientError, OSError) as error:
+        raise HubUnreachable(address, cause_of(error)) from None
+
+
+async def _done(url: str, token: str | None, set_name: str) -> dict[str, Any]:
+    """What became of a load that takes long."""
+    async with Connection(url, token) as hub:
+        while True:
+            standing = await hub.ask("GET", path_of(set_name))
+            if standing["load"] is None:
+                outcome: dict[str, Any] = standing["last_load"]
+                return outcome
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+def print_outcome(outcome: dict[str, Any], *, json: bool) -> None:
+    if json:
+        typer.echo(msgspec.json.encode(outcome))
+        return
+    for name in ("resources", "created", "updated", "deleted", "unchanged"):
+        typer.echo(f"{name:10}{outcome[name]:>10}")
+    for each in outcome.get("first", ()):
+        typer.echo(f"{each['change']}: {each['loc']}")
+    if outcome.get("refused"):
+        typer.echo(outcome["refused"], err=True)
+    elif outcome["stage"] == "done":
+        told = "the differences are published" if outcome["told"] else "nothing is told"
+        typer.echo(f"loaded; {told}", err=True)

@@ -1,0 +1,117 @@
+"""A load: the whole state of a set, as its Source brings it, compared with what the hub knows.
+
+What is the same, what the difference comes to, and whether so much may be deleted is decided here.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+import msgspec
+
+from rsnotify.core.resource_state import render_resources
+from rsnotify.core.submission import LOC_START, Fragment
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.xml_writer import render_fragment
+
+MAX_DELETE = 10.0  # percent of what is known, unless the Source says otherwise
+NAMED = 100  # differences that a comparison names
+PUBLISHED_CHANGES = 500  # at once: other Sources wait for no more
+PUBLISHED_BYTES = 1024 * 1024
+
+_LASTMOD = re.compile(rb"<lastmod>([^<]*)</lastmod>")
+_CHANGE = re.compile(rb'change="[a-z]+"')
+_DELETED = render_fragment(Change("", "deleted"))[LOC_START:]
+
+
+class Difference(NamedTuple):
+    """One resource that the load would create, update or delete."""
+
+    change: str
+    loc: bytes  # escaped, as in all of the state
+    rest: bytes  # of the fragment, from `</loc>` on; nothing if it is deleted
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a load comes to."""
+
+    resources: int = 0
+    known: int = 0
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def plus(self, other: Self) -> Self:
+        sums = (a + b for a, b in zip(self._counts(), other._counts(), strict=True))
+        return type(self)(*sums)
+
+    def _counts(self) -> tuple[int, ...]:
+        return msgspec.structs.astuple(self)
+
+    @property
+    def deleted_percent(self) -> float:
+        return 100 * self.deleted / self.known if self.known else 0.0
+
+    def told(self) -> dict[str, int]:
+        """As a Source is told."""
+        unchanged = self.resources - self.created - self.updated
+        return msgspec.structs.asdict(self) | {"unchanged": unchanged}
+
+
+def too_many_deleted(found: Found, max_delete: float) -> str | None:
+    """Why this load is refused, if it deletes more than a Source has said that it may."""
+    if found.deleted_percent <= max_delete:
+        return None
+    return (
+        f"this would delete {found.deleted} of {found.known} resources, which is more than "
+        f"{max_delete:g} %; if that is meant, say so with max_delete={_percent(found)}"
+    )
+
+
+def _percent(found: Found) -> int:
+    return min(100, int(found.deleted_percent) + 1)
+
+
+def check_deletions(found: Found, max_delete: float) -> None:
+    refusal = too_many_deleted(found, max_delete)
+    if refusal is not None:
+        raise Rejected(refusal, status=409)
+
+
+def is_same(loc: bytes, kept: bytes, rest: bytes) -> bool:
+    """Whether what is brought says what is known already.
+
+    A lastmod that is not brought says nothing; one that was not published is its position.
+    """
+    known = render_resources([(loc, kept)])
+    brought = render_resources([(loc, b"0" + rest)])
+    if _lastmod(rest) == b"\0":
+        known, brought = _LASTMOD.sub(b"", known, 1), _LASTMOD.sub(b"", brought, 1)
+    return known == brought
+
+
+def _lastmod(rest: bytes) -> bytes:
+    found = _LASTMOD.search(rest)
+    return b"" if found is None else found[1]
+
+
+def fragments_of(differences: Iterable[Difference], load: str) -> list[Fragment]:
+    """As many of the changes as are published at once, one at least.
+
+    They yield to whatever was published since the load began.
+    """
+    fragments, size = [], 0
+    for each in differences:
+        fragments.append(_fragment(each, load))
+        size += len(fragments[-1].xml)
+        if size > PUBLISHED_BYTES:
+            break
+    return fragments
+
+
+def _fragment(difference: Difference, load: str) -> Fragment:
+    change, loc, rest = difference
+    is_deleted = change == "deleted"
+    told = _DELETED if is_deleted else _CHANGE.sub(b'change="%b"' % change.encode(), rest, 1)
+    return Fragment(0, is_deleted, len(loc), b"".join((b"<url><loc>", loc, told)), load)

@@ -1,0 +1,234 @@
+"""The whole state of a set: brought by its Source, and asked about by auditors.
+
+Rules that hold here: nothing of a body is read before its sender is known to be allowed; a body is
+read in pieces, beside the event loop, so that nobody waits for it; nothing of it is visible until
+all of it was read and judged.
+"""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from html import unescape
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rsnotify.access import Access
+from rsnotify.core.load import NAMED, Difference, Found, check_deletions, too_many_deleted
+from rsnotify.core.load_options import LoadOptions, read_options
+from rsnotify.core.load_reader import LoadReader, Ready
+from rsnotify.core.resource_state import described
+from rsnotify.core.submission import KEY, LOC_START, fragment_of
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.hub import Hub
+from rsnotify.intake.publishing import json_response
+from rsnotify.loops import end
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.storage.keys import STATE_SHARDS
+from rsnotify.storage.loads import Load, Loads, pack
+from rsnotify.upkeep.loads import LoadKeeper, Outcome, outcome
+
+STAGED_AT_ONCE = 1_000
+LOAD_SECONDS = 3600.0  # for a body to come
+ANSWER_SECONDS = 20.0  # that a request waits once it is decided
+Pieces = list[tuple[Sequence[Ready], bytes]]  # resources, and the same packed for Redis
+
+UNDER_WAY = "a load of {!r} is under way; ask again when it is done"
+
+
+class Resources:
+    """PUT and GET of a set's resources."""
+
+    def __init__(self, hub: Hub, access: Access, loads: Loads, keeper: LoadKeeper) -> None:
+        self._hub = hub
+        self._access = access
+        self._loads = loads
+        self._keeper = keeper
+
+    # --- GET -----------------------------------------------------------------------------------
+
+    async def show(self, request: Request) -> Response:
+        """One resource, as it is known; without `loc`, how many there are and what is loaded."""
+        record = self._hub.record(request.path_params["set"])
+        await self._access.require_reader(request, record)
+        unknown = request.query_params.keys() - {"loc", "access_token"}
+        if unknown:
+            raise Rejected(f"{min(unknown)[:80]!r} is not understood here; there is loc")
+        loc = request.query_params.get("loc")
+        return json_response(
+            await (self._all(record.name) if loc is None else self._one(record.name, loc))
+        )
+
+    async def _all(self, name: str) -> dict[str, Any]:
+        load = await self._loads.current(name)
+        return {
+            "set": name,
+            "resources": await self._loads.count(name),
+            "load": load and outcome(load, load.stage),
+            "last_load": await self._loads.last_outcome(name),
+        }
+
+    async def _one(self, name: str, loc: str) -> dict[str, Any]:
+        fragment = fragment_of(Change(loc, "deleted"))
+        escaped = fragment.xml[LOC_START : LOC_START + fragment.loc_length]
+        kept = await self._loads.known(name, escaped)
+        if kept is None:
+            detail = f"{loc[:200]!r} is no resource of {name!r}: never known, or deleted"
+            raise Rejected(detail, status=404)
+        return described(escaped, kept)
+
+    # --- PUT -----------------------------------------------------------------------------------
+
+    async def load(self, request: Request) -> Response:
+        name = request.path_params["set"]
+        await self._access.require(request, "publish", name)
+        self._hub.feed(ChannelName(name, "change"))
+        options = read_options(request.query_params.multi_items())
+        key = _key(request)
+        known = await self._loads.outcome(name, key) if key else None
+        if known is not None:
+            return json_response(await _repeated(request, key, *known))
+        return await self._load(request, name, options, key)
+
+    async def _load(self, request: Request, name: str, options: LoadOptions, key: str) -> Response:
+        reader = _reader(request)
+        async with AsyncExitStack() as held:
+            if not await held.enter_async_context(self._keeper.alone(name)):
+                raise _under_way(name)
+            is_told = options.is_told(await self._loads.count(name))
+            async with self._begun(name) as begun:
+                fingerprint = await self._stage(request, begun, reader)
+                found, named = await self._compare(begun)
+                stage = "publishing" if is_told else "listing"
+                load = begun._replace(stage=stage, found=found, key=key, fingerprint=fingerprint)
+                if options.dry_run:
+                    return json_response(_compared(load, named, options.max_delete))
+                check_deletions(found, options.max_delete)
+                await self._decide(load)
+            return await self._answer(load, self._keeper.finish(load, held.pop_all()))
+
+    @asynccontextmanager
+    async def _begun(self, name: str) -> AsyncIterator[Load]:
+        """A load that is decided in this block, or leaves nothing."""
+        load = await self._loads.begin(name, secrets.token_hex(8))
+        if load is None:
+            raise _under_way(name)
+        try:
+            yield load
+        finally:
+            with suppress(TryAgain):  # upkeep does it
+                await self._loads.discard(load)
+
+    async def _stage(self, request: Request, load: Load, reader: LoadReader) -> str:
+        """Stage the whole body; its fingerprint."""
+        digest = _digest(request)
+        try:
+            async with asyncio.timeout(LOAD_SECONDS):
+                await self._stage_all(load, _read(request.stream(), reader, digest))
+        except TimeoutError:
+            detail = f"the body did not come within {LOAD_SECONDS:.0f} s"
+            raise Rejected(detail, status=408) from None
+        return str(digest.hexdigest())
+
+    async def _stage_all(self, load: Load, pieces: AsyncIterator[Pieces]) -> None:
+        """Stage one piece while the next is read."""
+        staging = asyncio.create_task(self._stage_piece(load, []))
+        try:
+            async for piece in pieces:
+                await staging
+                staging = asyncio.create_task(self._stage_piece(load, piece))
+            await staging
+        finally:
+            await end([staging])
+
+    async def _stage_piece(self, load: Load, piece: Pieces) -> None:
+        for ready, packed in piece:
+            await self._loads.stage(load, ready, packed)
+
+    async def _compare(self, load: Load) -> tuple[Found, list[Difference]]:
+        found, named, shard = Found(), list[Difference](), 0
+        while shard < STATE_SHARDS:
+            part = await self._loads.differences(load, shard, NAMED - len(named))
+            shard, found, named = part.next_shard, found.plus(part.found), named + part.named
+        return found, named
+
+    async def _decide(self, load: Load) -> None:
+        if load.stage == "publishing":
+            await self._loads.decide(load)
+        else:
+            await self._loads.replace(load)
+
+    async def _answer(self, load: Load, finishing: asyncio.Task[Outcome]) -> Response:
+        done, _ = await asyncio.wait({finishing}, timeout=ANSWER_SECONDS)
+        if done and not isinstance(finishing.exception(), TryAgain):
+            return json_response(finishing.result())
+        return json_response(outcome(load, load.stage), 202)
+
+
+async def _read(
+    parts: AsyncIterator[bytes], reader: LoadReader, digest: Any
+) -> AsyncIterator[Pieces]:
+    """What is in the body, piece by piece, read beside the event loop."""
+    async for part in parts:
+        digest.update(part)
+        pieces = reader.feed(part)
+        while (found := await asyncio.to_thread(_next, pieces)) is not None:
+            yield found
+    yield _packed(await asyncio.to_thread(reader.close))
+
+
+def _next(pieces: Iterator[Sequence[Ready]]) -> Pieces | None:
+    """The next piece; None after the last."""
+    ready = next(pieces, None)
+    return None if ready is None else _packed(ready)
+
+
+def _packed(ready: Sequence[Ready]) -> Pieces:
+    starts = range(0, len(ready), STAGED_AT_ONCE)
+    parts = (ready[start : start + STAGED_AT_ONCE] for start in starts)
+    return [(part, pack(part)) for part in parts]
+
+
+def _reader(request: Request) -> LoadReader:
+    headers = request.headers
+    return LoadReader(headers.get("content-type", ""), headers.get("content-encoding", ""))
+
+
+def _key(request: Request) -> str:
+    key = request.headers.get("idempotency-key", "")
+    if key and KEY.fullmatch(key) is None:
+        raise Rejected("an Idempotency-Key is 1 to 255 visible ASCII characters")
+    return key
+
+
+def _digest(request: Request) -> Any:
+    """Of the options and the body as it comes."""
+    return hashlib.blake2b(request.url.query.encode(), digest_size=12)
+
+
+async def _repeated(request: Request, key: str, fingerprint: str, known: Outcome) -> Outcome:
+    """What became of it the first time, if this is the same again."""
+    digest = _digest(request)
+    async for part in request.stream():
+        digest.update(part)
+    if digest.hexdigest() != fingerprint:
+        raise Rejected(
+            f"Idempotency-Key {key!r} was used for another load; send it under a new key",
+            status=409,
+        )
+    return known
+
+
+def _under_way(name: str) -> Rejected:
+    return Rejected(UNDER_WAY.format(name), status=409, headers={"retry-after": "5"})
+
+
+def _compared(load: Load, named: Sequence[Difference], max_delete: float) -> dict[str, Any]:
+    """The answer to a dry run."""
+    first = [{"change": each.change, "loc": unescape(each.loc.decode())} for each in named]
+    refused = too_many_deleted(load.found, max_delete)
+    return outcome(load, "compared") | {"refused": refused, "first": first}

@@ -1,0 +1,511 @@
+"""A Source brings the whole state of its set: what is told, what is kept, what is never seen."""
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rsnotify.core import load_reader
+from rsnotify.core.load import Difference, Found, fragments_of
+from rsnotify.core.submission import Submission
+from rsnotify.core.token_secret import id_of, new_secret
+from rsnotify.errors import NoSuchSet
+from rsnotify.intake import resources
+from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.notification import ChannelName, Interval
+from rsnotify.resourcesync.xml_reader import change_of
+from rsnotify.resourcesync.xml_writer import Document
+from rsnotify.storage.connection import Client
+from rsnotify.storage.loads import Load, pack
+from rsnotify.storage.tokens import Right, Token, Tokens
+from tests.loading import PATH, Loading, ndjson, said
+from tests.pulling import CHANGES, FRAMEWORK, SET, loc, names
+from tests.running import TOKEN, until
+
+REST = b'</loc><lastmod>\0</lastmod><rs:md change="created" datetime="\0"/></url>'
+TEN = [f"res{number}" for number in range(10)]
+
+
+@pytest.fixture
+async def loading(client: Client) -> AsyncIterator[Loading]:
+    """A hub with one empty set."""
+    async with Loading(client) as found:
+        yield found
+
+
+# What is told ----------------------------------------------------------------------------------
+
+
+async def test_the_first_load_is_told_to_nobody_and_listed(loading: Loading) -> None:
+    answer = await loading.load(ndjson(TEN))
+    assert (answer["told"], answer["resources"], answer["created"]) == (False, 10, 10)
+    assert await loading.told() == []
+    listed = await loading.document(f"/{SET}/resourcelist.xml")
+    assert sorted(names(listed)) == TEN
+    begin = (await loading.hub.standing(FRAMEWORK)).first
+    rows = await loading.journal.read(FRAMEWORK, begin, count=10)
+    assert [b"/resourcelist.xml" in fragment for _, fragment in rows] == [True]
+
+
+async def test_later_loads_publish_just_the_differences(loading: Loading) -> None:
+    await loading.load(ndjson(TEN))
+    body = ndjson(TEN[1:9]) + ndjson(["res9"], length=5) + ndjson(["res10"])
+    answer = await loading.load(body)
+    counts = {name: answer[name] for name in ("created", "updated", "deleted", "unchanged")}
+    assert counts == {"created": 1, "updated": 1, "deleted": 1, "unchanged": 8}
+    expected = [("created", "res10"), ("deleted", "res0"), ("updated", "res9")]
+    assert said(await loading.told()) == expected
+    assert said_in(await loading.document(f"/{SET}/changelist.xml")) == expected
+    assert await loading.load(body) | {"at": ""} == answer | {
+        "at": "",
+        "created": 0,
+        "updated": 0,
+        "deleted": 0,
+        "unchanged": 10,
+    }
+    assert len(await loading.told()) == 3
+
+
+def said_in(document: Document) -> list[tuple[str, str]]:
+    return said(change_of(entry) for entry in document.entries)
+
+
+async def test_with_tell_no_nothing_is_told_and_what_is_the_same_keeps_its_position(
+    loading: Loading,
+) -> None:
+    await loading.load(ndjson(TEN))
+    before = await loading.known()
+    body = ndjson(TEN[:8]) + ndjson(["res8"], length=5) + ndjson(["res10"])
+    assert (await loading.load(body, "tell=no"))["told"] is False
+    assert await loading.told() == []
+    after = await loading.known()
+    assert list(after) == sorted([*TEN[:9], "res10"])
+    assert {name for name in TEN[:9] if after[name] != before[name]} == {"res8"}
+
+
+async def test_with_tell_yes_a_first_load_tells_everything(loading: Loading) -> None:
+    assert (await loading.load(ndjson(TEN), "tell=yes"))["told"] is True
+    assert said(await loading.told()) == [("created", name) for name in TEN]
+
+
+async def test_the_hubs_own_resource_list_makes_no_difference(loading: Loading) -> None:
+    await loading.load(ndjson(TEN, hash=f"md5:{'0' * 32}", length=3, type="text/plain"))
+    await loading.update("res3", "a&b")
+    await loading.upkeep.snapshot(SET)
+    listed = (await loading.get(f"/{SET}/resourcelist.xml")).body
+    answer = await loading.load(listed, content_type="application/xml")
+    assert (answer["unchanged"], answer["resources"]) == (11, 11)
+
+
+async def test_a_lastmod_that_is_left_out_makes_no_difference(loading: Loading) -> None:
+    await loading.load(ndjson(TEN, lastmod="2026-01-01T00:00:00Z"))
+    assert (await loading.load(ndjson(TEN)))["unchanged"] == 10
+    other = await loading.load(ndjson(TEN, lastmod="2026-01-02T00:00:00Z"))
+    assert other["updated"] == 10
+
+
+async def test_large_differences_are_published_in_bounded_submissions(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    publish = loading.hub.publish
+
+    async def counted(channel: ChannelName, submission: Submission) -> Interval:
+        sizes.append(len(submission.fragments))
+        return await publish(channel, submission)
+
+    monkeypatch.setattr(loading.hub, "publish", counted)
+    many = [f"res{number}" for number in range(1_200)]
+    await loading.load(ndjson(many), "tell=yes")
+    assert sum(sizes) == len(await loading.told()) == 1_200
+    assert max(sizes) <= 500
+
+
+# All or nothing --------------------------------------------------------------------------------
+
+
+async def test_nothing_is_visible_before_the_body_has_ended(loading: Loading) -> None:
+    await loading.load(ndjson(TEN))
+    before = await loading.known()
+    async with loading.under_way(ndjson(["new1", "new2"]), "tell=no&max_delete=100") as upload:
+        assert await loading.known() == before
+    assert (await upload.answer())[0] == 200
+    assert list(await loading.known()) == ["new1", "new2"]
+
+
+async def test_a_body_that_breaks_off_leaves_nothing(loading: Loading) -> None:
+    await loading.load(ndjson(TEN))
+    before = await loading.known()
+    upload = loading.upload()
+    upload.send(ndjson(["new1", "new2"]))
+    upload.break_off()
+    await upload.answer()
+    assert (await loading.known(), await loading.told()) == (before, [])
+    assert await loading.leavings() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "detail"),
+    [
+        (ndjson(TEN) + b"{", {}, 400, "resource 10: "),
+        (ndjson(TEN) + ndjson(["new"], change="created"), {}, 400, "resource 10: "),
+        (ndjson(TEN) + ndjson(["new"], length=-1), {}, 400, "resource 10, length: "),
+        (gzip.compress(ndjson(TEN))[:-1], {"content_encoding": "gzip"}, 400, "breaks off"),
+        (ndjson(TEN), {"content_encoding": "br"}, 415, "'br' is not understood; send gzip"),
+        (ndjson(TEN), {"content_type": "text/csv"}, 415, "send one of application/json"),
+        (ndjson(TEN), {"idempotency_key": "a b"}, 400, "visible ASCII"),
+        (ndjson(TEN), {"authorization": "Bearer wrong"}, 401, "unknown"),
+    ],
+    ids=["json", "field", "value", "gzip", "encoding", "type", "key", "token"],
+)
+async def test_a_refused_body_leaves_nothing(
+    loading: Loading, body: bytes, headers: dict[str, str], status: int, detail: str
+) -> None:
+    answered, problem = await loading.put(body, **headers)
+    assert (answered, detail in problem["detail"]) == (status, True), problem
+    assert (await loading.known(), await loading.leavings()) == ({}, [])
+
+
+async def test_a_dry_run_says_what_would_change_and_changes_nothing(loading: Loading) -> None:
+    await loading.load(ndjson(TEN))
+    before = await loading.known()
+    answer = await loading.load(ndjson([*TEN[:8], "a&b"]), "dry_run=yes")
+    assert (answer["created"], answer["deleted"], answer["stage"]) == (1, 2, "compared")
+    assert answer["refused"].startswith("this would delete 2 of 10 resources")
+    first = [(each["change"], each["loc"]) for each in answer["first"]]
+    gone = [("deleted", loc(name)) for name in TEN[8:]]
+    assert sorted(first) == [("created", loc("a&b")), *gone]
+    assert (await loading.known(), await loading.told()) == (before, [])
+    assert await loading.leavings() == []
+
+
+@pytest.mark.parametrize(
+    ("kept", "query", "status"),
+    [
+        (9, "", 200),
+        (8, "", 409),
+        (8, "max_delete=20", 200),
+        (8, "max_delete=19.9", 409),
+        (8, "max_delete=19.9&tell=no", 409),
+        (0, "max_delete=100", 200),
+    ],
+)
+async def test_no_more_is_deleted_than_the_source_has_said(
+    loading: Loading, kept: int, query: str, status: int
+) -> None:
+    await loading.load(ndjson(TEN))
+    answered, answer = await loading.put(ndjson(TEN[:kept]), query)
+    assert answered == status, answer
+    assert list(await loading.known()) == (TEN[:kept] if status == 200 else TEN)
+    assert await loading.leavings() == []
+
+
+@pytest.mark.parametrize("query", ["tell=maybe", "max_delete=101", "max_delete=-1", "speed=11"])
+async def test_an_option_that_is_not_understood_is_refused(loading: Loading, query: str) -> None:
+    assert (await loading.put(ndjson(TEN), query))[0] == 400
+
+
+# Others meanwhile ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tell", ["yes", "no"])
+async def test_what_others_publish_meanwhile_is_newer_and_wins(loading: Loading, tell: str) -> None:
+    await loading.load(ndjson(["same", "changed", "left", "gone", "unlisted"]))
+    body = ndjson(["same"]) + ndjson(["changed", "left", "gone", "never", "both"], length=1)
+    async with loading.under_way(body, f"tell={tell}&max_delete=100") as upload:
+        await loading.publish(
+            Change(loc("changed"), "updated", length=7),
+            Change(loc("gone"), "deleted"),
+            Change(loc("unlisted"), "updated", length=7),
+            Change(loc("never"), "created"),
+            Change(loc("never"), "deleted"),
+            Change(loc("both"), "created", length=7),
+        )
+    await upload.answer()
+    known = await loading.known()
+    assert list(known) == ["both", "changed", "left", "same", "unlisted"]
+    lengths = {name for name, kept in known.items() if b'length="7"' in kept}
+    assert lengths == {"both", "changed", "unlisted"}
+    assert said((await loading.told())[6:]) == ([("updated", "left")] if tell == "yes" else [])
+
+
+async def test_what_others_publish_before_the_differences_are_published_wins(
+    loading: Loading,
+) -> None:
+    await loading.load(ndjson(TEN))
+    load = await staged(loading, "publishing", "res0", "res1", "new")
+    await loading.publish(Change(loc("new"), "created"), Change(loc("new"), "deleted"))
+    await loading.update("res5")
+    await loading.keeper.keep_loads()
+    await finished(loading)
+    assert "new" not in await loading.known()
+    assert list(await loading.known()) == ["res0", "res1", "res5"]
+    late = fragments_of([difference("late")], load.token)
+    latest = await loading.journal.latest(CHANGES)
+    interval = await loading.hub.publish(CHANGES, Submission(late))
+    assert interval.from_ == interval.until == (await loading.hub.standing(CHANGES)).head
+    assert await loading.journal.latest(CHANGES) == latest
+    assert 0 not in loading.hub.feed(CHANGES).memory.rows
+    assert "late" not in await loading.known()
+
+
+def difference(name: str) -> Difference:
+    return Difference("created", loc(name).encode(), REST)
+
+
+async def test_a_second_load_of_the_set_is_refused_until_the_first_is_done(
+    loading: Loading,
+) -> None:
+    async with loading.under_way(ndjson(TEN)) as upload:
+        status, problem = await loading.put(ndjson(TEN))
+        assert (status, "is under way" in problem["detail"]) == (409, True)
+    assert (await upload.answer())[0] == 200
+    assert (await loading.put(ndjson(TEN)))[0] == 200
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+async def test_a_set_that_is_removed_meanwhile_takes_the_load_with_it(
+    loading: Loading, made_anew: bool
+) -> None:
+    async with loading.under_way(ndjson(TEN)) as upload:
+        await loading.hub.remove_set(SET)
+        if made_anew:
+            await loading.hub.add_set(SET)
+    status, _ = await upload.answer()
+    assert status == (503 if made_anew else 404)
+    await loading.keeper.keep_loads()
+    assert (await loading.known(), await loading.leavings()) == ({}, [])
+
+
+async def test_a_snapshot_that_is_being_taken_is_never_half_of_each_state(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await loading.load(ndjson(TEN))
+    halfway, go_on = asyncio.Event(), asyncio.Event()
+    write_part = loading.snapshots.write_part
+
+    async def wait(*part: object) -> None:
+        halfway.set()
+        await go_on.wait()
+        await write_part(*part)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loading.snapshots, "write_part", wait)
+    taking = asyncio.create_task(loading.upkeep.snapshot(SET))
+    await halfway.wait()
+    monkeypatch.setattr(loading.snapshots, "write_part", write_part)
+    await loading.load(ndjson([*TEN, "new"]), "tell=no")
+    go_on.set()
+    assert await taking is None
+    assert "new" in names(await loading.document(f"/{SET}/resourcelist.xml"))
+
+
+# Taken up by others ----------------------------------------------------------------------------
+
+
+async def staged(loading: Loading, stage: str, *brought: str) -> Load:
+    """A load as a process that was killed has left it."""
+    load = await loading.loads.begin(SET, "aaaa")
+    assert load is not None
+    ready = [(loc(name).encode(), REST) for name in brought]
+    await loading.loads.stage(load, ready, pack(ready))
+    load = load._replace(stage=stage, found=Found(3, 10, 1, 0, 8), key="k", fingerprint="f")
+    if stage == "publishing":
+        await loading.loads.decide(load)
+    elif stage == "listing":
+        await loading.loads.replace(load)
+    return load
+
+
+async def finished(loading: Loading) -> None:
+    async def leaves_nothing() -> bool:
+        return not await loading.leavings()
+
+    await until(leaves_nothing)
+
+
+async def test_what_was_only_staged_is_removed_by_whoever_lives(loading: Loading) -> None:
+    await loading.load(ndjson(TEN))
+    await staged(loading, "staging", "res0")
+    await loading.keeper.keep_loads()
+    assert await loading.leavings() == []
+    assert list(await loading.known()) == TEN
+
+
+@pytest.mark.parametrize("stage", ["publishing", "listing"])
+async def test_what_was_decided_is_done_by_whoever_lives(loading: Loading, stage: str) -> None:
+    await loading.load(ndjson(TEN))
+    await staged(loading, stage, "res0", "res1", "new")
+    await loading.keeper.keep_loads()
+    await finished(loading)
+    assert list(await loading.known()) == ["new", "res0", "res1"]
+    assert len(await loading.told()) == (9 if stage == "publishing" else 0)
+    assert await loading.loads.outcome(SET, "k") == ("f", await loading.loads.last_outcome(SET))
+    assert await loading.leavings() == []
+
+
+async def test_what_was_published_already_is_not_published_again(loading: Loading) -> None:
+    await loading.load(ndjson(TEN))
+    load = await staged(loading, "publishing", "res0", "res1", "new")
+    some = (await loading.loads.differences(load, 0, 4)).named
+    await loading.hub.publish(CHANGES, Submission(fragments_of(some, load.token)))
+    await loading.keeper.keep_loads()
+    await finished(loading)
+    changes = await loading.told()
+    assert len(changes) == len({change.loc for change in changes}) == 9
+
+
+async def test_to_ask_again_for_what_was_done_does_no_harm(loading: Loading) -> None:
+    await loading.load(ndjson(TEN))
+    load = await staged(loading, "listing", "res0", "res1")
+    await loading.loads.replace(load)
+    await loading.loads.discard(load)
+    assert list(await loading.known()) == ["res0", "res1"]
+    assert await loading.loads.current(SET) is not None
+
+
+async def test_a_load_while_one_that_was_decided_waits_is_refused(loading: Loading) -> None:
+    await staged(loading, "publishing", "res0")
+    assert (await loading.put(ndjson(TEN)))[0] == 409
+    await loading.keeper.keep_loads()
+    await finished(loading)
+    assert (await loading.put(ndjson(TEN)))[0] == 200
+
+
+async def test_a_process_that_was_frozen_finds_its_load_gone(loading: Loading) -> None:
+    async with loading.under_way(ndjson(TEN)) as upload:
+        await loading.client.delete(f"rsnotify:{{{SET}}}:claim:load")  # its time is over
+        await loading.keeper.keep_loads()
+    status, problem = await upload.answer()
+    assert (status, "the load was lost" in problem["detail"]) == (503, True)
+    assert (await loading.known(), await loading.leavings()) == ({}, [])
+
+
+# Keys ------------------------------------------------------------------------------------------
+
+
+async def test_the_same_key_again_is_answered_as_before(loading: Loading) -> None:
+    await loading.load(ndjson(TEN))
+    body = ndjson([*TEN, "new"])
+    answer = await loading.load(body, idempotency_key="k")
+    await loading.publish(Change(loc("new"), "deleted"))
+    assert await loading.load(body, idempotency_key="k") == answer
+    assert "new" not in await loading.known()
+
+
+async def test_a_key_that_was_used_for_another_load_is_refused(loading: Loading) -> None:
+    await loading.load(ndjson(TEN), idempotency_key="k")
+    status, problem = await loading.put(ndjson(TEN[1:]), idempotency_key="k")
+    assert (status, "was used for another load" in problem["detail"]) == (409, True)
+    assert (await loading.put(ndjson(TEN), "tell=no", idempotency_key="k"))[0] == 409
+
+
+# Who may ---------------------------------------------------------------------------------------
+
+
+async def test_a_private_set_is_asked_about_by_its_readers_only(loading: Loading) -> None:
+    await loading.load(ndjson(TEN))
+    assert (await loading.ask(f"{PATH}?loc={loc('res0')}"))[0] == 200
+    await loading.hub.edit_set(SET, {"private": True})
+    assert (await loading.ask(f"{PATH}?loc={loc('res0')}"))[0] == 401
+    assert (await loading.ask(PATH))[0] == 401
+    assert (await loading.ask(PATH, authorization=f"Bearer {TOKEN}"))[0] == 200
+
+
+@pytest.mark.parametrize(("rights", "status"), [(("read",), 403), (("publish",), 200)])
+async def test_a_load_needs_the_right_to_publish(
+    loading: Loading, rights: tuple[Right, ...], status: int
+) -> None:
+    secret = new_secret()
+    token = Token(id_of(secret), sets=(SET,), created="2026-11-21T00:00:00Z", rights=rights)
+    await Tokens(loading.client).create(secret, token)
+    found, _ = await loading.put(ndjson(TEN), authorization=f"Bearer {secret}")
+    assert found == status
+
+
+# What is known of a resource -------------------------------------------------------------------
+
+
+async def test_a_resource_is_told_as_it_was_published_with_its_position(loading: Loading) -> None:
+    told = {"hash": f"md5:{'0' * 32}", "length": 3, "type": "text/plain"}
+    links = (Link("describes", "http://example.com/é?a=1&b=2"),)
+    change = Change(loc("a&b"), "updated", "2026-01-01T00:00:00Z", links=links, **told)  # type: ignore[arg-type]
+    interval = await loading.publish(change)
+    status, found = await loading.ask(f"{PATH}?loc={loc('a%26b')}")
+    assert (status, found["datetime"]) == (200, str(interval.until))
+    assert found["links"] == [{"rel": "describes", "href": "http://example.com/é?a=1&b=2"}]
+    assert {name: found[name] for name in told} == told
+    await loading.publish(Change(loc("a&b"), "deleted"))
+    status, problem = await loading.ask(f"{PATH}?loc={loc('a%26b')}")
+    assert (status, "never known, or deleted" in problem["detail"]) == (404, True)
+
+
+async def test_a_question_that_is_not_understood_is_refused(loading: Loading) -> None:
+    status, problem = await loading.ask(f"{PATH}?uri={loc('res0')}")
+    assert (status, problem["detail"]) == (400, "'uri' is not understood here; there is loc")
+
+
+async def test_a_load_under_way_is_shown(loading: Loading) -> None:
+    async with loading.under_way(ndjson(TEN)) as upload:
+        _, shown = await loading.ask(PATH)
+        assert (shown["resources"], shown["load"]["stage"]) == (0, "staging")
+    answer = (await upload.answer())[1]
+    assert (await loading.ask(PATH))[1] == {
+        "set": SET,
+        "resources": 10,
+        "load": None,
+        "last_load": answer,
+    }
+
+
+# Limits ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("most", "status"), [(10, 200), (9, 413)])
+async def test_a_body_holds_so_many_resources_and_no_more(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch, most: int, status: int
+) -> None:
+    monkeypatch.setattr(load_reader, "LOAD_RESOURCES", most)
+    assert (await loading.put(ndjson(TEN)))[0] == status
+    assert await loading.leavings() == []
+
+
+@pytest.mark.parametrize(("less", "status"), [(0, 200), (1, 413)])
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+async def test_a_body_has_so_many_bytes_decompressed_and_no_more(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch, less: int, status: int, encoding: str
+) -> None:
+    body = ndjson(TEN)
+    monkeypatch.setattr(load_reader, "LOAD_BYTES", len(body) - less)
+    sent = gzip.compress(body) if encoding == "gzip" else body
+    assert (await loading.put(sent, content_encoding=encoding))[0] == status
+    assert await loading.leavings() == []
+
+
+async def test_a_body_that_takes_too_long_leaves_nothing(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "LOAD_SECONDS", 0.2)
+    upload = loading.upload()
+    upload.send(ndjson(TEN))
+    status, problem = await upload.answer()
+    assert (status, "did not come within" in problem["detail"]) == (408, True)
+    assert await loading.leavings() == []
+
+
+async def test_a_load_that_takes_long_to_publish_is_answered_202_and_goes_on(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "ANSWER_SECONDS", 0.0)
+    status, answer = await loading.put(ndjson(TEN), "tell=yes")
+    assert (status, answer["stage"]) == (202, "publishing")
+    await finished(loading)
+    assert said(await loading.told()) == [("created", name) for name in TEN]
+
+
+async def test_an_unknown_set_is_refused_before_the_body_is_read(loading: Loading) -> None:
+    await loading.hub.remove_set(SET)
+    assert (await loading.put(b"{"))[0] == 404
+    with pytest.raises(NoSuchSet):
+        await loading.loads.begin(SET, "aaaa")
+    assert await loading.leavings() == []

@@ -1,0 +1,135 @@
+"""What a load comes to: what is the same, what may be deleted, what is published."""
+
+import pytest
+
+from rsnotify.core import load
+from rsnotify.core.load import Difference, Found, fragments_of, is_same, too_many_deleted
+from rsnotify.core.load_options import LoadOptions, read_options
+from rsnotify.core.submission import LOC_START, fragment_of
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Link, Position
+
+LOC = "http://example.com/a&b"
+AT = Position.parse("2026-11-21T00:00:00.000001Z")
+GIVEN = "2026-01-01T00:00:00Z"
+PATCH = Link("http://www.openarchives.org/rs/terms/patch", "http://example.com/patch")
+OTHER = Link("describes", "http://example.com/other")
+
+
+def rest_of(change: Change) -> bytes:
+    return fragment_of(change).xml[LOC_START + len(LOC) + len("amp;") :]
+
+
+def changed(how: str = "created", **fields: object) -> bytes:
+    return rest_of(Change(LOC, how, **fields))  # type: ignore[arg-type]
+
+
+SAME = [
+    ({}, {}),
+    ({"change": "updated", "length": 1}, {"length": 1}),
+    ({"lastmod": GIVEN}, {"lastmod": GIVEN}),
+    ({"lastmod": GIVEN, "length": 1}, {"length": 1}),
+    ({}, {"lastmod": str(AT)}),
+    ({"links": (PATCH, OTHER)}, {"links": (OTHER,)}),
+]
+DIFFERENT = [
+    ({"length": 1}, {}),
+    ({}, {"length": 1}),
+    ({"lastmod": GIVEN}, {"lastmod": str(AT)}),
+    ({}, {"lastmod": GIVEN}),
+    ({"links": (OTHER,)}, {}),
+    ({"type": "text/html"}, {"type": "text/plain"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("known", "brought", "same"),
+    [(*pair, True) for pair in SAME] + [(*pair, False) for pair in DIFFERENT],
+)
+def test_a_resource_is_the_same_if_the_same_is_said_of_it(
+    known: dict[str, object], brought: dict[str, object], same: bool
+) -> None:
+    fields = dict(known)
+    kept = str(int(AT)).encode() + changed(str(fields.pop("change", "created")), **fields)
+    assert is_same(b"http://example.com/a&amp;b", kept, changed(**brought)) is same
+
+
+@pytest.mark.parametrize(
+    ("known", "deleted", "most", "says"),
+    [
+        (1_000, 100, 10.0, None),
+        (1_000, 101, 10.0, "max_delete=11"),
+        (1_000, 1_000, 100.0, None),
+        (1_000, 1_000, 99.9, "max_delete=100"),
+        (3, 1, 0.0, "1 of 3 resources, which is more than 0 %"),
+        (0, 0, 0.0, None),
+    ],
+)
+def test_no_more_may_be_deleted_than_was_said(
+    known: int, deleted: int, most: float, says: str | None
+) -> None:
+    refusal = too_many_deleted(Found(known=known, deleted=deleted), most)
+    assert refusal is None if says is None else says in (refusal or "")
+
+
+def test_a_difference_is_published_as_the_change_that_it_is() -> None:
+    differences = [
+        Difference("updated", b"http://example.com/a&amp;b", changed(length=1, lastmod=GIVEN)),
+        Difference("deleted", b"http://example.com/a&amp;b", b""),
+    ]
+    expected = [
+        fragment_of(Change(LOC, "updated", lastmod=GIVEN, length=1)),
+        fragment_of(Change(LOC, "deleted")),
+    ]
+    assert fragments_of(differences, "t") == [each._replace(load="t") for each in expected]
+
+
+def test_so_many_bytes_are_published_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Difference("created", b"http://example.com/a&amp;b", changed())
+    size = len(fragments_of([one], "t")[0].xml)
+    monkeypatch.setattr(load, "PUBLISHED_BYTES", 2 * size)
+    assert len(fragments_of([one] * 9, "t")) == 3
+    monkeypatch.setattr(load, "PUBLISHED_BYTES", 0)
+    assert len(fragments_of([one] * 9, "t")) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "options"),
+    [
+        ([], LoadOptions(None, False, 10.0)),
+        ([("tell", "no"), ("dry_run", "yes")], LoadOptions(False, True)),
+        ([("max_delete", "0.5"), ("tell", "yes")], LoadOptions(True, False, 0.5)),
+        ([("max_delete", "100")], LoadOptions(max_delete=100.0)),
+    ],
+)
+def test_options_are_read(query: list[tuple[str, str]], options: LoadOptions) -> None:
+    assert read_options(query) == options
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("tell", "", "tell is '': it must be yes or no"),
+        ("dry_run", "true", "dry_run is 'true': it must be yes or no"),
+        ("max_delete", "100.1", "percent from 0 to 100"),
+        ("max_delete", "-1", "percent from 0 to 100"),
+        ("max_delete", "nan", "percent from 0 to 100"),
+        ("max_delete", "²", "percent from 0 to 100"),
+        ("max_delete", ".", "percent from 0 to 100"),
+        ("loc", "x", "'loc' is not understood here; there are tell, dry_run, max_delete"),
+    ],
+)
+def test_an_option_that_cannot_be_read_is_said(name: str, text: str, says: str) -> None:
+    with pytest.raises(Rejected) as refused:
+        read_options([(name, text)])
+    assert says in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    ("tell", "known", "told"),
+    [(None, 0, False), (None, 1, True), (True, 0, True), (False, 1, False)],
+)
+def test_only_the_load_of_an_empty_set_is_not_told(
+    tell: bool | None, known: int, told: bool
+) -> None:
+    assert LoadOptions(tell).is_told(known) is told

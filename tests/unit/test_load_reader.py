@@ -1,0 +1,144 @@
+"""The forms in which a Source brings the whole state of a set, and what is wrong with a body."""
+
+import gzip
+import json
+
+import pytest
+
+from rsnotify.core.load_formats import ENTRY_BYTES
+from rsnotify.core.load_reader import PIECE_BYTES, LoadReader, Ready
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Link
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
+
+JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
+LIST = Md(capability="resourcelist", at="2026-11-21T00:00:00Z")
+RESOURCES = [
+    {"loc": "http://example.com/a&b", "lastmod": "2026-01-01T00:00:00Z", "length": 5},
+    {"loc": "http://example.com/[;]?q='&amp;'", "type": "text/html; charset=utf-8"},
+    {"loc": "http://example.com/c", "links": [{"rel": "describes", "href": "http://a.example/é"}]},
+]
+
+
+def entry(resource: dict[str, object]) -> Entry:
+    links = tuple(Link(**link) for link in resource.get("links", ()))  # type: ignore[attr-defined]
+    md = Md(length=resource.get("length"), type=resource.get("type"))  # type: ignore[arg-type]
+    return Entry(resource["loc"], resource.get("lastmod"), md=md, links=links)  # type: ignore[arg-type]
+
+
+def listed(*resources: dict[str, object], md: Md | None = LIST) -> bytes:
+    return render_document(Document("urlset", md, (), tuple(map(entry, resources))))
+
+
+def index(*parts: str) -> bytes:
+    return render_document(Document("sitemapindex", LIST, (), tuple(map(Entry, parts))))
+
+
+LINES = "\r\n\n".join(map(json.dumps, RESOURCES)).encode()
+ARRAY = json.dumps(RESOURCES, indent=1, ensure_ascii=False).encode()
+INDEXED = index("http://a.example/1", "http://a.example/2") + listed(*RESOURCES[:2])
+FORMS = {
+    "ndjson": (NDJSON, "", LINES),
+    "ndjson, ended": ("application/jsonl", "", LINES + b"\n"),
+    "json": (JSON, "", ARRAY),
+    "xml": (XML, "", b"\n" + listed(*RESOURCES)),
+    "sitemap": ("text/xml", "", listed(*RESOURCES, md=None)),
+    "lists": (XML, "", listed(*RESOURCES[:2]) + b"\n\n" + listed(*RESOURCES[2:]) + b" \n"),
+    "index and lists": (XML, "", INDEXED + listed(*RESOURCES[2:])),
+    "gzip": (NDJSON, "gzip", gzip.compress(LINES)),
+    "gzips": (XML, "gzip", gzip.compress(INDEXED) + gzip.compress(listed(*RESOURCES[2:]))),
+}
+
+
+def read(content_type: str, encoding: str, body: bytes, size: int) -> list[Ready]:
+    reader = LoadReader(content_type, encoding)
+    found: list[Ready] = []
+    for start in range(0, len(body), size):
+        for ready in reader.feed(body[start : start + size]):
+            found += ready
+    return [*found, *reader.close()]
+
+
+EXPECTED = read(*FORMS["ndjson"], size=1_000_000)
+
+
+def test_what_is_read_is_a_fragment_without_its_beginning() -> None:
+    assert EXPECTED[0] == (
+        b"http://example.com/a&amp;b",
+        b"</loc><lastmod>2026-01-01T00:00:00Z</lastmod>"
+        b'<rs:md change="created" datetime="\0" length="5"/></url>',
+    )
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000_000])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_says_the_same_however_it_is_cut(form: str, size: int) -> None:
+    assert read(*FORMS[form], size=size) == EXPECTED
+
+
+@pytest.mark.parametrize("content_type", [JSON, XML])
+def test_a_bomb_is_read_in_bounded_pieces(content_type: str) -> None:
+    bomb = gzip.compress(b" " * 10_000_000)
+    pieces = list(LoadReader(content_type, "gzip").feed(bomb))
+    assert len(pieces) == -(-10_000_000 // PIECE_BYTES)
+
+
+def test_an_empty_list_may_have_no_end_tag() -> None:
+    assert read(XML, "", listed(md=None).replace(b"></urlset>", b"/>"), 7) == []
+
+
+LOC = b'{"loc": "http://example.com/a"}'
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "detail"),
+    [
+        (JSON, b"", "one whole JSON array"),
+        (JSON, b"[" + LOC, "one whole JSON array"),
+        (JSON, LOC, "after 0 resources stands '{'"),
+        (JSON, b"[" + LOC + b",]", "after 1 resources stands ']'"),
+        (JSON, b"[" + LOC + b"] []", "after 1 resources stands '['"),
+        (JSON, b"[1]", "after 0 resources stands '1'"),
+        (JSON, b'["\xff"]', "not UTF-8"),
+        (JSON, b'[{"loc": "http://example.com/a", "etag": ""}]', "resource 0: "),
+        (JSON, b'[{"loc": 1}]', "resource 0, loc: "),
+        (NDJSON, LOC + b'\n{"loc": "no uri"}', "resource 1, loc: "),
+        (NDJSON, LOC[:-1] + b', "change": "created"}', "resource 0: "),
+        (NDJSON, LOC[:-1] + b', "hash": "md5:1 md5:2"}', "resource 0, hash: "),
+        (NDJSON, b'{"loc": "http://example.com/\\ud800"}', "resource 0"),
+        (XML, listed(*RESOURCES)[:-12], "not well-formed"),
+        (XML, b"<urlset/>", "xmlns"),
+        (XML, INDEXED, "names 2 lists, but 1 came"),
+        (XML, listed(md=Md(capability="changelist")), "this is a changelist"),
+        (XML, listed(RESOURCES[0]).replace(b"<rs:md l", b'<rs:md change="updated" l'), "changed"),
+        (XML, listed(RESOURCES[0]).replace(b"<rs:md l", b'<rs:md x="1" l'), "resource 0, x: "),
+        (XML, listed({"loc": "relative"}), "resource 0, loc: "),
+        (XML, listed(*RESOURCES) + b"x", "begins with <"),
+        (XML, b"<!DOCTYPE a>" + listed(), "DOCTYPE"),
+    ],
+)
+def test_a_body_that_is_wrong_is_refused_with_the_place(
+    content_type: str, body: bytes, detail: str
+) -> None:
+    for size in (5, 1_000_000):
+        with pytest.raises(Rejected) as refused:
+            read(content_type, "", body, size)
+        assert detail in refused.value.detail
+
+
+@pytest.mark.parametrize(("content_type", "begin"), [(NDJSON, b""), (JSON, b"[")])
+def test_an_entry_has_an_end_within_so_many_bytes(content_type: str, begin: bytes) -> None:
+    def entry_of(size: int) -> bytes:
+        return b'{"loc": "' + b"a" * (size - 9)
+
+    read_ = LoadReader(content_type, "")
+    list(read_.feed(begin + entry_of(ENTRY_BYTES)))
+    with pytest.raises(Rejected, match=f"no end within {ENTRY_BYTES} bytes"):
+        list(LoadReader(content_type, "").feed(begin + entry_of(ENTRY_BYTES + 1)))
+
+
+def test_a_gzip_that_breaks_off_is_refused() -> None:
+    with pytest.raises(Rejected, match="breaks off"):
+        read(NDJSON, "gzip", gzip.compress(LINES)[:-1], 10)
+    with pytest.raises(Rejected, match="not gzip"):
+        read(NDJSON, "gzip", LINES, 10)
