@@ -71,7 +71,8 @@ describe("a Source", () => {
   });
 
   for (const [url, options] of [["example.org"], ["ftp://a/"], ["http://a/", { from: "now" }],
-    ["http://a/", { transport: "websocket", WebSocket: null }], ["http://a/", { transport: "pigeon" }]]) {
+    ["http://a/", { transport: "websocket", WebSocket: null }], ["http://a/", { transport: "pigeon" }],
+    ["ws://a/channels/change_notification_channel?set=a&set=b"]]) {
     test(`cannot be asked for with ${url} and ${JSON.stringify(options)}`, async () => {
       await assert.rejects(follow(url, options).next(), Rejected);
     });
@@ -143,9 +144,9 @@ describe("a gap", () => {
     assert.deepEqual(await read("/c.xml", 4, { from: at(1) }), ["2", "3", "4", "5"]);
   });
 
-  test("before a channel begins is read from the Change List", async () => {
-    offer(stream(at(3), notification(3, 4, changed(4))), list({ from: at(0) }, changed(2), changed(3)));
-    assert.deepEqual(await read("/c.xml", 3, { from: at(1) }), ["2", "3", "4"]);
+  test("before a channel begins is none: else it would have refused the cursor", async () => {
+    offer(stream(at(3), notification(3, 4, changed(4))), list({ from: at(0) }, changed(2)));
+    assert.deepEqual(await read("/c.xml", 1, { from: at(1) }), ["4"]);
   });
 
   test("of a channel that no longer has it is read from the index, closed lists and the archive", async () => {

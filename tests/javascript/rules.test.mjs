@@ -87,6 +87,12 @@ describe("the timeline", () => {
     assert.equal(timeline.cursor, at(1));
   });
 
+  test("begins where the peer says, but never goes back", () => {
+    const timeline = new Timeline();
+    const reached = [at(2), at(1), at(3)].map((position) => timeline.begin(position) ?? timeline.cursor);
+    assert.deepEqual(reached, [at(2), at(2), at(3)]);
+  });
+
   test("takes what says no interval as it comes", () => {
     const timeline = new Timeline(at(1));
     assert.deepEqual(locs(timeline.joined(received(at(5), at(5), [told(5, "a")], false))), ["a"]);

@@ -59,20 +59,11 @@ async def test_every_address_of_a_set_leads_to_its_channel(hub: RunningHub) -> N
             assert live["cursor"] is not None
 
 
-async def test_a_cursor_before_all_history_is_told_as_a_gap(hub: RunningHub) -> None:
-    """Neither the channel (4410) nor the Change Lists reach back so far."""
-    old = {"from": "2020-01-01T00:00:00Z"}
-    await hub.publish("http://example.com/1")
-    async with (
-        Reader(hub.channel(), onGap=True, **old) as told,
-        Reader(hub.channel(), **old) as untold,
-    ):
-        gap = (await told.line(lambda line: "gap" in line))["gap"]
-        assert gap["from"] == "2020-01-01T00:00:00.000000Z"
-        assert (await told.live())["cursor"] == gap["until"]
-        assert (await untold.line(lambda line: "failed" in line))["failed"] == "HistoryGone"
-        await hub.publish("http://example.com/2")
-        assert await told.changes(1) == ["2"]
+async def test_whoever_begins_before_all_history_gets_all_of_it(hub: RunningHub) -> None:
+    await hub.publish(*(f"http://example.com/{number}" for number in range(3)))
+    for way in ("websocket", "sse"):
+        async with Reader(hub.channel(), **{"from": "2020-01-01", "transport": way}) as reader:
+            assert await reader.changes(3) == ["0", "1", "2"]
 
 
 async def test_a_private_set_is_read_with_a_token_and_refused_without(hub: RunningHub) -> None:

@@ -79,7 +79,7 @@ export class Follower {
   }
 
   async *#live({ begins, payloads, transport }) {
-    this.#checkBeginning(begins);
+    if (begins !== undefined) this.#timeline.begin(begins);
     this.#tellGap();
     this.#say("live", { transport });
     if (begins === undefined && this.#lists) yield* this.#fromLists();
@@ -89,16 +89,6 @@ export class Follower {
       this.#attempt = 0;
       if (received) yield received;
     }
-  }
-
-  /** A peer that begins after our place has passed something over. */
-  #checkBeginning(begins) {
-    if (begins === undefined) return;
-    if (this.cursor !== undefined && begins > this.cursor) {
-      this.#notJoinedAt = this.cursor;
-      throw new NotJoined(`the channel begins at ${begins}, after the cursor ${this.cursor}`);
-    }
-    this.#timeline.begin(begins);
   }
 
   /** A notification that cannot be read is lost; what it told is asked for again. */
@@ -238,6 +228,9 @@ function checked(url, { from, transport, WebSocket = globalThis.WebSocket }) {
   }
   if (transport === "websocket" && !WebSocket) {
     throw new Rejected("there is no WebSocket here: give the option WebSocket, or transport sse");
+  }
+  if (/\/channels\/\w+_notification_channel(\?|$)/.test(url)) {
+    throw new Rejected(`${url} is a channel of several sets: follow each of them at its own address`);
   }
   return url;
 }

@@ -100,7 +100,7 @@ class Tab {
 
   async *#standAt(state) {
     if (state.state === "live" && state.cursor !== undefined) {
-      this.#timeline.begin(state.cursor);
+      if (this.#timeline.cursor === undefined) this.#timeline.begin(state.cursor);
       if (this.#timeline.cursor < state.cursor) yield* this.#caughtUp(state.cursor);
     }
     this.#options.onState?.({ ...state, cursor: this.#timeline.cursor });

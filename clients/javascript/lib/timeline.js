@@ -15,9 +15,15 @@ export class Timeline {
     this.cursor = cursor;
   }
 
-  /** The peer said where it begins; what counts is where we stand, if we stand anywhere. */
+  /**
+   * Where the peer said that it begins.
+   *
+   * If that is after our cursor, nothing lies between: else it would have refused the cursor.
+   */
   begin(position) {
-    this.cursor ??= position;
+    if (this.cursor !== undefined && !(position > this.cursor)) return;
+    this.cursor = position;
+    this.#atCursor.clear();
   }
 
   /** What lies between is given up: go on wherever the peer begins. */
