@@ -1,20 +1,13 @@
 """The JavaScript client in pages of another origin than the hub's, in a real Chromium."""
 
 import json
-import os
-import shutil
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
-from aiohttp import web
-from playwright.async_api import BrowserContext, Page, async_playwright
+from playwright.async_api import BrowserContext, Page
 
 from tests.javascript.programs import CLIENT
 from tests.running import RunningHub
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-MISSING = "no Chromium: install it, or say in CHROMIUM where it is"
 EXAMPLES = CLIENT.parents[1] / "tests/specification/examples"
 
 FOLLOW = """async ([url, options]) => {
@@ -57,35 +50,6 @@ KIND = (
     '<!-- c --></s:loc><r:md change="updated" length="1" x:y="z" xmlns:x="urn:x"/>'
     "<s:loc2>deep<b>er</b></s:loc2></s:url></s:urlset>"
 )
-
-
-@pytest.fixture
-async def site() -> AsyncIterator[str]:
-    """A web site of another origin, which serves the client."""
-
-    async def blank(_: web.Request) -> web.Response:
-        return web.Response(text="<!doctype html><title>a page</title>", content_type="text/html")
-
-    app = web.Application()
-    app.router.add_get("/", blank)
-    app.router.add_static("/", CLIENT)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[BrowserContext]:
-    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        pytest.skip(MISSING)
-    async with async_playwright() as playwright:
-        arguments = ["--no-sandbox"]  # root has no sandbox
-        chromium = await playwright.chromium.launch(executable_path=path, args=arguments)
-        yield await chromium.new_context()
-        await chromium.close()
 
 
 class Tab:
