@@ -7,9 +7,10 @@ import pytest
 from aiohttp import web
 
 from rsnotify.resourcesync.notification import FROM_HEADER
+from rsnotify.resourcesync.xml_writer import Entry, Md
 from tests.javascript.programs import Reader, nodes
 from tests.running import RunningHub
-from tests.sources import Source
+from tests.sources import CAPABILITIES, Source, rendered
 
 AT = "2026-11-20T00:00:01.000000Z"
 NOTIFICATION = (
@@ -88,7 +89,7 @@ async def test_a_private_set_is_read_with_a_token_and_refused_without(hub: Runni
 
 async def test_a_websocket_that_is_dead_is_noticed_and_left() -> None:
     """The first one brings nothing, though the Source goes on; the second one does."""
-    sockets = []
+    sockets: list[web.WebSocketResponse] = []
 
     async def channel(request: web.Request) -> web.StreamResponse:
         if request.headers.get("Upgrade") != "websocket":
@@ -114,3 +115,34 @@ async def test_a_websocket_that_is_dead_is_noticed_and_left() -> None:
             await reader.live()
             assert await reader.changes(1) == ["1"]
     assert len(sockets) == 2
+
+
+async def test_a_source_of_websockets_alone_is_followed_and_its_lists_fill_the_gap() -> None:
+    """As version 0.8 has it: no event stream, and 4410 for a cursor that is too old."""
+    cursors: list[str | None] = []
+
+    async def channel(request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Upgrade") != "websocket":
+            return web.Response(status=404)
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        cursors.append(request.query.get("from"))
+        if len(cursors) == 1:
+            await socket.close(code=4410, message=b"begin at the index")
+            return socket
+        await socket.send_str(NOTIFICATION.format(until="2026-11-21T00:00:00.000000Z"))
+        await socket.receive()
+        return socket
+
+    async with Source() as source:
+        change = source.change("2", b"content")
+        entry = Entry(
+            source.url.replace("http", "ws") + "/channel", md=Md(capability="change-notification")
+        )
+        lists = Entry(source.loc("changelist.xml"), md=Md(capability="changelist"))
+        source.documents[CAPABILITIES] = rendered("capabilitylist", [entry, lists])
+        source.handlers["/channel"] = channel
+        url = source.url + CAPABILITIES
+        async with Reader(url, **{"from": str(source.at)}) as reader:
+            assert await reader.changes(2) == ["2", "1"]
+    assert cursors == [str(source.at), change.datetime]

@@ -59,8 +59,8 @@ export class Web {
 
   /** Whether a page asks another origin: it may send few headers, and read few answers. */
   isForeign(url) {
-    const page = globalThis.location?.origin;
-    return page !== undefined && "document" in globalThis && new URL(url).origin !== page;
+    const isPage = "document" in globalThis || "importScripts" in globalThis; // or a page's worker
+    return isPage && new URL(url).origin !== globalThis.location.origin;
   }
 
   /** One answer of any status, its body still to come. */
