@@ -106,7 +106,10 @@ export interface FollowOptions {
  *
  * `url` is its site, its Source Description, a Capability List, a channel, a `ws://` address.
  */
-export function follow(url: string | URL, options?: FollowOptions): AsyncGenerator<FollowedChange, void, void>;
+export function follow(
+  url: string | URL,
+  options?: FollowOptions,
+): AsyncGenerator<FollowedChange, void, void>;
 
 /** The same, notification by notification. */
 export function notifications(

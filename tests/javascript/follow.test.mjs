@@ -8,7 +8,18 @@ import { DOCUMENT_BYTES } from "../../clients/javascript/lib/changelists.js";
 import { follow, HistoryGone, notifications, Rejected } from "../../clients/javascript/rsnotify.js";
 import * as servers from "./servers.mjs";
 
-const { answered, at, brokenStream, capabilities, changed, document, index, link, notification, stream } = servers;
+const {
+  answered,
+  at,
+  brokenStream,
+  capabilities,
+  changed,
+  document,
+  index,
+  link,
+  notification,
+  stream,
+} = servers;
 Math.random = () => 0.02; // no test needs long pauses between attempts
 
 const CHANNEL = "/channels/set/change_notification_channel";
@@ -42,16 +53,22 @@ function offer(channel, list) {
 }
 
 const list = (md, ...changes) => document({ capability: "changelist", ...md }, ...changes);
-const inTurn = (...answers) => (about, response) =>
-  (answers.length > 1 ? answers.shift() : answers[0])(about, response);
+const inTurn =
+  (...answers) =>
+  (about, response) =>
+    (answers.length > 1 ? answers.shift() : answers[0])(about, response);
 
 describe("a Source", () => {
   test("is found by a header, a page, the well-known address and robots.txt", async () => {
     offer(stream(at(0), notification(0, 1, changed(1))));
     source.answers["/head"] = answered(200, "x", { Link: '</c.xml>; rel="resourcesync"' });
-    source.answers["/page"] = answered(200, '<link rel="resourcesync" href="/c.xml">', { "Content-Type": "text/html" });
+    source.answers["/page"] = answered(200, '<link rel="resourcesync" href="/c.xml">', {
+      "Content-Type": "text/html",
+    });
     for (const path of ["/head", "/page", "/c.xml"]) assert.deepEqual(await read(path, 1), ["1"]);
-    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml", { "Content-Type": "text/plain" });
+    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml", {
+      "Content-Type": "text/plain",
+    });
     assert.deepEqual(await read("/nowhere", 1), ["1"]);
     const entry = "<url><loc>/c.xml</loc></url>";
     source.answers["/.well-known/resourcesync"] = document({ capability: "description" }, entry);
@@ -67,12 +84,29 @@ describe("a Source", () => {
     source.answers["/list"] = document({ capability: "resourcelist" });
     await assert.rejects(read("/list", 1), /neither a channel nor a Change List/);
     source.answers["/private"] = answered(401);
-    await assert.rejects(read("/private", 1), (error) => error instanceof Rejected && error.status === 401);
+    await assert.rejects(
+      read("/private", 1),
+      (error) => error instanceof Rejected && error.status === 401,
+    );
   });
 
-  for (const [url, options] of [["example.org"], ["ftp://a/"], ["http://a/", { from: "now" }],
-    ["http://a/", { transport: "websocket", WebSocket: null }], ["http://a/", { transport: "pigeon" }],
-    ["ws://a/channels/change_notification_channel?set=a&set=b"]]) {
+  test("that leads to no address that can be fetched says so", async () => {
+    for (const loc of ["javascript:1", "http://[", "ftp://a/", "ws://["]) {
+      source.answers["/c.xml"] = capabilities([loc, "change-notification"]);
+      await assert.rejects(read("/c.xml", 1), Rejected);
+      source.answers["/c.xml"] = capabilities([loc, "changelist"]);
+      await assert.rejects(read("/c.xml", 1), Rejected);
+    }
+  });
+
+  for (const [url, options] of [
+    ["example.org"],
+    ["ftp://a/"],
+    ["http://a/", { from: "now" }],
+    ["http://a/", { transport: "websocket", WebSocket: null }],
+    ["http://a/", { transport: "pigeon" }],
+    ["ws://a/channels/change_notification_channel?set=a&set=b"],
+  ]) {
     test(`cannot be asked for with ${url} and ${JSON.stringify(options)}`, async () => {
       await assert.rejects(follow(url, options).next(), Rejected);
     });
@@ -85,7 +119,10 @@ describe("a channel", () => {
     offer(inTurn(begun, stream(at(2), notification(2, 3, changed(3)))));
     assert.deepEqual(await read("/c.xml", 3), ["1", "2", "3"]);
     const asked = source.asked.filter(({ path }) => path === CHANNEL);
-    assert.deepEqual(asked.map(({ from }) => from), [null, at(2)]);
+    assert.deepEqual(
+      asked.map(({ from }) => from),
+      [null, at(2)],
+    );
   });
 
   test("is resumed from where it said that it begins, if it breaks before anything came", async () => {
@@ -150,15 +187,25 @@ describe("a gap", () => {
   });
 
   test("of a channel that no longer has it is read from the index, closed lists and the archive", async () => {
-    offer(inTurn(answered(410, "{}"), stream(at(9))), list({ from: at(6) }, link("index", "/index.xml"), changed(7)));
-    source.answers["/c.xml"] = capabilities(
-      [CHANNEL, "change-notification"], ["/list.xml", "changelist"], ["/archive.xml", "changelist-archive"],
+    offer(
+      inTurn(answered(410, "{}"), stream(at(9))),
+      list({ from: at(6) }, link("index", "/index.xml"), changed(7)),
     );
-    source.answers["/index.xml"] = index("changelist",
-      ["/closed.xml", `from="${at(4)}" until="${at(6)}"`], ["/list.xml", `from="${at(6)}"`]);
-    source.answers["/archive.xml"] = document({ capability: "changelist-archive" },
+    source.answers["/c.xml"] = capabilities(
+      [CHANNEL, "change-notification"],
+      ["/list.xml", "changelist"],
+      ["/archive.xml", "changelist-archive"],
+    );
+    source.answers["/index.xml"] = index(
+      "changelist",
+      ["/closed.xml", `from="${at(4)}" until="${at(6)}"`],
+      ["/list.xml", `from="${at(6)}"`],
+    );
+    source.answers["/archive.xml"] = document(
+      { capability: "changelist-archive" },
       `<url><loc>/old.xml</loc><rs:md from="${at(0)}" until="${at(2)}"/></url>`,
-      `<url><loc>/older.xml</loc><rs:md from="${at(2)}" until="${at(4)}"/></url>`);
+      `<url><loc>/older.xml</loc><rs:md from="${at(2)}" until="${at(4)}"/></url>`,
+    );
     source.answers["/older.xml"] = list({ from: at(2), until: at(4) }, changed(4));
     source.answers["/closed.xml"] = list({ from: at(4), until: at(6) }, changed(5));
     assert.deepEqual(await read("/c.xml", 3, { from: at(3) }), ["4", "5", "7"]);
@@ -166,7 +213,10 @@ describe("a gap", () => {
   });
 
   test("repeats what happened at the cursor itself, where another change may have happened too", async () => {
-    offer(inTurn(answered(410, "{}"), stream(at(9))), list({ from: at(0) }, changed(1, "a"), changed(1, "b"), changed(2, "c")));
+    offer(
+      inTurn(answered(410, "{}"), stream(at(9))),
+      list({ from: at(0) }, changed(1, "a"), changed(1, "b"), changed(2, "c")),
+    );
     assert.deepEqual(await read("/c.xml", 3, { from: at(1) }), ["a", "b", "c"]);
   });
 
@@ -180,16 +230,31 @@ describe("a gap", () => {
   };
   for (const [what, answer] of Object.entries(unread)) {
     test(`with ${what} is told, and then it goes on`, async () => {
-      offer(({ from }, response) => (from === at(1) ? answered(410, "{}") : stream(at(7), notification(7, 8, changed(8))))({}, response), answer);
+      offer(
+        ({ from }, response) =>
+          (from === at(1) ? answered(410, "{}") : stream(at(7), notification(7, 8, changed(8))))(
+            {},
+            response,
+          ),
+        answer,
+      );
       const gaps = [];
-      assert.deepEqual(await read("/c.xml", 1, { from: at(1), onGap: (gap) => gaps.push(gap) }), ["8"]);
-      assert.deepEqual(gaps.map(({ from, until }) => [from, until]), [[at(1), at(7)]]);
+      assert.deepEqual(await read("/c.xml", 1, { from: at(1), onGap: (gap) => gaps.push(gap) }), [
+        "8",
+      ]);
+      assert.deepEqual(
+        gaps.map(({ from, until }) => [from, until]),
+        [[at(1), at(7)]],
+      );
     });
   }
 
   test("that nobody wants to hear of ends it", async () => {
     offer(answered(410, "{}"));
-    await assert.rejects(read("/c.xml", 1, { from: at(1) }), (error) => error instanceof HistoryGone && error.from === at(1));
+    await assert.rejects(
+      read("/c.xml", 1, { from: at(1) }),
+      (error) => error instanceof HistoryGone && error.from === at(1),
+    );
   });
 });
 
@@ -199,25 +264,35 @@ describe("Change Lists without a channel", () => {
   });
 
   test("are asked for again and again, and tell what is new", async () => {
-    const lists = [list({ from: at(0) }, changed(1)), list({ from: at(0) }, changed(1), changed(2))];
+    const lists = [
+      list({ from: at(0) }, changed(1)),
+      list({ from: at(0) }, changed(1), changed(2)),
+    ];
     source.answers["/list.xml"] = inTurn(...lists.map((text) => answered(200, text)));
     assert.deepEqual(await read("/c.xml", 2, { from: at(0) }), ["1", "2"]);
   });
 
   test("tell nothing of before to whoever begins now", async () => {
     const both = list({ from: at(0) }, changed(1), changed(2));
-    source.answers["/list.xml"] = inTurn(answered(200, list({ from: at(0) }, changed(1))), answered(200, list({ from: at(0) }, changed(1))), answered(200, both));
+    source.answers["/list.xml"] = inTurn(
+      answered(200, list({ from: at(0) }, changed(1))),
+      answered(200, list({ from: at(0) }, changed(1))),
+      answered(200, both),
+    );
     assert.deepEqual(await read("/c.xml", 1), ["2"]);
   });
 
   test("are asked for with a condition", async () => {
     const text = list({ from: at(0) }, changed(1));
     const served = ({ headers }, response) =>
-      headers["if-none-match"] === '"1"' ? answered(304)({}, response) : answered(200, text, { ETag: '"1"' })({}, response);
+      headers["if-none-match"] === '"1"'
+        ? answered(304)({}, response)
+        : answered(200, text, { ETag: '"1"' })({}, response);
     source.answers["/list.xml"] = served;
     const ending = new AbortController();
     const reading = read("/c.xml", 2, { from: at(0), signal: ending.signal });
-    while (!source.asked.some(({ headers }) => headers["if-none-match"])) await new Promise(setImmediate);
+    while (!source.asked.some(({ headers }) => headers["if-none-match"]))
+      await new Promise(setImmediate);
     ending.abort();
     assert.deepEqual(await reading, ["1"]);
   });
@@ -238,8 +313,13 @@ describe("Change Lists without a channel", () => {
   });
 
   test("of 0.9, without datetimes, tell their changes by lastmod", async () => {
-    const entry = '<url><loc>http://a/x</loc><lastmod>2013-01-02T11:00:00Z</lastmod><rs:md change="updated"/></url>';
-    source.answers["/list.xml"] = list({ from: "2013-01-01T11:00:00Z" }, link("resourcesync", "/c.xml"), entry);
+    const entry =
+      '<url><loc>http://a/x</loc><lastmod>2013-01-02T11:00:00Z</lastmod><rs:md change="updated"/></url>';
+    source.answers["/list.xml"] = list(
+      { from: "2013-01-01T11:00:00Z" },
+      link("resourcesync", "/c.xml"),
+      entry,
+    );
     assert.deepEqual(await read("/list.xml", 1, { from: "2013-01-01T12:00:00Z" }), ["x"]);
   });
 });

@@ -28,7 +28,8 @@ beforeEach(async () => {
 afterEach(() => hub.close());
 
 function answerInTurn(...answers) {
-  hub.answers[PATH] = (about, response) => (answers.length > 1 ? answers.shift() : answers[0])(about, response);
+  hub.answers[PATH] = (about, response) =>
+    (answers.length > 1 ? answers.shift() : answers[0])(about, response);
 }
 
 describe("publishing", () => {
@@ -40,7 +41,12 @@ describe("publishing", () => {
     assert.deepEqual(JSON.parse(body), CHANGE);
   });
 
-  for (const [what, failure] of Object.entries({ "a 503": answered(503), "a 429": answered(429), "no answer": hangUp, "half an answer": breakOff })) {
+  for (const [what, failure] of Object.entries({
+    "a 503": answered(503),
+    "a 429": answered(429),
+    "no answer": hangUp,
+    "half an answer": breakOff,
+  })) {
     test(`repeats the same request with the same key after ${what}`, async () => {
       answerInTurn(failure, failure, accept);
       await publish(hub.url, "set", [CHANGE]);
@@ -95,6 +101,9 @@ describe("publishing", () => {
 
   test("publishes framework changes at their own address", async () => {
     hub.answers["/api/sets/set/framework"] = accept;
-    assert.deepEqual(await publish(hub.url, "set", { ...CHANGE, capability: "resourcelist" }, { framework: true }), ACCEPTED);
+    assert.deepEqual(
+      await publish(hub.url, "set", { ...CHANGE, capability: "resourcelist" }, { framework: true }),
+      ACCEPTED,
+    );
   });
 });

@@ -6,7 +6,13 @@ import { describe, test } from "node:test";
 
 import { beginning, listsAfter, namedLists } from "../../clients/javascript/lib/changelists.js";
 import { eventParser, NOTIFICATION_CHARS, Queue } from "../../clients/javascript/lib/channel.js";
-import { foundIn, linked, linkedInHtml, offered, sitemapsOf } from "../../clients/javascript/lib/discovery.js";
+import {
+  foundIn,
+  linked,
+  linkedInHtml,
+  offered,
+  sitemapsOf,
+} from "../../clients/javascript/lib/discovery.js";
 import { parseDocument } from "../../clients/javascript/lib/document.js";
 import { HistoryGone, NotJoined, Rejected, TryAgain } from "../../clients/javascript/lib/errors.js";
 import { readNotification, withCursors } from "../../clients/javascript/lib/notification.js";
@@ -14,7 +20,13 @@ import { positionOf } from "../../clients/javascript/lib/position.js";
 import { delaySeconds, LONGEST_SECONDS } from "../../clients/javascript/lib/retry.js";
 import { Mailbox } from "../../clients/javascript/lib/shared.js";
 import { Timeline } from "../../clients/javascript/lib/timeline.js";
-import { Web, httpTwin, retryAfter, RETRY_AFTER_SECONDS, withQuery } from "../../clients/javascript/lib/web.js";
+import {
+  Web,
+  httpTwin,
+  retryAfter,
+  RETRY_AFTER_SECONDS,
+  withQuery,
+} from "../../clients/javascript/lib/web.js";
 
 const EXAMPLES = new URL("../specification/examples/", import.meta.url);
 const example = (name) => readFileSync(new URL(`${name}.xml`, EXAMPLES), "utf8");
@@ -35,27 +47,48 @@ describe("positions", () => {
   for (const [written, position] of Object.entries(known)) {
     test(`${written} is ${position}`, () => assert.equal(positionOf(written), position));
   }
-  for (const written of ["", undefined, "now", "2026-13-01", "2026-02-30T00:00:00Z", "2026-11-20T21:34:00",
-    "2026-11-20T24:00:00Z", "2026-11-20T21:34:00+24:00", "0000-01-01T00:00:00+01:00"]) {
+  for (const written of [
+    "",
+    undefined,
+    "now",
+    "2026-13-01",
+    "2026-02-30T00:00:00Z",
+    "2026-11-20T21:34:00",
+    "2026-11-20T24:00:00Z",
+    "2026-11-20T21:34:00+24:00",
+    "0000-01-01T00:00:00+01:00",
+  ]) {
     test(`${written} is none`, () => assert.equal(positionOf(written), undefined));
   }
 });
 
 describe("notifications", () => {
   test("1.0.1 says its interval", () => {
-    const { from, until, timed, joins } = readNotification(example("change_notification_1.0.1_ex_1"));
-    assert.deepEqual([from, until, joins], ["2013-01-03T00:00:00.000000Z", "2013-01-03T00:10:00.000000Z", true]);
-    assert.deepEqual(timed.map(({ position }) => position), ["2013-01-03T00:07:22.000000Z", "2013-01-03T00:08:52.000000Z"]);
+    const { from, until, timed, joins } = readNotification(
+      example("change_notification_1.0.1_ex_1"),
+    );
+    assert.deepEqual(
+      [from, until, joins],
+      ["2013-01-03T00:00:00.000000Z", "2013-01-03T00:10:00.000000Z", true],
+    );
+    assert.deepEqual(
+      timed.map(({ position }) => position),
+      ["2013-01-03T00:07:22.000000Z", "2013-01-03T00:08:52.000000Z"],
+    );
     assert.equal(timed[1].change.hash.split(" ").length, 2);
   });
 
   test("0.8 says none, and is known by when its changes happened", () => {
     const { from, until, joins } = readNotification(example("notification_0.8_ex_2"));
-    assert.deepEqual([from, until, joins], ["2013-01-02T13:03:00.000000Z", "2013-01-02T13:23:00.000000Z", false]);
+    assert.deepEqual(
+      [from, until, joins],
+      ["2013-01-02T13:03:00.000000Z", "2013-01-02T13:23:00.000000Z", false],
+    );
   });
 
   test("one that says neither is refused", () => {
-    const text = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>a</loc></url></urlset>';
+    const text =
+      '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>a</loc></url></urlset>';
     assert.throws(() => readNotification(text), Rejected);
   });
 
@@ -74,8 +107,13 @@ describe("the timeline", () => {
 
   test("takes what joins it, and what overlaps without what it has", () => {
     const timeline = new Timeline(at(1));
-    assert.deepEqual(locs(timeline.joined(received(at(1), at(3), [told(2, "a"), told(3, "b")]))), ["a", "b"]);
-    assert.deepEqual(locs(timeline.joined(received(at(0), at(4), [told(2, "a"), told(4, "c")]))), ["c"]);
+    assert.deepEqual(locs(timeline.joined(received(at(1), at(3), [told(2, "a"), told(3, "b")]))), [
+      "a",
+      "b",
+    ]);
+    assert.deepEqual(locs(timeline.joined(received(at(0), at(4), [told(2, "a"), told(4, "c")]))), [
+      "c",
+    ]);
     assert.equal(timeline.joined(received(at(0), at(3), [told(2, "a")])), undefined);
     assert.equal(timeline.cursor, at(4));
   });
@@ -89,7 +127,9 @@ describe("the timeline", () => {
 
   test("begins where the peer says, but never goes back", () => {
     const timeline = new Timeline();
-    const reached = [at(2), at(1), at(3)].map((position) => timeline.begin(position) ?? timeline.cursor);
+    const reached = [at(2), at(1), at(3)].map(
+      (position) => timeline.begin(position) ?? timeline.cursor,
+    );
     assert.deepEqual(reached, [at(2), at(2), at(3)]);
   });
 
@@ -101,7 +141,9 @@ describe("the timeline", () => {
   test("tells changes of one moment apart", () => {
     const timeline = new Timeline(at(0));
     timeline.newIn(received(at(0), at(1), [told(1, "a"), told(1, "b")]));
-    assert.deepEqual(locs(timeline.newIn(received(at(0), at(1), [told(1, "b"), told(1, "c")]))), ["c"]);
+    assert.deepEqual(locs(timeline.newIn(received(at(0), at(1), [told(1, "b"), told(1, "c")]))), [
+      "c",
+    ]);
   });
 
   test("tells two versions of one moment apart if both have a digest", () => {
@@ -115,7 +157,10 @@ describe("the timeline", () => {
 
 describe("the retry schedule", () => {
   test("doubles up to its longest, all of it chance", () => {
-    assert.deepEqual([0, 1, 2, 5, 6, 7, 99].map((n) => delaySeconds(n, 0.5)), [0.25, 0.5, 1, 8, 15, 15, 15]);
+    assert.deepEqual(
+      [0, 1, 2, 5, 6, 7, 99].map((n) => delaySeconds(n, 0.5)),
+      [0.25, 0.5, 1, 8, 15, 15, 15],
+    );
     assert.equal(delaySeconds(99, 0), 0);
     assert.ok(delaySeconds(99, 0.999999) < LONGEST_SECONDS);
   });
@@ -127,7 +172,10 @@ describe("the retry schedule", () => {
   test("understands Retry-After as seconds and as a date, an hour at most", () => {
     const now = Date.parse("Sat, 21 Nov 2026 00:00:00 GMT");
     const read = (text) => retryAfter(text, now);
-    assert.deepEqual(["7", "Sat, 21 Nov 2026 00:01:00 GMT", "99999", "soon", "-1", null].map(read), [7, 60, RETRY_AFTER_SECONDS, 0, 0, 0]);
+    assert.deepEqual(
+      ["7", "Sat, 21 Nov 2026 00:01:00 GMT", "99999", "soon", "-1", null].map(read),
+      [7, 60, RETRY_AFTER_SECONDS, 0, 0, 0],
+    );
   });
 });
 
@@ -138,24 +186,35 @@ describe("discovery", () => {
     assert.equal(linkedInHtml("<link href=a rel='ResourceSync'>"), "a");
     assert.equal(linkedInHtml('<link rel="resourcesync" href="/a?b&amp;c">'), "/a?b&c");
     assert.equal(linkedInHtml("<a href=a rel='resourcesync'>"), undefined);
-    assert.deepEqual(sitemapsOf("User-agent: *\nsitemap: http://a/\nSitemap:http://b/"), ["http://a/", "http://b/"]);
+    assert.deepEqual(sitemapsOf("User-agent: *\nsitemap: http://a/\nSitemap:http://b/"), [
+      "http://a/",
+      "http://b/",
+    ]);
   });
 
   const [socket, topic] = ["ws://example.com/channel", "http://example.com/channel"];
   const channels = {
     "1.0.1": [{ loc: topic, links: [{ rel: "hub", href: "http://hub/" }] }, [undefined, topic]],
-    "1.0.1 with an alternate": [{ loc: topic, links: [{ rel: "alternate", href: socket }] }, [socket, topic]],
-    "0.8": [{ loc: socket, links: [] }, [socket, undefined]],
+    "1.0.1 with an alternate": [
+      { loc: topic, links: [{ rel: "alternate", href: socket }] },
+      [socket, topic],
+    ],
+    0.8: [{ loc: socket, links: [] }, [socket, undefined]],
   };
   for (const [version, [entry, expected]] of Object.entries(channels)) {
     test(`finds the channel of ${version}`, () => {
-      const found = offered("http://example.com/", [{ md: { capability: "change-notification" }, ...entry }]);
+      const found = offered("http://example.com/", [
+        { md: { capability: "change-notification" }, ...entry },
+      ]);
       assert.deepEqual([found.socket, found.topic], expected);
     });
   }
 
   test("finds everything in the Capability List of 0.8", () => {
-    const { source } = foundIn("http://example.com/c.xml", ...headAndEntries("notification_0.8_ex_1"));
+    const { source } = foundIn(
+      "http://example.com/c.xml",
+      ...headAndEntries("notification_0.8_ex_1"),
+    );
     assert.equal(source.changelist, "http://example.com/dataset1/changelist.xml");
     assert.match(source.socket, /^ws:.*change_notification_channel$/);
   });
@@ -164,14 +223,23 @@ describe("discovery", () => {
     const md = (capability) => ({ md: { capability }, links: [] });
     const up = { ...md("changelist"), links: [{ rel: "up", href: "/c.xml" }] };
     assert.equal(foundIn("http://a/x", up, []).next, "http://a/c.xml");
-    assert.equal(foundIn("http://a/x", md("description"), [{ loc: "http://a/c.xml" }]).next, "http://a/c.xml");
-    assert.deepEqual(foundIn("http://a/x", md("changelist"), []).source, { url: "http://a/x", changelist: "http://a/x" });
+    assert.equal(
+      foundIn("http://a/x", md("description"), [{ loc: "http://a/c.xml" }]).next,
+      "http://a/c.xml",
+    );
+    assert.deepEqual(foundIn("http://a/x", md("changelist"), []).source, {
+      url: "http://a/x",
+      changelist: "http://a/x",
+    });
   });
 
   test("names the sets of a Source that has several", () => {
     const description = { md: { capability: "description" }, links: [] };
     const lists = ["http://a/1.xml", "http://a/2.xml"].map((loc) => ({ loc }));
-    assert.throws(() => foundIn("http://a/", description, lists), /give the address of one: .*1\.xml, .*2\.xml/);
+    assert.throws(
+      () => foundIn("http://a/", description, lists),
+      /give the address of one: .*1\.xml, .*2\.xml/,
+    );
     assert.throws(() => foundIn("http://a/", description, []), /no set of resources yet/);
   });
 });
@@ -182,7 +250,11 @@ function headAndEntries(name) {
 }
 
 describe("Change Lists", () => {
-  const list = (from, until) => ({ loc: `${from}`, from: from && at(from), until: until && at(until) });
+  const list = (from, until) => ({
+    loc: `${from}`,
+    from: from && at(from),
+    until: until && at(until),
+  });
   const names = (lists) => lists.map(({ loc }) => loc);
 
   test("are read from the one in which the cursor lies", () => {
@@ -212,7 +284,8 @@ describe("event streams", () => {
     for (const size of [1, 2, 3, 100]) {
       const parse = eventParser();
       const found = [];
-      for (let at = 0; at < EVENTS.length; at += size) found.push(...parse(EVENTS.slice(at, at + size)));
+      for (let at = 0; at < EVENTS.length; at += size)
+        found.push(...parse(EVENTS.slice(at, at + size)));
       assert.deepEqual(found, ["a\nb", ""]);
     }
   });
@@ -258,7 +331,10 @@ describe("addresses", () => {
     const web = new Web({ token: "rsn_t", url: "ws://a/channel", fetch });
     await web.ask("http://a/x");
     await web.ask("http://b/x");
-    assert.deepEqual(shown, [["http://a/x", "Bearer rsn_t"], ["http://b/x", undefined]]);
+    assert.deepEqual(shown, [
+      ["http://a/x", "Bearer rsn_t"],
+      ["http://b/x", undefined],
+    ]);
     assert.equal(web.shown("ws://a/channel"), "ws://a/channel?access_token=rsn_t");
     assert.equal(web.shown("ws://b/channel"), "ws://b/channel");
   });

@@ -2,7 +2,8 @@
 
 import { createServer } from "node:http";
 
-const NS = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"';
+const NS =
+  'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"';
 
 export const at = (second) => `2026-11-20T00:00:${String(second).padStart(2, "0")}.000000Z`;
 
@@ -11,7 +12,12 @@ export async function serve(answers) {
   const asked = [];
   const server = createServer(async (request, response) => {
     const { pathname, searchParams } = new URL(request.url, "http://a");
-    const about = { path: pathname, from: searchParams.get("from"), headers: request.headers, body: "" };
+    const about = {
+      path: pathname,
+      from: searchParams.get("from"),
+      headers: request.headers,
+      body: "",
+    };
     asked.push(about);
     for await (const piece of request) about.body += piece;
     const answer = answers[pathname] ?? ((_, none) => none.writeHead(404).end());
@@ -61,14 +67,14 @@ export const notification = (from, until, ...changes) =>
   document({ capability: "change-notification", from: at(from), until: at(until) }, ...changes);
 
 export function index(capability, ...lists) {
-  const entries = lists.map(
-    ([loc, md]) => `<sitemap><loc>${loc}</loc><rs:md ${md}/></sitemap>`,
-  );
+  const entries = lists.map(([loc, md]) => `<sitemap><loc>${loc}</loc><rs:md ${md}/></sitemap>`);
   return `<sitemapindex ${NS}><rs:md capability="${capability}"/>${entries.join("")}</sitemapindex>`;
 }
 
 export function capabilities(...offers) {
-  const entries = offers.map(([loc, name]) => `<url><loc>${loc}</loc><rs:md capability="${name}"/></url>`);
+  const entries = offers.map(
+    ([loc, name]) => `<url><loc>${loc}</loc><rs:md capability="${name}"/></url>`,
+  );
   return document({ capability: "capabilitylist" }, ...entries);
 }
 

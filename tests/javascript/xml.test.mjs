@@ -9,14 +9,16 @@ import { Rejected } from "../../clients/javascript/lib/errors.js";
 import { CHILDREN, DEPTH, TOKEN_CHARS, XmlReader } from "../../clients/javascript/lib/xml.js";
 
 const EXAMPLES = new URL("../specification/examples/", import.meta.url);
-const NS = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"';
+const NS =
+  'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"';
 const urlset = (inner, namespaces = NS) => `<urlset ${namespaces}>${inner}</urlset>`;
 const loc = (inner) => parseDocument(urlset(`<url><loc>${inner}</loc></url>`)).entries[0].loc;
 
 function inPieces(text, size) {
   const reader = new DocumentReader(new XmlReader());
   const entries = [];
-  for (let at = 0; at < text.length; at += size) entries.push(...reader.feed(text.slice(at, at + size)));
+  for (let at = 0; at < text.length; at += size)
+    entries.push(...reader.feed(text.slice(at, at + size)));
   entries.push(...reader.close());
   return { ...reader.head, entries };
 }
@@ -46,7 +48,8 @@ describe("what it reads", () => {
   }
 
   test("namespaces by their URI, whatever their prefix", () => {
-    const namespaces = 'xmlns:s="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:x="http://www.openarchives.org/rs/terms/"';
+    const namespaces =
+      'xmlns:s="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:x="http://www.openarchives.org/rs/terms/"';
     const text = `<s:urlset ${namespaces}><x:md until="1"/><s:url><s:loc>a</s:loc><x:md change="updated"/></s:url></s:urlset>`;
     const { md, entries } = parseDocument(text);
     assert.deepEqual([md.until, entries[0].loc, entries[0].md.change], ["1", "a", "updated"]);
@@ -58,23 +61,35 @@ describe("what it reads", () => {
   });
 
   test("attributes with > and either quote in them", () => {
-    const { entries } = parseDocument(urlset(`<url><loc>a</loc><rs:md hash='a>"b' type="c'>d"/></url>`));
+    const { entries } = parseDocument(
+      urlset(`<url><loc>a</loc><rs:md hash='a>"b' type="c'>d"/></url>`),
+    );
     assert.deepEqual(entries[0].md, { hash: 'a>"b', type: "c'>d" });
   });
 
   test("numbers as numbers, and what is none as nothing", () => {
-    const { entries } = parseDocument(urlset('<url><loc>a</loc><rs:md length="8876" pri="x"/></url>'));
+    const { entries } = parseDocument(
+      urlset('<url><loc>a</loc><rs:md length="8876" pri="x"/></url>'),
+    );
     assert.deepEqual(entries[0].md, { length: 8876, pri: undefined });
   });
 
   test("a byte order mark and a declaration of UTF-8", () => {
-    assert.equal(parseDocument(`\ufeff<?xml version="1.0" encoding="utf-8"?>${urlset("")}`).root, "urlset");
+    assert.equal(
+      parseDocument(`\ufeff<?xml version="1.0" encoding="utf-8"?>${urlset("")}`).root,
+      "urlset",
+    );
   });
 
   test("an entry before the document has ended", () => {
     const reader = new DocumentReader(new XmlReader());
     const [entry] = reader.feed(`<urlset ${NS}><rs:md from="1"/><url><loc>a</loc></url><url>`);
     assert.deepEqual([entry.loc, reader.head.md.from], ["a", "1"]);
+  });
+
+  test("an element with a name of our own fields changes none of them", () => {
+    const { entries } = parseDocument(urlset("<url><loc>a</loc><links>b</links><md>c</md></url>"));
+    assert.deepEqual(entries, [{ md: {}, links: [], loc: "a" }]);
   });
 
   test("a name of an object's own in an attribute changes no object", () => {
@@ -92,6 +107,8 @@ describe("what it refuses", () => {
     "a character that is none": urlset("<url><loc>&#0;</loc></url>"),
     "half of a surrogate pair": urlset("<url><loc>&#xD800;</loc></url>"),
     "a character beyond Unicode": urlset("<url><loc>&#x110000;</loc></url>"),
+    "a reference with a capital X": urlset("<url><loc>&#X41;</loc></url>"),
+    "a root that objects have": "<constructor/>",
     "a control character": urlset("\u0001"),
     "tags that cross": urlset("<url><loc></url></loc>"),
     "an end without a beginning": "</urlset>",
@@ -99,7 +116,7 @@ describe("what it refuses", () => {
     "text after the root": `${urlset("")}x`,
     "a document that breaks off": urlset("").slice(0, -3),
     "a tag that breaks off": `${urlset("")}<url`,
-    "nothing": "",
+    nothing: "",
     "no XML at all": "hello",
     "an attribute twice": urlset('<rs:md a="1" a="2"/>'),
     "an attribute without quotes": urlset("<rs:md a=1/>"),
@@ -122,10 +139,16 @@ describe("what it refuses", () => {
 describe("its bounds", () => {
   const bounds = {
     "a text": [TOKEN_CHARS, (size) => urlset(`<url><loc>${"a".repeat(size)}</loc></url>`)],
-    "a tag": [TOKEN_CHARS - 2, (size) => urlset(`<rs:md a="${"a".repeat(size - 'rs:md a=""/'.length)}"/>`)],
+    "a tag": [
+      TOKEN_CHARS - 2,
+      (size) => urlset(`<rs:md a="${"a".repeat(size - 'rs:md a=""/'.length)}"/>`),
+    ],
     "a comment": [TOKEN_CHARS, (size) => urlset(`<!--${"a".repeat(size)}-->`)],
     "a depth": [DEPTH - 1, (size) => urlset("<a>".repeat(size) + "</a>".repeat(size))],
-    "the elements of an entry": [CHILDREN, (size) => urlset(`<url>${"<rs:ln/>".repeat(size)}</url>`)],
+    "the elements of an entry": [
+      CHILDREN,
+      (size) => urlset(`<url>${"<rs:ln/>".repeat(size)}</url>`),
+    ],
   };
   for (const [what, [most, made]] of Object.entries(bounds)) {
     test(`${what} may have ${most} and not one more`, () => {

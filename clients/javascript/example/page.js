@@ -3,7 +3,9 @@
 import { follow } from "../rsnotify.js";
 
 const SHOWN = 100;
-const [form, status, list] = ["form", "[role=status]", "ol"].map((name) => document.querySelector(name));
+const [form, status, list] = ["form", "[role=status]", "ol"].map((name) =>
+  document.querySelector(name),
+);
 let following = new AbortController();
 
 form.onsubmit = async (event) => {
@@ -21,7 +23,12 @@ async function show(url, signal) {
     status.textContent = [state, transport, error?.message].filter(Boolean).join(": ");
   };
   const onGap = ({ from, until }) => add(`changes between ${from} and ${until} cannot be had`);
-  for await (const { change, loc, cursor } of follow(url, { signal, shared: true, onState, onGap })) {
+  for await (const { change, loc, cursor } of follow(url, {
+    signal,
+    shared: true,
+    onState,
+    onGap,
+  })) {
     add(`${cursor} ${change} ${loc}`);
   }
 }

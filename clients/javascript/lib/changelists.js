@@ -25,7 +25,10 @@ export function namedLists(url, entries) {
 
 /** From where on these lists tell everything, if they say it. */
 export function beginning(lists) {
-  return lists.map(({ from }) => from).filter(Boolean).sort()[0];
+  return lists
+    .map(({ from }) => from)
+    .filter(Boolean)
+    .sort()[0];
 }
 
 /** Those that may tell of what came after the cursor; `HistoryGone` where they do not join. */

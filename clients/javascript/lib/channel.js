@@ -223,7 +223,8 @@ export class Queue {
 
   async *[Symbol.asyncIterator]() {
     for (;;) {
-      for (let item; (item = this.#items.shift()) !== undefined; this.#size -= item.length) yield item;
+      for (let item; (item = this.#items.shift()) !== undefined; this.#size -= item.length)
+        yield item;
       if (this.#error) throw this.#error;
       await new Promise((resolve) => (this.#wake = resolve));
     }

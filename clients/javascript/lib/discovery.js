@@ -12,13 +12,19 @@ export const WELL_KNOWN = "/.well-known/resourcesync";
 export const STEPS = 8; // from an address to a Capability List; a longer way goes in a circle
 const DESCRIPTIONS = ["description", "resourcesync"]; // the latter until 0.9
 const UP = ["up", "resourcesync"];
-const OFFERS = { changelist: "changelist", "changelist-archive": "archive", resourcelist: "resourcelist" };
+const OFFERS = {
+  changelist: "changelist",
+  "changelist-archive": "archive",
+  resourcelist: "resourcelist",
+};
 
 // Deciding ----------------------------------------------------------------------------------------
 
 /** The first target of a relation in a `Link` header. */
 export function linked(header, relation) {
-  for (const [, target, parameters] of (header ?? "").slice(0, 8192).matchAll(/<([^>]*)>([^<]*)/g)) {
+  for (const [, target, parameters] of (header ?? "")
+    .slice(0, 8192)
+    .matchAll(/<([^>]*)>([^<]*)/g)) {
     const rel = /;\s*rel\s*=\s*(?:"([^"]*)"|([^\s;,"]+))/i.exec(parameters);
     if (words(rel?.[1] ?? rel?.[2]).includes(relation)) return target;
   }
@@ -34,7 +40,9 @@ export function linkedInHtml(text) {
 }
 
 function attribute(tag, name) {
-  const found = new RegExp(`\\s${name}\\s*=\\s*(?:"([^"]*)"|'([^']*)'|([^\\s"'>]+))`, "i").exec(tag);
+  const found = new RegExp(`\\s${name}\\s*=\\s*(?:"([^"]*)"|'([^']*)'|([^\\s"'>]+))`, "i").exec(
+    tag,
+  );
   return (found?.[1] ?? found?.[2] ?? found?.[3])?.replaceAll("&amp;", "&");
 }
 
@@ -52,7 +60,7 @@ export function offered(url, entries) {
   const found = { url };
   for (const { loc, md, links } of entries) {
     const at = resolved(loc, url);
-    if (md.capability in OFFERS) found[OFFERS[md.capability]] ??= at;
+    if (Object.hasOwn(OFFERS, md.capability)) found[OFFERS[md.capability]] ??= at;
     if (md.capability === "change-notification") addChannel(found, at, links, url);
   }
   return found;
@@ -64,7 +72,9 @@ function addChannel(found, at, links, url) {
     return;
   }
   found.topic ??= at;
-  const others = links.filter(({ rel }) => rel === "alternate").map(({ href }) => resolved(href, url));
+  const others = links
+    .filter(({ rel }) => rel === "alternate")
+    .map(({ href }) => resolved(href, url));
   found.socket ??= others.find(isSocket);
 }
 
@@ -80,7 +90,8 @@ export function foundIn(url, head, entries) {
   const up = linkIn(head, ...UP);
   if (up !== undefined && resolved(up, url) !== url) return { next: resolved(up, url) };
   if (capability === "changelist") return { source: { url, changelist: url } };
-  if ([undefined, "resourcelist"].includes(capability)) return { source: { url, resourcelist: url } };
+  if ([undefined, "resourcelist"].includes(capability))
+    return { source: { url, resourcelist: url } };
   throw new Rejected(`${url} is a ${capability}, from which nothing leads to a Capability List`);
 }
 
@@ -89,7 +100,9 @@ function theOnly(url, entries) {
   if (!lists.length) throw new Rejected(`${url} offers no set of resources yet`);
   if (lists.length === 1) return lists[0];
   const names = lists.slice(0, 20).join(", ");
-  throw new Rejected(`${url} offers ${lists.length} sets of resources: give the address of one: ${names}`);
+  throw new Rejected(
+    `${url} offers ${lists.length} sets of resources: give the address of one: ${names}`,
+  );
 }
 
 // Fetching ----------------------------------------------------------------------------------------
@@ -115,7 +128,8 @@ async function look(web, url) {
   const found = page.status === 200 ? read(page) : undefined;
   if (found) return found;
   const link = linkOf(page);
-  if (link !== undefined && resolved(link, page.url) !== url) return { next: resolved(link, page.url) };
+  if (link !== undefined && resolved(link, page.url) !== url)
+    return { next: resolved(link, page.url) };
   return atKnownPlaces(web, url, page);
 }
 
@@ -135,7 +149,10 @@ function read({ url, text }) {
 
 function linkOf(page) {
   const isHtml = page.headers.get("Content-Type")?.includes("html");
-  return linked(page.headers.get("Link"), "resourcesync") ?? (isHtml ? linkedInHtml(page.text) : undefined);
+  return (
+    linked(page.headers.get("Link"), "resourcesync") ??
+    (isHtml ? linkedInHtml(page.text) : undefined)
+  );
 }
 
 async function atKnownPlaces(web, url, page) {

@@ -11,6 +11,7 @@ import { XmlReader } from "./xml.js";
 const SITEMAP = "{http://www.sitemaps.org/schemas/sitemap/0.9}";
 const RS = "{http://www.openarchives.org/rs/terms/}";
 const ROOTS = { [`${SITEMAP}urlset`]: "url", [`${SITEMAP}sitemapindex`]: "sitemap" };
+const TEXTS = ["loc", "lastmod", "changefreq", "priority"].map((name) => `${SITEMAP}${name}`);
 const NUMBERS = ["length", "pri"];
 
 /** Reads one document: feed it text, it gives the entries that are complete. */
@@ -45,7 +46,10 @@ export class DocumentReader {
 
   #entries(nodes) {
     if (this.#reader.root !== undefined) rootOf(this.#reader.root);
-    return nodes.filter((node) => !this.#isOfHead(node)).map(entryOf).filter((entry) => entry.loc);
+    return nodes
+      .filter((node) => !this.#isOfHead(node))
+      .map(entryOf)
+      .filter((entry) => entry.loc);
   }
 
   #isOfHead(node) {
@@ -66,17 +70,17 @@ export function parseDocument(text, reader = new DocumentReader()) {
 }
 
 function rootOf(name) {
-  if (name in ROOTS) return name.slice(SITEMAP.length);
+  if (Object.hasOwn(ROOTS, name)) return name.slice(SITEMAP.length);
   throw new Rejected(`the root element is ${name}: it must be ${SITEMAP}urlset or sitemapindex`);
 }
 
 function entryOf({ children }) {
   const entry = { md: {}, links: [] };
   for (const child of children) {
-    const [, namespace, name] = /^(\{.*\})?(.*)$/s.exec(child.name);
-    if (namespace === RS && name === "md") entry.md = attributesOf(child);
-    else if (namespace === RS && name === "ln") entry.links.push(attributesOf(child));
-    else if (namespace === SITEMAP) entry[name] = child.text.trim();
+    const { name, text } = child;
+    if (name === `${RS}md`) entry.md = attributesOf(child);
+    else if (name === `${RS}ln`) entry.links.push(attributesOf(child));
+    else if (TEXTS.includes(name)) entry[name.slice(SITEMAP.length)] = text.trim();
   }
   return entry;
 }
@@ -84,7 +88,8 @@ function entryOf({ children }) {
 function attributesOf({ attributes }) {
   const found = { ...attributes };
   for (const name of NUMBERS) {
-    if (name in found) found[name] = /^\s*\d{1,15}\s*$/.test(found[name]) ? Number(found[name]) : undefined;
+    if (name in found)
+      found[name] = /^\s*\d{1,15}\s*$/.test(found[name]) ? Number(found[name]) : undefined;
   }
   return found;
 }
@@ -102,7 +107,18 @@ export function linkIn(head, ...relations) {
 export function changeOf({ loc, lastmod, changefreq, md, links }) {
   const { change, datetime, length, type, encoding, capability } = md;
   const hash = md.hash?.trim().split(/\s+/).join(" ");
-  const fields = { loc, change, datetime, lastmod, hash, length, type, encoding, changefreq, capability };
+  const fields = {
+    loc,
+    change,
+    datetime,
+    lastmod,
+    hash,
+    length,
+    type,
+    encoding,
+    changefreq,
+    capability,
+  };
   const known = Object.entries(fields).filter(([, value]) => value !== undefined);
   return { ...Object.fromEntries(known), links };
 }

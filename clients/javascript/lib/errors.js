@@ -25,7 +25,9 @@ export class HistoryGone extends Error {
   name = "HistoryGone";
 
   constructor(from, reason) {
-    super(`what followed ${from} cannot be had (${reason}): copy the Resource List, follow from its at`);
+    super(
+      `what followed ${from} cannot be had (${reason}): copy the Resource List, follow from its at`,
+    );
     Object.assign(this, { from, reason });
   }
 }

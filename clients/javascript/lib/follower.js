@@ -11,12 +11,10 @@ import { readNotification } from "./notification.js";
 import { positionOf } from "./position.js";
 import { delaySeconds, sleep } from "./retry.js";
 import { Timeline } from "./timeline.js";
-import { httpTwin, isSocket, Web } from "./web.js";
+import { checkedUrl, httpTwin, isSocket, Web } from "./web.js";
 
 export const POLL_SECONDS = 60;
 export const LIST_ATTEMPTS = 3; // then Change Lists count as unreadable: another origin forbids it
-
-const ADDRESS = /^(https?|wss?):\/\//;
 
 export class Follower {
   #url;
@@ -108,7 +106,8 @@ export class Follower {
     try {
       yield* this.#fromLists();
     } catch (error) {
-      if (!(error instanceof HistoryGone) && !(this.#mustCatchUp && this.#isFinal(error))) throw error;
+      if (!(error instanceof HistoryGone) && !(this.#mustCatchUp && this.#isFinal(error)))
+        throw error;
       this.#giveUp(error.reason ?? error.message);
     }
     this.#failedLists = 0;
@@ -155,7 +154,8 @@ export class Follower {
     if (this.#source === undefined) {
       this.#source = await discover(this.#web, this.#url);
       const { changelist, archive } = this.#source;
-      if (changelist && !this.#isFramework) this.#lists = new ChangeLists(this.#web, changelist, archive);
+      if (changelist && !this.#isFramework)
+        this.#lists = new ChangeLists(this.#web, changelist, archive);
     }
     return this.#source;
   }
@@ -217,9 +217,7 @@ export class Follower {
 }
 
 function checked(url, { from, transport, WebSocket = globalThis.WebSocket }) {
-  if (!ADDRESS.test(url) || !URL.canParse(url)) {
-    throw new Rejected(`${url} is no address: give one that begins with http://, https:// or ws://`);
-  }
+  checkedUrl(url);
   if (from !== undefined && positionOf(from) === undefined) {
     throw new Rejected(`from is ${from}: give a datetime such as 2026-11-20T21:34:00.123456Z`);
   }
@@ -230,7 +228,9 @@ function checked(url, { from, transport, WebSocket = globalThis.WebSocket }) {
     throw new Rejected("there is no WebSocket here: give the option WebSocket, or transport sse");
   }
   if (/\/channels\/\w+_notification_channel(\?|$)/.test(url)) {
-    throw new Rejected(`${url} is a channel of several sets: follow each of them at its own address`);
+    throw new Rejected(
+      `${url} is a channel of several sets: follow each of them at its own address`,
+    );
   }
   return url;
 }

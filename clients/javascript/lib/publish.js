@@ -16,7 +16,10 @@ export async function publish(url, set, changes, options = {}) {
   const { framework = false, key = crypto.randomUUID(), signal } = options;
   const { giveUpSeconds = GIVE_UP_SECONDS } = options;
   const kind = framework ? "framework" : "changes";
-  const address = new URL(`api/sets/${encodeURIComponent(set)}/${kind}`, `${url.replace(/\/$/, "")}/`).href;
+  const address = new URL(
+    `api/sets/${encodeURIComponent(set)}/${kind}`,
+    `${url.replace(/\/$/, "")}/`,
+  ).href;
   const request = {
     method: "POST",
     body: JSON.stringify(changes),
@@ -42,7 +45,8 @@ async function contentOf(url, answer) {
   if (answer.ok && content) return content;
   const error = refused(url, answer, content?.detail);
   if (Array.isArray(content?.errors)) error.faults = content.errors;
-  if (answer.ok) throw new Rejected(`${url} answered something else than JSON: is it a hub's address?`);
+  if (answer.ok)
+    throw new Rejected(`${url} answered something else than JSON: is it a hub's address?`);
   throw error;
 }
 

@@ -48,7 +48,7 @@ class Tab {
   }
 
   async *received() {
-    for (let item; (item = await this.#mailbox.next()) !== undefined; ) {
+    for (let item; (item = await this.#mailbox.next()) !== undefined;) {
       if (item.error) throw item.error;
       if (item.gap) this.#skip(item.gap);
       else if (item.received) yield* this.#joined(item.received);
@@ -68,7 +68,9 @@ class Tab {
   async #lead() {
     const signal = this.#leaving.signal;
     try {
-      await navigator.locks.request(`rsnotify ${this.#url}`, { signal }, () => this.#follow(signal));
+      await navigator.locks.request(`rsnotify ${this.#url}`, { signal }, () =>
+        this.#follow(signal),
+      );
     } catch (error) {
       if (!signal.aborted) this.#mailbox.put({ error });
     }
@@ -76,9 +78,16 @@ class Tab {
 
   async #follow(signal) {
     const onGap = this.#options.onGap && ((gap) => this.#mailbox.put({ gap }));
-    const onState = (state) => this.#tell({ kind: "state", state: (this.#standing = tellable(state)) });
+    const onState = (state) =>
+      this.#tell({ kind: "state", state: (this.#standing = tellable(state)) });
     const from = this.#timeline.cursor;
-    for await (const received of new Follower(this.#url, { ...this.#options, from, signal, onGap, onState })) {
+    for await (const received of new Follower(this.#url, {
+      ...this.#options,
+      from,
+      signal,
+      onGap,
+      onState,
+    })) {
       this.#standing.cursor = received.until;
       this.#tell({ kind: "received", received });
     }
@@ -121,7 +130,13 @@ class Tab {
     const enough = new AbortController();
     const signal = AbortSignal.any([this.#leaving.signal, enough.signal]);
     const onGap = this.#options.onGap && ((gap) => this.#skip(gap) >= until && enough.abort());
-    const options = { ...this.#options, from: this.#timeline.cursor, signal, onGap, onState: undefined };
+    const options = {
+      ...this.#options,
+      from: this.#timeline.cursor,
+      signal,
+      onGap,
+      onState: undefined,
+    };
     for await (const received of new Follower(this.#url, options)) {
       const found = this.#timeline.newIn(received);
       if (found) yield found;

@@ -26,9 +26,15 @@ export function isSocket(url) {
   return /^wss?:\/\//.test(url);
 }
 
+/** An address that can be fetched, or that of its socket. */
+export function checkedUrl(url) {
+  if (URL.canParse(url) && /^(https?|wss?):\/\//.test(url)) return url;
+  throw new Rejected(`${url} is no address that can be fetched: give one of http:// or https://`);
+}
+
 /** The address with one parameter of its query set. */
 export function withQuery(url, name, value) {
-  const parsed = new URL(url);
+  const parsed = new URL(checkedUrl(url));
   parsed.searchParams.set(name, value);
   return parsed.href.replaceAll("%3A", ":");
 }
@@ -47,7 +53,7 @@ export class Web {
   constructor({ token, url, signal, fetch = globalThis.fetch }) {
     this.signal = signal;
     this.#token = token;
-    this.#origin = new URL(httpTwin(url)).origin;
+    this.#origin = new URL(httpTwin(checkedUrl(url))).origin;
     this.#fetch = fetch.bind(globalThis);
   }
 
@@ -65,7 +71,7 @@ export class Web {
 
   /** One answer of any status, its body still to come. */
   async ask(url, { headers = {}, signal = this.signal, method, body } = {}) {
-    const isOurs = this.#token && new URL(url).origin === this.#origin;
+    const isOurs = new URL(checkedUrl(url)).origin === this.#origin && this.#token;
     const inHeader = isOurs && !this.isForeign(url);
     const late = new AbortController();
     const timer = setTimeout(() => late.abort(), ANSWER_SECONDS * 1000);
@@ -108,7 +114,10 @@ function unreachable(url, error) {
 export function refused(url, { status, headers }, detail) {
   if (AGAIN.includes(status)) {
     const seconds = retryAfter(headers.get("Retry-After"));
-    return new TryAgain(`${url} cannot be served now (${detail ?? status})`, { retryAfter: seconds, status });
+    return new TryAgain(`${url} cannot be served now (${detail ?? status})`, {
+      retryAfter: seconds,
+      status,
+    });
   }
   const words = detail ?? MENDS[status] ?? `the answer was ${status}`;
   return new Rejected(`${url}: ${words}`, { status });

@@ -15,11 +15,11 @@ const NAMES = String.raw`[\p{L}_][\p{L}\p{N}\p{M}._·-]*(?::[\p{L}_][\p{L}\p{N}\
 const NAME = new RegExp(`^${NAMES}$`, "u");
 const VALUE = String.raw`(?:"[^"<]*"|'[^'<]*')`;
 const ATTRIBUTE = new RegExp(String.raw`\s+(${NAMES})\s*=\s*(${VALUE})`, "uy");
-const TAG = /^<((?:[^"'>]|"[^"]*"|'[^']*')*?)>/;
+const TAG = /<([^"'>]*(?:"[^"]*"[^"'>]*|'[^']*'[^"'>]*)*)>/y;
 const NO_CHARACTER = /[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]/;
 const ENCODING = /\sencoding\s*=\s*["']([^"']*)/;
 const ENCODINGS = /^(utf-?8|us-ascii|ascii)$/i;
-const ENTITY = /&(?:(amp|lt|gt|quot|apos)|#(\d{1,7})|#x([\da-f]{1,6}));|&/gi;
+const ENTITY = /&(?:(amp|lt|gt|quot|apos)|#(\d{1,7})|#x([\da-fA-F]{1,6}));|&/g;
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" };
 
 const CLOSED_BY = [
@@ -29,6 +29,7 @@ const CLOSED_BY = [
 ];
 
 function unescape(text) {
+  if (!text.includes("&")) return text;
   return text.replace(ENTITY, (whole, name, decimal, hexadecimal) => {
     if (name) return ENTITIES[name] ?? refuse(`the entity ${whole} is not defined`);
     const code = decimal ? Number(decimal) : parseInt(hexadecimal, 16);
@@ -58,9 +59,10 @@ export class XmlReader {
     if (!this.#hasBegun && text) text = this.#begin(text);
     this.#rest += text;
     let at = 0;
-    for (let next; (next = this.#token(at)) !== undefined; ) at = next;
+    for (let next; (next = this.#token(at)) !== undefined;) at = next;
     this.#rest = this.#rest.slice(at);
-    if (this.#rest.length > TOKEN_CHARS) refuse(`a tag or a text exceeds ${TOKEN_CHARS} characters`);
+    if (this.#rest.length > TOKEN_CHARS)
+      refuse(`a tag or a text exceeds ${TOKEN_CHARS} characters`);
     return this.#done.splice(0);
   }
 
@@ -114,7 +116,7 @@ export class XmlReader {
     if (text.startsWith("<!", at)) {
       throw new Rejected("a DOCTYPE is not accepted: ResourceSync documents have none");
     }
-    const inner = TAG.exec(text.slice(at, at + TOKEN_CHARS))?.[1];
+    const inner = match(TAG, text.slice(at, at + TOKEN_CHARS))?.[1];
     if (inner === undefined) return undefined;
     if (inner.startsWith("/")) this.#end(inner.slice(1).trimEnd());
     else this.#start(inner);
@@ -144,7 +146,8 @@ export class XmlReader {
     if (!this.#open.length) this.root = node.name;
     if (this.#open.length !== 2) return;
     const parent = this.#open[1].node;
-    if (parent.children.push(node) > CHILDREN) refuse(`an entry has more than ${CHILDREN} elements`);
+    if (parent.children.push(node) > CHILDREN)
+      refuse(`an entry has more than ${CHILDREN} elements`);
   }
 
   #end(tag) {
@@ -166,6 +169,11 @@ export class XmlReader {
       if (this.#open.length === 3) node.text = bounded(node.text + text);
     }
   }
+}
+
+function match(sticky, text, at = 0) {
+  sticky.lastIndex = at;
+  return sticky.exec(text);
 }
 
 /** Whether more must come to tell what this is. */
