@@ -62,7 +62,7 @@ export interface State {
   /** Up to here everything was handed on. */
   readonly cursor: string | undefined;
   /** When live: how changes come. */
-  readonly transport?: "websocket" | "sse";
+  readonly transport?: "websocket" | "sse" | "polling";
   /** When waiting: why, and for how many seconds. */
   readonly error?: { readonly name: string; readonly message: string };
   readonly seconds?: number;

@@ -1,6 +1,6 @@
 // rsnotify: follow what changes at any ResourceSync Source, and publish changes to a hub.
 //
-//   for await (const change of follow("https://example.org/")) console.log(change.change, change.loc);
+//   for await (const { change, loc } of follow("https://example.org/")) console.log(change, loc);
 //
 // For browsers, Node 20 or later, Deno. No dependencies, nothing to build.
 

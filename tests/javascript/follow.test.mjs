@@ -297,6 +297,23 @@ describe("Change Lists without a channel", () => {
     assert.deepEqual(await reading, ["1"]);
   });
 
+  test("are asked for again after trouble, and it is said how it stands", async () => {
+    const text = list({ from: at(0) }, changed(1));
+    const empty = answered(200, list({ from: at(0) }));
+    source.answers["/list.xml"] = inTurn(
+      empty,
+      empty,
+      empty,
+      answered(503),
+      empty,
+      answered(200, text),
+    );
+    const states = [];
+    const onState = ({ state, transport }) => states.push(transport ?? state);
+    await read("/c.xml", 1, { from: at(0), onState });
+    assert.deepEqual(states, ["polling", "waiting", "polling"]);
+  });
+
   test("may be compressed files", async () => {
     source.answers["/list.xml"] = answered(200, gzipSync(list({ from: at(0) }, changed(1))));
     assert.deepEqual(await read("/c.xml", 1, { from: at(0) }), ["1"]);

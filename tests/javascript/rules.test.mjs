@@ -24,7 +24,9 @@ import {
   Web,
   httpTwin,
   retryAfter,
+  PAGE_CHARS,
   RETRY_AFTER_SECONDS,
+  textOf,
   withQuery,
 } from "../../clients/javascript/lib/web.js";
 
@@ -315,6 +317,31 @@ describe("what waits for a slow reader", () => {
     mailbox.put("b", 2);
     mailbox.put("c", 1);
     assert.deepEqual([await mailbox.next(), await mailbox.next()], ["state", "c"]);
+  });
+});
+
+describe("a body", () => {
+  const PIECE = new Uint8Array(64 * 1024).fill(0x20);
+  const body = (pull) => ({ url: "http://a/", body: new ReadableStream({ pull }) });
+
+  test("that never ends is read up to the cap", async () => {
+    const text = await textOf(body((controller) => controller.enqueue(PIECE)));
+    assert.equal(text.length, PAGE_CHARS + PIECE.length);
+  });
+
+  test("that says nothing, or drips, is given up when its time is over", async () => {
+    await assert.rejects(
+      textOf(
+        body(() => new Promise(() => {})),
+        0.02,
+      ),
+      /said nothing/,
+    );
+    const drip = async (controller) => {
+      await new Promise(setImmediate);
+      controller.enqueue(PIECE.slice(0, 1));
+    };
+    assert.ok((await textOf(body(drip), 0.02)).length < PAGE_CHARS);
   });
 });
 

@@ -6,7 +6,7 @@
 
 import { Rejected, TooOld, TryAgain } from "./errors.js";
 import { positionOf } from "./position.js";
-import { decoded, httpTwin, isSocket, pieces, refused, withQuery } from "./web.js";
+import { decoded, httpTwin, isSocket, pieces, refused, textOf, withQuery } from "./web.js";
 
 export const NOTIFICATION_CHARS = 16 * 1024 * 1024;
 export const HANDSHAKE_SECONDS = 10;
@@ -59,11 +59,19 @@ export async function openStream(web, url, cursor) {
 }
 
 async function refusal(url, answer) {
-  const body = await answer.json().catch(() => ({}));
-  const detail = typeof body?.detail === "string" ? body.detail : undefined;
+  const detail = answer.status === 200 ? undefined : detailIn(await textOf(answer));
   if (answer.status === 410) return new TooOld(detail ?? "the channel no longer has it");
   if (answer.status !== 200) return refused(url, answer, detail);
   return new Rejected(`${url} is no channel: it serves neither a WebSocket nor an event stream`);
+}
+
+function detailIn(text) {
+  try {
+    const { detail } = JSON.parse(text);
+    return typeof detail === "string" ? detail : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** The data of each event; the stream's end is `TryAgain`. */
@@ -147,7 +155,7 @@ async function* payloadsOf(queue, close) {
   }
 }
 
-/** A program is told of no ping, so a dead connection only looks quiet: ask whether it should be. */
+/** A program is told of no ping: whether a silent connection is dead must be asked. */
 function watch({ queue }, isDeaf, seconds = QUIET_SECONDS) {
   let count = -1;
   const look = async () => {

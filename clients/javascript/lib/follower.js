@@ -28,6 +28,7 @@ export class Follower {
   #notJoinedAt;
   #mustCatchUp = false;
   #gap;
+  #isPolling = false;
 
   constructor(url, options = {}) {
     this.#url = checked(String(url), options);
@@ -64,16 +65,21 @@ export class Follower {
   async *#round() {
     const address = await this.#address();
     if (this.#mustCatchUp || address === undefined) yield* this.#caughtUp();
-    if (address === undefined) {
-      const seconds = this.#options.pollSeconds ?? POLL_SECONDS;
-      return sleep(seconds * (0.9 + 0.2 * Math.random()), this.#options.signal);
-    }
+    if (address === undefined) return this.#waitForNextPoll();
     const channel = await openChannel(this.#web, address, () => this.cursor, this.#options);
     try {
       yield* this.#live(channel);
     } finally {
       channel.close();
     }
+  }
+
+  #waitForNextPoll() {
+    if (!this.#isPolling) this.#say("live", { transport: "polling" });
+    this.#isPolling = true;
+    this.#attempt = 0;
+    const seconds = this.#options.pollSeconds ?? POLL_SECONDS;
+    return sleep(seconds * (0.9 + 0.2 * Math.random()), this.#options.signal);
   }
 
   async *#live({ begins, payloads, transport }) {
@@ -207,6 +213,7 @@ export class Follower {
   async #pause(error) {
     const seconds = delaySeconds(this.#attempt, Math.random(), error.retryAfter);
     this.#attempt += 1;
+    this.#isPolling = false;
     this.#say("waiting", { error, seconds });
     await sleep(seconds, this.#options.signal);
   }

@@ -1,8 +1,8 @@
-// Publish changes to a hub: one request, all of it or nothing, repeated safely until it is answered.
+// Publish changes to a hub: one request, all or nothing, repeated safely until it is answered.
 
 import { Rejected, TryAgain } from "./errors.js";
 import { delaySeconds, sleep } from "./retry.js";
-import { refused, Web } from "./web.js";
+import { refused, textOf, Web } from "./web.js";
 
 export const GIVE_UP_SECONDS = 60;
 
@@ -41,7 +41,7 @@ export async function publish(url, set, changes, options = {}) {
 }
 
 async function contentOf(url, answer) {
-  const content = await contentIn(url, answer);
+  const content = await contentIn(answer);
   if (answer.ok && content) return content;
   const error = refused(url, answer, content?.detail);
   if (Array.isArray(content?.errors)) error.faults = content.errors;
@@ -51,13 +51,8 @@ async function contentOf(url, answer) {
 }
 
 /** An answer that breaks off is none; what is no JSON is undefined. */
-async function contentIn(url, answer) {
-  let text;
-  try {
-    text = await answer.text();
-  } catch (error) {
-    throw new TryAgain(`${url} broke off its answer: ${error.message}`);
-  }
+async function contentIn(answer) {
+  const text = await textOf(answer);
   try {
     return JSON.parse(text);
   } catch {

@@ -12,7 +12,7 @@ import { Timeline } from "./timeline.js";
 
 export const MAILBOX_CHARS = 16 * 1024 * 1024;
 
-/** What `Follower` gives, by one connection of all tabs; where tabs cannot talk, by one of its own. */
+/** What `Follower` gives, by one connection of all tabs; where they cannot talk, one for each. */
 export async function* sharedNotifications(url, options) {
   if (!globalThis.navigator?.locks || !globalThis.BroadcastChannel) {
     yield* new Follower(url, options);
@@ -49,6 +49,7 @@ class Tab {
 
   async *received() {
     for (let item; (item = await this.#mailbox.next()) !== undefined;) {
+      if (this.#leaving.signal.aborted) return;
       if (item.error) throw item.error;
       if (item.gap) this.#skip(item.gap);
       else if (item.received) yield* this.#joined(item.received);
@@ -88,7 +89,7 @@ class Tab {
       onGap,
       onState,
     })) {
-      this.#standing.cursor = received.until;
+      this.#standing = { ...this.#standing, cursor: received.until };
       this.#tell({ kind: "received", received });
     }
   }
@@ -162,7 +163,7 @@ function sizeOf({ payload, timed }) {
   return 1 + payload.length + 200 * timed.length;
 }
 
-/** What waits for this tab's reader. Too much is dropped: the next that comes then does not join. */
+/** What waits for this tab's reader. Too much is dropped: what comes next then does not join. */
 export class Mailbox {
   #items = [];
   #size = 0;

@@ -5,6 +5,7 @@
 import { Rejected, TryAgain } from "./errors.js";
 
 export const PAGE_CHARS = 2 * 1024 * 1024;
+export const PAGE_SECONDS = 60; // until it has come
 export const ANSWER_SECONDS = 20; // until an answer begins
 export const SILENCE_SECONDS = 45; // until more of it comes; a hub says something every 25 s
 export const RETRY_AFTER_SECONDS = 3_600;
@@ -96,13 +97,20 @@ export class Web {
   async page(url, accept = XML_FIRST) {
     const answer = await this.ask(url, { headers: { Accept: accept } });
     if (AGAIN.includes(answer.status)) throw refused(url, answer);
-    let text = "";
-    for await (const piece of texts(answer)) {
-      text += piece;
-      if (text.length > PAGE_CHARS) break;
-    }
-    return { url: answer.url || url, status: answer.status, headers: answer.headers, text };
+    const { status, headers } = answer;
+    return { url: answer.url || url, status, headers, text: await textOf(answer) };
   }
+}
+
+/** A body as text, up to a cap in characters and in seconds. */
+export async function textOf(answer, seconds = PAGE_SECONDS) {
+  const end = performance.now() + seconds * 1000;
+  let text = "";
+  for await (const piece of decoded(pieces(answer, Math.min(seconds, SILENCE_SECONDS)))) {
+    text += piece;
+    if (text.length > PAGE_CHARS || performance.now() > end) break;
+  }
+  return text;
 }
 
 function unreachable(url, error) {
@@ -153,11 +161,7 @@ async function within(seconds, promise, url) {
   }
 }
 
-/** A body as text, which must be UTF-8. */
-export async function* texts(answer) {
-  yield* decoded(pieces(answer));
-}
-
+/** Bytes as text. */
 export async function* decoded(parts, options = {}) {
   const decoder = new TextDecoder("utf-8", options);
   try {
