@@ -165,6 +165,23 @@ describe("a channel", () => {
     }
   });
 
+  test("that does not say where it begins is joined by its Change List", async () => {
+    const silent = stream(undefined, notification(3, 4, changed(4)));
+    offer(silent, list({ from: at(0) }, changed(2), changed(3)));
+    assert.deepEqual(await read("/c.xml", 3, { from: at(1) }), ["2", "3", "4"]);
+    assert.deepEqual(await read("/c.xml", 1), ["4"]);
+  });
+
+  test("that does not say where it begins, with a list that cannot be read, is a gap", async () => {
+    offer(stream(undefined, notification(3, 4, changed(4))), answered(404));
+    const gaps = [];
+    const onGap = ({ from, until }) => gaps.push([from, until]);
+    assert.deepEqual(await read("/c.xml", 1, { from: at(1), onGap }), ["4"]);
+    assert.deepEqual(gaps, [[at(1), undefined]]);
+    await assert.rejects(read("/c.xml", 1, { from: at(1) }), HistoryGone);
+    assert.deepEqual(await read("/c.xml", 1), ["4"]);
+  });
+
   test("gives whole notifications to whoever asks for them", async () => {
     const payload = notification(0, 1, changed(1));
     offer(stream(at(0), payload));

@@ -9,7 +9,7 @@ import { discover } from "./discovery.js";
 import { HistoryGone, NotJoined, Rejected, TooOld, TryAgain } from "./errors.js";
 import { readNotification } from "./notification.js";
 import { positionOf } from "./position.js";
-import { delaySeconds, sleep } from "./retry.js";
+import { delaySeconds, LONGEST_SECONDS, sleep } from "./retry.js";
 import { Timeline } from "./timeline.js";
 import { checkedUrl, httpTwin, isSocket, Web } from "./web.js";
 
@@ -29,6 +29,7 @@ export class Follower {
   #mustCatchUp = false;
   #gap;
   #isPolling = false;
+  #liveSince = Infinity;
 
   constructor(url, options = {}) {
     this.#url = checked(String(url), options);
@@ -86,13 +87,21 @@ export class Follower {
     if (begins !== undefined) this.#timeline.begin(begins);
     this.#tellGap();
     this.#say("live", { transport });
-    if (begins === undefined && this.#lists) yield* this.#fromLists();
+    this.#liveSince = performance.now();
+    if (begins === undefined && this.#lists) yield* this.#bridged();
     for await (const payload of payloads) {
       const received = this.#timeline.joined(this.#read(payload));
       this.#notJoinedAt = undefined;
       this.#attempt = 0;
       if (received) yield received;
     }
+  }
+
+  /** The peer did not say where it begins: what came meanwhile stands in its Change Lists. */
+  async *#bridged() {
+    if (this.cursor === undefined) return this.#standAtTheEnd().catch(ignoreTrouble);
+    yield* this.#caughtUp(true);
+    this.#tellGap();
   }
 
   /** A notification that cannot be read is lost; what it told is asked for again. */
@@ -107,13 +116,12 @@ export class Follower {
 
   // Change Lists ----------------------------------------------------------------------------------
 
-  async *#caughtUp() {
+  async *#caughtUp(isGap = this.#mustCatchUp) {
     if (this.#mustCatchUp) this.#say("catching-up");
     try {
       yield* this.#fromLists();
     } catch (error) {
-      if (!(error instanceof HistoryGone) && !(this.#mustCatchUp && this.#isFinal(error)))
-        throw error;
+      if (!(error instanceof HistoryGone) && !(isGap && this.#isFinal(error))) throw error;
       this.#giveUp(error.reason ?? error.message);
     }
     this.#failedLists = 0;
@@ -211,6 +219,8 @@ export class Follower {
   }
 
   async #pause(error) {
+    if (performance.now() - this.#liveSince > LONGEST_SECONDS * 1000) this.#attempt = 0;
+    this.#liveSince = Infinity;
     const seconds = delaySeconds(this.#attempt, Math.random(), error.retryAfter);
     this.#attempt += 1;
     this.#isPolling = false;
