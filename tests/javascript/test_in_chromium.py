@@ -1,5 +1,6 @@
 """The JavaScript client in pages of another origin than the hub's, in a real Chromium."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -144,6 +145,21 @@ async def test_a_tab_that_begins_further_back_gets_what_the_others_have(
     await hub.publish("http://example.com/3")
     assert await old.names(3) == ["1", "2", "3"]
     assert await now.names(2) == ["2", "3"]
+
+
+async def test_a_tab_from_before_all_history_stands_with_the_others_though_nothing_comes(
+    browser: BrowserContext, site: str, hub: RunningHub
+) -> None:
+    now = await follow(browser, site, hub.channel(), shared=True)
+    await now.told(1, "transport")
+    old = await follow(browser, site, hub.channel(), shared=True, **{"from": "2020-01-01"})
+    assert await old.told(1, "state") == ["live"]
+    async with asyncio.timeout(20):
+        while not all(socket.is_closed() for socket in old.sockets):
+            await asyncio.sleep(0.01)
+    await hub.publish("http://example.com/1")
+    for tab in (now, old):
+        assert await tab.names(1) == ["1"]
 
 
 async def test_the_browsers_parser_and_our_own_read_the_same(

@@ -69,9 +69,8 @@ class Tab {
   async #lead() {
     const signal = this.#leaving.signal;
     try {
-      await navigator.locks.request(`rsnotify ${this.#url}`, { signal }, () =>
-        this.#follow(signal),
-      );
+      const lead = () => this.#follow(signal);
+      await navigator.locks.request(`rsnotify ${this.#url}`, { signal }, lead);
     } catch (error) {
       if (!signal.aborted) this.#mailbox.put({ error });
     }
@@ -79,16 +78,12 @@ class Tab {
 
   async #follow(signal) {
     const onGap = this.#options.onGap && ((gap) => this.#mailbox.put({ gap }));
-    const onState = (state) =>
-      this.#tell({ kind: "state", state: (this.#standing = tellable(state)) });
-    const from = this.#timeline.cursor;
-    for await (const received of new Follower(this.#url, {
-      ...this.#options,
-      from,
-      signal,
-      onGap,
-      onState,
-    })) {
+    const onState = (state) => {
+      this.#standing = tellable(state);
+      this.#tell({ kind: "state", state: this.#standing });
+    };
+    const place = { from: this.#timeline.cursor, signal, onGap, onState };
+    for await (const received of new Follower(this.#url, { ...this.#options, ...place })) {
       this.#standing = { ...this.#standing, cursor: received.until };
       this.#tell({ kind: "received", received });
     }
@@ -131,13 +126,12 @@ class Tab {
     const enough = new AbortController();
     const signal = AbortSignal.any([this.#leaving.signal, enough.signal]);
     const onGap = this.#options.onGap && ((gap) => this.#skip(gap) >= until && enough.abort());
-    const options = {
-      ...this.#options,
-      from: this.#timeline.cursor,
-      signal,
-      onGap,
-      onState: undefined,
+    const onState = ({ state, cursor }) => {
+      if (state !== "live" || !(cursor >= until)) return;
+      this.#timeline.begin(cursor); // nothing lay between
+      enough.abort();
     };
+    const options = { ...this.#options, from: this.#timeline.cursor, signal, onGap, onState };
     for await (const received of new Follower(this.#url, options)) {
       const found = this.#timeline.newIn(received);
       if (found) yield found;
