@@ -19,6 +19,7 @@ Network = IPv4Network | IPv6Network
 RawSetting = tuple[Field[Any] | None, str, str]  # the setting, how it was written, its text
 # read by the commands, not by the hub
 OF_CLIENTS = frozenset({"RSNOTIFY_DATABASE", "RSNOTIFY_TOKEN", "RSNOTIFY_URL"})
+WORKER = "RSNOTIFY_WORKER"  # the number of a worker, which its parent tells it
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
@@ -146,6 +147,9 @@ class Settings:
         _whole(64, 1_048_576),
         "MiB of memory, of each hub process, for what it keeps of the journals",
     )
+    metrics_token: str | None = _setting(
+        None, str, "the token that /metrics wants; else everybody may read it, without private sets"
+    )
     trusted_proxies: tuple[Network, ...] = _setting(
         (), _networks, "addresses or networks, with commas, whose X-Forwarded headers count"
     )
@@ -157,7 +161,7 @@ class Settings:
         raw = [
             (known.get(name), f"{name}={text!r}", text)
             for name, text in environ.items()
-            if name.startswith(PREFIX) and name not in OF_CLIENTS
+            if name.startswith(PREFIX) and name not in OF_CLIENTS | {WORKER}
         ]
         raw += [
             (known[PREFIX + name.upper()], f"{option_of(name)} {value}", str(value))

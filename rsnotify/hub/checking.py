@@ -45,7 +45,12 @@ class Checking:
     @property
     def is_current(self) -> bool:
         """Whether the journals have been seen within the last seconds."""
-        return monotonic() - self._ended < STALE_SECONDS
+        return self.age < STALE_SECONDS
+
+    @property
+    def age(self) -> float:
+        """Seconds since the journals were seen."""
+        return monotonic() - self._ended
 
     @property
     def next_at(self) -> float:

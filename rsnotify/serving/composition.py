@@ -5,9 +5,12 @@ Each object is created once, when it is first used. Nothing here opens a port.
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
+from socket import gethostname
+from time import time
 
 from starlette.types import ASGIApp
 
@@ -38,7 +41,7 @@ from rsnotify.intake.resources import Resources
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
-from rsnotify.settings import Settings
+from rsnotify.settings import WORKER, Settings
 from rsnotify.storage import keys
 from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
@@ -53,6 +56,8 @@ from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
 from rsnotify.upkeep.loads import LoadKeeper
+from rsnotify.watching import Watched, Watching
+from rsnotify.watching.report import Identity
 
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (
@@ -66,10 +71,20 @@ log = logging.getLogger(__name__)
 class Composition:
     """The objects of one hub process."""
 
-    def __init__(self, settings: Settings, redis_url: str, token: str, base_url: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        redis_url: str,
+        token: str,
+        base_url: str,
+        *,
+        port: int = 0,
+    ) -> None:
         self._settings = settings
         self._redis_url = redis_url
         self._base_url = base_url
+        worker = int(os.environ.get(WORKER, "1"))
+        self._identity = Identity(f"{gethostname()}:{port}", worker, time())
         self._set_names: tuple[str, ...] = ()
         self._client = connect(redis_url)
         self._journal_client = connect(redis_url)  # of its own: publishing never waits for readers
@@ -103,7 +118,7 @@ class Composition:
     @cached_property
     def app(self) -> ASGIApp:
         hub, access = self.hub, self._access
-        intake = Intake(hub, access)
+        intake = self._intake
         cors = Cors(hub, self._settings.allowed_origins)
         administration = Administration(hub, access, self._tokens, self._upkeep)
         return table.build_app(
@@ -117,10 +132,14 @@ class Composition:
                     table.channel_routes(self.channels, self._sse, Topic(hub, access, self._origin))
                 ),
                 *table.websub_routes(self._websub_endpoint(intake)),
-                *table.health_routes(hub),
+                *table.watching_routes(self._watching),
                 *cors.opened(self._pull_routes()),
             ]
         )
+
+    @cached_property
+    def _intake(self) -> Intake:
+        return Intake(self.hub, self._access)
 
     @cached_property
     def channels(self) -> Channels:
@@ -211,6 +230,19 @@ class Composition:
             archived_days=settings.resourcelist_archive_days,
         )
 
+    @cached_property
+    def _watching(self) -> Watching:
+        is_embedded = self._redis_url.startswith("unix:")
+        return Watching(
+            self._identity,
+            Watched(self.hub, self._journal, self._intake, self.channels),
+            self._access,
+            self._client,
+            Bell(self._redis_url, keys.REPORTS_BELL),
+            disk=self._settings.data if is_embedded else None,
+            metrics_token=self._settings.metrics_token,
+        )
+
     # --- what runs beside the server -------------------------------------------------------------
 
     @cached_property
@@ -244,6 +276,7 @@ class Composition:
                 "make lost sets again": self._make_lost_sets_again(),
                 **self._upkeep.loops(),
                 **self._load_keeper.loops(),
+                **self._watching.loops(),
                 **deliveries,
             }
             await run_beside(loops, main)
@@ -277,4 +310,5 @@ class Composition:
             deliveries_per_host=settings.deliveries_per_host,
             algorithm=settings.signature,
         ) as ownership:
+            self._watching.process.ownership = ownership
             yield ownership.loops()

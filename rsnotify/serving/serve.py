@@ -124,7 +124,8 @@ async def _run_hub(
     bound: socket.socket,
     on_ready: Callable[[], None],
 ) -> None:
-    composition = Composition(settings, redis_url, token, settings.public_url or _address(bound))
+    base_url = settings.public_url or _address(bound)
+    composition = Composition(settings, redis_url, token, base_url, port=bound.getsockname()[1])
     try:
         await composition.open(sets)
         drain = partial(composition.channels.drain, settings.drain_seconds)

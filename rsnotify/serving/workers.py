@@ -14,7 +14,7 @@ from signal import SIGINT, SIGTERM
 from threading import Thread
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.settings import Settings
+from rsnotify.settings import WORKER, Settings
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,10 @@ async def run_workers(
     environment = os.environ | {
         "RSNOTIFY_REDIS_URL": redis_url
     }  # arguments would be visible to all users
-    workers = [Worker(command, environment, ending, inherited) for _ in range(settings.workers)]
+    workers = [
+        Worker(command, environment | {WORKER: str(number)}, ending, inherited)
+        for number in range(1, settings.workers + 1)
+    ]
     async with asyncio.TaskGroup() as tasks:
         for worker in workers:
             tasks.create_task(worker.run(), name="keep a worker")

@@ -13,10 +13,12 @@ from time import monotonic
 
 from rsnotify.core.clock import BELIEVED_AFTER_SECONDS
 from rsnotify.core.websub.subscription import SHARES, PendingRequest, fair_part
+from rsnotify.delivery.websub.delivery import Deliverer
 from rsnotify.delivery.websub.queue import Queue
 from rsnotify.delivery.websub.rights import Rights
 from rsnotify.delivery.websub.state import Clock, Share
 from rsnotify.delivery.websub.subscribers import Subscribers
+from rsnotify.delivery.websub.survey import Survey, survey
 from rsnotify.delivery.websub.verification import Verification, Verifier
 from rsnotify.errors import TryAgain
 from rsnotify.storage.bell import Bell
@@ -65,6 +67,21 @@ class Ownership:
             "write the progress of subscriptions": self._record(),
             "end subscriptions": self._end(),
         }
+
+    @property
+    def deliverer(self) -> Deliverer:
+        return self._subscribers.deliverer
+
+    @property
+    def calls(self) -> int:
+        """How many callbacks are being called."""
+        return self._queue.calls
+
+    async def survey(self) -> Survey:
+        """Where all subscribers of this process stand."""
+        watchers = self._subscribers.watchers.items()
+        feeds = {channel: watcher.feed for channel, watcher in watchers}
+        return await survey(list(self.shares.values()), feeds)
 
     async def drain(self) -> None:
         """Begin no more calls, write all progress to Redis, and release the shares."""
