@@ -38,7 +38,8 @@ class Checking:
         self._repairing = repairing
         self._sets = sets
         self._feeds = feeds
-        self._next = self._next_of_registry = self._ended = float("-inf")
+        self._next = self._next_of_registry = float("-inf")
+        self._ended = monotonic() - STALE_SECONDS
         self._registry_rang = False
         self._checks = 0
 

@@ -9,8 +9,10 @@ import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
+from pathlib import Path
 from socket import gethostname
 from time import time
+from urllib.parse import quote
 
 from starlette.types import ASGIApp
 
@@ -232,16 +234,21 @@ class Composition:
 
     @cached_property
     def _watching(self) -> Watching:
-        is_embedded = self._redis_url.startswith("unix:")
         return Watching(
             self._identity,
             Watched(self.hub, self._journal, self._intake, self.channels),
             self._access,
             self._client,
             Bell(self._redis_url, keys.REPORTS_BELL),
-            disk=self._settings.data if is_embedded else None,
+            disk=self._disk(),
             metrics_token=self._settings.metrics_token,
         )
+
+    def _disk(self) -> Path | None:
+        """Where the embedded Redis writes; None if Redis is the operator's."""
+        data = self._settings.data.resolve()
+        is_embedded = self._redis_url.startswith(f"unix://{quote(str(data))}/")
+        return data if is_embedded else None
 
     # --- what runs beside the server -------------------------------------------------------------
 

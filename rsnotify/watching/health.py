@@ -80,7 +80,7 @@ class Health:
             self.write_seconds = await self._reports.probe()
         except TryAgain as error:
             return error.detail
-        free = None if self._disk is None else shutil.disk_usage(self._disk).free
+        free = None if self._disk is None else _free_bytes(self._disk)
         if free is not None and free < FREE_BYTES:
             return f"the disk of {self._disk} is full: only {free >> 20} MiB are left"
         return ""
@@ -93,3 +93,10 @@ class Health:
         elif self._trouble and not trouble:
             log.warning("Redis answers again after %.0f s", self._clock() - self._since)
         self._trouble = trouble
+
+
+def _free_bytes(disk: Path) -> int | None:
+    try:
+        return shutil.disk_usage(disk).free
+    except OSError:  # Redis says it better
+        return None

@@ -98,7 +98,8 @@ class Peers:
         async for stroke in self._bell.strokes():
             try:
                 report = _DECODE(stroke.encode())
-            except msgspec.DecodeError:  # of another version
+            except msgspec.DecodeError as error:  # of another version
+                log.debug("a report of another process cannot be read: %s", error)
                 continue
             if report.identity.name != own:
                 self.hear(report)

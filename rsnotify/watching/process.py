@@ -119,7 +119,7 @@ def _age(since: Position | None) -> float:
 
 
 def _one(number: float) -> Samples:
-    return [((), number)]
+    return [((), float(number))]
 
 
 def _by(numbers: Mapping[Any, float]) -> Samples:

@@ -41,7 +41,7 @@ def test_a_delivery_has_one_outcome(answer: CallbackAnswer, outcome: str) -> Non
 
 def test_a_change_is_owed_since_it_came_if_that_is_known() -> None:
     feed = Feed(ChannelName("dataset1", "change"), "", Position(100))
-    feed.push(Notification(Position(100), Position(200), b"x", 1, 1))
+    feed.push(Notification(Position(100), Position(200), 1, b"x", slice(0, 1)))
     assert feed.owed_since(Position(200)) is None
     assert feed.owed_since(Position(100)) == 200
     assert feed.owed_since(Position(50)) == 50
