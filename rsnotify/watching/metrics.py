@@ -6,7 +6,6 @@ if there is such a token, nothing is told without it.
 
 import hmac
 from collections.abc import Iterable, Iterator, Sequence
-
 from typing import Any, cast
 
 from prometheus_client.core import (
