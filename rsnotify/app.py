@@ -22,6 +22,7 @@ from rsnotify.errors import INTERNAL_ERROR, Rejected, TryAgain
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.resources import Resources
+from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, SOURCE_DESCRIPTION
@@ -55,8 +56,9 @@ async def _no_channel(websocket: WebSocket) -> None:
 # --- routes --------------------------------------------------------------------------------------
 
 
-def publishing_routes(intake: Intake) -> Routes:
+def publishing_routes(intake: Intake, several: SeveralSets) -> Routes:
     return [
+        Route("/api/changes", several.changes, methods=["POST"]),
         Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
         Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
     ]

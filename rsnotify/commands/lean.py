@@ -27,7 +27,7 @@ class _Parser(ArgumentParser):
 
 
 def parser() -> ArgumentParser:
-    """The options of `mirror`, as `rsnotify/cli.py` has them."""
+    """The options of `mirror`, as `rsnotify/cli/reading.py` has them."""
     found = _Parser(add_help=False, allow_abbrev=False, exit_on_error=False)
     found.add_argument("source")
     found.add_argument("directory", nargs="?", type=Path)
@@ -70,6 +70,7 @@ def run(given: Namespace) -> int:
 
 def _mirror(given: Namespace) -> int:
     from rsnotify.commands.mirror import Shown, options_of, run_mirror  # noqa: PLC0415
+    from rsnotify.commands.target import token_of_environment  # noqa: PLC0415
 
     numbers = (given.jobs, given.per_host, given.keep_deleted)
     options = options_of(
@@ -77,7 +78,7 @@ def _mirror(given: Namespace) -> int:
     )
     return run_mirror(
         *(given.source, given.directory, options),
-        token=os.environ.get("RSNOTIFY_TOKEN"),
+        token=token_of_environment(),
         once=given.once,
         command=given.exec,
         shown=Shown(json=given.json, once=given.once, lag=given.lag, quiet=given.stdout),

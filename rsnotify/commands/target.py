@@ -19,6 +19,7 @@ HERE = EXAMPLE
 DATA = Path("data")
 NO_SET = re.compile(r"there is no set '(.+)'")
 VARIABLES = ("RSNOTIFY_TOKEN", "RSNOTIFY_ADMIN_TOKEN")
+ADMIN_FILE = "RSNOTIFY_ADMIN_TOKEN_FILE"
 
 
 class Credential(NamedTuple):
@@ -60,10 +61,19 @@ def credential_for(url: str, data: Path) -> Credential:
     for name in VARIABLES:
         if chosen := _checked_token(name):
             return Credential(chosen, f"it is the one in {name}")
+    if file := os.environ.get(ADMIN_FILE):
+        return Credential(_read_token(Path(file)), f"it is the one in {file}")
     is_ours = data != DATA or urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
     if not is_ours or not (data / "admin-token").exists():
         return NONE
     return Credential(read_admin_token(data), f"it is the one in {data / 'admin-token'}")
+
+
+def _read_token(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        raise InvalidSettings([f"{ADMIN_FILE}={str(file)!r}: {error.strerror}"]) from None
 
 
 @contextmanager

@@ -37,9 +37,11 @@ from rsnotify.delivery.websub.dialler import Dialler
 from rsnotify.errors import TryAgain
 from rsnotify.history import History
 from rsnotify.hub import Hub
+from rsnotify.hub.capabilities import Offers
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.resources import Resources
+from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
@@ -54,9 +56,11 @@ from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.told import ToldDocuments
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
+from rsnotify.upkeep.documents_told import DocumentsTold
 from rsnotify.upkeep.loads import LoadKeeper
 from rsnotify.watching import Watched, Watching
 from rsnotify.watching.report import Identity
@@ -88,8 +92,10 @@ class Composition:
         worker = int(os.environ.get(WORKER, "1"))
         self._identity = Identity(f"{gethostname()}:{port}", worker, time())
         self._set_names: tuple[str, ...] = ()
-        self._client = connect(redis_url)
-        self._journal_client = connect(redis_url)  # of its own: publishing never waits for readers
+        replicas = settings.replicas
+        self._client = connect(redis_url, replicas=replicas)
+        # Of its own: publishing never waits for readers.
+        self._journal_client = connect(redis_url, replicas=replicas)
         self._tokens = Tokens(self._journal_client)
         self._windows = Windows(self._client)
         self._snapshots = Snapshots(self._client)
@@ -107,7 +113,7 @@ class Composition:
         added = [await self.hub.add_set(name) for name in self._set_names]
         new = [record for record, made in added if made]
         for record in new:
-            await self._upkeep.announcements.set_changed(record, "created")
+            await self._upkeep.announcements.set_made(record)
         if new:
             await self._upkeep.announcements.announce_description()
 
@@ -125,7 +131,7 @@ class Composition:
         administration = Administration(hub, access, self._tokens, self._upkeep)
         return table.build_app(
             [
-                *table.publishing_routes(intake),
+                *table.publishing_routes(intake, SeveralSets(hub, access)),
                 *table.resource_routes(Resources(hub, access, self._loads, self._load_keeper)),
                 *table.administration_routes(
                     administration, SubscriptionAdmin(hub, access, self._subscriptions)
@@ -170,10 +176,9 @@ class Composition:
             self.hub,
             admission,
             self._origin,
-            self._windows,
+            self._offers,
             self._snapshots,
             describedby=self._settings.describedby,
-            index_days=days,
         )
         change_lists = ChangeLists(
             self.hub,
@@ -238,7 +243,7 @@ class Composition:
             self._identity,
             Watched(self.hub, self._journal, self._intake, self.channels),
             self._access,
-            self._client,
+            self._journal_client,
             Bell(self._redis_url, keys.REPORTS_BELL),
             disk=self._disk(),
             metrics_token=self._settings.metrics_token,
@@ -250,11 +255,22 @@ class Composition:
         is_embedded = self._redis_url.startswith(f"unix://{quote(str(data))}/")
         return data if is_embedded else None
 
+    @cached_property
+    def _offers(self) -> Offers:
+        return Offers(self._windows, self._snapshots, self._settings.changelist_days)
+
     # --- what runs beside the server -------------------------------------------------------------
 
     @cached_property
     def _upkeep(self) -> Upkeep:
-        announcements = Announcements(self.hub, AnnouncedDescriptions(self._client))
+        documents = DocumentsTold(
+            self._windows,
+            self._offers,
+            ToldDocuments(self._client),
+            self._schedule,
+            self.hub.base_url,
+        )
+        announcements = Announcements(self.hub, AnnouncedDescriptions(self._client), documents)
         return Upkeep(
             self.hub,
             self._windows,

@@ -23,6 +23,7 @@ from rsnotify.errors import (
     JournalIsBehind,
     NoSuchSet,
     Rejected,
+    TooFewReplicas,
     Trimmed,
     TryAgain,
     Unanswered,
@@ -56,7 +57,11 @@ UNSEEN = Position(0)
 
 BEHIND = "the journal in Redis has lost changes, and is repaired first"
 SILENCE = "the journal does not answer; repeat with the same key"
-UNCERTAIN = "the journal does not answer, and may have stored the changes"
+NOTHING = "the journal does not answer; nothing was stored"
+UNCERTAIN = (
+    "the journal does not answer, and may have stored the changes; "
+    "repeating the request may store them twice: send an Idempotency-Key from the first time on"
+)
 
 OUR_KEY_SECONDS = 600  # only for repetitions by the client library
 
@@ -93,7 +98,7 @@ class _Append:
     def give_up(self) -> None:
         """Its Source has waited for long enough, if it can find out later what became of it."""
         if not self.answer.done() and (self.submission.key or not self.is_taken):
-            self.answer.set_exception(TryAgain(SILENCE))
+            self.answer.set_exception(TryAgain(SILENCE if self.submission.key else NOTHING))
 
 
 class Journal:
@@ -177,7 +182,7 @@ class Journal:
         except Unanswered:
             while monotonic() < until:
                 answers = await self._call_again(appends)
-                if not any(isinstance(answer, TryAgain) for answer in answers):
+                if not any(map(_is_uncertain, answers)):
                     return answers
                 await asyncio.sleep(AGAIN_SECONDS)
         raise TryAgain(UNCERTAIN)
@@ -210,6 +215,22 @@ class Journal:
             yield len(submission.fragments)
             for fragment in submission.fragments:
                 yield from change_arguments(fragment, of_changes)
+
+    async def check_key(self, submissions: Mapping[ChannelName, Submission]) -> None:
+        """Refuse a key that one of these channels remembers for other changes."""
+        keyed = {channel: each for channel, each in submissions.items() if each.key}
+        pipeline = self.client.pipeline(transaction=False)
+        for channel in keyed:
+            pipeline.hget(keys.record(channel), "created")
+        created = await pipeline.execute() if keyed else []
+        for channel, begun in zip(keyed, created, strict=True):
+            pipeline.get(
+                f"{keys.remembered(channel)}{(begun or b'').decode()}:{keyed[channel].key}"
+            )
+        known = await pipeline.execute() if keyed else []
+        for submission, found in zip(keyed.values(), known, strict=True):
+            if found is not None and found.split(b" ")[0].decode() != submission.fingerprint:
+                raise _used_otherwise(submission)
 
     async def read(
         self, channel: ChannelName, after: Position, *, count: int, until: Position | None = None
@@ -307,6 +328,10 @@ def _appended(
     if not positions and not are_unknown:
         positions = range(until - len(submission.fragments) + 1, until + 1)
     return Appended(Position(from_), Position(until), bool(repeated), positions)
+
+
+def _is_uncertain(answer: object) -> bool:
+    return isinstance(answer, TryAgain) and not isinstance(answer, TooFewReplicas)
 
 
 def _used_otherwise(submission: Submission) -> Rejected:

@@ -1,6 +1,4 @@
-"""What hub processes tell each other about themselves, and whether Redis takes a write."""
-
-from time import monotonic
+"""What hub processes tell each other about themselves."""
 
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
@@ -15,9 +13,3 @@ class Reports:
     async def send(self, report: bytes) -> None:
         """Tell every process. Nothing is stored."""
         await self._client.publish(keys.REPORTS_BELL, report)
-
-    async def probe(self) -> float:
-        """Write something small; how many seconds that took. `TryAgain` if it cannot be stored."""
-        began = monotonic()
-        await self._client.set(keys.PROBE, 1)
-        return monotonic() - began

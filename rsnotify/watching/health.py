@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
-from rsnotify.storage.reports import Reports
+from rsnotify.storage.writable import Writable
 
 log = logging.getLogger(__name__)
 
@@ -34,19 +34,23 @@ class Health:
         self,
         hub: Hub,
         channels: Channels,
-        reports: Reports,
+        writable: Writable,
         *,
         disk: Path | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._hub = hub
         self._channels = channels
-        self._reports = reports
+        self._writable = writable
         self._disk = disk  # where the embedded Redis writes
         self._clock = clock
         self._trouble = ""
         self._since = 0.0
-        self.write_seconds = 0.0  # of the newest write
+
+    @property
+    def write_seconds(self) -> float:
+        """What the newest small write to Redis took."""
+        return self._writable.seconds
 
     def not_ready(self) -> str:
         """The reason, or nothing."""
@@ -63,6 +67,7 @@ class Health:
         return PlainTextResponse("live\n")
 
     async def ready(self, request: Request) -> Response:  # noqa: ARG002
+        self.note(await self._find_trouble())
         reason = self.not_ready()
         if reason:
             raise TryAgain(reason)
@@ -71,15 +76,14 @@ class Health:
     async def run(self) -> None:
         """Probe for as long as the hub runs."""
         while True:
-            self.note(await self._probe())
+            self.note(await self._find_trouble())
             await asyncio.sleep(PROBE_SECONDS)
 
-    async def _probe(self) -> str:
+    async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""
-        try:
-            self.write_seconds = await self._reports.probe()
-        except TryAgain as error:
-            return error.detail
+        reason = await self._writable.why_not()
+        if reason is not None:
+            return f"not writable: {reason}"
         free = None if self._disk is None else _free_bytes(self._disk)
         if free is not None and free < FREE_BYTES:
             return f"the disk of {self._disk} is full: only {free >> 20} MiB are left"

@@ -7,7 +7,7 @@ import pytest
 
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
-from tests.faults import OwnRedis, a_replica, busy, too_few_replicas
+from tests.faults import OwnRedis, a_replica, busy, out_of_memory, too_few_replicas
 from tests.raw import Raw, raw_channel
 from tests.running import RunningHub, until
 
@@ -44,18 +44,75 @@ async def status_of_a_publish(hub: RunningHub) -> int:
 async def test_a_hub_outlives_whatever_its_redis_refuses(
     hub: RunningHub, own_redis: OwnRedis
 ) -> None:
-    refusals = {"NOREPLICAS": too_few_replicas, "READONLY": a_replica, "BUSY": busy}
+    refusals = {
+        "NOREPLICAS": (503, too_few_replicas),
+        "READONLY": (503, a_replica),
+        "BUSY": (503, busy),
+        "OOM": (507, out_of_memory),
+    }
     async with raw_channel(hub.channel()) as reader:
-        for code, refusing in refusals.items():
+        for code, (status, refusing) in refusals.items():
             await tells_the_next(hub, reader, f"http://example.com/before-{code}")
             async with refusing(own_redis.client):
-                assert await status_of_a_publish(hub) == 503
+                assert await status_of_a_publish(hub) == status
                 await said(hub, f"({code})")
             await until(lambda: is_accepted(hub))
             assert CHANGE["loc"].encode() in await reader.text()
     assert hub.process is not None
     assert hub.process.returncode is None
     assert "Traceback" not in hub.log.read_text()
+
+
+async def readiness(hub: RunningHub) -> str:
+    status, answer = await hub.ask("GET", "/health/ready")
+    return "ready" if status == 200 else str(answer["detail"])
+
+
+async def test_a_full_redis_is_507_and_not_ready_until_it_has_room(
+    hub: RunningHub, own_redis: OwnRedis
+) -> None:
+    assert await readiness(hub) == "ready"
+    async with raw_channel(hub.channel()) as reader:
+        async with out_of_memory(own_redis.client):
+            status, problem = await hub.ask("POST", "/api/sets/dataset1/changes", json=[CHANGE])
+            assert (status, problem["status"]) == (507, 507)
+            assert "Redis has no memory left (OOM)" in problem["detail"]
+
+            async def not_writable() -> bool:
+                return (await readiness(hub)).startswith("not writable: nothing can be stored")
+
+            await until(not_writable)
+        await tells_the_next(hub, reader, "http://example.com/after")
+
+    async def ready() -> bool:
+        return await readiness(hub) == "ready"
+
+    await until(ready)
+    assert (await hub.ask("GET", "/health/live"))[0] == 200
+
+
+async def test_a_redis_that_wants_another_password_is_503_with_what_to_do(
+    own_redis: OwnRedis, tmp_path: Path
+) -> None:
+    client = own_redis.client
+    url = own_redis.url.replace("unix://", "unix://:first@")
+    await client.config_set("requirepass", "first")
+    await client.execute_command("AUTH", "first")
+    async with RunningHub(tmp_path / "data", "--redis", url) as hub:
+        await client.config_set("requirepass", "second")
+        await client.execute_command("AUTH", "second")
+        await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        for method, path, content in (
+            ("POST", "/api/sets/dataset1/changes", [CHANGE]),
+            ("PUT", "/api/sets/another", {}),
+            ("GET", "/dataset1/changelist.xml", None),
+        ):
+            status, problem = await hub.ask(method, path, json=content)
+            assert (status, "check them in its address" in problem["detail"]) == (503, True)
+        await client.config_set("requirepass", "first")
+        await until(lambda: is_accepted(hub))
+        assert "Traceback" not in hub.log.read_text()
+        await client.config_set("requirepass", "")
 
 
 async def is_accepted(hub: RunningHub) -> bool:
@@ -77,3 +134,17 @@ async def test_a_set_whose_keys_are_damaged_holds_up_no_other(
         assert status == 500
     assert "WRONGTYPE" in hub.log.read_text()
     assert "Traceback" in hub.log.read_text()
+
+
+async def test_a_topic_that_may_be_old_is_not_told(hub: RunningHub, own_redis: OwnRedis) -> None:
+    path = "/channels/dataset1/change_notification_channel"
+    await hub.publish("http://example.com/1")
+    assert b"http://example.com/1" in (await hub.ask("GET", path))[1]
+    await own_redis.kill()
+    assert (await hub.ask("GET", path))[0] == 503
+    await own_redis.start()
+
+    async def is_told_again() -> bool:
+        return (await hub.ask("GET", path))[0] == 200
+
+    await until(is_told_again)

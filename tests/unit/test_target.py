@@ -134,3 +134,15 @@ def test_what_is_no_refusal_of_the_token_says_nothing_of_it() -> None:
         refusals_of(credential_for(HERE, Path("data"))),
     ):
         raise Rejected("no such set", status=404)
+
+
+def test_a_command_finds_the_admin_token_in_the_file_that_the_hub_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("of-the-file\n")
+    monkeypatch.setenv("RSNOTIFY_ADMIN_TOKEN_FILE", str(file))
+    assert credential_for(HERE, Path("data")).token == "of-the-file"
+    file.unlink()
+    with pytest.raises(InvalidSettings, match=r"RSNOTIFY_ADMIN_TOKEN_FILE=.*No such file"):
+        credential_for(HERE, Path("data"))

@@ -25,7 +25,7 @@ PAGE_BYTES = 2 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
 SMALL_BYTES = 1024 * 1024
 REDIRECTS = 5
-AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 RETRY_AFTER_SECONDS = 3_600
 XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
 SCHEMES = ("http", "https")
