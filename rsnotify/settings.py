@@ -162,6 +162,11 @@ class Settings:
         _whole(64, 1_048_576),
         "MiB of memory, of each hub process, for what it keeps of the journals",
     )
+    log: str = _setting("text", _one_of("text", "json"), "how each line of the log is written")
+    log_level: str = _setting(
+        "info", _one_of("debug", "info", "warning", "error"), "what is logged: this and worse"
+    )
+    access_log: str = _setting("off", _one_of("on", "off"), "whether each request is logged")
     metrics_token: str | None = _setting(
         None,
         str,

@@ -45,6 +45,7 @@ from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
+from rsnotify.serving.access_log import AccessLog
 from rsnotify.settings import WORKER, Settings
 from rsnotify.storage import keys
 from rsnotify.storage.announced_description import AnnouncedDescriptions
@@ -129,7 +130,7 @@ class Composition:
         intake = self._intake
         cors = Cors(hub, self._settings.allowed_origins)
         administration = Administration(hub, access, self._tokens, self._upkeep)
-        return table.build_app(
+        app = table.build_app(
             [
                 *table.publishing_routes(intake, SeveralSets(hub, access)),
                 *table.resource_routes(Resources(hub, access, self._loads, self._load_keeper)),
@@ -144,6 +145,7 @@ class Composition:
                 *cors.opened(self._pull_routes()),
             ]
         )
+        return AccessLog(app, self._origin.asker) if self._settings.access_log == "on" else app
 
     @cached_property
     def _intake(self) -> Intake:

@@ -90,9 +90,10 @@ class Health:
         return ""
 
     def note(self, trouble: str) -> None:
-        """Log a trouble when it begins, and when it has ended."""
+        """Log a trouble when it begins, when it becomes another one, and when it has ended."""
         if trouble and not self._trouble:
             self._since = self._clock()
+        if trouble and trouble != self._trouble:
             log.warning("%s; %s", trouble, AFFECTED)
         elif self._trouble and not trouble:
             log.warning("Redis answers again after %.0f s", self._clock() - self._since)

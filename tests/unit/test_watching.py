@@ -120,6 +120,9 @@ def test_a_restarted_process_begins_at_zero_and_the_one_it_replaced_counts_no_mo
 # --- trouble --------------------------------------------------------------------------------------
 
 
+TROUBLE = ((0, ""), (2, "no Redis"), (4, "no Redis"), (6, "full"), (34, ""), (36, ""))
+
+
 def test_a_trouble_is_logged_once_with_what_it_affects_and_so_is_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -127,9 +130,10 @@ def test_a_trouble_is_logged_once_with_what_it_affects_and_so_is_its_end(
     nothing: Any = None
     health = Health(nothing, nothing, nothing, clock=clock)
     with caplog.at_level(logging.INFO):
-        for clock.now, trouble in ((0, ""), (2, "no Redis"), (4, "no Redis"), (34, ""), (36, "")):
+        for clock.now, trouble in TROUBLE:
             health.note(trouble)
     assert [record.getMessage() for record in caplog.records] == [
         "no Redis; publishing is answered 503, readers stay connected and wait",
+        "full; publishing is answered 503, readers stay connected and wait",
         "Redis answers again after 32 s",
     ]

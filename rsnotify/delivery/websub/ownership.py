@@ -103,7 +103,7 @@ class Ownership:
             try:
                 await self.round()
             except TryAgain as error:
-                log.warning("subscriptions wait: %s", error.detail)
+                log.debug("subscriptions wait: %s", error.detail)
             until_end = self._store.seconds_to_next_end()
             await asyncio.sleep(
                 RENEW_SECONDS if until_end is None else min(RENEW_SECONDS, until_end)
@@ -213,7 +213,7 @@ class Ownership:
             try:
                 await self.end_subscriptions()
             except TryAgain as error:
-                log.warning("ending subscriptions waits: %s", error.detail)
+                log.debug("ending subscriptions waits: %s", error.detail)
 
     async def end_subscriptions(self) -> None:
         """End those whose lease is over (WEBSUB 18); deny those that may not read any more (15)."""
