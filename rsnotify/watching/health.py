@@ -76,7 +76,10 @@ class Health:
     async def run(self) -> None:
         """Probe for as long as the hub runs."""
         while True:
-            self.note(await self._find_trouble())
+            try:
+                self.note(await self._find_trouble())
+            except Exception as error:  # a bug: nobody is worse off than without a probe
+                log.warning("whether Redis can be used cannot be found out", exc_info=error)
             await asyncio.sleep(PROBE_SECONDS)
 
     async def _find_trouble(self) -> str:

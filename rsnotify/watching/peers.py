@@ -83,14 +83,19 @@ class Peers:
     async def run(self) -> None:
         """Tell the others of this process, for as long as the hub runs."""
         while True:
-            await self._this.survey()
-            report = self._this.report()
-            self.hear(report)
             try:
-                await self._reports.send(msgspec.json.encode(report))
+                await self._tell()
             except TryAgain as error:  # `Health` says so
                 log.debug("the others cannot be told: %s", error.detail)
+            except Exception as error:  # a bug: nobody is worse off than without numbers
+                log.warning("the numbers of this process cannot be told", exc_info=error)
             await asyncio.sleep(REPORT_SECONDS)
+
+    async def _tell(self) -> None:
+        await self._this.survey()
+        report = self._this.report()
+        self.hear(report)
+        await self._reports.send(msgspec.json.encode(report))
 
     async def listen(self) -> None:
         """Hear the others, for as long as the hub runs."""
