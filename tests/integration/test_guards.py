@@ -111,12 +111,13 @@ async def test_a_channel_has_so_many_readers_and_an_address_behind_a_proxy_too(
     ):
         first = [await session.ws_connect(hub.channel(), headers=FIRST) for _ in range(2)]
         assert await refusal(session, hub, FIRST) == 429
-        await session.ws_connect(hub.channel(), headers=SECOND)
+        second = await session.ws_connect(hub.channel(), headers=SECOND)
         assert await refusal(session, hub, SECOND) == 503
         stream = {"Accept": "text/event-stream"} | SECOND
         url = hub.channel().replace("ws://", "http://")
         async with session.get(url, headers=stream) as answer:
             assert (answer.status, answer.headers["Retry-After"]) == (503, "10")
+        await second.close()
         await first[0].close()
 
         async def has_room() -> bool:
