@@ -237,7 +237,8 @@ class Composition:
 
     @cached_property
     def _stretches(self) -> Stretches:
-        return Stretches(self._journal, self._windows)
+        pulls = self._settings.cold_pulls
+        return Stretches(self._journal, self._windows, cold_pulls=pulls)
 
     @cached_property
     def _subscriptions(self) -> Subscriptions:
