@@ -139,7 +139,7 @@ class Composition:
         administration = Administration(hub, access, self._tokens, self._upkeep)
         app = table.build_app(
             [
-                *table.publishing_routes(intake, SeveralSets(hub, access)),
+                *table.publishing_routes(intake, SeveralSets(hub, access, intake.refused)),
                 *table.resource_routes(Resources(hub, access, self._loads, self._load_keeper)),
                 *table.administration_routes(
                     administration, SubscriptionAdmin(hub, access, self._subscriptions)
