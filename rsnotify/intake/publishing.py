@@ -16,7 +16,7 @@ from starlette.responses import Response
 from rsnotify.access import Access
 from rsnotify.core.content_encoding import decoded
 from rsnotify.core.submission import BODY_BYTES, Submission, read_submission
-from rsnotify.errors import Rejected
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.notification import ChannelName, Interval, Kind
 
@@ -28,12 +28,23 @@ Answer = dict[str, object]
 Read = TypeVar("Read")
 
 
+class Refused:
+    """Requests to publish that were refused, counted by their status."""
+
+    def __init__(self) -> None:
+        self.by_status: dict[int, int] = {}
+
+    def count(self, status: int) -> None:
+        self.by_status[status] = self.by_status.get(status, 0) + 1
+
+
 class Intake:
     """The two places to publish to."""
 
     def __init__(self, hub: Hub, access: Access) -> None:
         self._hub = hub
         self._access = access
+        self.refused = Refused()
 
     async def changes(self, request: Request) -> Response:
         return await self._receive(request, "change")
@@ -49,8 +60,18 @@ class Intake:
         self, request: Request, channel: ChannelName, *, in_address: bool = False
     ) -> Answer:
         """Publish what the request carries; what to tell its sender."""
+        try:
+            return await self._receive_changes(request, channel, in_address=in_address)
+        except (Rejected, TryAgain) as error:
+            self.refused.count(error.status)
+            raise
+
+    async def _receive_changes(
+        self, request: Request, channel: ChannelName, *, in_address: bool
+    ) -> dict[str, object]:
         name = channel.set_name
         await self._access.require(request, "publish", name, in_address=in_address)
+        self._access.count_publish(request)
         self._hub.feed(channel)  # an unknown set is known before the body is read
         submission = await _read_submission(request, channel.kind)
         others = self._hub.also_told(channel, submission)

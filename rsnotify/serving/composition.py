@@ -5,9 +5,14 @@ Each object is created once, when it is first used. Nothing here opens a port.
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
+from pathlib import Path
+from socket import gethostname
+from time import time
+from urllib.parse import quote
 
 from starlette.types import ASGIApp
 
@@ -18,6 +23,7 @@ from rsnotify.cache import Cache
 from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.channels.reader_limits import ReaderLimits
 from rsnotify.delivery.channels.sse import Sse
 from rsnotify.delivery.cors import Cors
 from rsnotify.delivery.pull.admission import SetAdmission
@@ -40,7 +46,9 @@ from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
-from rsnotify.settings import Settings
+from rsnotify.serving.access_log import AccessLog
+from rsnotify.serving.connections import Connections, total_connections
+from rsnotify.settings import WORKER, Settings
 from rsnotify.storage import keys
 from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
@@ -53,11 +61,12 @@ from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
 from rsnotify.storage.told import ToldDocuments
 from rsnotify.storage.windows import Windows
-from rsnotify.storage.writable import Writable
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
 from rsnotify.upkeep.documents_told import DocumentsTold
 from rsnotify.upkeep.loads import LoadKeeper
+from rsnotify.watching import Watched, Watching
+from rsnotify.watching.report import Identity
 
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (
@@ -71,10 +80,20 @@ log = logging.getLogger(__name__)
 class Composition:
     """The objects of one hub process."""
 
-    def __init__(self, settings: Settings, redis_url: str, token: str, base_url: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        redis_url: str,
+        token: str,
+        base_url: str,
+        *,
+        port: int = 0,
+    ) -> None:
         self._settings = settings
         self._redis_url = redis_url
         self._base_url = base_url
+        worker = int(os.environ.get(WORKER, "1"))
+        self._identity = Identity(f"{gethostname()}:{port}", worker, time())
         self._set_names: tuple[str, ...] = ()
         replicas = settings.replicas
         self._client = connect(redis_url, replicas=replicas)
@@ -83,7 +102,12 @@ class Composition:
         self._tokens = Tokens(self._journal_client)
         self._windows = Windows(self._client)
         self._snapshots = Snapshots(self._client)
-        self._access = Access(self._tokens, token, self._origin.asker)
+        self._access = Access(
+            self._tokens,
+            token,
+            self._origin.asker,
+            publishes_per_second=settings.publishes_per_second,
+        )
         self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
 
     async def open(self, sets: Iterable[str]) -> None:
@@ -110,12 +134,12 @@ class Composition:
     @cached_property
     def app(self) -> ASGIApp:
         hub, access = self.hub, self._access
-        intake = Intake(hub, access)
+        intake = self._intake
         cors = Cors(hub, self._settings.allowed_origins)
         administration = Administration(hub, access, self._tokens, self._upkeep)
-        return table.build_app(
+        app = table.build_app(
             [
-                *table.publishing_routes(intake, SeveralSets(hub, access)),
+                *table.publishing_routes(intake, SeveralSets(hub, access, intake.refused)),
                 *table.resource_routes(Resources(hub, access, self._loads, self._load_keeper)),
                 *table.administration_routes(
                     administration, SubscriptionAdmin(hub, access, self._subscriptions)
@@ -124,15 +148,33 @@ class Composition:
                     table.channel_routes(self.channels, self._sse, Topic(hub, access, self._origin))
                 ),
                 *table.websub_routes(self._websub_endpoint(intake)),
-                *table.health_routes(hub, Writable(self._journal_client)),
+                *table.watching_routes(self._watching),
                 *cors.opened(self._pull_routes()),
             ]
         )
+        return AccessLog(app, self._origin.asker) if self._settings.access_log == "on" else app
+
+    @cached_property
+    def _intake(self) -> Intake:
+        return Intake(self.hub, self._access)
 
     @cached_property
     def channels(self) -> Channels:
         origins = self._settings.allowed_origins
-        return Channels(self.hub, self._access, self._keepalive, allowed_origins=origins)
+        limits = ReaderLimits(
+            per_channel=self._settings.readers_per_channel,
+            per_address=self._settings.connections_per_address,
+        )
+        return Channels(
+            self.hub, self._access, self._keepalive, allowed_origins=origins, limits=limits
+        )
+
+    @cached_property
+    def connections(self) -> Connections:
+        settings, readers = self._settings, self.channels.limits
+        total = total_connections(settings.connections)
+        per_address = settings.connections_per_address
+        return Connections(total, per_address, self._origin.counted_as, lambda: len(readers))
 
     @cached_property
     def _sse(self) -> Sse:
@@ -195,7 +237,8 @@ class Composition:
 
     @cached_property
     def _stretches(self) -> Stretches:
-        return Stretches(self._journal, self._windows)
+        pulls = self._settings.cold_pulls
+        return Stretches(self._journal, self._windows, cold_pulls=pulls)
 
     @cached_property
     def _subscriptions(self) -> Subscriptions:
@@ -216,6 +259,24 @@ class Composition:
             archived_lists=settings.resourcelist_archive,
             archived_days=settings.resourcelist_archive_days,
         )
+
+    @cached_property
+    def _watching(self) -> Watching:
+        return Watching(
+            self._identity,
+            Watched(self.hub, self._journal, self._intake, self.channels),
+            self._access,
+            self._journal_client,
+            Bell(self._redis_url, keys.REPORTS_BELL),
+            disk=self._disk(),
+            metrics_token=self._settings.metrics_token,
+        )
+
+    def _disk(self) -> Path | None:
+        """Where the embedded Redis writes; None if Redis is the operator's."""
+        data = self._settings.data.resolve()
+        is_embedded = self._redis_url.startswith(f"unix://{quote(str(data))}/")
+        return data if is_embedded else None
 
     @cached_property
     def _offers(self) -> Offers:
@@ -261,6 +322,7 @@ class Composition:
                 "make lost sets again": self._make_lost_sets_again(),
                 **self._upkeep.loops(),
                 **self._load_keeper.loops(),
+                **self._watching.loops(),
                 **deliveries,
             }
             await run_beside(loops, main)
@@ -294,4 +356,5 @@ class Composition:
             deliveries_per_host=settings.deliveries_per_host,
             algorithm=settings.signature,
         ) as ownership:
+            self._watching.process.ownership = ownership
             yield ownership.loops()

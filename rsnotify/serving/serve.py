@@ -57,7 +57,7 @@ async def _serve(
     inherited_socket: int | None,
 ) -> None:
     is_worker = inherited_socket is not None
-    redis_url = _redis_url(settings)  # before a token is written
+    redis_url = redis_url_of(settings)  # before a token is written
     token = admin_token(settings)
     with bound_sockets(settings, inherited_socket) as sockets:
         address = address_of(sockets[0])
@@ -77,7 +77,7 @@ async def _serve(
         await _on_redis(settings, redis_url, served, is_worker=is_worker)
 
 
-def _redis_url(settings: Settings) -> str | None:
+def redis_url_of(settings: Settings) -> str | None:
     """Where the operator's own Redis is, with its password."""
     url, password = settings.redis_url, settings.redis_password
     if not url:
@@ -119,11 +119,14 @@ async def _run_hub(
     bound: socket.socket,
     on_ready: Callable[[], None],
 ) -> None:
-    composition = Composition(settings, redis_url, token, settings.public_url or address_of(bound))
+    base_url = settings.public_url or address_of(bound)
+    composition = Composition(settings, redis_url, token, base_url, port=bound.getsockname()[1])
     try:
         await composition.open(sets)
         drain = partial(composition.channels.drain, settings.drain_seconds)
-        server = WebServer(web_config(composition.app, settings), on_ready, drain)
+        server = WebServer(
+            web_config(composition.app, settings, composition.connections), on_ready, drain
+        )
         await composition.run(server.serve(sockets=[bound]))
     finally:
         await composition.close()

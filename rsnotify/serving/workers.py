@@ -18,7 +18,7 @@ from threading import Thread
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.serving import sd_notify
-from rsnotify.settings import Settings, for_worker
+from rsnotify.settings import WORKER, Settings, for_worker
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +46,12 @@ async def run_workers(
     workers = [
         Worker(
             _command(settings, sets, bound.fileno()),
-            environment,
+            environment | {WORKER: str(number)},
             ending,
             kill_seconds,
             [bound.fileno(), *inherited],
         )
-        for bound in sockets
+        for number, bound in enumerate(sockets, start=1)
     ]
     async with asyncio.TaskGroup() as tasks:
         for worker in workers:

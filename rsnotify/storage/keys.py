@@ -3,6 +3,7 @@
 from rsnotify.resourcesync.notification import ChannelName
 
 BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <head>" after an append, "sets" or "tokens" else
+REPORTS_BELL = "rsnotify:reports"  # pub/sub: what each hub process tells of itself
 DATA_ID = "rsnotify:data"  # chosen by chance for an empty Redis: another one means other data
 SETS = "rsnotify:sets"  # hash: name -> record of the set
 SETS_VERSION = "rsnotify:sets:version"
@@ -11,6 +12,7 @@ SETS_ANNOUNCED = "rsnotify:sets:told"  # hash: the Source Description announced 
 LOADS = "rsnotify:loads"  # hash: sets whose whole state is being loaded -> token of the load
 CLOCK_HISTORY = "rsnotify:watched"  # see rsnotify.core.clock_history
 WRITABLE = "rsnotify:writable"  # written to see whether Redis takes writes
+TOKENS_USED = "rsnotify:tokens:used"  # hash: id of a token -> when it was used last
 TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
 
 WAITED = "rsnotify:waited"  # written before replicas are waited for; it says nothing

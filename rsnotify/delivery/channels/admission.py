@@ -5,8 +5,9 @@ cannot be served gets a close code. Nothing here writes a notification.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import time
+from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
@@ -25,8 +26,10 @@ from rsnotify.delivery.channels.entry import (
 )
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
+from rsnotify.delivery.channels.reader_limits import ReaderLimits
 from rsnotify.delivery.channels.revocations import Revocations
 from rsnotify.delivery.channels.several import SeveralChannels
+from rsnotify.delivery.channels.turns import Sent
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
@@ -40,6 +43,14 @@ DRAIN_STEPS = 100
 DRAINED = 1001, "the hub is shutting down; reconnect with your cursor"
 
 
+class ChannelStanding(NamedTuple):
+    """A channel's readers."""
+
+    feed: Feed
+    readers: dict[str, int]  # by the form that they read
+    behind: list[Position]  # the cursors of those who have not been sent everything
+
+
 class Channels:
     """All channels that have readers, and the WebSocket endpoint of every channel."""
 
@@ -50,6 +61,7 @@ class Channels:
         keepalive: Keepalive,
         *,
         allowed_origins: tuple[str, ...] | None = None,
+        limits: ReaderLimits | None = None,
     ) -> None:
         self._hub = hub
         self._access = access
@@ -57,7 +69,9 @@ class Channels:
         self._allowed_origins = allowed_origins
         self._channels: dict[Feed, ChannelReaders] = {}
         self._several: set[SeveralChannels] = set()
-        self._is_draining = False
+        self.is_draining = False
+        self.sent = Sent()
+        self.limits = ReaderLimits() if limits is None else limits
         self.revocations = Revocations(access)
 
     async def websocket(self, websocket: WebSocket) -> None:
@@ -85,7 +99,18 @@ class Channels:
             cursors = [await self.cursor(*each) for each in wanted]
         except (Rejected, TryAgain) as error:
             return error
-        return entry_of(connection, wanted, cursors, token)
+        return self.entry(connection, wanted, cursors, token)
+
+    def entry(
+        self,
+        connection: HTTPConnection,
+        wanted: Sequence[Wanted],
+        cursors: Sequence[Position],
+        token: str,
+    ) -> Entry:
+        """Where a reader begins, and for whom it counts."""
+        entry = entry_of(connection, wanted, cursors, token)
+        return entry._replace(address=self._access.asker(connection))
 
     async def admit(self, connection: HTTPConnection, wanted: Sequence[Wanted]) -> str:
         """Refuse who may not read all of them; the key of the token that the peer used."""
@@ -95,6 +120,7 @@ class Channels:
         is_private = any(record.private for record in records)
         self._check_origin(connection.headers.get("origin"), is_private=is_private)
         tokens = [await self._access.require_reader(connection, record) for record in records]
+        self.limits.check(self._access.asker(connection), [each.channel for each in wanted])
         return max(tokens)  # it is one token, and none where none was needed
 
     def _check_origin(self, origin: str | None, *, is_private: bool) -> None:
@@ -113,7 +139,7 @@ class Channels:
         try:
             if not isinstance(entry, Entry):
                 raise entry
-            if self._is_draining:
+            if self.is_draining:
                 reader.close(*DRAINED)
             elif reader.is_open:
                 self._enter(reader, entry)
@@ -123,13 +149,19 @@ class Channels:
 
     def _enter(self, reader: Reader, entry: Entry) -> None:
         places = [(self._hub.feed(name), cursor) for name, cursor in entry.places]
+        self.limits.enter(reader, entry.address, (name for name, _ in entry.places))
         if entry.is_several:
-            several = SeveralChannels(self._hub, self._keepalive, reader, self._several.discard)
+            leave = self._leave_several
+            several = SeveralChannels(self._hub, self._keepalive, reader, leave, self.sent)
             self._several.add(several)
             several.join(places)
         else:
             (feed, cursor) = places[0]
             self._channel_of(feed).join(reader, cursor)
+
+    def _leave_several(self, several: SeveralChannels) -> None:
+        self._several.discard(several)
+        self.limits.leave(several.reader)
 
     async def cursor(self, name: ChannelName, after: Position | None) -> Position:
         """The position where a reader starts: the head, or the one that it asks for; what is before
@@ -154,8 +186,22 @@ class Channels:
         channel = self._channels.get(feed)
         if channel is None:
             self._drop_channels_without_readers()
-            channel = self._channels[feed] = ChannelReaders(self._hub, feed, self._keepalive)
+            leave = self.limits.leave
+            channel = ChannelReaders(self._hub, feed, self._keepalive, self.sent, leave)
+            self._channels[feed] = channel
         return channel
+
+    def standing(self) -> Iterator["ChannelStanding"]:
+        """Every channel that is read."""
+        found = {feed: _standing(feed, channel) for feed, channel in self._channels.items()}
+        for several in self._several:
+            form = several.reader.wire_format.name
+            for member in several.members():
+                standing = found.setdefault(member.feed, ChannelStanding(member.feed, {}, []))
+                standing.readers[form] = standing.readers.get(form, 0) + 1
+                if member.cursor < member.feed.tail.head:
+                    standing.behind.append(member.cursor)
+        yield from found.values()
 
     def _drop_channels_without_readers(self) -> None:
         for feed in [feed for feed, channel in self._channels.items() if not channel.is_read]:
@@ -163,7 +209,7 @@ class Channels:
 
     async def drain(self, seconds: float) -> None:
         """Disconnect all readers, spread over this time, so that they do not all return at once."""
-        self._is_draining = True
+        self.is_draining = True
         readers = [reader for channel in self._channels.values() for reader in channel.readers]
         readers += [several.reader for several in self._several]
         step = -(-len(readers) // DRAIN_STEPS)
@@ -171,6 +217,10 @@ class Channels:
             for reader in readers[start : start + step]:
                 reader.close(*DRAINED)
             await asyncio.sleep(seconds / DRAIN_STEPS)
+
+
+def _standing(feed: Feed, channel: ChannelReaders) -> ChannelStanding:
+    return ChannelStanding(feed, channel.count_readers(), channel.behind())
 
 
 def _start_header(entry: Entry | Rejected | TryAgain) -> list[tuple[bytes, bytes]]:
