@@ -18,6 +18,11 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"rsnotify {__version__}\n")
         return
+    if sys.argv[1:2] == ["mirror"]:
+        from rsnotify.commands import lean  # noqa: PLC0415
+
+        if (given := lean.plain(sys.argv[2:])) is not None:
+            sys.exit(lean.run(given))
     try:
         from rsnotify.cli import main as run  # noqa: PLC0415
 

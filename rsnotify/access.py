@@ -38,6 +38,13 @@ def address_of(connection: HTTPConnection) -> str:
     return connection.client.host if connection.client else ""
 
 
+def origins_that_read(allowed: tuple[str, ...] | None, *, is_private: bool) -> tuple[str, ...]:
+    """The origins whose pages may read a set: as the operator says, else all for a public one."""
+    if allowed is None:
+        return () if is_private else ("*",)
+    return allowed
+
+
 class Access:
     """Judges requests and WebSocket handshakes."""
 

@@ -25,7 +25,7 @@ from rsnotify.intake.publishing import Intake
 from rsnotify.intake.resources import Resources
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
-from rsnotify.resourcesync.notification import CHANNEL_PATH, SOURCE_DESCRIPTION
+from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, SOURCE_DESCRIPTION
 
 log = logging.getLogger(__name__)
 
@@ -87,10 +87,13 @@ def administration_routes(administration: Administration, subscribers: Subscript
     ]
 
 
-def channel_routes(channels: Channels, topic: Topic) -> Routes:
+def channel_routes(channels: Channels, sse: Sse, topic: Topic) -> Routes:
+    page = ChannelPage(sse, topic)
     return [
         WebSocketRoute(CHANNEL_PATH, channels.websocket),
-        Route(CHANNEL_PATH, ChannelPage(Sse(channels), topic).channel),
+        WebSocketRoute(CHANNELS_PATH, channels.websocket),
+        Route(CHANNEL_PATH, page.channel),
+        Route(CHANNELS_PATH, page.channels),
     ]
 
 
@@ -138,6 +141,15 @@ class ChannelPage:
         if request.method == "GET" and wants_stream(request):
             return await self._sse.stream(request)
         return await self._topic.get(request)
+
+    async def channels(self, request: Request) -> Response:
+        """Several channels have no latest notification in common."""
+        if request.method == "HEAD" or wants_stream(request):
+            return await self._sse.stream(request)
+        raise Rejected(
+            "several channels are read by WebSocket, or with `Accept: text/event-stream`",
+            status=406,
+        )
 
 
 class Health:

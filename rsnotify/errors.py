@@ -86,6 +86,16 @@ class Unanswered(TryAgain):
     """It is unknown whether Redis did it; repeating it with the same key tells."""
 
 
+class StoreFull(TryAgain):
+    """Redis has no room for more; nothing was stored."""
+
+    status = 507
+
+
+class TooFewReplicas(TryAgain):
+    """Redis did it, but may lose it: too few replicas have it."""
+
+
 class JournalIsBehind(TryAgain):
     """The journal ends before a position that this process has seen: Redis has lost changes."""
 

@@ -3,13 +3,16 @@
 What is kept in memory has a limit and can be read again from the journal.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from rsnotify.core.healing import Memory
 from rsnotify.core.recent import RecentNotifications
 from rsnotify.core.tail import Tail
+from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
     NOTIFICATION_BYTES,
@@ -34,6 +37,26 @@ class Watcher(Protocol):
 
     def end(self) -> None:
         """Called when the channel's set was deleted."""
+
+
+class _Arrival:
+    """Waits for a position."""
+
+    def __init__(self, channel: ChannelName, position: Position) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._channel = channel
+        self._position = position
+
+    def push(self, notification: Notification) -> None:
+        if notification.until >= self._position and not self.future.done():
+            self.future.set_result(None)
+
+    def turn_private(self) -> None:
+        """Whoever waits has shown its right before."""
+
+    def end(self) -> None:
+        if not self.future.done():
+            self.future.set_exception(NoSuchSet(self._channel.set_name))
 
 
 class Feed:
@@ -81,6 +104,16 @@ class Feed:
         self.release()
         self.newest_known, self.tail = head, Tail(head)
         self.memory.skip_to(head)
+
+    @contextmanager
+    def arrival_at(self, position: Position) -> Iterator[asyncio.Future[None]]:
+        """Follow the channel until it has got so far; the future is then done."""
+        arrival = _Arrival(self.channel, position)
+        self.watchers.add(arrival)
+        try:
+            yield arrival.future
+        finally:
+            self.watchers.discard(arrival)
 
     def turn_private(self) -> None:
         self._notify_watchers(lambda watcher: watcher.turn_private())

@@ -4,7 +4,7 @@ windows that were packed when they closed. No change is missing between the two.
 
 import asyncio
 
-from rsnotify.core.gzip_parts import rows_after
+from rsnotify.core.gzip_parts import rows_after, rows_until
 from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
@@ -48,6 +48,21 @@ class History:
         if packed is None:
             raise TryAgain("the journal has changed meanwhile; repeat the request")
         return await asyncio.to_thread(rows_after, packed, after, count), window.until
+
+    async def read_back(self, channel: ChannelName, until: Position, count: int) -> list[Row]:
+        """The last `count` changes up to `until` that are kept, oldest first."""
+        rows, first = await self._journal.read_back(channel, until, count=count)
+        rows.reverse()
+        reached = min(until, first, rows[0][0] - 1 if rows else until)
+        while self._windows is not None and len(rows) < count:
+            window = await self._windows.closed_after(channel.set_name, Position(reached - 1))
+            packed = window and await self._windows.packed(channel.set_name, window)
+            if window is None or packed is None or window.from_ >= reached:
+                break
+            wanted = count - len(rows)
+            older = await asyncio.to_thread(rows_until, packed, Position(reached), wanted)
+            rows, reached = older + rows, window.from_
+        return rows
 
     async def kept_from(self, channel: ChannelName, first: Position) -> Position:
         """The position where the kept changes begin; the stream begins at `first`."""

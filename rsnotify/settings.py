@@ -1,7 +1,8 @@
 """Every setting of the hub: what it may be, and where its value comes from.
 
 An unknown `RSNOTIFY_` name is an error, because a misspelt setting would be ignored silently.
-Options are checked in the same way as variables. All problems are reported together.
+Options are checked in the same way as variables. All problems are reported together. A secret may
+stand in a file: `RSNOTIFY_…_FILE` names it.
 """
 
 import difflib
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from rsnotify.errors import InvalidSettings
 
 PREFIX = "RSNOTIFY_"
+FILE = "_FILE"
 Network = IPv4Network | IPv6Network
 RawSetting = tuple[Field[Any] | None, str, str]  # the setting, how it was written, its text
 # read by the commands, not by the hub
@@ -57,8 +59,11 @@ def _networks(text: str) -> tuple[Network, ...]:
         raise ValueError(f"must be addresses such as 10.0.0.0/8, ::1: {error}") from None
 
 
-def _setting(default: Any, read: Callable[[str], Any], about: str) -> Any:
-    return field(default=default, metadata={"read": read, "about": about})
+def _setting(
+    default: Any, read: Callable[[str], Any], about: str, *, is_secret: bool = False
+) -> Any:
+    about_it = {"read": read, "about": about, "is_secret": is_secret}
+    return field(default=default, metadata=about_it)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,16 @@ class Settings:
     port: int = _setting(8080, _whole(0, 65535), "port to listen on; 0 takes a free one")
     data: Path = _setting(Path("data"), Path, "directory of the embedded Redis and the admin token")
     redis_url: str | None = _setting(
-        None, str, "a Redis of your own, such as redis://localhost:6379/0; else one is embedded"
+        None,
+        str,
+        "a Redis of your own, such as redis://localhost:6379/0; else one is embedded",
+        is_secret=True,
+    )
+    redis_password: str | None = _setting(
+        None, str, "the password of that Redis, to keep it out of its address", is_secret=True
+    )
+    replicas: int = _setting(
+        0, _whole(0, 100), "replicas of Redis that must have what the hub says it has stored"
     )
     public_url: str | None = _setting(
         None, _web_address, "the address others reach the hub by; stands in every document"
@@ -78,21 +92,28 @@ class Settings:
         None,
         str,
         "the token that may do everything; else one is made and kept in the data directory",
+        is_secret=True,
     )
     workers: int = _setting(1, _whole(1, 64), "number of hub processes that share the port")
     allowed_origins: tuple[str, ...] | None = _setting(
         None,
         _origins,
-        "origins whose pages may read channels, such as https://a.example, or *; "
+        "origins whose pages may read, such as https://a.example, or *; "
         "else all may read public sets, none private ones",
     )
     send_timeout_seconds: int = _setting(
         60, _whole(1, 86_400), "seconds after which a reader that reads nothing is disconnected"
     )
+    channel_compression: str = _setting(
+        "on", _one_of("on", "off"), "whether channels are compressed for readers that offer it"
+    )
     drain_seconds: int = _setting(
         5, _whole(0, 3_600), "seconds over which readers are disconnected at shutdown"
     )
     changelist_max: int = _setting(10_000, _whole(1, 50_000), "changes that one Change List holds")
+    page_size: int = _setting(
+        50_000, _whole(1, 50_000), "changes after a ?from=, and entries of a page, at most"
+    )
     callback_private: str = _setting(
         "refuse",
         _one_of("refuse", "allow"),
@@ -148,6 +169,7 @@ class Settings:
     def from_env(cls, environ: Mapping[str, str], **chosen: object) -> Self:
         """The environment's settings, under those chosen on the command line (None: not chosen)."""
         known = {PREFIX + each.name.upper(): each for each in fields(cls)}
+        environ, unreadable = _with_secrets(environ, known)
         raw = [
             (known.get(name), f"{name}={text!r}", text)
             for name, text in environ.items()
@@ -158,7 +180,18 @@ class Settings:
             for name, value in chosen.items()
             if value is not None
         ]
-        return cls(**_read(raw, known))
+        return cls(**_read(raw, known, unreadable))
+
+
+def for_worker(environ: Mapping[str, str], redis_url: str) -> dict[str, str]:
+    """The variables of a process that the hub starts: it is told once where Redis is."""
+    told = {
+        PREFIX + "REDIS_URL" + FILE,
+        PREFIX + "REDIS_PASSWORD",
+        PREFIX + "REDIS_PASSWORD" + FILE,
+    }
+    kept = {name: text for name, text in environ.items() if name not in told}
+    return kept | {PREFIX + "REDIS_URL": redis_url}
 
 
 def option_of(name: str) -> str:
@@ -166,9 +199,29 @@ def option_of(name: str) -> str:
     return "--redis" if name == "redis_url" else f"--{name.replace('_', '-')}"
 
 
-def _read(raw: Sequence[RawSetting], known: Mapping[str, Any]) -> dict[str, Any]:
+def _with_secrets(
+    environ: Mapping[str, str], known: Mapping[str, Any]
+) -> tuple[dict[str, str], list[str]]:
+    """The variables with what stands in the files of secrets, and why some cannot be read."""
+    found, problems = dict(environ), []
+    for name in (name for name, setting in known.items() if setting.metadata["is_secret"]):
+        file = found.pop(name + FILE, None)
+        if file is None:
+            continue
+        if name in found:
+            problems.append(f"{name} and {name}{FILE} are both given: leave one of them away")
+        try:
+            found[name] = Path(file).read_text().strip()
+        except (OSError, UnicodeError) as error:
+            problems.append(f"{name}{FILE}={file!r}: {error}")
+    return found, problems
+
+
+def _read(
+    raw: Sequence[RawSetting], known: Mapping[str, Any], unreadable: Sequence[str]
+) -> dict[str, Any]:
     """The values, the last of each counts; every problem is reported."""
-    values, problems = {}, []
+    values, problems = {}, list(unreadable)
     for setting, words, text in raw:
         if setting is None:
             name, _, _ = words.partition("=")

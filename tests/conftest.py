@@ -10,6 +10,7 @@ from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.embedded_redis import EmbeddedRedis
 from tests.clock import Clock
 from tests.faults import OwnRedis
+from tests.reference import installed
 from tests.running import RunningHub
 
 
@@ -44,6 +45,12 @@ async def own_redis(tmp_path: Path) -> AsyncIterator[OwnRedis]:
     """A redis-server for this test alone, to be maltreated."""
     async with OwnRedis(tmp_path) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def resync() -> Path:
+    """The command of the reference client."""
+    return installed()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@
 import asyncio
 import os
 import shutil
+import signal
 from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Awaitable
@@ -24,7 +25,7 @@ from redis import asyncio as redis
 from redis.exceptions import RedisError
 
 from rsnotify.storage.connection import Client
-from rsnotify.storage.embedded_redis.binaries import find_binary
+from rsnotify.storage.embedded_redis.binaries import find_binary, installed_binaries
 from tests.clock import Clock
 from tests.running import until
 
@@ -36,10 +37,13 @@ Refusing = AbstractAsyncContextManager[None]
 class OwnRedis:
     """A redis-server that a test may maltreat: nobody else uses it."""
 
-    def __init__(self, folder: Path, *options: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self, folder: Path, *options: str, clock: Clock | None = None, engine: str | None = None
+    ) -> None:
         self.folder = folder / "own-redis"
         self.url = f"unix://{self.folder}/s"
         self._options = options
+        self._engine = engine
         self._environment = dict(os.environ) | (clock.environment if clock else {})
         self._process: Process | None = None
 
@@ -53,20 +57,37 @@ class OwnRedis:
         await self.client.aclose()
         await self.kill()
 
-    async def start(self) -> None:
+    async def start(self, *options: str) -> None:
         """Start it; what it was told before a kill is in its append-only file."""
+        await self.launch(*options)
+        await until(self._answers)
+
+    async def launch(self, *options: str) -> None:
+        """Start it and do not wait until it has loaded."""
         binary = await find_binary(self.folder, None)
+        if self._engine is not None:
+            found = await installed_binaries()
+            binary = next((each for each in found if each.engine.name == self._engine), binary)
         with (self.folder / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(binary.path, "--port", "0", "--unixsocket", "s", "--save", ""),
-                *("--appendonly", "yes", "--enable-debug-command", "yes", *self._options),
+                *("--appendonly", "yes", "--enable-debug-command", "yes"),
+                *(*self._options, *options),
                 cwd=self.folder,
                 env=self._environment,
                 stdin=DEVNULL,
                 stdout=log,
                 stderr=log,
             )
-        await until(self._answers)
+
+    def freeze(self) -> None:
+        """It keeps its connections and answers nothing any more."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
         assert self._process is not None

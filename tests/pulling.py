@@ -16,8 +16,10 @@ from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.pull.admission import SetAdmission
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.pages import Pages
 from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.pull.stretches import Stretches
+from rsnotify.history import History
 from rsnotify.hub import Hub
 from rsnotify.loops import end
 from rsnotify.resourcesync.change import Change, Position
@@ -74,6 +76,7 @@ class Pulling:
         retention_days: int = 365,
         public_url: str | None = BASE,
         archived_lists: int = 0,
+        page_size: int = 50_000,
     ) -> None:
         self.client = client
         self.journal = Journal(client, window_changes=changes, window_hours=hours)
@@ -107,10 +110,11 @@ class Pulling:
             admission,
             self.windows,
             stretches,
+            Pages(History(self.journal, self.windows), page_size),
             period=self.schedule.period,
             index_days=index_days,
         )
-        resource_lists = ResourceLists(admission, self.snapshots)
+        resource_lists = ResourceLists(admission, self.snapshots, page_size=page_size)
         routes = pull_routes(discovery, change_lists, resource_lists)
         self.app = build_app(routes)
 

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from asyncio.subprocess import DEVNULL, Process
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,25 +18,41 @@ from rsnotify.storage.embedded_redis.binaries import installed_binaries
 class RedisServer:
     """The first server of this machine, started with these options; `async with` ends it."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(
+        self, folder: Path, *options: str, binary: str | None = None, password: str | None = None
+    ) -> None:
         self.folder = folder
         self.options = options
         self.port = free_port()
+        self._binary = binary
+        self._password = password
         self.url = f"redis://127.0.0.1:{self.port}"
         self._process: Process
 
     async def __aenter__(self) -> Self:
-        binary, *_ = await installed_binaries()
+        await self.start()
+        return self
+
+    async def start(self) -> None:
+        """Start it, or start it again with what it kept."""
+        binary = self._binary or (await installed_binaries())[0].path
         self._process = await asyncio.create_subprocess_exec(
-            *(binary.path, *self.options, "--port", str(self.port), "--dir", str(self.folder)),
+            *(binary, *self.options, "--port", str(self.port), "--dir", str(self.folder)),
             stdin=DEVNULL,
             stdout=DEVNULL,
         )
         await self.answers()
-        return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._process.kill()
+        await self.kill()
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    async def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
         await self._process.wait()
 
     async def answers(self) -> None:
@@ -46,8 +63,9 @@ class RedisServer:
                 return
 
     def client(self) -> Any:
-        """Speaks to it as soon as it answers, without a password."""
-        return redis.Redis.from_url(self.url, retry=Retry(ConstantBackoff(0.02), 500), protocol=2)
+        """Speaks to it as soon as it answers."""
+        retry = Retry(ConstantBackoff(0.02), 500)
+        return redis.Redis.from_url(self.url, password=self._password, retry=retry, protocol=2)
 
 
 def free_port() -> int:

@@ -1,6 +1,7 @@
 """A Source in the test's own process: real HTTP, whose documents and resources a test decides."""
 
 import hashlib
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -22,7 +23,8 @@ def digest(content: bytes) -> str:
 class Source:
     """Resources in memory; a Resource List of the beginning and one open Change List."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.documents: dict[str, bytes] = {}
         self.resources: dict[str, bytes] = {}
         self.handlers: dict[str, Handler] = {}
@@ -39,8 +41,9 @@ class Source:
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls).start()
+        where = "http://127.0.0.1" if self._tls is None else "https://localhost"
+        self.url = f"{where}:{self._runner.addresses[0][1]}"
         self.documents[CAPABILITIES] = self.capability_list("resourcelist", "changelist")
         return self
 

@@ -38,6 +38,13 @@ ResourceList = Annotated[
     str | None, typer.Option(metavar="URL", help="Your own Resource List, not the hub's.")
 ]
 ResourceDump = Annotated[str | None, typer.Option(metavar="URL", help="Your own Resource Dump.")]
+SocketsFirst = Annotated[
+    bool | None,
+    typer.Option(
+        "--sockets-first/--topics-first",
+        help="For Destinations of version 0.8: name the Capability List with ws:// first.",
+    ),
+]
 ChangeDump = Annotated[str | None, typer.Option(metavar="URL", help="Your own Change Dump.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
@@ -74,6 +81,7 @@ def edit_set(
     resource_list: ResourceList = None,
     resource_dump: ResourceDump = None,
     change_dump: ChangeDump = None,
+    sockets_first: SocketsFirst = None,
     url: Url = HERE,
     data: Data = DATA,
 ) -> None:
@@ -85,12 +93,12 @@ def edit_set(
     addresses |= {"resourcedump": resource_dump, "changedump": change_dump}
     given = {option: text for option, text in addresses.items() if text is not None}
     chosen: dict[str, object] = {option: text or None for option, text in given.items()}
-    if private is not None:
-        chosen["private"] = private
+    switches = {"private": private, "sockets_first": sockets_first}
+    chosen |= {option: choice for option, choice in switches.items() if choice is not None}
     if not chosen:
         raise typer.BadParameter(
             "say what to edit: --private or --public, --describedby, --resource-list, "
-            "--resource-dump, --change-dump"
+            "--resource-dump, --change-dump, --sockets-first or --topics-first"
         )
     ask(url, data, "PATCH", _set(name), chosen)
     _done(f"{name} is edited: {', '.join(chosen)}")

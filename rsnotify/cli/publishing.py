@@ -177,18 +177,21 @@ def relay(
     if print_sql:
         relaying.print_table(database)
         return
-    running = relaying.make(database, url, credential_for(url, data).token)
+    credential = credential_for(url, data)
+    running = relaying.make(database, url, credential.token)
     if create_table:
         relaying.create_table(database, running)
+    with refusals_of(credential):
+        relaying.check(running)
     relaying.run(running)
 
 
 # demo ---------------------------------------------------------------------------------------------
 
 Resources = Annotated[int, typer.Option(min=1, help="How many resources it begins with.")]
-Rate = Annotated[float, typer.Option(min=0, help="Changes a second.")]
+Rate = Annotated[float, typer.Option(min=0, max=100_000, help="Changes a second.")]
 DemoSet = Annotated[
-    str, typer.Option("--set", metavar="NAME", help="The set on the hub; made if new.")
+    str, typer.Option("--set", metavar="NAME", help="A set of its own on the hub; made if new.")
 ]
 DemoHost = Annotated[str, typer.Option(help="Address to listen on.")]
 DemoPort = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
@@ -199,7 +202,7 @@ Seed = Annotated[int | None, typer.Option(help="The same seed, the same changes.
 def demo(
     resources: Resources = 100,
     rate: Rate = 1.0,
-    set_name: DemoSet = "dataset1",
+    set_name: DemoSet = "demo",
     host: DemoHost = "127.0.0.1",
     port: DemoPort = 9000,
     seed: Seed = None,
@@ -209,8 +212,9 @@ def demo(
     """Run a Source to try things with.
 
     Its resources change by themselves. It serves them over HTTP, publishes every change to the
-    hub, and leads whoever looks at it to the hub's documents. What an earlier run left in the set
-    is deleted. Once it answers it prints one line, `rsnotify demo ready ADDRESS`, on stdout.
+    hub, and leads whoever looks at it to the hub's documents. What an earlier demo left in the set
+    is deleted; a set with other resources is refused. Once it answers it prints one line,
+    `rsnotify demo ready ADDRESS`, on stdout.
     """
     from rsnotify.commands.demo import run_demo
 

@@ -1,6 +1,5 @@
 """Commands for those who read: `subscribe`, `mirror`, `audit`, `validate`."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +7,7 @@ import typer
 
 from rsnotify.cli.options import Data, Json, SetName, Url
 from rsnotify.cli.requests import speak
-from rsnotify.commands.target import DATA, HERE
+from rsnotify.commands.target import DATA, HERE, token_of_environment
 
 if TYPE_CHECKING:
     from rsnotify.resourcesync.notification import Kind
@@ -123,8 +122,8 @@ def mirror(
         raise typer.BadParameter("--stdout goes without --exec, --keep-deleted and --json")
     words = (select or [], exclude or [], map_ or [], jobs, per_host, keep_deleted)
     options = options_of(*words, has_files=not stdout)
-    shown = Shown(json=json, lag=lag, quiet=stdout)
-    token = os.environ.get("RSNOTIFY_TOKEN")
+    shown = Shown(json=json, once=once, lag=lag, quiet=stdout)
+    token = token_of_environment()
     work = {"token": token, "once": once, "command": exec_, "shown": shown}
     raise typer.Exit(run_mirror(source, directory, options, **work))  # type: ignore[arg-type]
 
@@ -153,7 +152,7 @@ def audit(
     """
     from rsnotify.commands.audit import run_audit
 
-    token = os.environ.get("RSNOTIFY_TOKEN")
+    token = token_of_environment()
     options = {"token": token, "sample": sample, "mend": repair, "json": json}
     raise typer.Exit(run_audit(source, directory, **options))  # type: ignore[arg-type]
 

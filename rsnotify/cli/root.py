@@ -36,6 +36,12 @@ def main() -> None:
     except InvalidSettings as error:
         _complain(*error.problems)
         sys.exit(error.exit_status)
+    except UnicodeEncodeError as error:
+        _complain(f"{str(error.object)[:200]!r} is not UTF-8: write it so")
+        sys.exit(2)
+    except OSError as error:  # of this machine: a full disk, no more files
+        _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -4,9 +4,8 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
-import typer
 
-from rsnotify.commands.mirror import until_ended
+from rsnotify.commands.mirror import say, until_ended
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.audit import KINDS, Audit, audit, repair
 
@@ -32,9 +31,12 @@ async def _audit(
     try:
         found = await audit(url, directory, token=token, sample=sample)
         if mend and not found.is_in_sync:
+            say("before the repair", err=True)
             print_audit(found, json=False, err=True)
             await repair(url, directory, found, token=token)
             found = await audit(url, directory, token=token)
+            if not json:
+                say("after the repair")
     except Rejected as error:
         raise InvalidSettings([error.detail]) from None
     print_audit(found, json=json)
@@ -43,7 +45,7 @@ async def _audit(
 
 def print_audit(found: Audit, *, json: bool, err: bool = False) -> None:
     if json:
-        typer.echo(msgspec.json.encode(found))
+        say(msgspec.json.encode(found))
         return
     counts = Counter(finding.kind for finding in found.findings)
     in_sync = found.checked - sum(counts.values()) + counts["extra"]
@@ -51,13 +53,11 @@ def print_audit(found: Audit, *, json: bool, err: bool = False) -> None:
     rows += [("of these by digest", found.by_hash), ("in sync", in_sync)]
     rows += [(words, counts[kind]) for kind, words in KINDS.items()]
     for words, count in rows:
-        typer.echo(f"{words:24} {count:>10}", err=err)
+        say(f"{words:24} {count:>10}", err=err)
     for finding in found.findings[:SHOWN]:
-        typer.echo(
-            f"{finding.kind}: {finding.loc or finding.path} {finding.detail}".rstrip(), err=err
-        )
+        say(f"{finding.kind}: {finding.loc or finding.path} {finding.detail}".rstrip(), err=err)
     if (more := len(found.findings) - SHOWN) > 0:
-        typer.echo(f"and {more} more; --json names them all", err=err)
+        say(f"and {more} more; --json names them all", err=err)
     for skipped in found.skipped[:SHOWN]:
-        typer.echo(f"skipped: {skipped}", err=err)
-    typer.echo("IN SYNC" if found.is_in_sync else "OUT OF SYNC", err=err)
+        say(f"skipped: {skipped}", err=err)
+    say("IN SYNC" if found.is_in_sync else "OUT OF SYNC", err=err)

@@ -11,6 +11,7 @@ import typer
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.between import changes_between
+from rsnotify_client.listing import Unreadable
 from rsnotify_client.publisher import Publisher
 
 AT_ONCE = 1_000
@@ -20,7 +21,7 @@ PATIENCE_SECONDS = 60.0
 def publish_between(url: str, token: str | None, set_name: str, old: str, new: str) -> None:
     """Publish what changed; print how much, and end with status 1 if some of it was refused."""
     with _publisher(url, token) as publisher:
-        for part in _parts(changes_between(old, new)):
+        for part in _parts(_changes(old, new)):
             for change in part:
                 publisher.send(set_name, change)
             _flush(publisher)
@@ -36,6 +37,13 @@ def _publisher(url: str, token: str | None) -> Publisher:
         return Publisher(url, token)
     except ValueError as error:
         raise InvalidSettings([str(error)]) from None
+
+
+def _changes(old: str, new: str) -> Iterator[Change]:
+    try:
+        yield from changes_between(old, new)
+    except Unreadable as error:
+        raise InvalidSettings([error.detail]) from None
 
 
 def _parts(changes: Iterable[Change]) -> Iterator[list[Change]]:

@@ -1,17 +1,20 @@
 """`rsnotify demo`: a Source to try things with; its resources change by themselves.
 
-Rules that hold here: a resource changes before its change is told; discovery leads to the hub.
+Rules that hold here: a resource changes before its change is told; discovery leads to the hub; a
+set that holds anything but a demo's resources is left as it is.
 """
 
 import asyncio
 import hashlib
 import json
 import random
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from email.utils import formatdate
 from time import time
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 import typer
@@ -33,6 +36,7 @@ WORDS = (
     *("manuscript", "map", "note", "page", "print", "record", "report", "review", "scroll"),
     *("series", "table", "thesis", "title", "volume"),
 )
+OURS = re.compile(rf".+/({'|'.join(WORDS)})/res\d{{6,}}\.({'|'.join(TYPES)})")
 SHARES = {"created": 1, "deleted": 1, "updated": 8}
 
 
@@ -192,26 +196,30 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> str:
     site = web.TCPSite(runner, host, port)
     try:
         await site.start()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "no name of a host"
         raise InvalidSettings(
-            [f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port"]
+            [f"cannot listen on {host}:{port}: {why}; choose another --host or --port"]
         ) from None
-    return f"http://{host}:{runner.addresses[0][1]}"
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{runner.addresses[0][1]}"
 
 
 async def _begin(connection: Connection, collection: Collection, set_name: str, count: int) -> None:
     """The set exists and has exactly our resources; a snapshot says so."""
     try:
-        await connection.ask("PUT", f"/api/sets/{set_name}", body=b"{}")
+        await connection.ask("PUT", f"/api/sets/{quote(set_name, safe='')}", body=b"{}")
     except Rejected as error:
         if error.status != 403:
             raise
     await _snapshot(connection, set_name)
+    listed = await _listed(connection, set_name)
+    _check_ours(set_name, listed)
     for _ in range(count):
         collection.create()
-    stale = [Change(loc, "deleted") for loc in await _listed(connection.url, set_name)]
-    ours = {collection.loc(name) for name in collection.resources}
-    await _publish(connection, set_name, [each for each in stale if each.loc not in ours])
+    now = {collection.loc(name) for name in collection.resources}
+    stale = [Change(loc, "deleted") for loc in listed if loc not in now]
+    await _publish(connection, set_name, stale)
     await _publish(connection, set_name, list(collection.told()))
     await _snapshot(connection, set_name)
 
@@ -219,18 +227,30 @@ async def _begin(connection: Connection, collection: Collection, set_name: str, 
 async def _snapshot(connection: Connection, set_name: str) -> None:
     """Whoever may not ask for one waits for the hub's own."""
     try:
-        await connection.ask("POST", f"/api/sets/{set_name}/snapshot")
+        await connection.ask("POST", f"/api/sets/{quote(set_name, safe='')}/snapshot")
     except (Rejected, TryAgain):
         return
 
 
-async def _listed(hub: str, set_name: str) -> list[str]:
-    async with Web() as session:
+async def _listed(connection: Connection, set_name: str) -> list[str]:
+    async with Web(connection.token, connection.url) as web:
         try:
-            document = RemoteDocument(session, f"{hub}/{set_name}/resourcelist.xml")
+            document = RemoteDocument(web, f"{connection.url}/{set_name}/resourcelist.xml")
             return [entry.loc async for entries in document for entry in entries]
         except Rejected:
             return []  # there is no snapshot yet
+
+
+def _check_ours(set_name: str, listed: Sequence[str]) -> None:
+    """Whatever else is listed belongs to somebody, who would lose it."""
+    foreign = [loc for loc in listed if not OURS.fullmatch(loc)]
+    if foreign:
+        raise InvalidSettings(
+            [
+                f"the set {set_name} holds {len(foreign)} resources that are no demo's, such as "
+                f"{foreign[0]}: give the demo a set of its own with --set"
+            ]
+        )
 
 
 async def _go_on(
@@ -254,4 +274,6 @@ async def _publish(connection: Connection, set_name: str, changes: Sequence[Chan
             "Content-Type": "application/json",
             "Idempotency-Key": secrets.token_hex(16),
         }
-        await connection.ask("POST", f"/api/sets/{set_name}/changes", body=body, headers=headers)
+        await connection.ask(
+            "POST", f"/api/sets/{quote(set_name, safe='')}/changes", body=body, headers=headers
+        )

@@ -1,10 +1,8 @@
 """`rsnotify mirror`: a copy of a Source, with progress, lines or JSON; and its exit status."""
 
 import asyncio
-import base64
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -12,7 +10,6 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import msgspec
-import typer
 
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.mirror.mirror import Mirror, Options
@@ -30,6 +27,7 @@ class Shown(NamedTuple):
     """How the work is shown."""
 
     json: bool = False
+    once: bool = False
     lag: bool = False
     quiet: bool = False
 
@@ -80,7 +78,9 @@ def run_mirror(
     """Run it; the exit status."""
     with ExitStack() as stack:
         if directory is None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rsnotify-mirror-"))
+            from tempfile import TemporaryDirectory  # noqa: PLC0415 - seldom needed
+
+            folder = stack.enter_context(TemporaryDirectory(prefix="rsnotify-mirror-"))
             directory = Path(folder)
         hook = _hook(command, directory, has_files=options.has_files)
         return until_ended(
@@ -122,7 +122,8 @@ async def _mirror(
             finally:
                 showing.cancel()
                 await asyncio.gather(showing, return_exceptions=True)
-                _say_end(mirror, shown)
+                if not isinstance(sys.exception(), Exception):  # that says more
+                    _say_end(mirror, shown)
             return 0 if is_whole else 1
     except Rejected as error:
         raise InvalidSettings([error.detail]) from None
@@ -136,10 +137,12 @@ def _hook(command: str | None, directory: Path, *, has_files: bool) -> Hook | No
 
 async def print_content(event: Event, content: bytes | None) -> None:
     """One JSON line for each change, with the content in base64."""
+    from base64 import b64encode  # noqa: PLC0415 - seldom needed
+
     line = msgspec.to_builtins(event)
     if content is not None:
-        line["content"] = base64.b64encode(content).decode()
-    typer.echo(msgspec.json.encode(line))
+        line["content"] = b64encode(content).decode()
+    say(msgspec.json.encode(line))
 
 
 # What is shown ------------------------------------------------------------------------------------
@@ -154,21 +157,24 @@ def _reporter(shown: Shown) -> Callable[[Event], None]:
         if shown.quiet:
             return
         if shown.json:
-            typer.echo(msgspec.json.encode(event))
+            say(msgspec.json.encode(event))
+        elif event.event == "failed" and shown.once:
+            return  # it may be mended yet; what is not is named at the end
         elif line := _line(event, is_live=is_live):
-            typer.echo(line, err=event.event in ("failed", "skipped"))
+            say(line, err=event.event in ("failed", "skipped"))
 
     return report
 
 
 def _line(event: Event, *, is_live: bool) -> str | None:
-    """What a person wants to see of it: of a baseline only what went wrong."""
+    """What a person wants to see of it: of a baseline only what could not be read."""
     if event.event == "baseline":
         return f"the Source has {event.resources} resources; {event.to_do} to fetch or remove"
     if event.event == "live":
         return "following"
     if event.event in ("failed", "skipped"):
-        return f"{event.event}: {f'{event.loc}: ' if event.loc else ''}{event.problem}"
+        is_named = not event.loc or (event.problem or "").startswith(event.loc)
+        return f"{event.event}: {event.problem if is_named else f'{event.loc}: {event.problem}'}"
     return f"{event.event}  {event.loc}" if is_live and event.event != "unchanged" else None
 
 
@@ -182,7 +188,7 @@ async def _show(mirror: Mirror, shown: Shown) -> None:
         if shown.lag:
             _say_lag(mirror.sums, shown)
         elif not shown.json and not shown.quiet and mirror.state.counts()[1]:
-            typer.echo(_sum_line(mirror), err=True)
+            say(_sum_line(mirror), err=True)
 
 
 async def _show_bar(mirror: Mirror) -> None:
@@ -212,9 +218,17 @@ def _say_end(mirror: Mirror, shown: Shown) -> None:
         _say_lag(mirror.sums, shown)
     if shown.json or shown.quiet:
         return
-    typer.echo(_sum_line(mirror), err=True)
+    say(_sum_line(mirror), err=True)
+    if shown.once:
+        _say_problems(mirror)
+
+
+def _say_problems(mirror: Mirror) -> None:
     for loc, problem in mirror.state.problems(PROBLEMS_SHOWN):
-        typer.echo(f"failed: {loc}: {problem}", err=True)
+        is_named = problem.startswith(loc)
+        say(f"failed: {problem if is_named else f'{loc}: {problem}'}", err=True)
+    if (more := mirror.state.counts()[2] - PROBLEMS_SHOWN) > 0:
+        say(f"and {more} more failed; --json names them all", err=True)
 
 
 def _sum_line(mirror: Mirror) -> str:
@@ -230,14 +244,21 @@ def _say_lag(sums: Sums, shown: Shown) -> None:
     half, most = percentile(sums.lags, 0.5), percentile(sums.lags, 0.99)
     if shown.json:
         told = {"event": "lag", "changes": len(sums.lags), "p50_seconds": half, "p99_seconds": most}
-        typer.echo(msgspec.json.encode(told))
+        say(msgspec.json.encode(told))
     elif half is None or most is None:
-        typer.echo("lag from change to file: no change yet")
+        say("lag from change to file: no change yet")
     else:
-        typer.echo(
+        say(
             f"lag from change to file: p50 {half * 1000:.1f} ms, p99 {most * 1000:.1f} ms "
             f"({len(sums.lags)} changes)"
         )
+
+
+def say(line: str | bytes, *, err: bool = False) -> None:
+    """A line for whoever reads, at once."""
+    stream = sys.stderr if err else sys.stdout
+    stream.write(f"{line.decode() if isinstance(line, bytes) else line}\n")
+    stream.flush()
 
 
 def _size(count: float) -> str:

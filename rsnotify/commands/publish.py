@@ -124,6 +124,8 @@ def of_file(path: Path, format_: str | None) -> PublishInput:
     if format_ is not None and format_ not in FORMATS:
         raise InvalidSettings([f"--format {format_}: choose one of {', '.join(FORMATS)}"])
     if str(path) == "-":
+        if sys.stdin is None:  # whoever started us closed it
+            raise InvalidSettings(["--file -: stdin is closed: redirect something into it"])
         if format_ in ("ndjson", "jsonl") and _comes_bit_by_bit(sys.stdin.fileno()):
             return PublishInput(_lines_as_they_come(), None)
         content = sys.stdin.buffer.read()

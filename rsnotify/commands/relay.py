@@ -1,14 +1,18 @@
 """`rsnotify relay`: publish the outbox table of an application's database, until told to end."""
 
+import logging
 import signal
 import threading
 
 import typer
 
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify_client.answer import NotAHub, in_short
 from rsnotify_client.batch import OutboxError
 from rsnotify_client.outbox import Outbox
 from rsnotify_client.relay import Relay, database_of
+
+log = logging.getLogger(__name__)
 
 
 def print_table(database: str) -> None:
@@ -28,6 +32,16 @@ def create_table(database: str, relay: Relay) -> None:
         relay.table.create(database_of(database))
     except OutboxError as error:
         raise InvalidSettings([str(error)]) from None
+
+
+def check(relay: Relay) -> None:
+    """A hub that refuses the token is told at once; one that is away may come back."""
+    try:
+        relay.check()
+    except NotAHub as error:
+        raise InvalidSettings([error.detail]) from None
+    except TryAgain as error:
+        log.warning("%s; it will be tried until it succeeds", in_short(error))
 
 
 def run(relay: Relay) -> None:

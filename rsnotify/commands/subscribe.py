@@ -31,7 +31,8 @@ async def subscribe(
 ) -> None:
     """Follow the channel; the cursor is kept after a notification was printed, never before."""
     store = None if cursor_file is None else FileCursor(cursor_file)
-    cursor = _parsed(after) or (store and store.load()) or None
+    kept = store.load() if store is not None else None
+    cursor = kept if after is None else _parsed(after)
     follower = Follower(channel_url(url, set_name, kind), cursor=cursor, token=token)
     try:
         await _print(follower, store, show, count)
@@ -68,8 +69,8 @@ def as_xml(received: Received) -> Iterator[str]:
         yield rendered(received).decode()
 
 
-def _parsed(text: str | None) -> Position | None:
+def _parsed(text: str) -> Position:
     try:
-        return None if text is None else Position.parse(text)
+        return Position.parse(text)
     except (ValueError, OverflowError) as error:
         raise InvalidSettings([f"--from: {error}"]) from None

@@ -4,6 +4,7 @@ Nothing here knows what is asked of the hub.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +13,13 @@ from urllib.parse import urlsplit
 
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.serving.admin_token import read_admin_token
+from rsnotify_client.address import EXAMPLE, wrong_address, wrong_token
 
-HERE = "http://127.0.0.1:8080"
+HERE = EXAMPLE
 DATA = Path("data")
+NO_SET = re.compile(r"there is no set '(.+)'")
 VARIABLES = ("RSNOTIFY_TOKEN", "RSNOTIFY_ADMIN_TOKEN")
+ADMIN_FILE = "RSNOTIFY_ADMIN_TOKEN_FILE"
 
 
 class Credential(NamedTuple):
@@ -30,24 +34,23 @@ NONE = Credential(None, "none was sent: set RSNOTIFY_TOKEN")
 
 def checked_address(url: str) -> str:
     """The hub's address, or what is wrong with it."""
-    wrong = _wrong(url)
+    wrong = wrong_address(url)
     if wrong is None:
         return url
     name = "RSNOTIFY_URL=" if os.environ.get("RSNOTIFY_URL") == url else "--url "
     raise InvalidSettings([f"{name}{url}: {wrong}"])
 
 
-def _wrong(url: str) -> str | None:
-    if "://" not in url:
-        return f"http:// or https:// is missing: write http://{url}"
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # it is only read, and refused, when it is asked for
-    except ValueError as error:
-        return f"{error}; must be an address such as {HERE}"
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        return f"must be an address such as {HERE}"
-    return None
+def token_of_environment() -> str | None:
+    """The token for a Source, which may be somebody else's: ours, never the admin's."""
+    return _checked_token("RSNOTIFY_TOKEN")
+
+
+def _checked_token(name: str) -> str | None:
+    token = os.environ.get(name) or None
+    if token is not None and (wrong := wrong_token(token)) is not None:
+        raise InvalidSettings([f"{name} cannot be sent: {wrong}"])
+    return token
 
 
 def credential_for(url: str, data: Path) -> Credential:
@@ -56,21 +59,39 @@ def credential_for(url: str, data: Path) -> Credential:
     The last is not for the hubs of others: unless `--data` says so, it is shown to this machine.
     """
     for name in VARIABLES:
-        if chosen := os.environ.get(name):
+        if chosen := _checked_token(name):
             return Credential(chosen, f"it is the one in {name}")
+    if file := os.environ.get(ADMIN_FILE):
+        return Credential(_read_token(Path(file)), f"it is the one in {file}")
     is_ours = data != DATA or urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
     if not is_ours or not (data / "admin-token").exists():
         return NONE
     return Credential(read_admin_token(data), f"it is the one in {data / 'admin-token'}")
 
 
+def _read_token(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        raise InvalidSettings([f"{ADMIN_FILE}={str(file)!r}: {error.strerror}"]) from None
+
+
 @contextmanager
 def refusals_of(credential: Credential) -> Iterator[None]:
-    """Say of a token that is refused where it came from."""
+    """A refused token, an unknown set and a wrong address are wrong use, told with the mend."""
     try:
         yield
     except Rejected as refused:
-        if refused.status not in (401, 403):
+        if (mend := _mend(refused, credential)) is None:
             raise
-        detail = f"{refused.detail} ({credential.origin})"
-        raise Rejected(detail, status=refused.status, faults=refused.faults) from None
+        raise InvalidSettings([refused.detail + mend]) from None
+
+
+def _mend(refused: Rejected, credential: Credential) -> str | None:
+    if refused.status in (401, 403):
+        return f" ({credential.origin})"
+    if (found := NO_SET.fullmatch(refused.detail)) is not None:
+        return f": make it with: rsnotify sets add {found[1]}"
+    if refused.detail.startswith("there is nothing at /"):
+        return ": look at --url and at the name of the set"
+    return "" if refused.detail.endswith("is this the hub's address?") else None

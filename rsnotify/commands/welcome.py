@@ -1,5 +1,6 @@
 """What a newcomer reads once the hub runs: where it is, where the token is, what to try."""
 
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from shlex import quote
 
 from rich.console import Console
 
+from rsnotify.commands.target import ADMIN_FILE
 from rsnotify.settings import Settings
 
 
@@ -41,12 +43,19 @@ def _options(address: str, settings: Settings) -> str:
 
 
 def _secret(settings: Settings) -> str:
-    return "$RSNOTIFY_ADMIN_TOKEN" if settings.admin_token else f"$(cat {_token_file(settings)})"
+    if not settings.admin_token:
+        return f"$(cat {_token_file(settings)})"
+    return f"$(cat ${ADMIN_FILE})" if _variable() == ADMIN_FILE else "$RSNOTIFY_ADMIN_TOKEN"
+
+
+def _variable() -> str:
+    """Where a chosen admin token was given."""
+    return ADMIN_FILE if ADMIN_FILE in os.environ else "RSNOTIFY_ADMIN_TOKEN"
 
 
 def _where_the_token_is(settings: Settings) -> str:
     if settings.admin_token:
-        return "The admin token is in RSNOTIFY_ADMIN_TOKEN: set it in your other terminals too"
+        return f"The admin token is in {_variable()}: set it in your other terminals too"
     return f"The admin token is in {_token_file(settings)}"
 
 

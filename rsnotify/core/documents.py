@@ -1,12 +1,12 @@
 """The documents that a Destination can fetch: their paths and their content.
 
-Paths get their base URL when a document is rendered. Of lists with many entries, only the frame
-around the entries is made here.
+Paths get their base URL when a document is rendered. Lists with many entries are in `lists`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from rsnotify.core.forms import XML
 from rsnotify.core.window import Window
 from rsnotify.resourcesync.change import Link, Position
 from rsnotify.resourcesync.notification import (
@@ -19,18 +19,7 @@ from rsnotify.resourcesync.xml_writer import (
     Document,
     Entry,
     Md,
-    close_root,
-    open_root,
 )
-
-XML = "application/xml"
-
-
-class Frame(NamedTuple):
-    """What a document has before and after its entries."""
-
-    head: bytes
-    foot: bytes
 
 
 class SetCapabilities(NamedTuple):
@@ -43,6 +32,7 @@ class SetCapabilities(NamedTuple):
     changedump: str | None = None
     has_archive: bool = False
     has_resource_list_archive: bool = False
+    sockets_first: bool = False
 
 
 class SnapshotTimes(NamedTuple):
@@ -77,8 +67,8 @@ def resource_list_part(set_name: str, snapshot: str, number: int) -> str:
     return f"/{set_name}/resourcelist/{snapshot}-{number}.xml"
 
 
-def open_list(set_name: str, after: Position | None = None) -> str:
-    return f"/{set_name}/changelist.xml{'' if after is None else f'?from={after}'}"
+def open_list(set_name: str) -> str:
+    return f"/{set_name}/changelist.xml"
 
 
 def change_list(set_name: str, from_: Position) -> str:
@@ -109,8 +99,13 @@ def source_description(
 
 
 def _of_set(base: str, offered: SetCapabilities) -> Entry:
+    """A set, by the Capability List that is named first; if it is not
+    the usual one, that is its alternate."""
     loc = base + capability_list(offered.set_name)
     links = tuple(_described(offered.describedby))
+    if offered.sockets_first:
+        links = (Link(rel="alternate", href=loc, type=XML.media_type), *links)
+        loc = base + socket_capability_list(offered.set_name)
     return Entry(loc=loc, md=Md(capability="capabilitylist"), links=links)
 
 
@@ -137,7 +132,7 @@ def _capability_list(
     base: str, offered: SetCapabilities, twin: str, channels: Iterable[Entry]
 ) -> Document:
     up = Link(rel="up", href=base + SOURCE_DESCRIPTION)
-    alternate = Link(rel="alternate", href=twin, type=XML)
+    alternate = Link(rel="alternate", href=twin, type=XML.media_type)
     return Document(
         root="urlset",
         md=Md(capability="capabilitylist"),
@@ -196,22 +191,6 @@ def robots(base: str, resource_lists: Iterable[str]) -> str:
 # Change Lists ----------------------------------------------------------------------------------
 
 
-def change_list_frame(
-    base: str,
-    set_name: str,
-    from_: Position,
-    until: Position | None,
-    *,
-    following: str | None = None,
-) -> Frame:
-    """Around the changes in `(from_, until]`; without `until` the list is open."""
-    md = Md(capability="changelist", from_=str(from_), until=None if until is None else str(until))
-    links = [_up(base, set_name), Link(rel="index", href=base + change_list_index(set_name))]
-    if following is not None:
-        links.append(Link(rel="next", href=base + following))
-    return _frame(links, md)
-
-
 def change_list_index_document(
     base: str,
     set_name: str,
@@ -227,7 +206,7 @@ def change_list_index_document(
     return Document(
         root="sitemapindex",
         md=Md(capability="changelist", from_=str(begin)),
-        links=(_up(base, set_name), archive) if has_archive else (_up(base, set_name),),
+        links=(up_link(base, set_name), archive) if has_archive else (up_link(base, set_name),),
         entries=(*_of_windows(base, set_name, windows), opened),
     )
 
@@ -238,7 +217,7 @@ def change_list_archive_document(base: str, set_name: str, windows: Sequence[Win
     return Document(
         root="urlset",
         md=Md(capability="changelist-archive", from_=str(begin), until=str(end)),
-        links=(_up(base, set_name),),
+        links=(up_link(base, set_name),),
         entries=tuple(_of_windows(base, set_name, windows)),
     )
 
@@ -252,13 +231,6 @@ def _of_windows(base: str, set_name: str, windows: Iterable[Window]) -> Iterator
 # Resource Lists --------------------------------------------------------------------------------
 
 
-def resource_list_frame(base: str, set_name: str, times: SnapshotTimes, *, is_part: bool) -> Frame:
-    links = [_up(base, set_name)]
-    if is_part:
-        links.append(Link(rel="index", href=base + resource_list(set_name)))
-    return _frame(links, _md(times))
-
-
 def resource_list_index_document(
     base: str, set_name: str, times: SnapshotTimes, parts: Iterable[str]
 ) -> Document:
@@ -266,8 +238,8 @@ def resource_list_index_document(
     md = Md(at=str(times.at), completed=str(times.completed))
     return Document(
         root="sitemapindex",
-        md=_md(times),
-        links=(_up(base, set_name),),
+        md=snapshot_md(times),
+        links=(up_link(base, set_name),),
         entries=tuple(Entry(loc=base + part, md=md) for part in parts),
     )
 
@@ -286,18 +258,14 @@ def resource_list_archive_document(
     return Document(
         root="urlset",
         md=Md(capability="resourcelist-archive"),
-        links=(_up(base, set_name),),
+        links=(up_link(base, set_name),),
         entries=tuple(entries),
     )
 
 
-def _md(times: SnapshotTimes) -> Md:
+def snapshot_md(times: SnapshotTimes) -> Md:
     return Md(capability="resourcelist", at=str(times.at), completed=str(times.completed))
 
 
-def _up(base: str, set_name: str) -> Link:
+def up_link(base: str, set_name: str) -> Link:
     return Link(rel="up", href=base + capability_list(set_name))
-
-
-def _frame(links: Iterable[Link], md: Md) -> Frame:
-    return Frame(open_root("urlset", links, md), close_root("urlset"))

@@ -20,7 +20,7 @@ PACKER_BYTES = 360 * 1024  # the buffers of one compressor
 LEVEL = 1  # of ISA-L: higher levels take longer and save nothing on these entries
 
 _HEAD = struct.Struct("<IQ")
-_GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 _STORED = struct.Struct("<BHH")
 _DATETIME = re.compile(rb'<rs:md change="[^"]*" datetime="([^"]*)"')
 _ENTRY = b"<url>"
@@ -56,7 +56,7 @@ class Packed(NamedTuple):
         before = isal_zlib.crc32_combine(isal_zlib.crc32(head), self.checksum, self.length)
         size = (len(head) + self.length + len(foot)) & 0xFFFFFFFF
         end = struct.pack("<II", isal_zlib.crc32(foot, before), size)
-        return _GZIP_HEAD + _stored(head), self.deflated, _stored(foot, last=True) + end
+        return GZIP_HEAD + stored(head), self.deflated, stored(foot, last=True) + end
 
 
 class Packer:
@@ -115,6 +115,33 @@ def rows_after(packed: Packed, cursor: Position, count: int) -> list[Row]:
     return rows[:count]
 
 
+def rows_until(packed: Packed, until: Position, count: int) -> list[Row]:
+    """The last changes up to a position."""
+    rows: list[Row] = []
+    for entries in _whole_entries(packed):
+        each = [entry + _END for entry in entries.split(_END)[:-1]]
+        found = list(zip(map(_newest, each), each, strict=True))
+        rows = [*rows, *(row for row in found if row[0] <= until)][-count:]
+        if found[-1][0] >= until:
+            break
+    return rows
+
+
+def count_entries(packed: Packed) -> int:
+    return sum(entries.count(_END) for entries in _whole_entries(packed))
+
+
+def some_entries(packed: Packed, offset: int, limit: int) -> Iterator[bytes]:
+    """So many entries, without the first ones, piece by piece."""
+    for entries in _whole_entries(packed):
+        each = entries.split(_END)[:-1]
+        chosen = each[offset : offset + limit]
+        offset, limit = max(0, offset - len(each)), limit - len(chosen)
+        yield b"".join(entry + _END for entry in chosen)
+        if not limit:
+            return
+
+
 def _whole_entries(packed: Packed) -> Iterator[bytes]:
     """The entries in pieces that end at the end of an entry."""
     rest = b""
@@ -132,6 +159,12 @@ def _newest(entries: bytes) -> Position:
     return Position.parse(found[1].decode())
 
 
-def _stored(data: bytes, *, last: bool = False) -> bytes:
-    """An uncompressed deflate block."""
+def flushed(data: bytes) -> bytes:
+    """Deflate that ends at a whole byte and refers to nothing before it: a part of any stream."""
+    deflate = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, -15)
+    return deflate.compress(data) + deflate.flush(isal_zlib.Z_FULL_FLUSH)
+
+
+def stored(data: bytes, *, last: bool = False) -> bytes:
+    """An uncompressed deflate block, of 64 KiB at most."""
     return _STORED.pack(last, len(data), len(data) ^ 0xFFFF) + data

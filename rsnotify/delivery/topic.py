@@ -1,7 +1,8 @@
 """The WebSub topic URL: GET and HEAD on a channel's path, for discovery.
 
 The status is always 200. The body is the newest notification, byte for byte, and empty before the
-first one (RESOURCESYNC 1.4 a; WEBSUB 21).
+first one (RESOURCESYNC 1.4 a; WEBSUB 21); in JSON, an empty interval. It is never older than what
+was acknowledged or delivered before the request, by any hub process.
 """
 
 from starlette.requests import Request
@@ -9,9 +10,13 @@ from starlette.responses import Response
 
 from rsnotify.access import Access
 from rsnotify.base_url import BaseUrl
-from rsnotify.core.websub.protocol import CONTENT_TYPE, render_links
+from rsnotify.core.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
+from rsnotify.core.query import CHANNEL, parse_query, parse_start
+from rsnotify.core.websub.protocol import render_links
 from rsnotify.hub import Hub
-from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.json_writer import render_empty_json, render_notification_json
+from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName, Notification
 
 
 class Topic:
@@ -25,14 +30,30 @@ class Topic:
     async def get(self, request: Request) -> Response:
         channel = ChannelName.named(**request.path_params)
         feed = self._hub.feed(channel)
+        parse_start(parse_query(request.scope["query_string"], CHANNEL))  # to judge it
         await self._access.require_reader(request, self._hub.record(channel.set_name))
-        begins = feed.tail.head  # read first: a change in between is then told twice, not lost
+        begins = feed.tail.head  # read first: a change in between must not be lost
         newest = await self._hub.latest(feed)
+        form = _form(request)
         return Response(
-            b"" if newest is None else newest.payload,
-            media_type=CONTENT_TYPE,
+            _body(channel, newest, begins, form),
+            media_type=form.media_type,
             headers={
                 "Link": render_links(channel, self._origin.base(request)),
-                FROM_HEADER: str(begins),
+                "Vary": "accept",
+                FROM_HEADER: str(begins if newest is None else newest.until),
             },
         )
+
+
+def _form(request: Request) -> Form:
+    accept = ",".join(request.headers.getlist("accept"))
+    return wanted_form(accept, request.query_params.get("format"), DOCUMENT_FORMS)
+
+
+def _body(channel: ChannelName, newest: Notification | None, begins: Position, form: Form) -> bytes:
+    if form is XML:
+        return b"" if newest is None else newest.payload
+    if newest is None:
+        return render_empty_json(channel.capability, begins)
+    return newest.derived(JSON.name, render_notification_json)

@@ -12,7 +12,7 @@ from rsnotify.core.submission import Submission
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.history import History
-from rsnotify.hub.checking import Checking
+from rsnotify.hub.checking import STALE_SECONDS, Checking
 from rsnotify.hub.feeds import Feeds
 from rsnotify.hub.following import Following
 from rsnotify.hub.known_sets import KnownSets
@@ -169,8 +169,26 @@ class Hub:
         return await self._reading.stretch_after(feed, cursor)
 
     async def latest(self, feed: Feed) -> Notification | None:
-        """The newest notification, even from before this process; None if there is none."""
-        return await self._reading.latest(feed)
+        """The newest notification that is in Redis now; None if there is none."""
+        await self._catch_up(feed)
+        newest = await self._reading.latest(feed)
+        if newest is None:  # there is none, or a newer one came while the journal was read
+            await self._catch_up(feed)
+            newest = await self._reading.latest(feed)
+        return newest
+
+    async def _catch_up(self, feed: Feed) -> None:
+        """Wait until this process has read what is in Redis now."""
+        head = await self.head(feed.channel)
+        if feed.tail.head >= head:
+            return
+        with feed.arrival_at(head) as arrived:
+            self.feeds.ring(feed.channel, head)
+            try:
+                async with asyncio.timeout(STALE_SECONDS):
+                    await arrived
+            except TimeoutError:
+                raise TryAgain(f"{feed.channel} cannot be followed; see the hub's log") from None
 
     # --- following -------------------------------------------------------------------------------
 

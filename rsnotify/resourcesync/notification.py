@@ -27,6 +27,7 @@ FROM_HEADER = "Rsnotify-From"
 """The header that tells a reader its position before the first notification."""
 
 CHANNEL_PATH = "/channels/{set}/{kind}_notification_channel"
+CHANNELS_PATH = "/channels/{kind}_notification_channel"  # of several sets, over one connection
 SOURCE_DESCRIPTION = "/.well-known/resourcesync"
 
 T = TypeVar("T")

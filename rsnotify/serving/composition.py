@@ -18,15 +18,19 @@ from rsnotify.cache import Cache
 from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.channels.sse import Sse
+from rsnotify.delivery.cors import Cors
 from rsnotify.delivery.pull.admission import SetAdmission
 from rsnotify.delivery.pull.changelists import ChangeLists
 from rsnotify.delivery.pull.discovery import Discovery
+from rsnotify.delivery.pull.pages import Pages
 from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
 from rsnotify.delivery.websub.dialler import Dialler
 from rsnotify.errors import TryAgain
+from rsnotify.history import History
 from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
@@ -67,8 +71,10 @@ class Composition:
         self._redis_url = redis_url
         self._base_url = base_url
         self._set_names: tuple[str, ...] = ()
-        self._client = connect(redis_url)
-        self._journal_client = connect(redis_url)  # of its own: publishing never waits for readers
+        replicas = settings.replicas
+        self._client = connect(redis_url, replicas=replicas)
+        # Of its own: publishing never waits for readers.
+        self._journal_client = connect(redis_url, replicas=replicas)
         self._tokens = Tokens(self._journal_client)
         self._windows = Windows(self._client)
         self._snapshots = Snapshots(self._client)
@@ -100,6 +106,7 @@ class Composition:
     def app(self) -> ASGIApp:
         hub, access = self.hub, self._access
         intake = Intake(hub, access)
+        cors = Cors(hub, self._settings.allowed_origins)
         administration = Administration(hub, access, self._tokens, self._upkeep)
         return table.build_app(
             [
@@ -108,10 +115,12 @@ class Composition:
                 *table.administration_routes(
                     administration, SubscriptionAdmin(hub, access, self._subscriptions)
                 ),
-                *table.channel_routes(self.channels, Topic(hub, access, self._origin)),
+                *cors.opened(
+                    table.channel_routes(self.channels, self._sse, Topic(hub, access, self._origin))
+                ),
                 *table.websub_routes(self._websub_endpoint(intake)),
                 *table.health_routes(hub),
-                *self._pull_routes(),
+                *cors.opened(self._pull_routes()),
             ]
         )
 
@@ -119,6 +128,10 @@ class Composition:
     def channels(self) -> Channels:
         origins = self._settings.allowed_origins
         return Channels(self.hub, self._access, self._keepalive, allowed_origins=origins)
+
+    @cached_property
+    def _sse(self) -> Sse:
+        return Sse(self.channels, is_compressed=self._settings.channel_compression == "on")
 
     def _websub_endpoint(self, intake: Intake) -> WebSubEndpoint:
         return WebSubEndpoint(
@@ -133,7 +146,7 @@ class Composition:
 
     def _pull_routes(self) -> table.Routes:
         admission = SetAdmission(self.hub, self._access, self._origin)
-        days = self._settings.changelist_days
+        days, size = self._settings.changelist_days, self._settings.page_size
         discovery = Discovery(
             self.hub,
             admission,
@@ -148,10 +161,11 @@ class Composition:
             admission,
             self._windows,
             self._stretches,
+            Pages(History(self._journal, self._windows), size),
             period=self._schedule.period,
             index_days=days,
         )
-        resource_lists = ResourceLists(admission, self._snapshots)
+        resource_lists = ResourceLists(admission, self._snapshots, page_size=size)
         return table.pull_routes(discovery, change_lists, resource_lists)
 
     @cached_property

@@ -22,7 +22,7 @@ from rsnotify.serving.reachable import reachable, warning
 from rsnotify.serving.webserver import WebServer, web_config
 from rsnotify.serving.workers import run_workers
 from rsnotify.settings import Settings
-from rsnotify.storage.connection import check_address
+from rsnotify.storage.address import parse_address, with_password
 from rsnotify.storage.embedded_redis import EmbeddedRedis
 from rsnotify.storage.external_redis import wait_until_usable
 from rsnotify.storage.loads import release_claims
@@ -53,8 +53,7 @@ async def _serve(
     settings: Settings, sets: Sequence[str], on_ready: Callable[[str], None], *, share_port: bool
 ) -> None:
     several = settings.workers > 1
-    if settings.redis_url:
-        check_address(settings.redis_url)  # before a token is written
+    redis_url = _redis_url(settings)  # before a token is written
     token = admin_token(settings)
     with _bound(settings, share=share_port or several) as bound:
         address = _address(bound)
@@ -67,7 +66,19 @@ async def _serve(
                 return run_workers(settings, sets, redis.url, address, on_ready, redis.locks)
             return _run_hub(settings, sets, redis.url, token, bound, lambda: on_ready(address))
 
-        await _on_redis(settings, served, is_worker=share_port)
+        await _on_redis(settings, redis_url, served, is_worker=share_port)
+
+
+def _redis_url(settings: Settings) -> str | None:
+    """Where the operator's own Redis is, with its password."""
+    url, password = settings.redis_url, settings.redis_password
+    if not url:
+        if password or settings.replicas:
+            name = "RSNOTIFY_REDIS_PASSWORD" if password else "RSNOTIFY_REPLICAS"
+            raise InvalidSettings([f"{name} is given, but not RSNOTIFY_REDIS_URL"])
+        return None
+    parse_address(url)
+    return with_password(url, password) if password else url
 
 
 @contextmanager
@@ -102,12 +113,12 @@ class _Redis(NamedTuple):
 
 
 async def _on_redis(
-    settings: Settings, served: Callable[[_Redis], Loop], *, is_worker: bool
+    settings: Settings, redis_url: str | None, served: Callable[[_Redis], Loop], *, is_worker: bool
 ) -> None:
-    """Serve on the Redis of the settings, else on an embedded one, which ends with us."""
-    if settings.redis_url:
-        await wait_until_usable(settings.redis_url, warn=not is_worker)
-        await served(_Redis(settings.redis_url))
+    """Serve on the operator's own Redis, else on an embedded one, which ends with us."""
+    if redis_url:
+        await wait_until_usable(redis_url, warn=not is_worker, replicas=settings.replicas)
+        await served(_Redis(redis_url))
         return
     async with EmbeddedRedis(settings.data) as server:
         await release_all_claims(server.url)

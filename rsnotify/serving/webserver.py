@@ -36,6 +36,7 @@ def web_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         app,
         http=http,  # type: ignore[arg-type]
         ws=Handshake,
+        ws_per_message_deflate=settings.channel_compression == "on",
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -14,7 +14,7 @@ from signal import SIGINT, SIGTERM
 from threading import Thread
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.settings import Settings
+from rsnotify.settings import Settings, for_worker
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +38,7 @@ async def run_workers(
     for signal in (SIGINT, SIGTERM):
         loop.add_signal_handler(signal, ending.set)
     command = _command(settings, sets, address)
-    environment = os.environ | {
-        "RSNOTIFY_REDIS_URL": redis_url
-    }  # arguments would be visible to all users
+    environment = for_worker(os.environ, redis_url)  # arguments would be visible to all users
     workers = [Worker(command, environment, ending, inherited) for _ in range(settings.workers)]
     async with asyncio.TaskGroup() as tasks:
         for worker in workers:

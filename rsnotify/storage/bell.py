@@ -8,11 +8,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 
-from redis import asyncio as redis
 from redis.exceptions import RedisError
 
 from rsnotify.storage import keys
-from rsnotify.storage.connection import CONNECT_SECONDS
+from rsnotify.storage.connection import connect_listener
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +38,7 @@ class Bell:
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _on_one_connection(self) -> AsyncIterator[str]:
-        client = redis.Redis.from_url(
-            self._url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=None, protocol=2
-        )
+        client = connect_listener(self._url)
         async with client, client.pubsub() as pubsub:
             await pubsub.subscribe(self._name)
             asked = False

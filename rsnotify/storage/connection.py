@@ -6,7 +6,6 @@ library may repeat a command whose answer was lost, so each command must be repe
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -17,10 +16,14 @@ from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as ConnectionLost
 
-from rsnotify.errors import InvalidSettings, TryAgain, Unanswered
+from rsnotify.errors import TryAgain, Unanswered
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.storage.address import parse_address
 from rsnotify.storage.failures import judge
+from rsnotify.storage.replicas import Replicas
+from rsnotify.storage.sentinel import PrimaryPool, ToPrimary, ToPrimaryWithTLS, sentinels_at
 
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
@@ -32,33 +35,51 @@ Command = tuple[Any, ...]
 Parsed = TypeVar("Parsed")
 
 
-def connect(url: str) -> Client:
+def connect(url: str, *, replicas: int = 0) -> Client:
     """A pool of connections to the Redis at `url`; nothing is dialled before the first command.
 
-    If all are in use, the caller waits for one, no longer than for an answer.
+    If all are in use, the caller waits for one, no longer than for an answer. What is sent by
+    `once` or `durably` is answered when so many replicas have it.
     """
-    check_address(url)
-    pool = redis.BlockingConnectionPool.from_url(
-        url,
-        max_connections=CONNECTIONS,
-        timeout=ANSWER_SECONDS,
-        socket_connect_timeout=CONNECT_SECONDS,
-        socket_timeout=ANSWER_SECONDS,
-        # One repetition is enough for a connection that died while idle.
-        retry=Retry(ConstantBackoff(0), 1),
-        protocol=2,
-    )
-    client = _Client.from_pool(pool)
-    client.response_callbacks.pop("XRANGE", None)  # raw pairs: the journal parses them itself
+    options: dict[str, Any] = {
+        "max_connections": CONNECTIONS,
+        "timeout": ANSWER_SECONDS,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "socket_timeout": ANSWER_SECONDS,
+        # One repetition is enough for a connection that died while idle; silence is not repeated.
+        "retry": Retry(ConstantBackoff(0), 1, supported_errors=(ConnectionLost,)),
+        "protocol": 2,
+        # Nothing is said before the first command: on a unix socket its silence would be repeated.
+        "driver_info": None,
+    }
+    options |= _dialled(url)
+    kind = PrimaryPool if "sentinels" in options else redis.BlockingConnectionPool
+    pool = kind(**options)
+    client: Client = _Client.from_pool(pool)
+    client.replicas = Replicas(replicas)
+    for name in ("XRANGE", "XREVRANGE"):
+        client.response_callbacks.pop(name, None)  # raw pairs: the journal parses them itself
     return client
 
 
-def check_address(url: str) -> None:
-    """Refuse what is no address of a Redis; nothing is dialled."""
-    try:
-        redis.connection.parse_url(url)
-    except ValueError as error:
-        raise InvalidSettings([f"--redis {without_password(url)!r}: {error}"]) from None
+def connect_listener(url: str) -> Client:
+    """One connection for a listener, who may hear nothing for long."""
+    options: dict[str, Any] = {
+        "max_connections": 1,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "socket_timeout": None,
+        "protocol": 2,
+    }
+    return redis.Redis.from_pool(redis.ConnectionPool(**options | _dialled(url)))
+
+
+def _dialled(url: str) -> dict[str, Any]:
+    """What the client library is told of an address."""
+    address = parse_address(url)
+    if not address.sentinels:
+        return address.options
+    kind = ToPrimaryWithTLS if address.has_tls else ToPrimary
+    return address.options | {"connection_class": kind, "sentinels": sentinels_at(url)}
 
 
 class Script:
@@ -92,6 +113,8 @@ _PIECE = Script("piece.lua")
 class _Client(redis.Redis):
     """The client of the library, with translated failures."""
 
+    replicas = Replicas(0)
+
     async def execute_command(self, *command: Any, **options: Any) -> Any:
         with _judged():
             try:
@@ -118,13 +141,29 @@ class _Client(redis.Redis):
                 answers[at] = answer
         return answers
 
+    async def durably(self, commands: Sequence[Command]) -> list[Any]:
+        """Execute these like `once`, again if the connection was lost; an error is raised."""
+        try:
+            answers = await self.once(commands)
+        except Unanswered as error:
+            if not isinstance(error.__cause__, ConnectionLost):
+                raise
+            answers = await self.once(commands)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
     async def _once(self, commands: Sequence[Command]) -> list[Any]:
         with _judged():
             pool: Any = self.connection_pool
             connection = await pool.get_connection()
         try:
             await connection.send_packed_command(connection.pack_commands(commands))
-            return [await _answer(connection) for _ in commands]
+            answers = [await _answer(connection) for _ in commands]
+            if any(isinstance(answer, NoScriptError) for answer in answers):
+                return answers  # more is to be written
+            return await self.replicas.confirm(connection, answers)
         except BusyLoadingError as error:
             await connection.disconnect()
             raise judge(error) from error
@@ -175,11 +214,6 @@ def _judged() -> Iterator[None]:
         if judged is error:
             raise
         raise judged from error
-
-
-def without_password(url: str) -> str:
-    """The address as it may be shown."""
-    return re.sub(r"(?<=://)[^/@]*(?=@)|(?<=password=)[^&]*", "…", url)
 
 
 async def redis_now(client: Client) -> Position:

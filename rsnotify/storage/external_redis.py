@@ -11,31 +11,34 @@ from time import monotonic
 from redis.exceptions import ResponseError
 
 from rsnotify.errors import InvalidSettings, RedisRefuses, TryAgain
-from rsnotify.storage.connection import Client, connect, without_password
+from rsnotify.storage.address import parse_address, tls_context, without_password
+from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.engine import OLDEST_IN_WORDS, Engine
+from rsnotify.storage.failures import judge
 
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 30.0  # how long it may take to appear
 AGAIN_SECONDS = 1.0
+LISTEN_SECONDS = 1.0
 
 NOT_ALONE = {
     "cluster": "is a node of a Redis Cluster, which rsnotify cannot use: "
     "give the address of a Redis that stands alone",
-    "sentinel": "is a Sentinel, which keeps no data: give the address of the Redis it watches",
+    "sentinel": "is a Sentinel, which keeps no data: write redis+sentinel://host,host/name",
 }
 
 
-async def wait_until_usable(url: str, *, warn: bool) -> None:
+async def wait_until_usable(url: str, *, warn: bool, replicas: int = 0) -> None:
     """Return once this Redis answers and can keep a journal; warn if it may lose of it."""
-    async with connect(url) as client:
-        await _answer(client, without_password(url))
+    async with connect(url, replicas=replicas) as client:
+        await _answer(client, url)
         for warning in await durability_warnings(client) if warn else ():
             log.warning("%s", warning)
 
 
-async def _answer(client: Client, address: str) -> None:
-    until = monotonic() + PATIENCE_SECONDS
+async def _answer(client: Client, url: str) -> None:
+    address, until = without_password(url), monotonic() + PATIENCE_SECONDS
     said = ""
     while True:
         try:
@@ -43,6 +46,8 @@ async def _answer(client: Client, address: str) -> None:
         except RedisRefuses as error:
             raise InvalidSettings([f"--redis {address}: {error.detail}"]) from None
         except TryAgain as error:
+            if refusal := await _refusal_of_tls(url):
+                raise InvalidSettings([f"--redis {address}: {refusal}"]) from None
             silence = f"no Redis answers at {address}: {error.detail}"
             if monotonic() > until:
                 raise InvalidSettings([silence]) from None
@@ -52,6 +57,32 @@ async def _answer(client: Client, address: str) -> None:
         await asyncio.sleep(AGAIN_SECONDS)
 
 
+async def _refusal_of_tls(url: str) -> str | None:
+    """What the other side has against us, heard before we say anything.
+
+    Who has begun to speak may see nothing but a lost connection.
+    """
+    address = parse_address(url)
+    if not address.has_tls or address.sentinels:
+        return None
+    host, port, context = (
+        address.options["host"],
+        address.options.get("port", 6379),
+        tls_context(address),
+    )
+    try:
+        async with asyncio.timeout(LISTEN_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port, ssl=context)
+            try:
+                await reader.read(1)
+            finally:
+                writer.transport.abort()
+    except OSError as error:  # a timeout is one too
+        judged = judge(error)
+        return judged.detail if isinstance(judged, RedisRefuses) else None
+    return None
+
+
 async def require_usable(client: Client, address: str) -> None:
     """Raise unless it is of a version and a kind that can keep a journal, and has loaded it."""
     try:
@@ -59,6 +90,7 @@ async def require_usable(client: Client, address: str) -> None:
     except ResponseError:  # Redis knows this command from 6.0 on
         raise InvalidSettings([_too_old(address, "is too old")]) from None
     await client.ping()
+    await client.durably([("PING",)])  # until its replicas are there
     problem = _problem(_pairs(hello), address)
     if problem:
         raise InvalidSettings([problem])

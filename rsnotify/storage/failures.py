@@ -7,6 +7,7 @@ or damaged data of one set, and is not translated.
 
 import re
 import ssl
+from collections.abc import Iterator
 
 from redis.exceptions import AskError as Ask
 from redis.exceptions import (
@@ -25,20 +26,24 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as AnswerLate
 
-from rsnotify.errors import RedisRefuses, TryAgain
+from rsnotify.errors import RedisRefuses, StoreFull, TryAgain
 
 # Failures that pass by themselves.
 PASSING = {
     "BUSY": "a script keeps Redis busy",
     "UNKILLABLE": "a script keeps Redis busy",
     "LOADING": "Redis is loading its data",
-    "MISCONF": "Redis cannot write its data to disk",
-    "OOM": "Redis has no memory left",
     "NOREPLICAS": "too few replicas of Redis are connected",
     "READONLY": "this Redis is a replica",
     "MASTERDOWN": "this Redis has lost its master",
     "CLUSTERDOWN": "the Redis Cluster is down",
     "TRYAGAIN": "the Redis Cluster moves its keys",
+}
+
+# The same, until there is room again.
+FULL = {
+    "MISCONF": "Redis cannot write its data to disk",
+    "OOM": "Redis has no memory left",
 }
 
 # Failures that last until an operator changes something.
@@ -50,6 +55,29 @@ LASTING = {
     "MOVED": "this Redis is a node of a Cluster",
     "ASK": "this Redis is a node of a Cluster",
     "CROSSSLOT": "this Redis is a node of a Cluster",
+}
+
+MEANINGS = {TryAgain: PASSING, StoreFull: FULL, RedisRefuses: LASTING}
+
+OF_ITS_AUTHORITY = "add ?ssl_ca_certs=FILE, with the certificate of its authority, to its address"
+
+# By OpenSSL's number of what is wrong with the certificate of Redis.
+CERTIFICATES = {
+    10: "it must be renewed",
+    62: "the address must name the host as the certificate does",
+    64: "the address must name the host as the certificate does",
+}
+
+# By what the other side says of TLS, or by what it says that is no TLS.
+OF_THE_HUB = "add ?ssl_certfile=FILE&ssl_keyfile=FILE to its address"
+ALERTS = {
+    "CERTIFICATE_REQUIRED": f"Redis wants to see a certificate of the hub: {OF_THE_HUB}",
+    "HANDSHAKE_FAILURE": f"Redis wants to see a certificate of the hub: {OF_THE_HUB}",
+    "ALERT_UNKNOWN_CA": "Redis does not trust the certificate of the hub: its ssl_certfile must be "
+    "signed by an authority that Redis knows",
+    "ALERT_BAD_CERTIFICATE": "Redis refuses the certificate of the hub: check its ssl_certfile",
+    "ALERT_CERTIFICATE": "Redis refuses the certificate of the hub: check its ssl_certfile",
+    "WRONG_VERSION_NUMBER": "what answers there speaks no TLS: write redis:// and not rediss://",
 }
 
 # The client library takes the code off the texts of these; the more special ones stand first.
@@ -77,14 +105,16 @@ _WITHIN = re.compile(r"(?:because of: |: -?)([A-Z]{3,}) ")  # an aborted transac
 
 def judge(error: Exception) -> Exception:
     """Which of our errors it is: `TryAgain` while Redis is in trouble, else the error itself."""
-    untrusted = _untrusted(error)
-    if untrusted is not None:
-        return RedisRefuses(untrusted)
+    for cause in _causes(error):
+        if isinstance(cause, TryAgain):  # judged already, and wrapped by the client library
+            return cause
+        refusal = _refused_by_tls(cause)
+        if refusal:
+            return RedisRefuses(refusal)
     code = code_of(error)
-    if code in PASSING:
-        return TryAgain(f"the journal cannot be used: {PASSING[code]} ({code})")
-    if code in LASTING:
-        return RedisRefuses(f"the journal cannot be used: {LASTING[code]} ({code})")
+    for kind, codes in MEANINGS.items():
+        if code in codes:
+            return kind(f"the journal cannot be used: {codes[code]} ({code})")
     if isinstance(error, ConnectionLost | AnswerLate | OSError):
         return TryAgain(f"the journal cannot be reached: {error or type(error).__name__}")
     return error
@@ -110,13 +140,18 @@ def _code_in(text: str) -> str:
     return within[1] if within else ""
 
 
-def _untrusted(error: BaseException | None) -> str | None:
-    """What is wrong with a certificate, if that is at the root of this failure."""
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return (
-                f"the certificate of Redis is not trusted ({error.verify_message}): add "
-                "?ssl_ca_certs=FILE, with the certificate of its authority, to its address"
-            )
+        yield error
         error = error.__cause__ or error.__context__
+
+
+def _refused_by_tls(error: BaseException) -> str | None:
+    """What is wrong with a certificate, or with TLS itself, in words that say how to mend it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        advice = CERTIFICATES.get(error.verify_code, OF_ITS_AUTHORITY)
+        return f"the certificate of Redis is not trusted ({error.verify_message}): {advice}"
+    if isinstance(error, ssl.SSLError):
+        said = str(error).upper().replace(" ", "_")
+        return next((means for words, means in ALERTS.items() if words in said), None)
     return None

@@ -22,6 +22,7 @@ from rsnotify.errors import (
     JournalIsBehind,
     NoSuchSet,
     Rejected,
+    TooFewReplicas,
     Trimmed,
     TryAgain,
     Unanswered,
@@ -158,7 +159,7 @@ class Journal:
         except Unanswered:
             while monotonic() < until:
                 answers = await self._call_again(appends)
-                if not any(isinstance(answer, TryAgain) for answer in answers):
+                if not any(map(_is_uncertain, answers)):
                     return answers
                 await asyncio.sleep(AGAIN_SECONDS)
         raise TryAgain(UNCERTAIN)
@@ -208,6 +209,20 @@ class Journal:
         if after < int(first):
             raise Trimmed(Position(int(first)))
         return rows_of(rows)
+
+    async def read_back(
+        self, channel: ChannelName, until: Position, *, count: int
+    ) -> tuple[list[Row], Position]:
+        """Up to `count` changes up to `until`, newest first; and where the stream begins."""
+        pipeline = self.client.pipeline(transaction=False)
+        pipeline.execute_command(
+            "XREVRANGE", keys.stream(channel), until.stream_id, "-", "COUNT", count
+        )
+        pipeline.hget(keys.record(channel), "first")  # afterwards, as in `read`
+        rows, first = await pipeline.execute()
+        if first is None:
+            raise NoSuchSet(channel.set_name)
+        return rows_of(rows), Position(int(first))
 
     async def read_on(
         self, cursors: Mapping[ChannelName, Position], *, count: int
@@ -274,6 +289,10 @@ def _appended(
     if not positions and not are_unknown:
         positions = range(until - len(submission.fragments) + 1, until + 1)
     return Appended(Position(from_), Position(until), bool(repeated), positions)
+
+
+def _is_uncertain(answer: object) -> bool:
+    return isinstance(answer, TryAgain) and not isinstance(answer, TooFewReplicas)
 
 
 def _used_otherwise(submission: Submission) -> Rejected:

@@ -12,6 +12,8 @@ LOADS = "rsnotify:loads"  # hash: sets whose whole state is being loaded -> toke
 CLOCK_HISTORY = "rsnotify:watched"  # see rsnotify.core.clock_history
 TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
 
+WAITED = "rsnotify:waited"  # written before replicas are waited for; it says nothing
+
 STATE_SHARDS = 256
 
 

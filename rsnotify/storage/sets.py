@@ -33,6 +33,7 @@ class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resourcelist: str | None = None  # the Source's own Resource List, instead of the hub's
     resourcedump: str | None = None
     changedump: str | None = None
+    sockets_first: bool = False  # for Destinations that know version 0.8 only
 
 
 class SetRecord(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -117,7 +118,8 @@ class Sets:
         """What became of it, and the version afterwards."""
         journals = [keys.record(ChannelName(name, kind)) for kind in KINDS]
         names = [keys.SETS, keys.SETS_VERSION, keys.SETS_CHANGED, keys.DATA_ID, *journals]
-        outcome, *version = await _SETS.run(self._client, names, act, keys.BELL, name, *arguments)
+        command = _SETS.command(names, act, keys.BELL, name, *arguments)
+        ((outcome, *version),) = await self._client.durably([command])
         return outcome, _version(*version)
 
 

@@ -89,7 +89,7 @@ class Subscriptions:
         content = msgspec.json.encode(request)
         share, host = share_of(request.callback), authority(request.callback)
         act = ("ask", request.subscription_id, _digest(request), id_, content, limit)
-        (done,) = await self._act([(share, host, act)])
+        (done,) = await self._client.durably([SCRIPT.command(_keys(share, host), *act)])
         if done != 1 and not ours:
             await self._dismiss(request.asker, id_)
         if done == -1:
@@ -149,7 +149,7 @@ class Subscriptions:
             share_of(subscription.callback),
             subscription_id(subscription.channel, subscription.callback),
         )
-        await self._act([(share, "", ("remove", id_))])
+        await self._client.durably([SCRIPT.command(_keys(share, ""), "remove", id_)])
         await self.deny(subscription, reason)
 
     # --- for the owner of a share ----------------------------------------------------------------

@@ -35,7 +35,9 @@ class Tokens:
     async def create(self, secret: str, token: Token) -> bool:
         """Keep the token's record, but not the secret; false if there is one for it already."""
         record = msgspec.json.encode(token)
-        return bool(await self._client.hsetnx(keys.TOKENS, token_key(secret), record))
+        command = ("HSETNX", keys.TOKENS, token_key(secret), record)
+        (is_new,) = await self._client.durably([command])
+        return bool(is_new)
 
     async def find(self, secret: str) -> Token | None:
         record = await self._client.hget(keys.TOKENS, token_key(secret))
@@ -56,7 +58,7 @@ class Tokens:
         hashes = [key for key, token in (await self._records()).items() if token.id == token_id]
         if not hashes:
             raise Rejected(f"there is no token {token_id!r}", status=404)
-        await self._client.hdel(keys.TOKENS, *hashes)
+        await self._client.durably([("HDEL", keys.TOKENS, *hashes)])
 
     async def _records(self) -> dict[bytes, Token]:
         records = await self._client.hgetall(keys.TOKENS)

@@ -106,7 +106,7 @@ class Announcements:
     def _described(self) -> DescriptionVersion:
         """What the Source Description says of the sets: it names those that are public."""
         named = sorted(
-            f"{record.name} {record.describedby or ''}"
+            f"{record.name} {record.describedby or ''}{' ws' if record.sockets_first else ''}"
             for record in self._hub.sets.values()
             if not record.private
         )

@@ -104,6 +104,13 @@ def plain() -> Iterator[Server]:
         yield Server(_target(port, "/channel", "/publish", [process.pid]))
 
 
+@contextmanager
+def compressing_hub() -> Iterator[Server]:
+    with hub() as server:
+        server.target["offer"] = "Sec-WebSocket-Extensions: permessage-deflate\r\n"
+        yield server
+
+
 def _target(
     port: int, channel: str, publish: str, pids: list[int], *, body: str = "", headers: str = ""
 ) -> Target:
@@ -113,6 +120,7 @@ def _target(
         "channel": channel,
         "publish": publish,
         "pids": pids,
+        "offer": "",  # a header field of the handshake
         "body": body or "zzzNUMBER".ljust(NOTIFICATION_BYTES - 1, "x"),
         "headers": headers or "Content-Type: application/xml\r\n",
     }
@@ -198,7 +206,8 @@ def main() -> None:
     print("| readers | server | deliveries/s | while sending | a core second | p50 ms | p99 ms |")
     print("|---|---|---|---|---|---|---|")
     for readers in READERS:
-        for name, found in side_by_side(servers, partial(measure, readers)):
+        shown = servers | {"rsnotify, compressed": compressing_hub}
+        for name, found in side_by_side(shown, partial(measure, readers)):
             print(
                 f"| {readers:,} | {name} | {found['a second']:,.0f} | {found['sending']:,.0f} "
                 f"| {found['core second']:,.0f} | {-found['p50']:.2f} | {-found['p99']:.2f} |",

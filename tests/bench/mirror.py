@@ -55,10 +55,16 @@ def ran(*command: str, folder: Path | None = None) -> Ran:
     """A command's time and peak memory; it may leave files in the folder."""
     began = time.perf_counter()
     timed = [sys.executable, "-c", _MEASURE, *command]
-    done = subprocess.run(timed, cwd=folder, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
+    done = subprocess.run(
+        timed, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     said, _, peak = done.stdout.rpartition("PEAK ")
     return Ran(time.perf_counter() - began, int(peak or 0) / 1024, said + done.stderr)
 
+
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+"""Where this is set, ours would be compiled at each start, and what pip installed would not."""
 
 _MEASURE = (
     "import resource, subprocess, sys; subprocess.run(sys.argv[1:]); "
@@ -138,6 +144,7 @@ def row(what: str, mine: Ran, other: Ran | None, count: float, unit: str) -> Non
 def baselines(folder: Path) -> None:
     html = folder / "html"
     html.mkdir()
+    ran(str(Path(sys.executable).with_name("rsnotify")), "mirror", "http://127.0.0.1:9", "--stdout")
     with nginx(folder, 18_981) as url:
         names = [f"r{number}.txt" for number in range(SMALL)]
         for name in names:

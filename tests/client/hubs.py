@@ -118,6 +118,9 @@ def scripted_hub(script: Script, port: int = 0) -> Iterator[tuple[str, list[Post
             posted.append(request)
             self.say(script(request), len(changes))
 
+        def do_GET(self) -> None:
+            self.say(Answer(200 if self.path == "/api/sets" else 404, []), 0)
+
         def say(self, answer: Answer, count: int) -> None:
             content = answer.content
             if answer is ACCEPTED:

@@ -2,19 +2,26 @@
 
 import asyncio
 import json
+import os
+import pty
+import select
+import ssl
 import subprocess
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from rsnotify.cli import app
+from rsnotify.commands import lean
 from rsnotify.errors import InvalidSettings
 from tests.integration.test_cli import rsnotify
 from tests.running import TOKEN, RunningHub, clean_environment
-from tests.sources import Source
+from tests.sources import CAPABILITIES, Source
 
 SERVERS = ("starlette", "uvicorn", "redis", "typer", "rich", "websockets", "uvloop")
 
@@ -38,6 +45,8 @@ async def test_hub_demo_mirror_and_audit_go_together(hub: RunningHub, tmp_path: 
     assert (audited.status, audited.out.splitlines()[-1]) == (1, "OUT OF SYNC"), audited.err
     repaired = await rsnotify("audit", address, copy, "--repair")
     assert (repaired.status, repaired.out.splitlines()[-1]) == (0, "IN SYNC"), repaired.err
+    assert repaired.err.splitlines()[0] == "before the repair"
+    assert repaired.out.splitlines()[0] == "after the repair"
     demo.terminate()
     assert await demo.wait() == 130
 
@@ -119,6 +128,94 @@ def test_bad_use_is_told_in_one_sentence_with_the_mend(
     assert isinstance(ended.exception, InvalidSettings), ended.exception
     assert problem in ended.exception.problems[0]
     assert len(ended.exception.problems) == 1
+
+
+CERTIFICATE = Path(__file__).parents[1] / "certificate.pem"  # for localhost, signed by itself
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+async def test_a_source_with_tls_is_copied_if_its_certificate_verifies(
+    tmp_path: Path, is_trusted: bool
+) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(CERTIFICATE)
+    trusted = {"SSL_CERT_FILE": str(CERTIFICATE)} if is_trusted else {}
+    async with Source(tls) as source:
+        for number in range(20):
+            source.add(f"{number}.txt", b"content")
+        source.list_resources()
+        address = f"{source.url}{CAPABILITIES}"
+        ended = await rsnotify("mirror", address, str(tmp_path / "copy"), "--once", **trusted)
+    stored = len(list((tmp_path / "copy").rglob("*.txt")))
+    assert (ended.status, stored) == ((0, 20) if is_trusted else (2, 0)), ended.err
+    if not is_trusted:
+        (line,) = ended.err.splitlines()
+        assert line.startswith(f"error: {source.url.removeprefix('https://')} is not spoken to: ")
+
+
+async def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path: Path) -> None:
+    goes_on = asyncio.Event()
+    async with Source() as source:
+        for name in "abc":
+            source.add(f"{name}.txt", b"content")
+        source.list_resources()
+
+        async def waits(_: web.Request) -> web.Response:
+            await goes_on.wait()
+            return web.Response(body=b"content")
+
+        source.handlers["/c.txt"] = waits
+        ours, theirs = pty.openpty()
+        words = ("mirror", f"{source.url}{CAPABILITIES}", str(tmp_path / "copy"), "--once")
+        mirror = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "rsnotify", *words),
+            stdout=PIPE,
+            stderr=theirs,
+            env=clean_environment() | {"TERM": "xterm", "COLUMNS": "120"},
+        )
+        os.close(theirs)
+        await asyncio.to_thread(read_until, ours, "14 B at ")
+        await asyncio.to_thread(read_until, ours, "2/3")
+        goes_on.set()
+        await asyncio.to_thread(read_until, ours, "3 resources, 0 to do")
+        assert await mirror.wait() == 0
+        os.close(ours)
+
+
+def read_until(terminal: int, words: str) -> str:
+    """What a terminal shows, up to these words."""
+    shown = ""
+    while words not in shown:
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, shown
+        shown += os.read(terminal, 65_536).decode()
+    return shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["http://a/"],
+        ["http://a/", "copy", "--jobs", "0"],
+        ["http://a/", "copy", "--jobs", "x"],
+        ["http://a/", "copy", "--on"],
+        ["http://a/", "--stdout", "--exec", "true"],
+    ],
+)
+def test_what_is_not_plain_is_left_to_the_whole_command_line(words: list[str]) -> None:
+    assert lean.plain(words) is None
+
+
+def test_the_shortcut_has_the_options_of_the_command_with_their_defaults() -> None:
+    command = get_command(app).commands["mirror"]  # type: ignore[attr-defined]
+    theirs = {each.opts[0]: each.default or None for each in command.params}
+    given = {"source": None} | vars(lean.plain(["http://a/", "copy"]))  # type: ignore[arg-type]
+    ours = {
+        name if name in ("source", "directory") else f"--{name.replace('_', '-')}": value or None
+        for name, value in given.items()
+    }
+    assert ours | {"source": None, "directory": None} == theirs | {"source": None}
 
 
 def imported(what: str) -> set[str]:

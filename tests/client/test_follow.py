@@ -269,6 +269,58 @@ async def test_a_channel_of_0_8_is_bridged_by_the_change_list(source: Source) ->
     assert [name for _, name in found] == ["before", "live", "while away"]
 
 
+async def test_a_cursor_from_before_the_set_was_made_is_its_beginning(source: Source) -> None:
+    """The hub says where it begins, later than it was asked."""
+    asked: list[str] = []
+
+    async def channel(request: web.Request) -> web.WebSocketResponse:
+        asked.append(request.query["from"])
+        socket = web.WebSocketResponse()
+        socket.headers["Rsnotify-From"] = str(source.at)
+        await socket.prepare(request)
+        change = source.change("first", b"1")
+        md = {"from": str(source.at), "until": str(change.datetime)}
+        text = rendered("change-notification", [_entry(change)], **md)
+        await socket.send_str(text.decode())
+        return socket
+
+    source.handlers["/channel"] = channel
+    url = source.url.replace("http", "ws") + "/channel"
+    assert await read(url, 1, after="1970-01-01T00:00:00Z") == [("updated", "first")]
+    assert asked == ["1970-01-01T00:00:00.000000Z"]
+
+
+async def test_what_a_channel_no_longer_has_is_read_from_the_change_list(source: Source) -> None:
+    asked: list[str] = []
+    missed = source.change("missed", b"1")
+
+    async def channel(request: web.Request) -> web.WebSocketResponse:
+        asked.append(request.query["from"])
+        socket = web.WebSocketResponse()
+        socket.headers["Rsnotify-From"] = request.query["from"]
+        await socket.prepare(request)
+        if len(asked) == 1:
+            await socket.close(code=4410, message=b"what is kept begins later")
+            return socket
+        change = source.change("live", b"2")
+        md = {"from": str(missed.datetime), "until": str(change.datetime)}
+        text = rendered("change-notification", [_entry(change)], **md)
+        await socket.send_str(text.decode())
+        return socket
+
+    source.handlers["/channel"] = channel
+    socket_link = Link("alternate", source.url.replace("http", "ws") + "/channel")
+    md = Md(capability="change-notification")
+    entry = Entry(source.loc("channel"), md=md, links=(socket_link,))
+    source.documents[CAPABILITIES] = rendered(
+        "capabilitylist",
+        [Entry(source.loc("changelist.xml"), md=Md(capability="changelist")), entry],
+    )
+    found = await read(source.url + CAPABILITIES, 2, after=str(source.at))
+    assert found == [("updated", "missed"), ("updated", "live")]
+    assert asked == [str(source.at), str(missed.datetime)]
+
+
 @pytest.mark.parametrize("answers_pings", [True, False])
 async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
     source: Source, answers_pings: bool

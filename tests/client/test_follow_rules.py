@@ -6,8 +6,9 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS, Entry, Md
 from rsnotify_client.changelists import HistoryGone, ListRef, lists_after
+from rsnotify_client.channel import resumed
 from rsnotify_client.cursor import FileCursor, Ledger, SqliteCursor, store_of
-from rsnotify_client.live import Events, resumed
+from rsnotify_client.live import Events
 from rsnotify_client.notification import (
     Received,
     position_of,
@@ -41,6 +42,19 @@ def test_a_gap_is_seen_one_microsecond_after_the_cursor_and_not_at_it() -> None:
     with pytest.raises(NotJoined):
         Timeline(T[1]).joined(received(2, 3))
     assert locs(Timeline(T[1]).joined(received(1, 3))) == ["0"]
+
+
+def test_a_peer_that_begins_after_the_cursor_had_nothing_before() -> None:
+    timeline = Timeline(T[0])
+    timeline.begin(T[1])
+    assert timeline.cursor == T[1]
+    assert locs(timeline.joined(received(1, 2))) == ["0"]
+
+
+def test_a_peer_that_begins_before_the_cursor_does_not_move_it_back() -> None:
+    timeline = Timeline(T[1])
+    timeline.begin(T[0])
+    assert timeline.cursor == T[1]
 
 
 def test_what_was_handed_on_is_not_handed_on_again() -> None:

@@ -4,6 +4,8 @@ import asyncio
 import gzip
 import io
 import json
+import subprocess
+import sys
 import zipfile
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -21,12 +23,12 @@ from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify_client import HistoryGone, follow
 from rsnotify_client.audit import audit, repair
-from rsnotify_client.mirror.fetch import SMALL_BYTES
-from rsnotify_client.mirror.mirror import Mirror, Options
+from rsnotify_client.mirror.mirror import ROUNDS, Mirror, Options
 from rsnotify_client.mirror.paths import OURS
 from rsnotify_client.mirror.plan import Selection
 from rsnotify_client.mirror.report import Event
 from rsnotify_client.mirror.storing import command_hook
+from rsnotify_client.web import SMALL_BYTES
 from tests.running import RunningHub, until
 from tests.sources import CAPABILITIES, Source, digest, rendered, sitemap_index
 
@@ -419,6 +421,91 @@ async def test_a_copy_is_kept_by_polling_where_there_is_no_channel(
         await asyncio.gather(keeping, return_exceptions=True)
 
 
+async def test_what_changes_while_it_is_fetched_is_read_about_again(
+    source: Source, copy: Path
+) -> None:
+    contents = iter([b"second a", b"third a"])
+
+    async def changes(_: web.Request) -> web.Response:
+        if (content := next(contents, None)) is not None:
+            source.change("a.txt", content)
+        return web.Response(body=source.resources["/a.txt"])
+
+    source.handlers["/a.txt"] = changes
+    ran = await once(source, copy)
+    assert (ran.is_whole, ran.named("failed")) == (True, [])
+    assert files(copy)["a.txt"] == b"third a"
+
+
+async def test_a_source_that_never_rests_ends_a_single_run(source: Source, copy: Path) -> None:
+    async def changes(_: web.Request) -> web.Response:
+        source.change("a.txt", b"%d" % source.asked["/a.txt"])
+        return web.Response(body=source.resources["/a.txt"])
+
+    source.handlers["/a.txt"] = changes
+    ran = await once(source, copy)
+    assert (ran.is_whole, files(copy).keys()) == (False, {"b.txt", "c.txt"})
+    assert ROUNDS <= source.asked["/changelist.xml"] <= ROUNDS + 2
+
+
+async def test_of_a_resource_that_was_never_held_no_deletion_is_told(
+    source: Source, copy: Path
+) -> None:
+    await once(source, copy)
+    source.change("a.txt", None)
+    source.change("d.txt", b"first d")
+    source.change("d.txt", None)
+    source.change("e.txt", None)
+    assert (await once(source, copy)).named("deleted") == ["a.txt"]
+
+
+async def test_one_host_gets_no_more_connections_than_are_wanted(
+    source: Source, copy: Path
+) -> None:
+    for number in range(60):
+        source.add(f"more/{number}", b"%d" % number)
+    source.list_resources()
+    peers: set[object] = set()
+
+    async def noted(request: web.Request) -> web.Response:
+        peers.add(request.transport)
+        return web.Response(body=source.resources[request.path])
+
+    source.handlers |= {f"/more/{number}": noted for number in range(60)}
+    assert (await once(source, copy, per_host=3)).is_whole
+    assert 1 <= len(peers) <= 3
+
+
+@pytest.mark.parametrize("name", ["small", "large"])
+async def test_a_mirror_that_is_interrupted_in_the_middle_of_a_body_ends_and_goes_on_later(
+    source: Source, copy: Path, name: str
+) -> None:
+    content = LARGE if name == "large" else b"small"
+    source.add(name, content)
+    source.list_resources()
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def hangs(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Length": str(len(content)), "ETag": '"one"'})
+        await answer.prepare(request)
+        await answer.write(content[: len(content) // 2])
+        begun.set()
+        await never.wait()
+        return answer
+
+    source.handlers[f"/{name}"] = hangs
+    running = asyncio.create_task(once(source, copy))
+    async with asyncio.timeout(20):
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    del source.handlers[f"/{name}"]
+    assert (await once(source, copy)).is_whole
+    assert files(copy)[name] == content
+    assert leavings(copy) == []
+
+
 # Audit ------------------------------------------------------------------------------------------
 
 
@@ -443,6 +530,16 @@ async def test_an_audit_finds_what_differs_and_repairs_it(source: Source, copy: 
     assert await repair(url, copy, found)
     assert (await audit(url, copy)).is_in_sync
     assert files(copy)["a.txt"] == b"first a"
+
+
+# Killed -----------------------------------------------------------------------------------------
+
+
+def test_a_mirror_that_is_killed_20_times_is_in_sync_after_the_next_run() -> None:
+    """In a process without threads, so that it may fork; `make soak` kills it 100 times."""
+    code = "from tests.soak.mirror_killed import proven; print(proven(20, 50, 0.1))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("killed 20 times"), done.stderr
 
 
 # Bad use ----------------------------------------------------------------------------------------

@@ -242,8 +242,15 @@ def test_a_time_may_be_a_datetime_with_its_zone(away: Away) -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://hub", "http://", "hub"])
 def test_an_address_that_is_none_is_refused_with_one_that_is(url: str) -> None:
-    with pytest.raises(ValueError, match=r"give one such as http://127\.0\.0\.1:8080"):
+    with pytest.raises(
+        ValueError, match=r"an address such as http://127\.0\.0\.1:8080|write http://"
+    ):
         Publisher(url)
+
+
+def test_a_token_with_a_line_break_is_refused_and_not_shown() -> None:
+    with pytest.raises(ValueError, match=r"^the token cannot be sent: it has a line break"):
+        Publisher("http://127.0.0.1:8080", "secret\n")
 
 
 # Processes -------------------------------------------------------------------------------------
@@ -344,7 +351,7 @@ def test_a_process_that_learns_of_its_fork_only_afterwards_publishes_too(tmp_pat
 
 def test_both_publishers_have_the_same_names_with_the_same_parameters() -> None:
     def signatures(kind: type) -> Iterator[tuple[str, list[str]]]:
-        for name, value in vars(kind).items():
+        for name, value in inspect.getmembers(kind):
             if not name.startswith("_"):
                 has_some = inspect.isfunction(value)
                 yield name, list(inspect.signature(value).parameters) if has_some else []

@@ -9,9 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from rsnotify import cli
-from rsnotify_client import Publisher, Relay
+from rsnotify_client import Publisher, retry
 from tests.client.hubs import HubProcess, eventually, python
 from tests.running import TOKEN
+from tests.soak.publishing import kills
 
 EXAMPLES = Path(__file__).parents[2] / "clients/python/examples"
 LIST = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{}</urlset>'
@@ -71,6 +72,24 @@ def environment(hub: HubProcess, **more: str) -> dict[str, str]:
     return {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN, "PYTHONUNBUFFERED": "1"} | more
 
 
+def test_the_flask_example_publishes_what_an_earlier_process_left(
+    real_hub: HubProcess, set_name: str, tmp_path: Path
+) -> None:
+    outbox = str(tmp_path / "outbox")
+    code = (
+        "import os, sys; from rsnotify_client import Publisher; "
+        "publisher = Publisher('http://127.0.0.1:9', outbox=sys.argv[1]); "
+        "publisher.created(sys.argv[2], 'http://a/left'); "
+        "os._exit(0)"
+    )
+    python("-c", code, outbox, set_name).communicate()
+    words = ("-m", "flask", "--app", str(EXAMPLES / "flask/app.py"), "run", "--port", "0")
+    process = python(*words, **environment(real_hub, OUTBOX=outbox))
+    eventually(lambda: real_hub.told(set_name) == [("created", "left")])
+    process.terminate()
+    process.communicate()
+
+
 def test_the_flask_example_publishes(real_hub: HubProcess, tmp_path: Path) -> None:
     before = len(real_hub.told())
     app = EXAMPLES / "flask/app.py"
@@ -104,17 +123,12 @@ def test_the_django_example_publishes_what_is_committed(
     assert migrated.communicate()[1] == ""
     process = python(manage, "runserver", "--noreload", "127.0.0.1:0", **environ)
     url = f"{address_in(process.stdout)}/papers"
-    statuses = [
-        ask("PUT", f"{url}/one", b"text"),
-        ask("PUT", f"{url}/two"),
-        ask("PUT", f"{url}/one", b"more"),
-        ask("DELETE", f"{url}/one"),
-    ]
-    if outbox:
-        assert len(real_hub.told()) == before
-        with Relay(f"sqlite:///{database}", real_hub.url, TOKEN) as relay:
-            relay.flush(10)
-    eventually(lambda: len(real_hub.told()) == before + 3)
+    requests = [("PUT", "one", b"text"), ("PUT", "two", b""), ("PUT", "one", b"more")]
+    statuses, published = [], before
+    for method, name, content in (*requests, ("DELETE", "one", b"")):
+        statuses.append(ask(method, f"{url}/{name}", content))
+        published += name == "one"
+        eventually(lambda: len(real_hub.told()) == published)  # noqa: B023
     process.terminate()
     process.communicate()
     assert statuses == [204, 400, 204, 204]
@@ -163,3 +177,10 @@ def test_workers_forked_from_a_process_that_made_the_publisher_each_publish(
     for who in range(4):
         own = [name for name in published if name.startswith(f"{who}-")]
         assert own == [f"{who}-{number}" for number in range(20)]
+
+
+def test_three_followers_hold_the_journal_while_hub_and_applications_are_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "LONGEST_SECONDS", 0.5)
+    assert kills(tmp_path, 2).endswith("three followers hold exactly the journal")

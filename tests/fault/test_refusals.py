@@ -7,7 +7,7 @@ import pytest
 
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
-from tests.faults import OwnRedis, a_replica, busy, too_few_replicas
+from tests.faults import OwnRedis, a_replica, busy, out_of_memory, too_few_replicas
 from tests.raw import Raw, raw_channel
 from tests.running import RunningHub, until
 
@@ -44,12 +44,17 @@ async def status_of_a_publish(hub: RunningHub) -> int:
 async def test_a_hub_outlives_whatever_its_redis_refuses(
     hub: RunningHub, own_redis: OwnRedis
 ) -> None:
-    refusals = {"NOREPLICAS": too_few_replicas, "READONLY": a_replica, "BUSY": busy}
+    refusals = {
+        "NOREPLICAS": (503, too_few_replicas),
+        "READONLY": (503, a_replica),
+        "BUSY": (503, busy),
+        "OOM": (507, out_of_memory),
+    }
     async with raw_channel(hub.channel()) as reader:
-        for code, refusing in refusals.items():
+        for code, (status, refusing) in refusals.items():
             await tells_the_next(hub, reader, f"http://example.com/before-{code}")
             async with refusing(own_redis.client):
-                assert await status_of_a_publish(hub) == 503
+                assert await status_of_a_publish(hub) == status
                 await said(hub, f"({code})")
             await until(lambda: is_accepted(hub))
             assert CHANGE["loc"].encode() in await reader.text()
@@ -77,3 +82,17 @@ async def test_a_set_whose_keys_are_damaged_holds_up_no_other(
         assert status == 500
     assert "WRONGTYPE" in hub.log.read_text()
     assert "Traceback" in hub.log.read_text()
+
+
+async def test_a_topic_that_may_be_old_is_not_told(hub: RunningHub, own_redis: OwnRedis) -> None:
+    path = "/channels/dataset1/change_notification_channel"
+    await hub.publish("http://example.com/1")
+    assert b"http://example.com/1" in (await hub.ask("GET", path))[1]
+    await own_redis.kill()
+    assert (await hub.ask("GET", path))[0] == 503
+    await own_redis.start()
+
+    async def is_told_again() -> bool:
+        return (await hub.ask("GET", path))[0] == 200
+
+    await until(is_told_again)

@@ -199,7 +199,7 @@ async def test_a_subscription_outlives_a_killed_hub(hub: RunningHub) -> None:
 
 async def test_a_subscription_to_a_set_that_is_none_says_so(hub: RunningHub) -> None:
     ended = await rsnotify("subscribe", "none", hub=hub)
-    assert (ended.status, "there is no set 'none'" in ended.err) == (1, True)
+    assert (ended.status, "there is no set 'none'" in ended.err) == (2, True)
 
 
 async def test_a_valid_document_exits_0(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ async def test_a_token_is_made_shown_once_and_revoked(hub: RunningHub) -> None:
 
 async def test_a_token_that_is_refused_is_named_by_where_it_came_from(hub: RunningHub) -> None:
     ended = await rsnotify("tokens", "list", RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN="wrong")
-    assert (ended.status, ended.out) == (1, "")
+    assert (ended.status, ended.out) == (2, "")
     assert "is unknown or has been revoked (it is the one in RSNOTIFY_TOKEN)" in ended.err
 
 

@@ -105,4 +105,4 @@ async def test_a_position_that_another_hub_process_gave_is_kept_by_one_that_lags
     interval = await hub.publish(CHANNEL, submission("res1"))
     channels = Channels(lagging, Access(Tokens(client), "admin"), Keepalive(send_timeout_seconds=1))
     assert lagging.feed(CHANNEL).tail.head < interval.until
-    assert await channels.cursor(CHANNEL, str(interval.until)) == interval.until
+    assert await channels.cursor(CHANNEL, interval.until) == interval.until

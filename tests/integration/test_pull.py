@@ -5,6 +5,7 @@ import gzip
 from collections.abc import AsyncIterator, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from itertools import pairwise
+from time import time_ns
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from rsnotify.core.gzip_parts import pack
 from rsnotify.core.window import DAY, MINUTE, last_edge
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
+from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_datetime
 from rsnotify.resourcesync.notification import Interval
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
@@ -130,7 +131,8 @@ async def test_what_is_served_for_a_set_links_its_capability_list(
     pulling: Pulling, path: str
 ) -> None:
     answer = await pulling.get(f"/{SET}/{path}")
-    assert answer.headers["link"] == f'<{BASE}/{SET}/capabilitylist.xml>; rel="resourcesync"'
+    link = f'<{BASE}/{SET}/capabilitylist.xml>; rel="resourcesync"'
+    assert answer.headers["link"].startswith(link)
     assert answer.headers["content-type"] == "application/xml"
 
 
@@ -276,13 +278,48 @@ async def test_a_stretch_goes_across_windows_and_names_the_next(
 
 async def test_a_position_after_the_last_change_gives_an_empty_list(pulling: Pulling) -> None:
     await pulling.update("a")
-    document = await pulling.document(f"{OPEN}?from=2999-01-01T00:00:00Z")
+    document = await pulling.document(f"{OPEN}?from={render_datetime(time_ns() // 1000)}")
     assert document.entries == ()
     assert document.md.from_ == str((await pulling.windows.record(SET)).last)  # type: ignore
 
 
-async def test_a_malformed_position_is_refused(pulling: Pulling) -> None:
-    assert (await pulling.get(f"{OPEN}?from=yesterday")).status == 400
+@pytest.mark.parametrize("words", ["from=1999-12-31", "since=1999-12-31T23:00+01:00"])
+async def test_a_position_before_the_first_moment_means_that_moment(
+    pulling: Pulling, words: str
+) -> None:
+    await pulling.update("a")
+    document = await pulling.document(f"{OPEN}?{words}")
+    assert names(document) == ["a"]
+    assert document.md.from_ == str((await pulling.windows.record(SET)).created)  # type: ignore
+
+
+@pytest.mark.parametrize("at", ["yesterday", "2999-01-01T00:00:00Z", "2999-01-01"])
+async def test_a_position_that_is_none_or_in_the_future_is_refused(
+    pulling: Pulling, at: str
+) -> None:
+    assert (await pulling.get(f"{OPEN}?from={at}")).status == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        (OPEN, "access_token, format, from, since, until, limit"),
+        (f"/{SET}/changelist-index.xml", "access_token, format"),
+        (f"/{SET}/changelist-archive.xml", "access_token, format"),
+        (
+            f"/{SET}/changelist/2026-01-01T00:00:00.000000Z.xml",
+            "access_token, format, from, since, until, limit",
+        ),
+        (f"/{SET}/resourcelist.xml", "access_token, format, limit, offset"),
+        (f"/{SET}/resourcelist/1-1.xml", "access_token, format, limit, offset"),
+    ],
+)
+async def test_an_unknown_parameter_of_a_list_is_refused_with_the_known_ones(
+    pulling: Pulling, path: str, known: str
+) -> None:
+    answer = await pulling.get(f"{path}?form=2026-01-01")
+    assert answer.status == 400
+    assert f"unknown parameter 'form'; known here: {known}\"".encode() in answer.body
 
 
 async def test_a_poll_shows_what_another_process_acknowledged(
@@ -382,7 +419,7 @@ async def test_a_list_of_lists_is_made_for_those_only_who_do_not_have_it(
     tags = [(await pulling.get(path)).headers["etag"] for path in paths]
     monkeypatch.setattr(changelists, "change_list_index_document", None)
     monkeypatch.setattr(changelists, "change_list_archive_document", None)
-    monkeypatch.setattr(resourcelists, "render_document", None)
+    monkeypatch.setattr(resourcelists, "resource_list_index_document", None)
     for path, tag in zip(paths, tags, strict=True):
         assert (await pulling.get(path, if_none_match=tag)).status == 304
         assert (await pulling.get(path, method="HEAD")).status == 200

@@ -8,7 +8,6 @@ import aiohttp
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
@@ -76,7 +75,7 @@ async def test_another_version_of_the_protocol_is_a_bad_request(hub: RunningHub)
 
 @pytest.mark.parametrize(
     "after",
-    ["yesterday", "2026-11-20", "2026-11-20T10:00:00", "", "9" * 400, "2026-99-99T00:00:00Z"],
+    ["yesterday", "2026-11", "2026-11-20T10:00:00", "", "9" * 400, "2026-99-99T00:00:00Z"],
 )
 async def test_a_malformed_position_is_closed_with_4400(hub: RunningHub, after: str) -> None:
     assert (await close_of(f"{hub.channel()}?from={after}"))[0] == 4400
@@ -86,6 +85,28 @@ async def test_a_position_in_the_future_is_closed_with_4400(hub: RunningHub) -> 
     code, reason = await close_of(f"{hub.channel()}?from={in_seconds(60)}")
     assert code == 4400
     assert "future" in reason
+
+
+async def test_a_position_before_the_set_s_first_moment_means_that_moment(hub: RunningHub) -> None:
+    first = await hub.publish("http://example.com/res1")
+    for query in ("from=1999-12-31", "since=1999-12-31T23:00:00+01:00"):
+        async with connect(f"{hub.channel()}?{query}") as channel:
+            assert channel.response.headers["Rsnotify-From"] == first["from"]
+            assert str((await received(channel)).until) == first["until"]
+
+
+async def test_an_unknown_parameter_is_closed_with_4400_and_the_known_ones(
+    hub: RunningHub,
+) -> None:
+    code, reason = await close_of(f"{hub.channel()}?form=2026-11-20")
+    assert (code, reason) == (
+        4400,
+        "unknown parameter 'form'; known here: access_token, from, since",
+    )
+    path = "/channels/dataset1/change_notification_channel?form=2026-11-20"
+    for headers in ({}, {"Accept": "text/event-stream"}):
+        status, problem = await hub.ask("GET", path, headers=headers)
+        assert (status, problem["detail"]) == (400, reason)
 
 
 async def test_a_position_between_the_head_and_now_means_the_head(hub: RunningHub) -> None:
@@ -142,16 +163,32 @@ async def test_a_position_within_a_notification_gives_the_rest_of_it(hub: Runnin
     assert (str(rest.from_), rest.until) == (middle, whole.until)
 
 
-async def test_a_compressed_channel_says_the_same(hub: RunningHub) -> None:
-    offer = [ClientPerMessageDeflateFactory(server_no_context_takeover=True)]
+async def test_libraries_get_compression_as_they_ask_for_it_by_themselves(hub: RunningHub) -> None:
+    """None of them offers to do without context takeover; the hub chooses that unasked."""
     async with (
         connect(hub.channel(), compression=None) as plain,
-        connect(hub.channel(), compression=None, extensions=offer) as compressed,
+        connect(hub.channel()) as one,
+        aiohttp.ClientSession() as session,
+        session.ws_connect(hub.channel(), compress=15) as another,
     ):
-        assert "permessage-deflate" in compressed.response.headers["Sec-WebSocket-Extensions"]
+        assert "server_no_context_takeover" in one.response.headers["Sec-WebSocket-Extensions"]
+        assert another.compress
         for number in range(3):
             await hub.publish(f"http://example.com/res{number}")
-            assert await compressed.recv() == await plain.recv()
+            told = await plain.recv()
+            assert await one.recv() == told
+            assert (await another.receive()).data == told
+
+
+async def test_compression_of_channels_can_be_turned_off(tmp_path: Path) -> None:
+    async with (
+        RunningHub(tmp_path / "data", channel_compression="off") as hub,
+        connect(hub.channel()) as channel,
+        aiohttp.ClientSession(headers={"Accept": "text/event-stream"}) as session,
+        session.get(hub.channel().replace("ws:", "http:")) as events,
+    ):
+        assert "Sec-WebSocket-Extensions" not in channel.response.headers
+        assert "Content-Encoding" not in events.headers
 
 
 # --- who may read --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The reference client, `resync` 2.0.1, in an environment of its own, against a running hub.
+"""The reference client, `resync` 2.0.1, against a running hub.
 
 Its exit status is 0 even when it fails, so its `Status:` line is read.
 """
@@ -7,10 +7,7 @@ import asyncio
 import os
 import re
 import subprocess
-import sys
-import tempfile
 import threading
-import venv
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -19,23 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.reference import INSTALL_SECONDS
 from tests.running import RunningHub
-
-REQUIREMENTS = ("resync==2.0.1", "setuptools==80.9.0")  # it imports distutils
-INSTALL_SECONDS = 180
-
-
-@pytest.fixture(scope="session")
-def resync() -> Path:
-    """The client's command; its environment is made once a machine."""
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    home = Path(tempfile.gettempdir(), f"rsnotify-tests-{os.getuid()}-resync-2.0.1-{version}")
-    if not (home / "complete").exists():
-        venv.create(home, clear=True, with_pip=True)
-        install = [home / "bin/python", "-m", "pip", "install", "--quiet", *REQUIREMENTS]
-        subprocess.run(install, check=True, timeout=INSTALL_SECONDS)
-        (home / "complete").touch()
-    return home / "bin/resync-sync"
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -85,14 +67,14 @@ class Destination:
     def __init__(self, resync: Path, folder: Path, hub: RunningHub, source: Source) -> None:
         self.folder = folder / "destination"
         self.folder.mkdir()
-        self._command = [str(resync), f"{source.url}={self.folder}", "--noauth", "--delete"]
-        self._command += ["--capabilitylist", f"{hub.url}/dataset1/capabilitylist.xml"]
-        self._command += ["--changelist-uri", f"{hub.url}/dataset1/changelist.xml"]
+        self.command = [str(resync), f"{source.url}={self.folder}", "--noauth", "--delete"]
+        self.command += ["--capabilitylist", f"{hub.url}/dataset1/capabilitylist.xml"]
+        self.command += ["--changelist-uri", f"{hub.url}/dataset1/changelist.xml"]
 
     async def run(self, *mode: str) -> str:
         """What the client said."""
         process = await asyncio.create_subprocess_exec(
-            *self._command,
+            *self.command,
             *mode,
             cwd=self.folder.parent,
             stdout=subprocess.PIPE,

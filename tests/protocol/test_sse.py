@@ -6,7 +6,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import pytest
 
+from rsnotify.core.content_coding import accepts_gzip
 from rsnotify_client.notification import read_notification
 from tests.running import RunningHub
 
@@ -56,6 +58,18 @@ async def test_each_notification_is_an_event_whose_id_is_its_until(hub: RunningH
             found = read_notification(event["data"])
             assert (event["id"], str(found.from_)) == (answer["until"], answer["from"])
             assert found.changes[0].loc == f"http://example.com/res{number}"
+
+
+@pytest.mark.parametrize("accepted", ["identity", "br", "gzip;q=0", "gzip", "zstd, gzip;q=0.5"])
+async def test_events_are_in_gzip_for_those_who_accept_it(hub: RunningHub, accepted: str) -> None:
+    """Each can be read as soon as it is there."""
+    in_gzip = accepts_gzip(accepted)
+    async with stream(hub, Accept_Encoding=accepted) as events:
+        assert events.answer.headers["Vary"] == "accept-encoding"
+        assert (events.answer.headers.get("Content-Encoding") == "gzip") == in_gzip
+        for number in range(3):
+            answer = await hub.publish(f"http://example.com/res{number}")
+            assert (await events.event())["id"] == answer["until"]
 
 
 async def test_the_last_event_id_resumes(hub: RunningHub) -> None:

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 from rsnotify_client.audit import audit
-from rsnotify_client.mirror.fetch import SMALL_BYTES
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.mirror.paths import OURS
+from rsnotify_client.web import SMALL_BYTES
 from tests.sources import CAPABILITIES, Source
 
 KILLS = 100
@@ -23,8 +23,9 @@ LONGEST_SECONDS = 0.8
 class Running(threading.Thread):
     """A Source in a thread of its own, so that the mirror can be forked and killed."""
 
-    def __init__(self) -> None:
+    def __init__(self, resources: int) -> None:
         super().__init__(daemon=True)
+        self.resources = resources
         self.source = Source()
         self.ready = threading.Event()
         self.loop = asyncio.new_event_loop()
@@ -34,7 +35,7 @@ class Running(threading.Thread):
 
     async def _serve(self) -> None:
         async with self.source:
-            for number in range(RESOURCES):
+            for number in range(self.resources):
                 size = SMALL_BYTES + number if number % 50 == 0 else 500 + number
                 self.source.add(f"{number % 7}/r{number}", os.urandom(size))
             self.source.list_resources()
@@ -43,7 +44,7 @@ class Running(threading.Thread):
 
     def change(self, chance: random.Random) -> None:
         for _ in range(chance.randint(1, 20)):
-            name = f"{chance.randint(0, 6)}/r{chance.randint(0, 2 * RESOURCES)}"
+            name = f"{chance.randint(0, 6)}/r{chance.randint(0, 2 * self.resources)}"
             content = None if chance.random() < 0.2 else os.urandom(chance.choice((9, 900, 2**21)))
             self.loop.call_soon_threadsafe(self.source.change, name, content)
 
@@ -65,20 +66,25 @@ def killed(url: str, copy: Path, seconds: float) -> bool:
 
 
 def main() -> None:
-    running, chance = Running(), random.Random(11)
+    print(proven(KILLS, RESOURCES, LONGEST_SECONDS))
+
+
+def proven(kills: int, resources: int, longest_seconds: float) -> str:
+    """Kill it so often at random moments; what was found at the end."""
+    running, chance = Running(resources), random.Random(11)
     running.start()
     running.ready.wait()
     url = running.source.url + CAPABILITIES
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "copy")
         alive = 0
-        while alive < KILLS:
+        while alive < kills:
             running.change(chance)
-            alive += killed(url, copy, chance.random() * LONGEST_SECONDS)
+            alive += killed(url, copy, chance.random() * longest_seconds)
         parts = [each.name for each in copy.iterdir() if each.name.startswith(OURS)]
         assert asyncio.run(once(url, copy))
         found = asyncio.run(audit(url, copy))
         assert found.is_in_sync, found.findings[:5]
         left = [each.name for each in copy.iterdir() if each.name.startswith(OURS)]
         assert left == [f"{OURS}.sqlite"], left
-        print(f"killed {alive} times ({parts} were left); {found.resources} resources in sync")
+        return f"killed {alive} times ({parts} were left); {found.resources} resources in sync"

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from rsnotify_client import follow
-from rsnotify_client.live import PONG_SECONDS, QUIET_SECONDS
+from rsnotify_client.channel import PONG_SECONDS, QUIET_SECONDS
 from tests.running import RunningHub
 
 FROZEN_SECONDS = 90

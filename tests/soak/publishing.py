@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from rsnotify_client import OutboxError, Publisher, changes_between
+from rsnotify_client import OutboxError, Publisher, changes_between, follow_sync
 from tests.client.hubs import (
     ACCEPTED,
     Answer,
@@ -31,6 +32,7 @@ KILLS = 20
 BACKLOG = 100_000
 ENTRIES = 1_000_000
 PEAK_MIB = 300
+LAST = "http://example.com/last"
 
 APPLICATION = """
 import sys, time
@@ -61,22 +63,22 @@ def main() -> None:
             print(f" ({time.monotonic() - began:.0f} s)", flush=True)
 
 
-def kills(place: Path) -> str:
-    """The hub is killed, its Redis every other time, and so are two applications, at random."""
+def kills(place: Path, times: int = KILLS) -> str:
+    """The hub is killed, its Redis every other time, and so are two applications, at random, while
+    three follow."""
     chance = random.Random(11)
     kept: dict[str, int] = {}
     with HubProcess(place / "data") as hub:
+        followers = [Following(url, place) for url in (hub.url, *_channels(hub.url))]
         outbox = str(place / "outbox")
         lives: dict[int, tuple[str, subprocess.Popen[str]]] = {}
-        for kill in range(KILLS):
+        for kill in range(times):
             for who in range(2):
                 if who not in lives:
                     life = f"{who}x{kill}"
                     lives[who] = life, python("-c", APPLICATION, hub.url, TOKEN, outbox, life)
             time.sleep(chance.uniform(0.3, 1.5))
-            if kill % 2:
-                os.kill(int((place / "data/redis.lock").read_text()), signal.SIGKILL)
-            hub.kill()
+            _kill(hub, place, with_redis=bool(kill % 2))
             if chance.random() < 0.5:
                 time.sleep(chance.uniform(0, 1))
             life, process = lives.pop(kill % 2)
@@ -87,9 +89,46 @@ def kills(place: Path) -> str:
         with Publisher(hub.url, TOKEN, outbox=outbox) as publisher:
             publisher.start()
             publisher.flush(120)
-        told = [change.loc.rpartition("/")[2] for change in hub.journal()]
-    _check(told, kept)
-    return f"hub killed {KILLS} times, applications {len(kept)}: {len(told)} changes, each once"
+            publisher.updated("dataset1", LAST)
+        told = [change.loc for change in hub.journal()]
+        for follower in followers:
+            follower.join(60)
+            assert follower.found == told, f"{follower.name} holds something else"
+    _check([loc.rpartition("/")[2] for loc in told[:-1]], kept)
+    return (
+        f"hub killed {times} times, applications {len(kept)}: {len(told)} changes, each once, and "
+        "three followers hold exactly the journal"
+    )
+
+
+def _kill(hub: HubProcess, place: Path, *, with_redis: bool) -> None:
+    if with_redis:
+        os.kill(int((place / "data/redis.lock").read_text()), signal.SIGKILL)
+    hub.kill()
+
+
+def _channels(url: str) -> tuple[str, str]:
+    """The set's channel as a WebSocket and as an event stream."""
+    topic = f"{url}/channels/dataset1/change_notification_channel"
+    return topic.replace("http", "ws", 1), topic
+
+
+class Following(threading.Thread):
+    """Follows from now on, until the last change."""
+
+    def __init__(self, url: str, place: Path) -> None:
+        super().__init__(name=url, daemon=True)
+        self.found: list[str] = []
+        self._cursor = place / f"cursor-{hash(url)}"
+        self.start()
+        eventually(self._cursor.exists)
+
+    def run(self) -> None:
+        for change in follow_sync(self.name, cursor=self._cursor):
+            with change:
+                self.found.append(change.loc)
+            if change.loc == LAST:
+                return
 
 
 def _killed(process: subprocess.Popen[str]) -> int:

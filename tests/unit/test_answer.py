@@ -5,7 +5,8 @@ from time import time
 import pytest
 from starlette.datastructures import Headers
 
-from rsnotify.delivery.pull.responses import DocumentInfo, _last_modified, is_unchanged, wants_gzip
+from rsnotify.core.content_coding import accepts_gzip
+from rsnotify.delivery.pull.responses import DocumentInfo, _last_modified, is_unchanged
 
 SECOND = 1_000_000
 NOON = 1_795_176_000  # Fri, 20 Nov 2026 12:00:00 GMT
@@ -85,8 +86,8 @@ def test_an_older_one_matches_until_the_next_second(modified: int) -> None:
     ],
 )
 def test_gzip_is_for_those_who_ask_for_it(asked: str, expected: bool) -> None:
-    assert wants_gzip(Headers({"accept-encoding": asked})) is expected
+    assert accepts_gzip(asked) is expected
 
 
 def test_who_asks_for_nothing_gets_no_gzip() -> None:
-    assert not wants_gzip(Headers({}))
+    assert not accepts_gzip(None)

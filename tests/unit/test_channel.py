@@ -112,7 +112,7 @@ async def settled(channel: ChannelReaders) -> None:
         await asyncio.sleep(0)
 
 
-PLAIN = WireFormat("plain", lambda notification: notification.payload)
+PLAIN = WireFormat("plain", lambda notification: notification.payload, b"")
 
 
 async def test_readers_of_one_form_get_the_very_same_bytes(

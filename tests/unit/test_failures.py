@@ -1,5 +1,7 @@
 """What each failure of Redis means to whoever asked, wherever the client library left its code."""
 
+import ssl
+
 import pytest
 from redis.exceptions import (
     AuthenticationError,
@@ -18,8 +20,8 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as AnswerLate
 
-from rsnotify.errors import RedisRefuses, TryAgain
-from rsnotify.storage.failures import LASTING, PASSING, judge
+from rsnotify.errors import RedisRefuses, StoreFull, TryAgain
+from rsnotify.storage.failures import FULL, LASTING, PASSING, judge
 
 
 def annotated(text: str) -> str:
@@ -41,7 +43,7 @@ def in_transaction(text: str) -> str:
     return f"EXECABORT Transaction discarded because of: {text}"
 
 
-@pytest.mark.parametrize("code", [*PASSING, *LASTING])
+@pytest.mark.parametrize("code", [*PASSING, *FULL, *LASTING])
 @pytest.mark.parametrize(
     "said",
     [str, annotated, in_script, in_old_script, in_transaction],
@@ -49,14 +51,15 @@ def in_transaction(text: str) -> str:
 )
 def test_a_code_is_known_wherever_it_stands(code: str, said: object) -> None:
     error = ResponseError(said(f"{code} Redis can't do it now."))  # type: ignore[operator]
-    assert type(judge(error)) is (TryAgain if code in PASSING else RedisRefuses)
+    kind = TryAgain if code in PASSING else StoreFull if code in FULL else RedisRefuses
+    assert type(judge(error)) is kind
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
         (BusyLoadingError("Redis is loading the dataset in memory"), TryAgain),
-        (OutOfMemoryError(annotated("command not allowed")), TryAgain),
+        (OutOfMemoryError(annotated("command not allowed")), StoreFull),
         (ReadOnlyError("You can't write against a read only replica."), TryAgain),
         (ClusterDownError("The cluster is down"), TryAgain),
         (MasterDownError("Link with MASTER is down"), TryAgain),
@@ -92,3 +95,46 @@ def test_damage_and_bugs_stay_what_they_are(error: Exception) -> None:
 def test_what_a_peer_is_told_holds_nothing_of_the_command() -> None:
     said = judge(ResponseError(annotated("MISCONF Errors writing to the AOF file")))
     assert str(said) == "the journal cannot be used: Redis cannot write its data to disk (MISCONF)"
+
+
+def lost(cause: Exception) -> ConnectionLost:
+    """As the client library wraps what happened to a socket."""
+    error = ConnectionLost("Connection lost")
+    error.__cause__ = cause
+    return error
+
+
+def untrusted(code: int, message: str) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code, error.verify_message = code, message
+    return error
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        (untrusted(19, "self-signed certificate in chain"), "add ?ssl_ca_certs=FILE"),
+        (untrusted(10, "certificate has expired"), "has expired): it must be renewed"),
+        (untrusted(62, "Hostname mismatch"), "must name the host as the certificate does"),
+        (untrusted(64, "IP address mismatch"), "must name the host as the certificate does"),
+        (ssl.SSLError(1, "[SSL] tlsv13 alert certificate required"), "add ?ssl_certfile=FILE"),
+        (ssl.SSLError(1, "[SSL] sslv3 alert handshake failure"), "add ?ssl_certfile=FILE"),
+        (ssl.SSLError(1, "[SSL] tlsv1 alert unknown ca"), "must be signed by an authority"),
+        (ssl.SSLError(1, "[SSL] sslv3 alert bad certificate"), "check its ssl_certfile"),
+        (ssl.SSLError(1, "[SSL] sslv3 alert certificate revoked"), "check its ssl_certfile"),
+        (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "speaks no TLS"),
+    ],
+)
+def test_what_tls_refuses_lasts_and_says_how_to_mend_it(cause: Exception, said: str) -> None:
+    judged = judge(lost(cause))
+    assert isinstance(judged, RedisRefuses)
+    assert said in judged.detail
+
+
+def test_other_trouble_with_tls_may_pass() -> None:
+    assert type(judge(lost(ssl.SSLError(8, "EOF occurred in violation of protocol")))) is TryAgain
+
+
+def test_what_was_judged_before_is_not_judged_again() -> None:
+    judged = RedisRefuses("the Sentinels know no primary")
+    assert judge(lost(judged)) is judged

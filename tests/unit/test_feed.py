@@ -2,6 +2,7 @@
 
 import pytest
 
+from rsnotify.errors import NoSuchSet
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
@@ -74,3 +75,23 @@ def test_a_stretch_that_reaches_the_head_is_shared() -> None:
     for _ in range(2):
         push(followed, 1)
     assert from_the_beginning(followed) is from_the_beginning(followed)
+
+
+async def test_who_waits_for_a_position_is_woken_when_it_comes_and_watches_no_longer() -> None:
+    followed = feed()
+    with followed.arrival_at(Position(2)) as arrived:
+        push(followed, 1)
+        assert not arrived.done()
+        followed.turn_private()
+        push(followed, 2)
+        await arrived
+        push(followed, 1)
+    assert not followed.is_watched
+
+
+async def test_who_waits_for_a_position_is_told_when_the_set_is_removed() -> None:
+    followed = feed()
+    with followed.arrival_at(Position(2)) as arrived:
+        followed.end()
+        with pytest.raises(NoSuchSet):
+            await arrived

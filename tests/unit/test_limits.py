@@ -9,11 +9,22 @@ from pathlib import Path
 import pytest
 
 from rsnotify import access, cache, loops
-from rsnotify.core import load, load_formats, load_reader, submission, tail, token_throttle, window
+from rsnotify.core import (
+    forms,
+    load,
+    load_formats,
+    load_reader,
+    query,
+    submission,
+    tail,
+    token_throttle,
+    window,
+)
 from rsnotify.core.submission import read_submission
 from rsnotify.core.websub import protocol, retry_schedule
-from rsnotify.delivery.channels import keepalive
+from rsnotify.delivery.channels import keepalive, turns
 from rsnotify.delivery.channels import protocol as channel_protocol
+from rsnotify.delivery.pull import pages
 from rsnotify.delivery.websub import bounded, dialler
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.intake import administration, resources
@@ -27,7 +38,17 @@ from rsnotify.settings import PREFIX, Settings
 from rsnotify.storage import external_redis, journal, loads, sets
 from rsnotify.storage.embedded_redis import directory
 from rsnotify.upkeep import announcements, snapshot
-from rsnotify_client import batch, listing, outboxfile, publisher, sender
+from rsnotify_client import (
+    batch,
+    http1,
+    listing,
+    multiplexer,
+    outboxfile,
+    publisher,
+    sender,
+    web,
+)
+from rsnotify_client.mirror import dump, fetch, mirror, paths, storing, workers
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
 ROW = re.compile(
@@ -81,10 +102,18 @@ LIMITS: dict[str, float] = {
     "seconds that background work has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
+    "sets over one connection": query.SETS_OF_A_CONNECTION,
+    "seconds that a position may be in the future": query.AHEAD_SECONDS,
+    "bytes that a reader who is behind gets, or one notification, before the next one's turn": (
+        turns.TURN_BYTES
+    ),
     "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
     "seconds between two pings": keepalive.PING_SECONDS,
     "seconds for a pong": keepalive.PONG_SECONDS,
     "changes after a `?from=`": window.STRETCH_CHANGES,
+    "entries of a page: `?limit=`": Settings().page_size,
+    "bytes of changes on a page, after which it ends": pages.PAGE_BYTES,
+    "characters that are read of `Accept`": forms.HEADER_CHARACTERS,
     "entries of a Resource List": snapshot.PART_RESOURCES,
     "bytes of entries in a list": window.WINDOW_BYTES,
     "bytes of a document that `rsnotify validate` reads": tables.MAX_BYTES,
@@ -112,6 +141,21 @@ LIMITS: dict[str, float] = {
     "idle connections, or a quarter of the open files if fewer": deadlines.IDLE_CONNECTIONS,
     "seconds that the hub waits for your own Redis to appear": external_redis.PATIENCE_SECONDS,
     "seconds that it waits for the workers of a killed hub": directory.WORKERS_LIMIT_SECONDS,
+    "bytes of a document that a Destination reads, decompressed": tables.MAX_BYTES,
+    "members of a ZIP package": dump.MEMBERS,
+    "bytes of a component of a path": paths.COMPONENT_BYTES,
+    "bytes of a path": paths.PATH_BYTES,
+    "a resource with `--stdout`": storing.IN_MEMORY_BYTES,
+    "a resource that is fetched whole; a larger one goes on where it broke off": web.SMALL_BYTES,
+    "a resource that is asked for behind others by one connection": fetch.PIPELINED_BYTES,
+    "requests behind each other on one connection": multiplexer.PIPELINED,
+    "head of a server's answer": http1.HEAD_BYTES,
+    "header fields of a server's answer": http1.HEAD_LINES - 2,
+    "redirects of one request": web.REDIRECTS,
+    "seconds without a byte of an answer": http1.SILENCE_SECONDS,
+    "hours that a server's `Retry-After` is obeyed": workers.HOSTS_PAUSE_SECONDS / 3600,
+    "quick attempts at a resource": workers.ATTEMPTS,
+    "readings of the Change Lists by `--once`, because something changed meanwhile": mirror.ROUNDS,
     "wrong tokens from an address at once; then one a second": token_throttle.FREE_TRIES,
 }
 

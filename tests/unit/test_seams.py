@@ -17,7 +17,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from rsnotify.app import build_app
-from rsnotify.core.documents import Frame
+from rsnotify.core.lists import Frame
 from rsnotify.delivery.channels.frames import DEFLATED
 from rsnotify.delivery.channels.protocol import MESSAGE_BYTES, ReaderProtocol, SharedDeflate
 from rsnotify.delivery.pull.responses import DocumentInfo, document_response, stream_document
@@ -104,7 +104,8 @@ def handshake(offer: str) -> ServerProtocol:
     ("offer", "is_accepted"),
     [
         (OFFER, True),
-        ("permessage-deflate", False),
+        ("permessage-deflate", True),
+        ("permessage-deflate; client_max_window_bits=8", True),
         (f"{OFFER}; server_max_window_bits=15", True),
         (f"{OFFER}; server_max_window_bits=14", False),
     ],

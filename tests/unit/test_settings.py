@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.settings import Settings
+from rsnotify.settings import Settings, for_worker
 
 
 def problems(**environ: str) -> tuple[str, ...]:
@@ -65,3 +65,37 @@ def test_an_option_is_held_to_what_its_variable_is_and_named_when_it_is_wrong() 
         "--workers 0: must be a whole number from 1 to 64",
         "--public-url nonsense: must be an address such as https://hub.example.org",
     )
+
+
+def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("  secret\n")
+    environ = {
+        f"RSNOTIFY_{name}_FILE": str(file)
+        for name in ("ADMIN_TOKEN", "REDIS_URL", "REDIS_PASSWORD")
+    }
+    settings = Settings.from_env(environ)
+    assert settings.admin_token == settings.redis_url == settings.redis_password == "secret"
+
+
+def test_a_secret_is_given_once(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("secret")
+    assert problems(RSNOTIFY_ADMIN_TOKEN="a", RSNOTIFY_ADMIN_TOKEN_FILE=str(file)) == (
+        "RSNOTIFY_ADMIN_TOKEN and RSNOTIFY_ADMIN_TOKEN_FILE are both given: leave one of them away",
+    )
+
+
+def test_a_file_of_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (problem,) = problems(RSNOTIFY_REDIS_PASSWORD_FILE=str(tmp_path / "none"))
+    assert problem.startswith(f"RSNOTIFY_REDIS_PASSWORD_FILE='{tmp_path}/none': ")
+    assert "No such file" in problem
+
+
+def test_only_secrets_stand_in_files() -> None:
+    assert "RSNOTIFY_PORT_FILE is no setting" in problems(RSNOTIFY_PORT_FILE="/x")[0]
+
+
+def test_a_worker_is_told_once_where_redis_is() -> None:
+    environ = {"RSNOTIFY_REDIS_URL_FILE": "/a", "RSNOTIFY_REDIS_PASSWORD": "b", "HOME": "/"}
+    assert for_worker(environ, "redis://c") == {"RSNOTIFY_REDIS_URL": "redis://c", "HOME": "/"}

@@ -30,6 +30,23 @@ def test_an_address_of_the_web_is_one(url: str) -> None:
     assert checked_address(url) == url
 
 
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://a b/", "it has a space"),
+        ("http://a/\r\nX: y", "it has a space"),
+        ("http://a/\udcff", "cannot be printed"),
+        ("http://..é/", "'..é' cannot be the name of a host"),
+        ("http://:80/", "must be an address such as"),
+        ("http://a.example/é?ü", "write http://a.example/%C3%A9?%C3%BC"),
+    ],
+)
+def test_an_address_that_cannot_be_asked_is_told_why(url: str, words: str) -> None:
+    with pytest.raises(InvalidSettings) as wrong:
+        checked_address(url)
+    assert words in wrong.value.problems[0]
+
+
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "localhost:8080", "hub.example.org", "[::1]:80"])
 def test_an_address_without_http_is_told_what_is_missing(url: str) -> None:
     with pytest.raises(InvalidSettings) as wrong:
@@ -80,10 +97,35 @@ def test_the_hub_of_others_is_not_shown_the_token_of_the_one_here() -> None:
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refusal_names_the_token(status: int) -> None:
-    with pytest.raises(Rejected) as refused, refusals_of(credential_for(HERE, Path("data"))):
+    with pytest.raises(InvalidSettings) as refused, refusals_of(credential_for(HERE, Path("data"))):
         raise Rejected("the token is not known", status=status)
-    assert refused.value.status == status
-    assert refused.value.detail == "the token is not known (it is the one in data/admin-token)"
+    assert refused.value.problems == ("the token is not known (it is the one in data/admin-token)",)
+
+
+@pytest.mark.parametrize(
+    ("detail", "mend"),
+    [
+        ("there is no set 'a'", "there is no set 'a': make it with: rsnotify sets add a"),
+        ("there is nothing at /x", "there is nothing at /x: look at --url"),
+        ("http://a answered 501; is this the hub's address?", "is this the hub's address?"),
+    ],
+)
+def test_a_set_or_an_address_that_is_not_there_is_told_with_the_mend(
+    detail: str, mend: str
+) -> None:
+    with pytest.raises(InvalidSettings) as refused, refusals_of(credential_for(HERE, Path("data"))):
+        raise Rejected(detail, status=404)
+    assert mend in refused.value.problems[0]
+
+
+@pytest.mark.parametrize("token", ["a\nb", "a\r", "ä", "\udcff", "\x7f"])
+def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RSNOTIFY_TOKEN", token)
+    with pytest.raises(InvalidSettings, match=r"^RSNOTIFY_TOKEN cannot be sent: it has ") as wrong:
+        credential_for(HERE, Path("data"))
+    assert token not in wrong.value.problems[0]
 
 
 def test_what_is_no_refusal_of_the_token_says_nothing_of_it() -> None:
@@ -92,3 +134,15 @@ def test_what_is_no_refusal_of_the_token_says_nothing_of_it() -> None:
         refusals_of(credential_for(HERE, Path("data"))),
     ):
         raise Rejected("no such set", status=404)
+
+
+def test_a_command_finds_the_admin_token_in_the_file_that_the_hub_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("of-the-file\n")
+    monkeypatch.setenv("RSNOTIFY_ADMIN_TOKEN_FILE", str(file))
+    assert credential_for(HERE, Path("data")).token == "of-the-file"
+    file.unlink()
+    with pytest.raises(InvalidSettings, match=r"RSNOTIFY_ADMIN_TOKEN_FILE=.*No such file"):
+        credential_for(HERE, Path("data"))

@@ -10,7 +10,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 
-AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 LONGEST_PAUSE_SECONDS = 60
 
 

@@ -6,14 +6,14 @@ may wait (a full queue, an outbox, the hub) does so in a thread.
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
-from rsnotify_client.change import Fields, make_change
+from rsnotify_client.change import Tells
 from rsnotify_client.hub import Accepted
 from rsnotify_client.publisher import CLOSE_SECONDS, Publisher, PublisherOptions
 from rsnotify_client.sender import Counters
@@ -24,7 +24,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncPublisher:
+class AsyncPublisher(Tells[Coroutine[Any, Any, None]]):
     """As `Publisher`, with the same options; its methods are awaited."""
 
     def __init__(
@@ -48,15 +48,6 @@ class AsyncPublisher:
     async def __aexit__(self, *error: Any) -> None:
         await self._beside(self._publisher.__exit__, *error)
         self._threads.shutdown(wait=False)
-
-    async def created(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
-        await self.send(set_name, make_change(loc, "created", fields))
-
-    async def updated(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
-        await self.send(set_name, make_change(loc, "updated", fields))
-
-    async def deleted(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
-        await self.send(set_name, make_change(loc, "deleted", fields))
 
     async def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
         if self._publisher.may_wait():

@@ -4,7 +4,7 @@ Rules that hold here: a batch is fixed, with its key, before it is tried for the
 stays so until the hub has answered it; the changes of one channel keep their order.
 """
 
-import secrets
+import os
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
@@ -70,7 +70,7 @@ def encode(change: Change) -> bytes:
 
 
 def new_key() -> str:
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def fitting(sizes: Sequence[int]) -> int:

@@ -1,10 +1,13 @@
-"""A change from what a caller says of a resource."""
+"""A change from what a caller says of a resource, and the words to say it with."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TypedDict
+from typing import Generic, TypedDict, TypeVar, Unpack
 
 from rsnotify.resourcesync.change import Change, Link, Position
+from rsnotify.resourcesync.notification import Kind
+
+Sent = TypeVar("Sent")
 
 
 class Fields(TypedDict, total=False):
@@ -44,3 +47,22 @@ def normal_time(text: str) -> str:
         return str(Position.parse(text))
     except ValueError:
         return text
+
+
+class Tells(Generic[Sent]):
+    """Says in a word what happened to a resource; `send` says how that is passed on."""
+
+    def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> Sent:
+        raise NotImplementedError
+
+    def created(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> Sent:
+        """The resource at `loc` is new."""
+        return self.send(set_name, make_change(loc, "created", fields))
+
+    def updated(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> Sent:
+        """The resource at `loc` has changed."""
+        return self.send(set_name, make_change(loc, "updated", fields))
+
+    def deleted(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> Sent:
+        """The resource at `loc` is no more."""
+        return self.send(set_name, make_change(loc, "deleted", fields))

@@ -193,7 +193,7 @@ class ChangeLists:
         try:
             async for entries in document:
                 begin = before or _beginning_of(document.head, cursor)
-                for received in _stretches(entries, begin, cursor):
+                for received in stretches(entries, begin, cursor):
                     yield received
                     before = received.until
         except Unchanged:
@@ -215,9 +215,10 @@ def _beginning_of(head: Head, cursor: Position | None) -> Position | None:
     return begin
 
 
-def _stretches(
+def stretches(
     entries: Sequence[Entry], begin: Position | None, cursor: Position | None
 ) -> Iterable[Received]:
+    """The changes of entries from the cursor on, in pieces that join."""
     timed = timed_changes(entries, begin)
     while piece := list(islice(timed, AT_ONCE)):
         until = piece[-1][0]

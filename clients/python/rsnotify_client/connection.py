@@ -38,6 +38,7 @@ class Connection:
         self, url: str, token: str | None = None, *, patience_seconds: float = PATIENCE_SECONDS
     ) -> None:
         self.url = url.rstrip("/")
+        self.token = token
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._patience_seconds = patience_seconds
         self._session: aiohttp.ClientSession | None = None

@@ -7,7 +7,6 @@ robots.txt. What is found is decided by pure functions; `discover` only fetches.
 
 import re
 from collections.abc import Sequence
-from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
@@ -21,7 +20,7 @@ WELL_KNOWN = "/.well-known/resourcesync"
 STEPS = 8  # from an address to a Capability List; a longer way goes in a circle
 DESCRIPTIONS = ("description", "resourcesync")  # the latter until 0.9
 UP = ("up", "resourcesync")  # the latter until 0.9
-OFFERS = ("resourcelist", "resourcedump", "changelist", "changelist-archive")
+OFFERS = ("resourcelist", "resourcedump", "changelist", "changedump", "changelist-archive")
 NAMED_SETS = 20
 SOCKETS = ("ws://", "wss://")
 
@@ -33,6 +32,7 @@ class Source(msgspec.Struct, frozen=True):
     resourcelist: str | None = None
     resourcedump: str | None = None
     changelist: str | None = None
+    changedump: str | None = None
     archive: str | None = None
     topic: str | None = None
     socket: str | None = None
@@ -65,21 +65,20 @@ def linked(header: str, relation: str) -> str | None:
     return None
 
 
-class _Links(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: str | None = None
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = dict(attrs)
-        is_ours = tag == "link" and "resourcesync" in (named.get("rel") or "").lower().split()
-        if is_ours and self.found is None:
-            self.found = named.get("href")
-
-
 def linked_in_html(text: str) -> str | None:
     """The target of `<link rel="resourcesync">`."""
-    parser = _Links()
+    from html.parser import HTMLParser  # noqa: PLC0415 - seldom needed
+
+    class Links(HTMLParser):
+        found: str | None = None
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            named = dict(attrs)
+            is_ours = tag == "link" and "resourcesync" in (named.get("rel") or "").lower().split()
+            if is_ours and self.found is None:
+                self.found = named.get("href")
+
+    parser = Links()
     parser.feed(text)
     return parser.found
 
@@ -101,7 +100,7 @@ def offered(url: str, entries: Sequence[Entry]) -> Source:
             _channel(found, url, entry, loc)
     return Source(
         url,
-        **{name: found.get(name) for name in ("resourcelist", "resourcedump", "changelist")},
+        **{name: found.get(name) for name in OFFERS[:4]},
         archive=found.get("changelist-archive"),
         topic=found.get("topic"),
         socket=found.get("socket"),
@@ -129,10 +128,8 @@ def found_in(url: str, head: Head, entries: Sequence[Entry]) -> Found:
     up = head.link(*UP)
     if up is not None and urljoin(url, up) != url:
         return Found(next=urljoin(url, up))
-    if capability == "changelist":
-        return Found(source=Source(url, changelist=url))
-    if capability == "resourcedump":
-        return Found(source=Source(url, resourcedump=url))
+    if capability in ("changelist", "changedump", "resourcedump"):
+        return Found(source=Source(url, **{capability: url}))
     if capability in (None, "resourcelist"):  # a plain sitemap lists resources, too
         return Found(source=Source(url, resourcelist=url))
     raise Refused(f"{url} is a {capability}, from which nothing leads to a Capability List")

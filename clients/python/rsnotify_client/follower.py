@@ -13,17 +13,10 @@ from contextlib import aclosing
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
+from rsnotify_client.changedumps import lists_of
 from rsnotify_client.changelists import POLL_SECONDS, ChangeLists
+from rsnotify_client.channel import PONG_SECONDS, QUIET_SECONDS, Channel, Lost, TooOld, in_short
 from rsnotify_client.discovery import SOCKETS, Source, discover
-from rsnotify_client.live import (
-    PONG_SECONDS,
-    QUIET_SECONDS,
-    Channel,
-    Lost,
-    TooOld,
-    in_short,
-    open_channel,
-)
 from rsnotify_client.notification import Received, channel_named, read_notification
 from rsnotify_client.retry import delay_seconds
 from rsnotify_client.timeline import NotJoined, Timeline
@@ -100,6 +93,8 @@ class Follower:
         if address is None:
             await asyncio.sleep(self._poll_seconds * (0.9 + 0.2 * random.random()))  # noqa: S311
             return
+        from rsnotify_client.live import open_channel  # noqa: PLC0415 - brings aiohttp, 0.4 s
+
         async with open_channel(self._web, address, self.cursor, **self._silence) as channel:
             async for received in self._live(channel):
                 yield received
@@ -107,7 +102,7 @@ class Follower:
     async def _live(self, channel: Channel) -> AsyncGenerator[Received, None]:
         self._say_connected()
         if channel.begins is not None:
-            self._check_beginning(channel.begins)
+            self._timeline.begin(channel.begins)
             yield self._standing()
         elif self._reads_lists:
             async for received in self._bridge():
@@ -116,13 +111,6 @@ class Follower:
             if (new := self._timeline.joined(_read(payload, self.cursor))) is not None:
                 self._not_joined_at = None
                 yield new
-
-    def _check_beginning(self, begins: Position) -> None:
-        """A peer that begins after our place has passed something over."""
-        if self.cursor is not None and begins > self.cursor:
-            self._must_catch_up = self._reads_lists
-            raise NotJoined(f"the channel begins at {begins}, after the cursor {self.cursor}")
-        self._timeline.begin(begins)
 
     async def _bridge(self) -> AsyncGenerator[Received, None]:
         """The peer did not say where it begins: what came meanwhile stands in its Change Lists."""
@@ -157,10 +145,9 @@ class Follower:
         if self._source is None:
             self._source = await discover(self._web, self._url)
         address = self._source.socket or self._source.topic
-        if address is None and self._source.changelist is None:
+        await self._prepare_lists()
+        if address is None and self._lists is None:
             raise Rejected(f"{self._url} offers neither a channel nor a Change List to follow")
-        if self._source.changelist is not None:
-            await self._prepare_lists()
         return address
 
     async def _discover_beside(self) -> None:
@@ -175,8 +162,7 @@ class Follower:
         if self._lists is None and not self._is_framework:
             if self._source is None:
                 self._source = await discover(self._web, self._url)
-            if self._source.changelist is not None:
-                self._lists = ChangeLists(self._web, self._source.changelist, self._source.archive)
+            self._lists = lists_of(self._web, self._source)
         if self._lists is None and self._is_framework:
             raise Rejected("the channel no longer tells what followed the cursor", close_code=4410)
 

@@ -5,7 +5,6 @@ each wait for more in time; a connection serves again only if the answer was rea
 thread may use this, each its own connection. Nothing here knows what is fetched or why.
 """
 
-import asyncio
 import re
 import socket
 import ssl
@@ -30,6 +29,10 @@ WITHOUT_BODY = (204, 304)
 
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;.*)?")
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: .*)?")
+_PLAIN = re.compile(
+    r"http://([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::([1-9][0-9]{0,4}))?(/[\w/.~-]*)", re.ASCII
+)
+_FORBIDDEN = re.compile("[\r\n\0]")
 _SAFE = "!$%&'()*+,-./:;=?@_~"
 
 
@@ -53,12 +56,29 @@ class Target(NamedTuple):
     lines: str  # the path and Host, and Authorization if the address brings a password
 
 
+def host_of(url: str) -> str:
+    """What tells hosts apart: the part of an address before its path.
+
+    >>> host_of("http://a.example:81/x?y")
+    'http://a.example:81'
+    """
+    return "/".join(url.split("/", 3)[:3])
+
+
 def target_of(url: str) -> Target:
     """Raises `ValueError` for what is no address.
 
     >>> target_of("http://a.example/x y/../z?q=é")[3]
     '/z?q=%C3%A9 HTTP/1.1\\r\\nHost: a.example\\r\\n'
     """
+    if (
+        (plain := _PLAIN.fullmatch(url)) is not None
+        and "/." not in plain[3]
+        and int(plain[2] or 80) < 65_536
+    ):
+        port = int(plain[2] or 80)
+        named = f":{plain[2]}" if plain[2] else ""
+        return Target("http", plain[1], port, f"{plain[3]} HTTP/1.1\r\nHost: {plain[1]}{named}\r\n")
     parts = urlsplit(url)
     host = (parts.hostname or "").encode(
         "idna" if ":" not in url.partition("]")[0][8:] else "ascii"
@@ -124,12 +144,19 @@ class Line:
             raise TimeoutError
         self._early += data
 
-    async def heard(self) -> None:
-        """More came; waited for in the event loop, by a socket that does not block."""
-        data = await asyncio.get_running_loop().sock_recv(self.socket, READ_BYTES)
+    def hear(self) -> None:
+        """More came, by a socket that does not block."""
+        data = self.socket.recv(READ_BYTES)
         if not data:
             raise BadAnswer("the connection was closed before the answer")
         self._early += data
+
+    def says(self, data: bytes) -> bool:
+        """Whether it went out, by a socket that does not block."""
+        try:
+            return self.socket.send(data) == len(data)
+        except OSError:
+            return False
 
     @property
     def has_head(self) -> bool:
@@ -175,7 +202,7 @@ class Answer:
         self.headers = headers
         self.length: int | None = None
         self.is_read = False
-        self._keeps = keeps
+        self.keeps = keeps
         self._chunked = "transfer-encoding" in headers
         self._left = 0  # of the body, or of the chunk
         self._frame()
@@ -186,11 +213,11 @@ class Answer:
         if self.status in WITHOUT_BODY:
             self.length, self.is_read = 0, True
         elif self._chunked:
-            self._keeps &= told is None
+            self.keeps &= told is None
             if self.headers["transfer-encoding"].lower() != "chunked":
                 raise BadAnswer("the answer has a Transfer-Encoding that nobody asked for")
         elif told is None:
-            self._keeps = False
+            self.keeps = False
         elif not (told.isascii() and told.isdecimal() and len(told) < 19):
             raise BadAnswer("the answer has a Content-Length that is no number")
         else:
@@ -199,7 +226,7 @@ class Answer:
 
     @property
     def serves_again(self) -> bool:
-        return self.is_read and self._keeps
+        return self.is_read and self.keeps
 
     def read_into(self, view: memoryview) -> int:
         """The next bytes of the body; 0 at its end."""
@@ -225,6 +252,11 @@ class Answer:
         while filled < size and (count := self.read_into(buffer[filled:])):
             filled += count
         return bytes(buffer[:filled])
+
+    def skip(self) -> None:
+        """What is left of a body that is there."""
+        if not self.is_read:
+            self.read(self._left)
 
     def close(self) -> None:
         """Whoever asked has read what they want."""
@@ -271,41 +303,22 @@ class Connections:
                 return self._said(line, url, request)
         return self._said(self._connected(target), url, request)
 
-    async def ask_idle(
-        self, method: str, url: str, headers: Mapping[str, str], small_bytes: int
-    ) -> Answer | None:
-        """The same in the event loop, where a connection is idle and no TLS; else None.
-
-        A body up to `small_bytes` is there: reading it does not block.
-        """
+    def idle(self, url: str) -> Line | None:
+        """A connection that is idle and has no TLS, if there is one."""
         target = target_of(url)
-        line = self._take(target) if target.scheme == "http" else None
-        if line is None:
-            return None
-        try:
-            async with asyncio.timeout(SILENCE_SECONDS):
-                line.socket.settimeout(0)
-                await asyncio.get_running_loop().sock_sendall(
-                    line.socket, _request(method, target, headers)
-                )
-                answer = await _heard_answer(line, url, small_bytes)
-            line.socket.settimeout(SILENCE_SECONDS)
-        except BaseException as error:
-            self._drop(line)
-            if isinstance(error, OSError):  # once more, by a new connection
-                return None
-            raise
-        answer.give_back = self._done
-        return answer
+        return self._take(target) if target.scheme == "http" else None
+
+    def request(self, url: str, headers: Mapping[str, str]) -> bytes:
+        return _request("GET", target_of(url), headers)
 
     def _said(self, line: Line, url: str, request: bytes) -> Answer:
         try:
             line.socket.sendall(request)
-            answer = _read_head(line, url)
+            answer = read_head(line, url)
         except BaseException:
-            self._drop(line)
+            self.drop(line)
             raise
-        answer.give_back = self._done
+        answer.give_back = self.done
         return answer
 
     def _take(self, target: Target) -> Line | None:
@@ -314,7 +327,7 @@ class Connections:
             line = idle.pop() if idle else None
         if line is None or line.is_alive():
             return line
-        self._drop(line)
+        self.drop(line)
         return self._take(target)
 
     def _connected(self, target: Target) -> Line:
@@ -323,20 +336,25 @@ class Connections:
             self._open.add(line)
             if not self._is_closed:
                 return line
-        self._drop(line)
+        self.drop(line)
         raise BadAnswer("the client was closed")
 
-    def _done(self, answer: Answer) -> None:
-        line = answer.line
+    def done(self, answer: Answer) -> None:
         if answer.serves_again:
-            with self._lock:
-                idle = self._idle.setdefault(line.origin, [])
-                if len(idle) < IDLE_PER_ORIGIN and not self._is_closed:
-                    idle.append(line)
-                    return
-        self._drop(line)
+            self.keep(answer.line)
+        else:
+            self.drop(answer.line)
 
-    def _drop(self, line: Line) -> None:
+    def keep(self, line: Line) -> None:
+        """It is idle."""
+        with self._lock:
+            idle = self._idle.setdefault(line.origin, [])
+            if len(idle) < IDLE_PER_ORIGIN and not self._is_closed:
+                idle.append(line)
+                return
+        self.drop(line)
+
+    def drop(self, line: Line) -> None:
         with self._lock:
             self._open.discard(line)
         line.close()
@@ -350,7 +368,7 @@ class Connections:
         for line in lines:
             line.abort()
         for line in idle:
-            self._drop(line)
+            self.drop(line)
 
 
 def _request(method: str, target: Target, headers: Mapping[str, str]) -> bytes:
@@ -358,17 +376,7 @@ def _request(method: str, target: Target, headers: Mapping[str, str]) -> bytes:
     return f"{method} {target.lines}{fields}\r\n".encode("latin-1")
 
 
-async def _heard_answer(line: Line, url: str, small_bytes: int) -> Answer:
-    while not line.has_head:
-        await line.heard()
-    answer = _read_head(line, url)
-    if answer.length is not None and answer.length <= small_bytes:
-        while line.early_bytes < answer.length:
-            await line.heard()
-    return answer
-
-
-def _read_head(line: Line, url: str) -> Answer:
+def read_head(line: Line, url: str) -> Answer:
     for _ in range(INTERIM_ANSWERS):
         first, *lines = line.head()
         if (found := _STATUS.fullmatch(first)) is None:
@@ -384,10 +392,9 @@ def _read_head(line: Line, url: str) -> Answer:
 def _fields(lines: list[bytes]) -> Headers:
     headers = Headers()
     for line in lines:
-        name, colon, value = line.decode("latin-1").partition(":")
-        if not colon or not name or name != name.strip() or "\r" in line.decode("latin-1"):
-            raise BadAnswer("the answer has a header field that is none")
-        if "\n" in value or "\0" in value:
+        text = line.decode("latin-1")
+        name, colon, value = text.partition(":")
+        if not colon or not name or name != name.strip() or _FORBIDDEN.search(text):
             raise BadAnswer("the answer has a header field that is none")
         key, value = name.lower(), value.strip(" \t")
         headers[key] = f"{headers[key]}, {value}" if key in headers else value

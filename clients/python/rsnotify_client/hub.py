@@ -8,7 +8,7 @@ kept connection that the hub has closed meanwhile.
 import os
 import ssl
 from functools import cached_property
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -16,6 +16,7 @@ import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify_client.address import wrong_address, wrong_token
 from rsnotify_client.answer import HubUnreachable, NotAHub, content_of
 from rsnotify_client.cause import cause_of, untrusted
 
@@ -24,6 +25,7 @@ ANSWER_SECONDS = 30.0
 ANSWER_BYTES = 1024 * 1024
 
 JSON = "application/json"
+FORBIDDEN = 403
 UNTRUSTED = 495  # no answer of a hub: the changes are kept
 PLACES = {"change": "changes", "framework": "framework"}
 
@@ -39,13 +41,23 @@ class Accepted(msgspec.Struct, frozen=True):
 class HubClient:
     """A hub's address and the token to speak with."""
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        connect_seconds: float = CONNECT_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
         self.url = url.rstrip("/")
+        if (wrong := wrong_address(self.url)) is not None:
+            raise ValueError(f"the hub's url is {url!r}: {wrong}")
+        if token and (wrong := wrong_token(token)) is not None:
+            raise ValueError(f"the token cannot be sent: {wrong}")
         parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"the hub's url is {url!r}: give one such as http://127.0.0.1:8080")
         self._path = parts.path
-        self._host, self._port = parts.hostname, parts.port
+        self._host, self._port = parts.hostname or "", parts.port
+        self._seconds = (connect_seconds, answer_seconds)
         self._is_secure = parts.scheme == "https"
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._idle: list[HTTPConnection] = []
@@ -58,27 +70,43 @@ class HubClient:
         path = f"{self._path}/api/sets/{quote(channel.set_name, safe='')}/{PLACES[channel.kind]}"
         headers = self._headers | {"Content-Type": content_type, "Idempotency-Key": key}
         try:
-            return msgspec.convert(self._post(path, body, headers), Accepted)
+            return msgspec.convert(self._ask("POST", path, headers, body), Accepted)
         except msgspec.ValidationError:
             raise NotAHub(self.url, "does not say what it accepted", 200) from None
-        except (OSError, HTTPException) as error:
-            if (why := untrusted(error)) is not None:
-                raise Rejected(f"{self.url} is not spoken to: {why}", status=UNTRUSTED) from None
-            raise HubUnreachable(self.url, cause_of(error)) from None
+
+    def check(self) -> None:
+        """Ask whether this is a hub that knows the token; what else it may do is not asked."""
+        try:
+            self._ask("GET", f"{self._path}/api/sets", self._headers)
+        except Rejected as error:
+            if error.status != FORBIDDEN:  # only the admin may see all sets
+                raise
 
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
-    def _post(self, path: str, body: bytes, headers: dict[str, str]) -> Any:
+    def _ask(
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None = None
+    ) -> Any:
+        try:
+            return self._answered(method, path, headers, body)
+        except (OSError, HTTPException) as error:
+            if (why := untrusted(error)) is not None:
+                raise Rejected(f"{self.url} is not spoken to: {why}", status=UNTRUSTED) from None
+            raise HubUnreachable(self.url, cause_of(error)) from None
+
+    def _answered(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Any:
         connection, is_kept = self._connection()
         try:
-            answer = _answer(connection, path, body, headers)
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
         except ConnectionError:
             connection.close()
             if not is_kept:
                 raise
-            return self._post(path, body, headers)  # the hub closed it while it was idle
+            # the hub closed it while it was idle
+            return self._answered(method, path, headers, body)
         except BaseException:
             connection.close()
             raise
@@ -99,25 +127,17 @@ class HubClient:
             return self._connect(), False
 
     def _connect(self) -> HTTPConnection:
+        connect, answer = self._seconds
         connection = (
-            HTTPSConnection(
-                self._host, self._port, timeout=CONNECT_SECONDS, context=self._certificates
-            )
+            HTTPSConnection(self._host, self._port, timeout=connect, context=self._certificates)
             if self._is_secure
-            else HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
+            else HTTPConnection(self._host, self._port, timeout=connect)
         )
         connection.connect()
-        connection.sock.settimeout(ANSWER_SECONDS)
+        connection.sock.settimeout(answer)
         connection.auto_open = 0
         return connection
 
     @cached_property
     def _certificates(self) -> ssl.SSLContext:
         return ssl.create_default_context()
-
-
-def _answer(
-    connection: HTTPConnection, path: str, body: bytes, headers: dict[str, str]
-) -> HTTPResponse:
-    connection.request("POST", path, body, headers)
-    return connection.getresponse()

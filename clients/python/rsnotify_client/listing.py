@@ -18,6 +18,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.xml_writer import Entry
+from rsnotify_client.address import wrong_address
 from rsnotify_client.cause import cause_of
 
 GZIP = b"\x1f\x8b"
@@ -26,6 +27,10 @@ DOCUMENT_BYTES = 4 * 1024**3
 """Decompressed; a million entries take 300 MB. It ends what would otherwise never end."""
 
 SILENCE_SECONDS = 60.0
+
+
+class Unreadable(Rejected):
+    """There is no list at this path or address, or none that may be read."""
 
 
 def entries_of(place: str) -> Iterator[Entry]:
@@ -59,14 +64,14 @@ def _document(place: str) -> Iterator[tuple[str, Entry]]:
     """The entries of one document, each with the name of the root that it stands in."""
     stream = DocumentStream()
     try:
-        with closing(_open(place)) as packed, closing(_unpacked(packed)) as file:
+        with closing(_opened(place)) as packed, closing(_unpacked(packed)) as file:
             for entries in _read(stream, file):
                 if stream.skipped:
                     raise Rejected(stream.skipped[0])
                 for entry in entries:
                     yield stream.head.root, entry
     except Rejected as error:
-        if error.detail.startswith(place):
+        if isinstance(error, Unreadable) or error.detail.startswith(place):
             raise
         raise Rejected(f"{place}: {error.detail}") from None
     except (OSError, EOFError, zlib.error, HTTPException) as error:
@@ -85,6 +90,15 @@ def _read(stream: DocumentStream, file: IO[bytes]) -> Iterator[list[Entry]]:
 
 def _is_url(place: str) -> bool:
     return place.startswith(("http://", "https://"))
+
+
+def _opened(place: str) -> IO[bytes]:
+    if _is_url(place) and (wrong := wrong_address(place)) is not None:
+        raise Unreadable(f"{place}: {wrong}")
+    try:
+        return _open(place)
+    except (OSError, HTTPException, ValueError) as error:
+        raise Unreadable(f"cannot read {place}: {cause_of(error)}") from None
 
 
 def _open(place: str) -> IO[bytes]:

@@ -8,53 +8,25 @@ known before anything else comes.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 from aiohttp import WSMsgType
 
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.cause import cause_of, untrusted
+from rsnotify_client.channel import PONG_SECONDS, QUIET_SECONDS, Channel, Lost, TooOld, resumed
 from rsnotify_client.discovery import http_twin
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import AGAIN, REDIRECTS, Refused, Unreachable, Web, again
 
 NOTIFICATION_BYTES = 16 * 1024 * 1024
-QUIET_SECONDS = 35.0  # the hub pings every 25 s
-PONG_SECONDS = 10.0
 REFUSED = frozenset({1008, 4400, 4404})  # another try would end the same
 TOO_OLD = 4410
 EVENT_STREAM = "text/event-stream"
-
-
-class Lost(Exception):
-    """The connection ended; another may be made from the cursor."""
-
-
-class TooOld(Exception):
-    """The channel no longer tells of what followed the cursor; Change Lists may."""
-
-
-class Channel:
-    """An open connection: where it begins, if the peer has said it, and the payloads."""
-
-    def __init__(
-        self, payloads: AsyncIterator[bytes | str], begins: Position | None = None
-    ) -> None:
-        self.payloads = payloads
-        self.begins = begins
-
-
-def resumed(url: str, cursor: Position | None) -> str:
-    """The channel's address for whoever has read up to the cursor."""
-    if cursor is None:
-        return url
-    parts = urlsplit(url)
-    query = [pair for pair in parse_qsl(parts.query) if pair[0] != "from"]
-    return urlunsplit(parts._replace(query=urlencode([*query, ("from", str(cursor))], safe=":")))
 
 
 @asynccontextmanager
@@ -225,14 +197,3 @@ async def _events(answer: aiohttp.ClientResponse, silence_seconds: float) -> Asy
         for line in lines:
             if (data := events.line(line.rstrip(b"\r").decode(errors="replace"))) is not None:
                 yield data
-
-
-def in_short(error: Exception) -> str:
-    """What went wrong, for a line of the log; it will be tried again."""
-    if isinstance(error, Unreachable):
-        return f"the hub cannot be reached ({error.cause})"
-    if isinstance(error, TryAgain):
-        return f"the hub cannot serve the channel now ({error.detail})"
-    if isinstance(error, Lost):
-        return f"the connection was lost ({error})"
-    return str(error)

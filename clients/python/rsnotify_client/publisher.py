@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict
 
 import msgspec
 
@@ -19,7 +19,7 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName, Kind
 from rsnotify_client.answer import in_short
 from rsnotify_client.batch import encode, new_key
-from rsnotify_client.change import Fields, make_change
+from rsnotify_client.change import Tells
 from rsnotify_client.hub import JSON, Accepted, HubClient
 from rsnotify_client.memory import MemoryQueue, WhenFull
 from rsnotify_client.retry import delay_seconds
@@ -46,7 +46,7 @@ class PublisherOptions(TypedDict, total=False):
     on_refused: Callable[[RefusedChange], object] | None
 
 
-class Publisher:
+class Publisher(Tells[None]):
     """Publishes to the sets that its token allows; safe in any thread and in forked processes.
 
     Without `outbox`, at most `queue_size` changes wait in memory; a further one waits for room or
@@ -81,18 +81,6 @@ class Publisher:
             if exc_type is None:
                 raise
             log.error("%s", error)
-
-    def created(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
-        """The resource at `loc` is new."""
-        self.send(set_name, make_change(loc, "created", fields))
-
-    def updated(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
-        """The resource at `loc` has changed."""
-        self.send(set_name, make_change(loc, "updated", fields))
-
-    def deleted(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
-        """The resource at `loc` is no more."""
-        self.send(set_name, make_change(loc, "deleted", fields))
 
     def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
         """Put any change in its set's queue: of a resource, or of a capability document."""

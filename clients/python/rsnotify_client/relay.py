@@ -16,6 +16,7 @@ from rsnotify_client.publisher import BATCH_SECONDS
 from rsnotify_client.sender import Counters, RefusedChange, Sender
 
 LOOK_SECONDS = 0.1
+CHECK_SECONDS = 3.0
 
 DATABASES: dict[str, Database] = {
     "postgresql": "postgresql",
@@ -44,6 +45,9 @@ class Relay:
     ) -> None:
         self.table = table_of(database)
         self._hub = HubClient(url, token)
+        self._soon = HubClient(
+            url, token, connect_seconds=CHECK_SECONDS, answer_seconds=CHECK_SECONDS
+        )
         self._sender = Sender(
             self.table,
             self._hub,
@@ -64,11 +68,16 @@ class Relay:
     def start(self) -> None:
         self._sender.start()
 
+    def check(self) -> None:
+        """Ask the hub whether it knows the token; `TryAgain` if it does not answer soon."""
+        self._soon.check()
+
     def close(self) -> None:
         """End; what waits stays in the table."""
         self._sender.stop()
         self.table.close()
         self._hub.close()
+        self._soon.close()
 
     @property
     def counters(self) -> Counters:
@@ -89,12 +98,15 @@ def table_of(database: str | Callable[[], Any]) -> OutboxTable:
     """The outbox table of a database."""
     if callable(database):
         return OutboxTable(database, "in the database")
-    shown = _without_password(database)
-    match database_of(database):
+    kind, shown = database_of(database), _without_password(database)
+    match kind:
         case "sqlite":
             from rsnotify_client.outboxfile import SqliteTable  # noqa: PLC0415
 
-            return SqliteTable(unquote(database.partition("://")[2].removeprefix("/")))
+            path = unquote(database.partition("://")[2].removeprefix("/"))
+            if not path or "\0" in path:
+                raise InvalidSettings([f"{database!r} names no file: write sqlite:///file.db"])
+            return SqliteTable(path)
         case "postgresql":
             return OutboxTable(_postgresql(database), shown)
         case "mysql":
@@ -132,7 +144,11 @@ def _missing(driver: str, extra: str) -> InvalidSettings:
 
 
 def _without_password(url: str) -> str:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise InvalidSettings([f"the database's URL cannot be read: {error}"]) from None
     if parts.password is None:
         return url
     return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@")).geturl()

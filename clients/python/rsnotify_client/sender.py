@@ -18,12 +18,10 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
-from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client.answer import HubUnreachable, in_short
 from rsnotify_client.batch import BATCH_CHANGES, Batch, ChangeStore, OutboxError
 from rsnotify_client.fork import tell_of_forks
 from rsnotify_client.hub import HubClient
-from rsnotify_client.retry import delay_seconds
+from rsnotify_client.troubles import Troubles
 from rsnotify_client.verdict import refused_changes
 
 log = logging.getLogger(__name__)
@@ -31,7 +29,6 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0  # another process may have left something; the bell is a hint
 TURN_SECONDS = 0.02  # until another sender of the same store may have finished
 EXIT_SECONDS = 5.0
-SAY_AGAIN_SECONDS = 60.0
 
 
 class RefusedChange(NamedTuple):
@@ -51,16 +48,6 @@ class Counters(NamedTuple):
     waiting: int
     requests: int
     retries: int
-
-
-class Trouble(NamedTuple):
-    """Why a channel waits, and until when."""
-
-    error: Rejected | TryAgain
-    attempt: int
-    since: float
-    until: float
-    said: float
 
 
 class Sender:
@@ -92,8 +79,7 @@ class Sender:
         self._stopping = False
         self._at_most = BATCH_CHANGES
         self._turn_seconds = TURN_SECONDS
-        self._eager_since = 0.0  # troubles from before this are not waited for
-        self._troubles: dict[ChannelName | None, Trouble] = {}
+        self._troubles = Troubles()
         self._failure: Exception | None = None  # of the store, or ours
         self.published = self.refused = self.requests = self.retries = 0
 
@@ -143,11 +129,13 @@ class Sender:
     def _flush(self, timeout: float | None, *, is_patient: bool) -> None:
         if (ends := self._store.ends()) is None:
             return
-        self._eager_since = began = monotonic()
+        began = monotonic()
+        self._troubles.forgive(began)
         self._hurry.set()
         self.wake()
         while (now := self._store.ends()) is not None and now[0] <= ends[1]:
-            self._raise_if_hopeless(began)
+            if (hopeless := self._troubles.hopeless(began)) is not None:
+                raise hopeless
             waited = monotonic() - began
             is_late = timeout is not None and waited >= timeout
             if is_late or ((self._troubles or self._failure) and not is_patient):
@@ -155,14 +143,8 @@ class Sender:
             with self._progress:
                 self._progress.wait(TURN_SECONDS)
 
-    def _raise_if_hopeless(self, began: float) -> None:
-        for trouble in list(self._troubles.values()):
-            if isinstance(trouble.error, Rejected) and trouble.since >= began:
-                raise trouble.error
-
     def _in_the_way(self, waited: float) -> str:
-        troubles = [_said(trouble.error) for trouble in list(self._troubles.values())]
-        why = str(self._failure or (troubles or ["the hub has not answered yet"])[0])
+        why = self._failure or self._troubles.words()
         return f"{_changes(self._store.waiting())} not published after {waited:.1f} s: {why}"
 
     def stop(self) -> None:
@@ -217,25 +199,11 @@ class Sender:
                 self._send(batch)
         finally:
             self._store.rest()
-        return self._pause()
-
-    def _pause(self) -> float:
-        """Trouble that is over without our doing leaves nothing to wait for."""
-        now = monotonic()
-        self._troubles = {
-            channel: trouble for channel, trouble in self._troubles.items() if trouble.until > now
-        }
-        pauses = [trouble.until - now for trouble in self._troubles.values()]
-        return min([self._look_seconds, *pauses])
+        return self._troubles.pause(monotonic(), self._look_seconds)
 
     def _next(self) -> Batch | None:
-        postponed = [channel for channel, each in self._troubles.items() if self._waits(each)]
-        if None in postponed:
-            return None
-        return self._store.take([channel for channel in postponed if channel], self._at_most)
-
-    def _waits(self, trouble: Trouble) -> bool:
-        return trouble.until > monotonic() and trouble.since >= self._eager_since
+        postponed = self._troubles.postponed(monotonic())
+        return None if postponed is None else self._store.take(postponed, self._at_most)
 
     def _send(self, batch: Batch) -> None:
         self.requests += 1
@@ -253,12 +221,8 @@ class Sender:
     def _settle(self, batch: Batch) -> None:
         self.published += self._store.remove(batch, batch.ids)
         self._at_most = min(self._at_most * 2, BATCH_CHANGES)
-        self._all_is_well(batch.channel)
-
-    def _all_is_well(self, channel: ChannelName) -> None:
-        for known in (None, channel):
-            if (trouble := self._troubles.pop(known, None)) is not None and trouble.said:
-                log.info("publishing to %s again", self._hub.url)
+        if self._troubles.end(batch.channel):
+            log.info("publishing to %s again", self._hub.url)
 
     def _refuse_or_keep(self, batch: Batch, error: Rejected) -> None:
         refused = refused_changes(error, len(batch.ids))
@@ -291,27 +255,11 @@ class Sender:
             log.exception("on_refused failed for %s", refused)
 
     def _postpone(self, batch: Batch, error: Rejected | TryAgain) -> None:
-        """A hub that does not answer holds up all channels, every other trouble only its own."""
         self.retries += 1
-        channel = None if isinstance(error, HubUnreachable) else batch.channel
-        known = self._troubles.get(channel)
-        is_new = known is None or known.since < self._eager_since
-        attempt = 0 if known is None or is_new else known.attempt + 1
-        asked_for = getattr(error, "retry_after_seconds", 0)
-        pause = max(delay_seconds(attempt, random.random()), asked_for)  # noqa: S311
-        now = monotonic()
-        said = 0.0 if known is None else known.said
-        if not said or now - said > SAY_AGAIN_SECONDS:
-            said = now
-            log.warning("%s; it will be tried until it succeeds", _said(error))
-        self._troubles[channel] = Trouble(error, attempt, now, now + pause, said)
+        self._troubles.postpone(batch.channel, error, monotonic(), random.random())  # noqa: S311
 
 
 _decode = msgspec.json.Decoder(Change).decode
-
-
-def _said(error: Rejected | TryAgain) -> str:
-    return in_short(error) if isinstance(error, TryAgain) else error.detail
 
 
 def _changes(count: int) -> str:

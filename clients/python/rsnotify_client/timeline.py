@@ -22,9 +22,13 @@ class Timeline:
         self._at_cursor: dict[tuple[str, str], set[str | None]] = {}  # the digests of each
 
     def begin(self, cursor: Position) -> None:
-        """The peer said where it begins; what counts is where we stand, if we stand anywhere."""
-        if self.cursor is None:
+        """Where the peer said that it begins.
+
+        If that is after our cursor, nothing lies between: else it would have refused the cursor.
+        """
+        if self.cursor is None or cursor > self.cursor:
             self.cursor = cursor
+            self._at_cursor.clear()
 
     def begin_after(self, received: Received) -> None:
         """Nothing of this is handed on, only what comes after it."""

@@ -16,14 +16,16 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.http1 import CONNECT_SECONDS, SILENCE_SECONDS, Answer, Connections
+from rsnotify_client.multiplexer import Heard, Multiplexer
 
 if TYPE_CHECKING:
     import aiohttp
 
 PAGE_BYTES = 2 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
+SMALL_BYTES = 1024 * 1024
 REDIRECTS = 5
-AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 RETRY_AFTER_SECONDS = 3_600
 XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
 SCHEMES = ("http", "https")
@@ -110,6 +112,7 @@ class Web:
         self._token = token
         self._origin = origin and origin_of(origin)
         self._connections = Connections()
+        self.multiplexer = Multiplexer(self._connections, SMALL_BYTES)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -119,6 +122,7 @@ class Web:
         await self.close()
 
     async def close(self) -> None:
+        self.multiplexer.close()
         self._connections.close()
         self.threads.close()
         if self._session is not None:
@@ -162,26 +166,22 @@ class Web:
         """The same for a thread, which closes it."""
         try:
             return self._redirected(url, HEADERS | dict(headers), method)
-        except (ValueError, RecursionError):
-            raise Refused(f"{url} leads to no address that can be fetched") from None
-        except OSError as error:
+        except OSError as error:  # first: a certificate's error is a ValueError, too
             if (why := untrusted(error)) is not None:
                 raise Refused(f"{urlsplit(url).netloc} is not spoken to: {why}") from None
             raise Unreachable(url, cause_of(error)) from None
-
-    async def answer_at_once(
-        self, url: str, headers: Mapping[str, str], small_bytes: int
-    ) -> Answer | None:
-        """By an idle connection, without a thread; None where there is none, or a redirect."""
-        try:
-            shown = HEADERS | dict(headers) | self.headers(url)
-            answer = await self._connections.ask_idle("GET", url, shown, small_bytes)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Refused(f"{url} leads to no address that can be fetched") from None
-        if answer is not None and answer.status in MOVED:
-            answer.close()
-            return None
-        return answer
+
+    def ask_at_once(
+        self, url: str, headers: dict[str, str], heard: Heard, *, is_behind: bool
+    ) -> bool:
+        """Whether it was asked by a connection that is there, idle or else behind others."""
+        ask = self.multiplexer.ask_behind if is_behind else self.multiplexer.ask
+        try:
+            return ask(url, HEADERS | headers | self.headers(url), heard)
+        except (ValueError, Refused):
+            return False  # it is told by whoever asks in another way
 
     def _redirected(self, url: str, headers: dict[str, str], method: str) -> Answer:
         asked = url

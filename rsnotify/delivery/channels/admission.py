@@ -5,29 +5,39 @@ cannot be served gets a close code. Nothing here writes a notification.
 """
 
 import asyncio
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from time import time
 
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
-from rsnotify.access import Access
+from rsnotify.access import Access, origins_that_read
+from rsnotify.core.forms import XML
+from rsnotify.core.query import check_not_future
 from rsnotify.delivery.channels.channel import ChannelReaders
+from rsnotify.delivery.channels.entry import (
+    Entry,
+    Wanted,
+    entry_of,
+    requested_channels,
+    requested_kind,
+    subprotocol_of,
+)
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
 from rsnotify.delivery.channels.revocations import Revocations
+from rsnotify.delivery.channels.several import SeveralChannels
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName
 
 READER = (
     "rsnotify.reader"  # the ASGI extension through which the handshake hands over the connection
 )
-AHEAD_SECONDS = 5.0  # by how much the clocks of hub and Source may differ
 DRAIN_STEPS = 100
-
-Start = Position | Rejected | TryAgain  # the position where a reader starts, or why it cannot
+DRAINED = 1001, "the hub is shutting down; reconnect with your cursor"
 
 
 class Channels:
@@ -46,72 +56,95 @@ class Channels:
         self._keepalive = keepalive
         self._allowed_origins = allowed_origins
         self._channels: dict[Feed, ChannelReaders] = {}
+        self._several: set[SeveralChannels] = set()
         self._is_draining = False
         self.revocations = Revocations(access)
 
     async def websocket(self, websocket: WebSocket) -> None:
-        """Refuse with an HTTP error, or accept the WebSocket and let it join its channel."""
-        name, token = await self.admit(websocket)
-        begin = await self._start_of(name, websocket.query_params.get("from"))
+        """Refuse with an HTTP error, or accept the WebSocket and let it join its channels."""
+        kind = requested_kind(websocket)
+        entry: Entry | Rejected | TryAgain
+        try:
+            wanted = requested_channels(websocket, kind)
+        except Rejected as error:  # of the query: a web page sees a close code, but no status
+            entry = error
+        else:
+            token = await self.admit(websocket, wanted)
+            entry = await self._entry(websocket, wanted, token)
         await websocket.accept(
-            headers=_start_header(begin)
+            subprotocol_of(websocket), headers=_start_header(entry)
         )  # the reader gets everything that is published from here on
         take_reader = websocket.scope["extensions"][READER]
-        self.join(take_reader(), name, begin, token)
+        self.join(take_reader(entry.form if isinstance(entry, Entry) else XML), entry)
 
-    async def admit(self, connection: HTTPConnection) -> tuple[ChannelName, str]:
-        """The requested channel, if the peer may read it; and the key of the token that it used."""
-        name = ChannelName.named(**connection.path_params)
-        self._hub.feed(name)
-        record = self._hub.record(name.set_name)
-        self._check_origin(connection.headers.get("origin"), is_private=record.private)
-        return name, await self._access.require_reader(connection, record)
+    async def _entry(
+        self, connection: HTTPConnection, wanted: Sequence[Wanted], token: str
+    ) -> Entry | Rejected | TryAgain:
+        """The error is returned, not raised: it is sent as a close frame after the handshake."""
+        try:
+            cursors = [await self.cursor(*each) for each in wanted]
+        except (Rejected, TryAgain) as error:
+            return error
+        return entry_of(connection, wanted, cursors, token)
+
+    async def admit(self, connection: HTTPConnection, wanted: Sequence[Wanted]) -> str:
+        """Refuse who may not read all of them; the key of the token that the peer used."""
+        for each in wanted:
+            self._hub.feed(each.channel)
+        records = [self._hub.record(each.channel.set_name) for each in wanted]
+        is_private = any(record.private for record in records)
+        self._check_origin(connection.headers.get("origin"), is_private=is_private)
+        tokens = [await self._access.require_reader(connection, record) for record in records]
+        return max(tokens)  # it is one token, and none where none was needed
 
     def _check_origin(self, origin: str | None, *, is_private: bool) -> None:
         """A page must not read with the rights of its visitor; browsers send its origin."""
         if origin is None:
             return
-        allowed = self._allowed_origins
-        if is_private if allowed is None else not {origin, "*"} & set(allowed):
+        allowed = origins_that_read(self._allowed_origins, is_private=is_private)
+        if not {origin, "*"} & {*allowed}:
             raise Rejected(
                 "pages of this origin may not read this channel; see RSNOTIFY_ALLOWED_ORIGINS",
                 status=403,
             )
 
-    def join(self, reader: Reader, name: ChannelName, begin: Start, token: str = "") -> None:
-        """Let the reader follow the channel, or close it with the reason."""
+    def join(self, reader: Reader, entry: Entry | Rejected | TryAgain) -> None:
+        """Let the reader follow its channels, or close it with the reason."""
         try:
-            if not isinstance(begin, Position):
-                raise begin
+            if not isinstance(entry, Entry):
+                raise entry
             if self._is_draining:
-                reader.close(1001, "the hub is shutting down; reconnect with your cursor")
+                reader.close(*DRAINED)
             elif reader.is_open:
-                self._channel_of(self._hub.feed(name)).join(reader, begin)
-                self.revocations.add(reader, token)
+                self._enter(reader, entry)
+                self.revocations.add(reader, entry.token)
         except (Rejected, TryAgain) as error:
             reader.close(error.close_code, error.detail)
 
-    async def _start_of(self, name: ChannelName, after: str | None) -> Start:
-        """The error is returned, not raised: it is sent as a close frame after the handshake."""
-        try:
-            return await self.cursor(name, after)
-        except (Rejected, TryAgain) as error:
-            return error
+    def _enter(self, reader: Reader, entry: Entry) -> None:
+        places = [(self._hub.feed(name), cursor) for name, cursor in entry.places]
+        if entry.is_several:
+            several = SeveralChannels(self._hub, self._keepalive, reader, self._several.discard)
+            self._several.add(several)
+            several.join(places)
+        else:
+            (feed, cursor) = places[0]
+            self._channel_of(feed).join(reader, cursor)
 
-    async def cursor(self, name: ChannelName, after: str | None) -> Position:
-        """The position where a reader starts: the head, or the one that it asks for."""
+    async def cursor(self, name: ChannelName, after: Position | None) -> Position:
+        """The position where a reader starts: the head, or the one that it asks for; what is before
+        the set's first moment means that moment."""
         feed = self._hub.feed(name)
         if after is None:
             return feed.tail.head
-        cursor = parse_cursor(after)
-        if cursor <= feed.tail.head:
-            return cursor
+        after = max(after, Position.parse(feed.created))
+        if after <= feed.tail.head:
+            return after
         head = await self._hub.head(name)  # another hub process may know newer changes
-        if cursor > max(head, _now() + AHEAD_SECONDS * 1_000_000):
-            raise Rejected(f"`from` is in the future: {cursor}", close_code=4400)
-        return min(cursor, head)
+        check_not_future(after, head, int(time() * MICROSECONDS))
+        return min(after, head)
 
-    async def servable_cursor(self, name: ChannelName, after: str | None) -> Position:
+    async def servable_cursor(self, name: ChannelName, after: Position | None) -> Position:
         """The same, but raises if the journal no longer has all changes after the position."""
         cursor = await self.cursor(name, after)
         await self._hub.after(self._hub.feed(name), cursor)
@@ -132,26 +165,16 @@ class Channels:
         """Disconnect all readers, spread over this time, so that they do not all return at once."""
         self._is_draining = True
         readers = [reader for channel in self._channels.values() for reader in channel.readers]
+        readers += [several.reader for several in self._several]
         step = -(-len(readers) // DRAIN_STEPS)
         for start in range(0, len(readers), step or 1):
             for reader in readers[start : start + step]:
-                reader.close(1001, "the hub is shutting down; reconnect with your cursor")
+                reader.close(*DRAINED)
             await asyncio.sleep(seconds / DRAIN_STEPS)
 
 
-def _start_header(begin: Start) -> list[tuple[bytes, bytes]]:
+def _start_header(entry: Entry | Rejected | TryAgain) -> list[tuple[bytes, bytes]]:
     """Tells the reader where it starts, so that it can resume even if it gets no notification."""
-    if not isinstance(begin, Position):
+    if not isinstance(entry, Entry):
         return []
-    return [(FROM_HEADER.lower().encode(), str(begin).encode())]
-
-
-def parse_cursor(text: str) -> Position:
-    try:
-        return Position.parse(text)
-    except ValueError as error:
-        raise Rejected(f"malformed `from`: {error}", close_code=4400) from None
-
-
-def _now() -> int:
-    return int(datetime.now(UTC).timestamp() * 1_000_000)
+    return [(FROM_HEADER.lower().encode(), entry.cursor.encode())]

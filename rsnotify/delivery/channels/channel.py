@@ -6,22 +6,17 @@ between history and live delivery. Nothing here knows whether a reader is a WebS
 """
 
 import asyncio
-import logging
 from collections import OrderedDict
 
 from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
-from rsnotify.errors import INTERNAL_ERROR, NoSuchSet, Rejected, TryAgain
+from rsnotify.delivery.channels.turns import YIELD_BYTES, read_on, write_turn
+from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
-
-log = logging.getLogger(__name__)
-
-TURN_BYTES = 64 * 1024  # for one reader that catches up, before the next one's turn
-YIELD_BYTES = 1024 * 1024  # for readers that catch up, before the event loop serves others
 
 
 class ChannelReaders:
@@ -147,26 +142,10 @@ class ChannelReaders:
             self._catching_up = None
 
     async def _serve_one(self, reader: Reader) -> int:
-        """Write what one reader has missed, up to TURN_BYTES; return how many bytes."""
-        try:
-            found = await self._hub.after(self._feed, reader.cursor)
-        except (Rejected, TryAgain) as error:
-            reader.close(error.close_code, error.detail)
+        """Write what one reader has missed, up to the end of its turn; how many bytes."""
+        found = await read_on(self._hub, self._feed, reader)
+        if reader not in self._waiting:  # it has left, or was placed again
             return 0
-        except Exception:
-            log.exception("internal error while %r catches up", reader)
-            reader.close(1011, INTERNAL_ERROR)
-            return 0
-        return self._write_turn(reader, found)
-
-    def _write_turn(self, reader: Reader, found: Notification | None) -> int:
-        written = 0
-        while found is not None and reader in self._waiting and not reader.is_paused:
-            reader.cursor = found.until
-            frame = reader.wire_format.render(found)
-            reader.write(frame)
-            written += len(frame)
-            found = self._feed.tail.next_after(reader.cursor) if written < TURN_BYTES else None
-        if reader in self._waiting:
-            self._place(reader)
+        written = write_turn(self._feed, reader, found)
+        self._place(reader)
         return written

@@ -1,18 +1,25 @@
 """The bytes that readers get: WebSocket frames and SSE blocks, made once and shared by all readers.
 
-A shared frame has no mask and no compression context, so every reader can decode it by itself.
+A shared frame has no mask and no compression context, so every reader can decode it by itself. In
+an event stream in gzip, an event is a part that ends at a whole byte and refers to nothing before.
+Such a stream has no end: its checksum would be another one for each reader.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from websockets.extensions.permessage_deflate import PerMessageDeflate
-from websockets.frames import Frame, Opcode
+from websockets.frames import CTRL_OPCODES, Frame, Opcode
 
+from rsnotify.core.forms import JSON, XML, Form
+from rsnotify.core.gzip_parts import flushed, stored
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.json_writer import render_notification_json
 from rsnotify.resourcesync.notification import Notification
 
 REASON_BYTES = 123  # what a close frame can carry
 WINDOW_BITS = 15
+FLUSH = b"\0\0\xff\xff"  # how flushed deflate ends; a WebSocket leaves it out (RFC 7692, 7.2.1)
 
 
 class WireFormat(NamedTuple):
@@ -20,36 +27,101 @@ class WireFormat(NamedTuple):
 
     name: str
     make: Callable[[Notification], bytes]
+    idle: bytes  # written when nothing happens, to keep the connection alive
+    tell_cursors: Callable[[bytes], bytes] | None = None
+    """What to write before a notification to a reader of several channels, with its cursors."""
 
     def render(self, notification: Notification) -> bytes:
         return notification.derived(self.name, self.make)
 
 
-def _text_frame(notification: Notification) -> bytes:
-    return Frame(Opcode.TEXT, notification.payload).serialize(mask=False)
+Payload = Callable[[Notification], bytes]
 
 
-def _deflated_frame(notification: Notification) -> bytes:
-    return Frame(Opcode.TEXT, notification.payload).serialize(mask=False, extensions=[deflate()])
+def _xml(notification: Notification) -> bytes:
+    return notification.payload
 
 
-def _event(notification: Notification) -> bytes:
-    lines = notification.payload.replace(b"\n", b"\ndata: ")
-    return b"id: %s\ndata: %s\n\n" % (str(notification.until).encode(), lines)
+def _json(notification: Notification) -> bytes:
+    return notification.derived(JSON.name, render_notification_json)
 
 
-TEXT = WireFormat("text frame", _text_frame)
-DEFLATED = WireFormat("deflated frame", _deflated_frame)
-EVENT = WireFormat("event", _event)
+def _text_frame(payload: bytes) -> bytes:
+    return Frame(Opcode.TEXT, payload).serialize(mask=False)
+
+
+def _deflated_frame(payload: bytes) -> bytes:
+    return Frame(Opcode.TEXT, payload).serialize(mask=False, extensions=[deflate()])
+
+
+def _event(cursor: Position, payload: bytes) -> bytes:
+    return _id(str(cursor).encode()) + _data(payload)
+
+
+def _id(cursor: bytes) -> bytes:
+    return b"id: %s\n" % cursor
+
+
+def _data(payload: bytes) -> bytes:
+    return b"data: %s\n\n" % payload.replace(b"\n", b"\ndata: ")
+
 
 PING = Frame(Opcode.PING, b"").serialize(mask=False)
-COMMENT = b":\n\n"  # a comment, which keeps an event stream alive
+COMMENT = b":\n\n"
+
+
+class WireFormats(NamedTuple):
+    """Every way to write a notification in one form."""
+
+    text: WireFormat
+    deflated: WireFormat
+    event: WireFormat
+    gzip_event: WireFormat
+    data: WireFormat  # of several channels: the id has the reader's own cursors, the data is shared
+    gzip_data: WireFormat
+
+
+def _wire_formats(form: Form, payload: Payload) -> WireFormats:
+    def event(each: Notification) -> bytes:
+        return _event(each.until, payload(each))
+
+    def stored_id(cursors: bytes) -> bytes:
+        return stored(_id(cursors))
+
+    def named(name: str) -> str:
+        return f"{name} of {form.name}"
+
+    silence = flushed(COMMENT)
+    return WireFormats(
+        WireFormat(named("frame"), lambda each: _text_frame(payload(each)), PING),
+        WireFormat(named("deflated frame"), lambda each: _deflated_frame(payload(each)), PING),
+        WireFormat(named("event"), event, COMMENT),
+        WireFormat(named("event in gzip"), lambda each: flushed(event(each)), silence),
+        WireFormat(named("data"), lambda each: _data(payload(each)), COMMENT, _id),
+        WireFormat(
+            named("data in gzip"), lambda each: flushed(_data(payload(each))), silence, stored_id
+        ),
+    )
+
+
+WIRE_FORMATS = {XML: _wire_formats(XML, _xml), JSON: _wire_formats(JSON, _json)}
+TEXT, DEFLATED, EVENT, GZIP_EVENT, DATA, GZIP_DATA = WIRE_FORMATS[XML]
 
 
 def close_reason(detail: str) -> str:
     return detail.encode()[:REASON_BYTES].decode(errors="ignore")
 
 
-def deflate() -> PerMessageDeflate:
-    """The one compression that is offered: no context is kept between two messages."""
-    return PerMessageDeflate(True, True, WINDOW_BITS, WINDOW_BITS, {"memLevel": 9})
+class Deflate(PerMessageDeflate):
+    """The one compression that is agreed on: no context is kept between two messages."""
+
+    def encode(self, frame: Frame) -> Frame:
+        """As the library does it, but by ISA-L. Control frames are never compressed."""
+        if frame.opcode in CTRL_OPCODES:
+            return frame
+        data = flushed(bytes(frame.data)).removesuffix(FLUSH)
+        return Frame(frame.opcode, data, frame.fin, rsv1=True)
+
+
+def deflate() -> Deflate:
+    return Deflate(True, True, WINDOW_BITS, WINDOW_BITS)

@@ -16,9 +16,11 @@ from urllib.parse import unquote
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 from websockets.datastructures import Headers
+from websockets.headers import parse_subprotocol
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
+from rsnotify.core.forms import Form
 from rsnotify.delivery.channels.admission import READER
 from rsnotify.delivery.channels.protocol import SharedDeflate, quiet
 from rsnotify.delivery.channels.socket_reader import SocketReader
@@ -42,7 +44,8 @@ class Handshake(asyncio.Protocol):
         self._app = config.loaded_app
         self._server_state = server_state
         self._app_state = app_state
-        self._protocol = ServerProtocol(extensions=[SharedDeflate()], logger=quiet)
+        extensions = [SharedDeflate()] if config.ws_per_message_deflate else []
+        self._protocol = ServerProtocol(extensions=extensions, logger=quiet)
         self._transport: asyncio.Transport
         self._reader: SocketReader | None = None
         self._refusal: Response | None = None
@@ -112,13 +115,14 @@ class Handshake(asyncio.Protocol):
             "raw_path": path.encode("ascii"),
             "query_string": query.encode("ascii"),
             "headers": list(_encoded_headers(request.headers)),
-            "subprotocols": [],
+            "subprotocols": _subprotocols(request.headers),
             "state": self._app_state.copy(),
             "extensions": {"websocket.http.response": {}, READER: self._take_reader},
         }
 
-    def _take_reader(self) -> SocketReader:
+    def _take_reader(self, form: Form) -> SocketReader:
         assert self._reader is not None, "the connection is not accepted yet"  # noqa: S101
+        self._reader.write_in(form)
         return self._reader
 
     async def _receive(self) -> Message:
@@ -146,6 +150,8 @@ class Handshake(asyncio.Protocol):
     def _accept(self, message: Message) -> None:
         for name, value in message.get("headers", ()):
             self._response.headers[name.decode("latin-1")] = value.decode("latin-1")
+        if message.get("subprotocol"):
+            self._response.headers["Sec-WebSocket-Protocol"] = message["subprotocol"]
         self._send_response(self._response)
         is_deflated = bool(self._protocol.extensions)
         self._reader = SocketReader(self._transport, is_deflated=is_deflated)
@@ -174,6 +180,12 @@ class Handshake(asyncio.Protocol):
 def _encoded_headers(headers: Headers) -> Iterable[tuple[bytes, bytes]]:
     for name, value in headers.raw_items():
         yield name.lower().encode("ascii"), value.encode("latin-1")
+
+
+def _subprotocols(headers: Headers) -> list[str]:
+    """Those that are offered; the handshake was refused if they could not be read."""
+    offered = headers.get_all("Sec-WebSocket-Protocol")
+    return [str(name) for value in offered for name in parse_subprotocol(value)]
 
 
 def _response(message: Message) -> Response:

@@ -3,7 +3,7 @@ when one of these places moves.
 
 `ReaderProtocol.recv_frame`: the library checks UTF-8 only in its connections, which we do not use,
 and refuses a Close between the fragments of a message, which RFC 6455 (5.4) allows.
-`SharedDeflate`: the library also accepts offers by which each reader needs frames of its own.
+`SharedDeflate`: the library also accepts a smaller window, which needs frames of its own.
 Nothing here reads or writes a socket.
 """
 
@@ -58,7 +58,8 @@ class ReaderProtocol(ServerProtocol):
 
 
 class SharedDeflate(ServerPerMessageDeflateFactory):
-    """Accepts only offers that let one compressed frame serve all readers."""
+    """Accepts offers so that one compressed frame serves all readers: without context takeover,
+    which the server may choose unasked (RFC 7692, 7.1.1.1), and with the usual window."""
 
     def __init__(self) -> None:
         super().__init__(server_no_context_takeover=True, client_no_context_takeover=True)
@@ -66,10 +67,7 @@ class SharedDeflate(ServerPerMessageDeflateFactory):
     def process_request_params(
         self, params: Sequence[ExtensionParameter], accepted_extensions: Sequence[Extension]
     ) -> tuple[list[ExtensionParameter], PerMessageDeflate]:
-        offered = dict(params)
-        if "server_no_context_takeover" not in offered:
-            raise NegotiationError("shared frames need server_no_context_takeover")
-        if offered.get("server_max_window_bits", "15") != "15":
+        if dict(params).get("server_max_window_bits", "15") != "15":
             raise NegotiationError("shared frames have a window of 15 bits")
         return super().process_request_params(params, accepted_extensions)
 

@@ -10,7 +10,8 @@ from contextlib import closing
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 
-from rsnotify.delivery.channels.frames import DEFLATED, PING, TEXT, WireFormat, close_reason
+from rsnotify.core.forms import XML, Form
+from rsnotify.delivery.channels.frames import WIRE_FORMATS, WireFormat, close_reason
 from rsnotify.delivery.channels.protocol import ReaderProtocol, is_one_ping_or_pong
 from rsnotify.delivery.channels.reader import ReaderChannel
 from rsnotify.resourcesync.change import Position
@@ -34,6 +35,7 @@ class SocketReader(asyncio.Protocol):
         "parser",
         "pushed_at_ping",
         "slot",
+        "wire_format",
         "write",
     )
 
@@ -44,6 +46,7 @@ class SocketReader(asyncio.Protocol):
         self._closing: asyncio.TimerHandle | None = None
         self._pending_pong = b""  # to the newest ping, while the socket is full
         self.write = transport.write
+        self.write_in(XML)
         self.channel: ReaderChannel | None = None
         self.cursor = Position(0)
         self.is_paused = False
@@ -56,16 +59,16 @@ class SocketReader(asyncio.Protocol):
 
     # --- called by the channel -------------------------------------------------------------------
 
-    @property
-    def wire_format(self) -> WireFormat:
-        return DEFLATED if self._is_deflated else TEXT
+    def write_in(self, form: Form) -> None:
+        formats = WIRE_FORMATS[form]
+        self.wire_format: WireFormat = formats.deflated if self._is_deflated else formats.text
 
     @property
     def is_open(self) -> bool:
         return self._closing is None and not self._transport.is_closing()
 
     def ping(self) -> bool:
-        self.write(PING)
+        self.write(self.wire_format.idle)
         return True
 
     def backlog(self) -> int:

@@ -11,10 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from rsnotify.core.content_coding import accepts_gzip
+from rsnotify.core.gzip_parts import GZIP_HEAD, flushed
 from rsnotify.delivery.channels.admission import Channels
+from rsnotify.delivery.channels.entry import Entry, entry_of, requested_channels, requested_kind
+from rsnotify.delivery.channels.frames import WIRE_FORMATS, WireFormat
 from rsnotify.delivery.channels.sse_reader import SseReader, body_message
-from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName
+from rsnotify.resourcesync.notification import FROM_HEADER
 
 RETRY_MILLISECONDS = (1_000, 5_000)  # random, or all browsers reconnect at once
 
@@ -28,15 +31,21 @@ def wants_stream(request: Request) -> bool:
 class Sse:
     """Opens event streams."""
 
-    def __init__(self, channels: Channels) -> None:
+    def __init__(self, channels: Channels, *, is_compressed: bool = True) -> None:
         self._channels = channels
+        self._is_compressed = is_compressed
 
     async def stream(self, request: Request) -> Response:
-        name, token = await self._channels.admit(request)
-        after = request.headers.get("last-event-id") or request.query_params.get("from")
-        cursor = await self._channels.servable_cursor(name, after)
-        origin = request.headers.get("origin")
-        return EventStream(self._channels, name, cursor, token, origin)
+        """The stream; for HEAD its headers, which say where it begins."""
+        wanted = requested_channels(request, requested_kind(request))
+        token = await self._channels.admit(request, wanted)
+        cursors = [await self._channels.servable_cursor(*each) for each in wanted]
+        entry = entry_of(request, wanted, cursors, token)
+        in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))
+        headers = _headers(entry, request.headers.get("origin"), in_gzip=in_gzip)
+        if request.method == "HEAD":
+            return Response(headers=headers)
+        return EventStream(self._channels, entry, headers, in_gzip=in_gzip)
 
 
 class EventStream(Response):
@@ -46,48 +55,53 @@ class EventStream(Response):
     """
 
     def __init__(
-        self,
-        channels: Channels,
-        name: ChannelName,
-        cursor: Position,
-        token: str,
-        origin: str | None,
+        self, channels: Channels, entry: Entry, headers: dict[str, str], *, in_gzip: bool
     ) -> None:
         self.status_code = 200
         self.background = None
         self._channels = channels
-        self._name = name
-        self._cursor = cursor
-        self._token = token
-        self.init_headers(_headers(cursor, origin))
+        self._entry = entry
+        self._in_gzip = in_gzip
+        self.init_headers(headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        reader = SseReader()
+        reader = SseReader(_wire_format(self._entry, in_gzip=self._in_gzip))
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        await send(body_message(_opening(self._cursor, random.randint(*RETRY_MILLISECONDS))))  # noqa: S311
-        self._channels.join(reader, self._name, self._cursor, self._token)
+        opening = _opening(self._entry.cursor, random.randint(*RETRY_MILLISECONDS))  # noqa: S311
+        await send(body_message(GZIP_HEAD + flushed(opening) if self._in_gzip else opening))
+        self._channels.join(reader, self._entry)
         await reader.run(send, receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _opening(cursor: Position, retry_milliseconds: int) -> bytes:
+def _wire_format(entry: Entry, *, in_gzip: bool) -> WireFormat:
+    formats = WIRE_FORMATS[entry.form]
+    if entry.is_several:
+        return formats.gzip_data if in_gzip else formats.data
+    return formats.gzip_event if in_gzip else formats.event
+
+
+def _opening(cursor: str, retry_milliseconds: int) -> bytes:
     """An event without data: it sets the last event id, and no event handler is called."""
     return f"id: {cursor}\nretry: {retry_milliseconds}\n\n".encode()
 
 
-def _headers(cursor: Position, origin: str | None) -> dict[str, str]:
+def _headers(entry: Entry, origin: str | None, *, in_gzip: bool) -> dict[str, str]:
     """The origin was checked before. Proxies must neither cache nor buffer the stream."""
     headers = {
         "content-type": "text/event-stream",
         "cache-control": "no-store",
         "x-accel-buffering": "no",
-        FROM_HEADER.lower(): str(cursor),
+        "vary": "accept-encoding",
+        FROM_HEADER.lower(): entry.cursor,
     }
+    if in_gzip:
+        headers["content-encoding"] = "gzip"
     if origin is not None:
         headers |= {
             "access-control-allow-origin": origin,
             "access-control-expose-headers": FROM_HEADER,
-            "vary": "origin",
+            "vary": "accept-encoding, origin",
         }
     return headers

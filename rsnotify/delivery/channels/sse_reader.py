@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from starlette.types import Message, Receive, Send
 
-from rsnotify.delivery.channels.frames import COMMENT, EVENT, WireFormat
+from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.reader import ReaderChannel
 from rsnotify.resourcesync.change import Position
 
@@ -20,8 +20,8 @@ DISCONNECTED = 1006  # the code of a connection that ended without a close code
 class SseReader:
     """Sends what it was given in parts, then takes more."""
 
-    def __init__(self) -> None:
-        self.wire_format: WireFormat = EVENT
+    def __init__(self, wire_format: WireFormat) -> None:
+        self.wire_format = wire_format
         self.channel: ReaderChannel | None = None
         self.cursor = Position(0)
         self.is_paused = False
@@ -49,7 +49,7 @@ class SseReader:
 
     def ping(self) -> bool:
         """Send a comment, which keeps proxies from closing the stream. Nobody answers it."""
-        self.write(COMMENT)
+        self.write(self.wire_format.idle)
         return False
 
     def backlog(self) -> int:

@@ -1,11 +1,15 @@
-"""Finds the set that a request is about, and checks that the peer may read it."""
+"""Finds the set that a request is about, and checks that the peer may read it; reads its query."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from starlette.requests import Request
 
 from rsnotify.access import Access
 from rsnotify.base_url import BaseUrl
+from rsnotify.core.forms import DOCUMENT_FORMS, Form, wanted_form
+from rsnotify.core.lists import ListHead
+from rsnotify.core.query import Query, parse_query
 from rsnotify.delivery.pull.responses import DocumentInfo
 from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
@@ -14,19 +18,22 @@ from rsnotify.storage.sets import SetRecord
 
 
 class RequestedSet(NamedTuple):
-    """A set that the peer may read, and the base URL for links in the answer."""
+    """A set that the peer may read, in which form, and the base URL for links in the answer."""
 
     record: SetRecord
     base: str
+    form: Form
 
     @property
     def name(self) -> str:
         return self.record.name
 
-    def info(self, tag: str, modified: int, *, is_fixed: bool = False) -> DocumentInfo:
+    def info(
+        self, tag: str, modified: int, *, is_fixed: bool = False, head: ListHead | None = None
+    ) -> DocumentInfo:
         """Describes a document of this set."""
         link = self.base + capability_list(self.name)
-        return DocumentInfo(tag, modified, is_fixed, self.record.private, link)
+        return DocumentInfo(tag, modified, is_fixed, self.record.private, link, self.form, head)
 
 
 class SetAdmission:
@@ -37,10 +44,20 @@ class SetAdmission:
         self._access = access
         self._origin = origin
 
-    async def admit(self, request: Request) -> RequestedSet:
+    async def admit(self, request: Request, forms: Sequence[Form] = DOCUMENT_FORMS) -> RequestedSet:
         name = request.path_params["set"]
         record = self._hub.sets.get(name)
         if record is None:
             raise NoSuchSet(name)
         await self._access.require_reader(request, record)
-        return RequestedSet(record, self._origin.base(request))
+        return RequestedSet(record, self._origin.base(request), form_of(request, forms))
+
+
+def query_of(request: Request, known: Sequence[str]) -> Query:
+    """The query of the address; a parameter that is not known here is refused."""
+    return parse_query(request.scope["query_string"], known)
+
+
+def form_of(request: Request, forms: Sequence[Form] = DOCUMENT_FORMS) -> Form:
+    accept = ",".join(request.headers.getlist("accept"))
+    return wanted_form(accept, request.query_params.get("format"), forms)

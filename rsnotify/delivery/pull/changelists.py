@@ -9,13 +9,16 @@ from time import time
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rsnotify.core import query
 from rsnotify.core.documents import (
+    change_list,
     change_list_archive_document,
-    change_list_frame,
-    change_list_index,
     change_list_index_document,
     open_list,
 )
+from rsnotify.core.forms import LIST_FORMS, XML
+from rsnotify.core.lists import ListHead, Neighbours, change_list_head
+from rsnotify.core.query import check_not_future, parse_start
 from rsnotify.core.window import (
     DAY,
     JournalRecord,
@@ -25,21 +28,29 @@ from rsnotify.core.window import (
     split,
     stretch_after,
 )
-from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission
+from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission, query_of
 from rsnotify.delivery.pull.open_list import OpenList, OpenLists
+from rsnotify.delivery.pull.pages import (
+    Pages,
+    bounds_of,
+    bounds_within,
+    gone,
+    kept_query,
+    with_query,
+)
 from rsnotify.delivery.pull.responses import (
     ByteStream,
     Parts,
     document_response,
     rendered_response,
-    stream_document,
+    stream_list,
 )
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.resourcesync.xml_writer import render_document
+from rsnotify.resourcesync.xml_writer import Document
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.windows import Windows
 
@@ -55,6 +66,7 @@ class ChangeLists:
         admission: SetAdmission,
         windows: Windows,
         stretches: Stretches,
+        pages: Pages,
         *,
         period: int,
         index_days: int,
@@ -63,6 +75,7 @@ class ChangeLists:
         self._admission = admission
         self._windows = windows
         self._stretches = stretches
+        self._pages = pages
         self._period = period
         self._index_days = index_days
         self._lists = OpenLists(hub.cache)
@@ -71,58 +84,95 @@ class ChangeLists:
     # --- one list ------------------------------------------------------------------------------
 
     async def current(self, request: Request) -> Response:
-        """The open list, or with `?from=` the changes after a position."""
-        requested = await self._admission.admit(request)
-        after = request.query_params.get("from")
+        """The open list; with `?from=` or `?until=` the changes after or up to a position."""
+        asked = query_of(request, query.CHANGE_LIST)
+        after = parse_start(asked)
+        requested = await self._admission.admit(request, LIST_FORMS)
+        if self._pages.are_wanted(asked):
+            bounds = bounds_of(await self._windows.span(requested.name))
+            path = open_list(requested.name)
+            return await self._pages.respond(request, requested, bounds, path, asked)
         if after is not None:
-            return await self._stretch(request, requested, _position(after))
+            return await self._stretch(request, requested, after)
         return await self._open(request, requested, await self._windows.record(requested.name))
 
     async def by_beginning(self, request: Request) -> Response:
         """The open or closed list of the window that begins at the position in the path."""
-        requested = await self._admission.admit(request)
-        from_ = _position(request.path_params["from_"], status=404)
+        asked = query_of(request, query.CHANGE_LIST)
+        requested = await self._admission.admit(request, LIST_FORMS)
+        from_ = _beginning(request.path_params["from_"])
+        found = await self._window(requested, from_)
+        if self._pages.are_wanted(asked) or parse_start(asked) is not None:
+            path, bounds = change_list(requested.name, from_), bounds_within(found)
+            return await self._pages.respond(request, requested, bounds, path, asked)
+        if isinstance(found, Window):
+            return await self._closed(request, requested, found)
+        return await self._open(request, requested, found)
+
+    async def _window(self, requested: RequestedSet, from_: Position) -> JournalRecord | Window:
+        """The closed window that begins here, or the record if the open one does."""
         record = await self._windows.record(requested.name)
         if from_ == record.window_from:
-            return await self._open(request, requested, record)
+            return record
         window = await self._windows.closed_after(requested.name, from_)
         if window is None or window.from_ != from_:
             raise await self._missing(requested, from_)
-        return await self._closed(request, requested, window)
+        return window
 
     async def _open(
         self, request: Request, requested: RequestedSet, record: JournalRecord
     ) -> Response:
         tag = f"{int(record.window_from):x}-{int(max(record.head, record.window_from)):x}"
+        head = change_list_head(requested.base, requested.name, record.window_from, None)
 
         async def make(in_gzip: bool) -> Parts | ByteStream:
-            return await self._opened(requested, record, in_gzip=in_gzip)
+            return await self._opened(requested, record, head, in_gzip=in_gzip)
 
-        return await document_response(request, requested.info(tag, record.changed), make)
+        return await document_response(
+            request, requested.info(tag, record.changed, head=head), make
+        )
 
     async def _opened(
-        self, requested: RequestedSet, record: JournalRecord, *, in_gzip: bool
+        self, requested: RequestedSet, record: JournalRecord, head: ListHead, *, in_gzip: bool
     ) -> Parts | ByteStream:
         until = max(record.head, record.window_from)
-        frame = change_list_frame(requested.base, requested.name, record.window_from, None)
-        kept = self._lists.of(requested.name, record)
-        feed = self._hub.feed(ChannelName(requested.name, "change"))
-        kept.grow_from_tail(feed.tail, until)
-        self._hub.cache.use(feed)  # so that the tail is kept for the next poll
-        self._lists.used(requested.name, kept)
+        kept = self._known(requested.name, record, until)
         if _is_cold(kept, record):
             self._warm(requested.name, kept, until)
         else:
             await self._grow_to(requested.name, kept, until)
-            if in_gzip:
-                packed, reached = await kept.packed()
-                self._lists.used(requested.name, kept)
-                if reached == until:
-                    return packed.gzipped(*frame)
-            elif kept.until == until:
-                return frame.head, *kept.pieces, frame.foot
+            if requested.form is XML:
+                made = await self._from_memory(requested, kept, head, until, in_gzip=in_gzip)
+                if made is not None:
+                    return made
         entries = self._stretches.entries(requested.name, record.window_from, until)
-        return await stream_document(frame, entries, in_gzip=in_gzip)
+        return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
+
+    def _known(self, set_name: str, record: JournalRecord, until: Position) -> OpenList:
+        """The list in memory, with all that the tail has."""
+        kept = self._lists.of(set_name, record)
+        feed = self._hub.feed(ChannelName(set_name, "change"))
+        kept.grow_from_tail(feed.tail, until)
+        self._hub.cache.use(feed)  # so that the tail is kept for the next poll
+        self._lists.used(set_name, kept)
+        return kept
+
+    async def _from_memory(
+        self,
+        requested: RequestedSet,
+        kept: OpenList,
+        head: ListHead,
+        until: Position,
+        *,
+        in_gzip: bool,
+    ) -> Parts | None:
+        """The list as it is in memory; None if it has grown beyond `until`."""
+        frame = head.frame(XML)
+        if in_gzip:
+            packed, reached = await kept.packed()
+            self._lists.used(requested.name, kept)
+            return packed.gzipped(*frame) if reached == until else None
+        return (frame.head, *kept.pieces, frame.foot) if kept.until == until else None
 
     def _warm(self, set_name: str, kept: OpenList, until: Position) -> None:
         """Read the list into memory for the next polls, while this one is answered."""
@@ -137,40 +187,44 @@ class ChangeLists:
 
     async def _closed(self, request: Request, requested: RequestedSet, window: Window) -> Response:
         tag = f"{int(window.from_):x}-{int(window.until):x}-closed"
-        frame = change_list_frame(requested.base, requested.name, window.from_, window.until)
+        head = change_list_head(requested.base, requested.name, window.from_, window.until)
 
         async def make(in_gzip: bool) -> Parts | ByteStream:
-            if in_gzip:
-                return (await self._stretches.packed(requested.name, window)).gzipped(*frame)
+            if in_gzip and requested.form is XML:
+                packed = await self._stretches.packed(requested.name, window)
+                return packed.gzipped(*head.frame(XML))
             entries = self._stretches.entries(requested.name, window.from_, window.until)
-            return await stream_document(frame, entries, in_gzip=False)
+            return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
 
-        return await document_response(
-            request, requested.info(tag, window.closed, is_fixed=True), make
-        )
+        info = requested.info(tag, window.closed, is_fixed=True, head=head)
+        return await document_response(request, info, make)
 
     async def _stretch(
         self, request: Request, requested: RequestedSet, cursor: Position
     ) -> Response:
         span = await self._windows.span(requested.name, after=cursor)
         record = span.record
+        check_not_future(cursor, record.last, int(time() * MICROSECONDS))
         if cursor < kept_from(span) > record.created:
-            raise _gone(requested)
+            raise gone(requested)
         stretch = stretch_after(min(max(cursor, record.created), record.last), span)
         end = record.head if stretch.until is None else stretch.until
-        following = None if stretch.until is None else open_list(requested.name, stretch.until)
-        frame = change_list_frame(requested.base, requested.name, *stretch, following=following)
-        tag = f"{int(stretch.from_):x}-{int(end):x}-{'open' if following is None else 'part'}"
+        pages = Neighbours(next=_following(request, requested, stretch.until))
+        head = change_list_head(requested.base, requested.name, *stretch, pages)
+        tag = f"{int(stretch.from_):x}-{int(end):x}-{'open' if stretch.until is None else 'part'}"
 
         async def make(in_gzip: bool) -> ByteStream:
             entries = self._stretches.entries(requested.name, stretch.from_, end)
-            return await stream_document(frame, entries, in_gzip=in_gzip)
+            return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
 
-        return await document_response(request, requested.info(tag, record.changed), make)
+        return await document_response(
+            request, requested.info(tag, record.changed, head=head), make
+        )
 
     # --- lists of lists ------------------------------------------------------------------------
 
     async def index(self, request: Request) -> Response:
+        query_of(request, query.DOCUMENT)
         requested = await self._admission.admit(request)
         begin, begun = self._index_begin()
         span = await self._windows.span(requested.name, after=begin)
@@ -178,31 +232,29 @@ class ChangeLists:
         _, windows = split(span.windows, begin)
         open_from = span.record.window_from
 
-        def render() -> bytes:
-            document = change_list_index_document(
+        def describe() -> Document:
+            return change_list_index_document(
                 requested.base, requested.name, windows, open_from, has_archive=archived
             )
-            return render_document(document)
 
         tag = f"{int(kept_from(span)):x}-{int(begin):x}-{int(open_from):x}-index"
         info = requested.info(tag, max(begun, span.record.changed))
-        return await rendered_response(request, info, render)
+        return await rendered_response(request, info, describe)
 
     async def archive(self, request: Request) -> Response:
+        query_of(request, query.DOCUMENT)
         requested = await self._admission.admit(request)
         begin, begun = self._index_begin()
         windows, _ = split((await self._windows.span(requested.name)).windows, begin)
         if not windows:
             raise Rejected("there is no archive yet: no Change List has left the index", status=404)
 
-        def render() -> bytes:
-            return render_document(
-                change_list_archive_document(requested.base, requested.name, windows)
-            )
+        def describe() -> Document:
+            return change_list_archive_document(requested.base, requested.name, windows)
 
         tag = f"{int(windows[0].from_):x}-{int(windows[-1].until):x}-archive"
         info = requested.info(tag, max(begun, windows[-1].closed))
-        return await rendered_response(request, info, render)
+        return await rendered_response(request, info, describe)
 
     def _index_begin(self) -> tuple[Position, Position]:
         """The lists that end before this position have left the index; and since when."""
@@ -213,7 +265,7 @@ class ChangeLists:
     async def _missing(self, requested: RequestedSet, from_: Position) -> Rejected:
         span = await self._windows.span(requested.name)
         if span.record.created <= from_ < kept_from(span):
-            return _gone(requested)
+            return gone(requested)
         return Rejected(f"no Change List begins at {from_}", status=404)
 
 
@@ -222,17 +274,15 @@ def _is_cold(kept: OpenList, record: JournalRecord) -> bool:
     return kept.length == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
 
 
-def _position(text: str, status: int = 400) -> Position:
+def _beginning(text: str) -> Position:
+    """The position in the address of a list; it is written in one way only."""
     try:
         return Position.parse(text)
     except (ValueError, OverflowError) as error:
-        raise Rejected(f"malformed `from`: {error}", status=status) from None
+        raise Rejected(f"no Change List begins at {text!r}: {error}", status=404) from None
 
 
-def _gone(requested: RequestedSet) -> Rejected:
-    index = requested.base + change_list_index(requested.name)
-    return Rejected(
-        f"the hub no longer keeps this; see {index} for what it keeps",
-        status=410,
-        headers={"link": f'<{index}>; rel="index"'},
-    )
+def _following(request: Request, requested: RequestedSet, until: Position | None) -> str | None:
+    if until is None:
+        return None
+    return with_query(open_list(requested.name), {"from": until, **kept_query(request)})

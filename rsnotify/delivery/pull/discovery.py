@@ -21,7 +21,7 @@ from rsnotify.core.documents import (
     source_description,
 )
 from rsnotify.core.window import DAY
-from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission
+from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission, form_of
 from rsnotify.delivery.pull.responses import DocumentInfo, rendered_response
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
@@ -56,10 +56,9 @@ class Discovery:
     async def description(self, request: Request) -> Response:
         base = self._origin.base(request)
         sets = [_capabilities_of(record) for record in self._public_sets()]
-        content = render_document(source_description(base, sets, self._describedby))
-        return await rendered_response(
-            request, DocumentInfo(_digest(content), self._hub.sets_changed), lambda: content
-        )
+        document = source_description(base, sets, self._describedby)
+        info = DocumentInfo(_digest(document), self._hub.sets_changed, form=form_of(request))
+        return await rendered_response(request, info, lambda: document)
 
     async def capabilities(self, request: Request) -> Response:
         return await self._capability_list(request, capabilities)
@@ -74,7 +73,7 @@ class Discovery:
         return PlainTextResponse(robots(self._origin.base(request), list(filter(None, found))))
 
     async def _capability_list(
-        self, request: Request, render: Callable[[str, SetCapabilities], Document]
+        self, request: Request, describe: Callable[[str, SetCapabilities], Document]
     ) -> Response:
         requested = await self._admission.admit(request)
         snapshot = await self._snapshots.newest(requested.name)
@@ -83,11 +82,11 @@ class Discovery:
             has_archive=archived_at is not None,
             has_resource_list_archive=await self._snapshots.has_archive(requested.name),
         )
-        content = render_document(render(requested.base, offered))
+        document = describe(requested.base, offered)
         edited = Position.parse(requested.record.edited)
         taken = 0 if snapshot is None else snapshot.completed
-        info = requested.info(_digest(content), max(edited, taken, archived_at or 0))
-        return await rendered_response(request, info, lambda: content)
+        info = requested.info(_digest(document), max(edited, taken, archived_at or 0))
+        return await rendered_response(request, info, lambda: document)
 
     async def _archived_at(self, requested: RequestedSet) -> int | None:
         """Since when the set has an archive; None if it has none."""
@@ -114,8 +113,9 @@ def _capabilities_of(
         resourcelist=record.resourcelist or ours,
         resourcedump=record.resourcedump,
         changedump=record.changedump,
+        sockets_first=record.sockets_first,
     )
 
 
-def _digest(content: bytes) -> str:
-    return blake2b(content, digest_size=12).hexdigest()
+def _digest(document: Document) -> str:
+    return blake2b(render_document(document), digest_size=12).hexdigest()

@@ -8,7 +8,7 @@ Nothing here knows which document it is.
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from time import time
 from typing import NamedTuple
@@ -19,9 +19,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from rsnotify.core.documents import XML, Frame
+from rsnotify.core.content_coding import accepts_gzip
+from rsnotify.core.forms import NDJSON, XML, Form
+from rsnotify.core.lists import Frame, ListHead
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS
+from rsnotify.resourcesync.json_writer import EntriesAsJson, render_json
+from rsnotify.resourcesync.xml_writer import Document, render_document
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +34,6 @@ IMMUTABLE = "max-age=31536000, immutable"
 REVALIDATE = "no-cache"
 CLOCK_DIFFERENCE_SECONDS = 2  # between the hub and Redis
 THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
-HEADER_CHARACTERS = 1024  # that are read of `Accept-Encoding`; browsers send some fifty
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
@@ -43,6 +46,8 @@ class DocumentInfo(NamedTuple):
     is_fixed: bool = False  # it never changes
     is_private: bool = False
     link: str = ""  # to the Capability List
+    form: Form = XML
+    head: ListHead | None = None  # of a list
 
 
 Parts = Sequence[bytes]
@@ -55,50 +60,53 @@ async def document_response(request: Request, info: DocumentInfo, make: MakeDocu
     """The document, or 304 if the peer has it."""
     if is_unchanged(request.headers, info):
         return Response(status_code=304, headers=_headers(info))
-    in_gzip = wants_gzip(request.headers)
+    in_gzip = accepts_gzip(request.headers.get("accept-encoding"))
     headers = _headers(info, in_gzip=in_gzip)
     if request.method == "HEAD":
-        return _HeadResponse(headers=headers, media_type=XML)
+        return _HeadResponse(headers=headers, media_type=info.form.media_type)
     made = await make(in_gzip)
     if isinstance(made, Sequence):
-        return _PartsResponse(made, headers)
-    return _StreamedResponse(made, headers=headers, media_type=XML)
+        return _PartsResponse(made, headers, info.form.media_type)
+    return _StreamedResponse(made, headers=headers, media_type=info.form.media_type)
 
 
 async def rendered_response(
-    request: Request, info: DocumentInfo, render: Callable[[], bytes]
+    request: Request, info: DocumentInfo, describe: Callable[[], Document]
 ) -> Response:
     """The same for a small document that is rendered in one step."""
 
     async def make(in_gzip: bool) -> Parts:
-        document = render()
+        document = render(describe(), info.form)
         return [isal_zlib.compress(document, wbits=GZIP) if in_gzip else document]
 
     return await document_response(request, info, make)
+
+
+def render(document: Document, form: Form) -> bytes:
+    return render_document(document) if form is XML else render_json(document)
 
 
 def is_unchanged(headers: Headers, info: DocumentInfo) -> bool:
     """Whether the peer has this document. If it sends ETags, its date is ignored."""
     tags = headers.get("if-none-match")
     if tags is not None:
-        return tags.strip() == "*" or info.tag in _TAG.findall(tags)
+        return tags.strip() == "*" or _tag(info) in _TAG.findall(tags)
     since = headers.get("if-modified-since")
     return since is not None and info.modified <= _microseconds(since)
 
 
-def wants_gzip(headers: Headers) -> bool:
-    requested = headers.get("accept-encoding")
-    if not requested:
-        return False
-    quality = dict(map(_coding, requested.lower()[:HEADER_CHARACTERS].split(",")))
-    found = quality.get("gzip", quality.get("*"))
-    return found is not None and found.strip("0.") != ""
+async def stream_list(
+    head: ListHead, form: Form, entries: ByteStream, *, in_gzip: bool
+) -> ByteStream:
+    """A list in this form; the entries come as XML."""
+    written = entries if form is XML else _as_json(entries, form)
+    return await stream_document(head.frame(form), written, in_gzip=in_gzip)
 
 
-def _coding(requested: str) -> tuple[str, str]:
-    """A coding and its quality, such as `gzip;q=0.5`."""
-    name, _, parameter = requested.partition(";")
-    return name.strip(), parameter.strip().removeprefix("q=") or "1"
+async def _as_json(entries: ByteStream, form: Form) -> ByteStream:
+    writer = EntriesAsJson(in_lines=form is NDJSON)
+    async for piece in entries:
+        yield await asyncio.to_thread(writer.feed, piece)
 
 
 async def stream_document(frame: Frame, entries: ByteStream, *, in_gzip: bool) -> ByteStream:
@@ -130,12 +138,10 @@ async def _gzipped(stream: ByteStream) -> ByteStream:
 class _PartsResponse(Response):
     """Sends the parts of a document one after the other, without a copy."""
 
-    media_type = XML
-
-    def __init__(self, parts: Parts, headers: dict[str, str]) -> None:
+    def __init__(self, parts: Parts, headers: dict[str, str], media_type: str) -> None:
         self._parts = parts
         length = sum(map(len, parts))
-        super().__init__(headers=headers | {"content-length": str(length)})
+        super().__init__(headers=headers | {"content-length": str(length)}, media_type=media_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         await send(
@@ -166,17 +172,32 @@ class _HeadResponse(Response):
 
 def _headers(info: DocumentInfo, *, in_gzip: bool = False) -> dict[str, str]:
     scope = "private" if info.is_private else "public"
+    vary = "accept, accept-encoding"
     headers = {
-        "etag": f'W/"{info.tag}"' if in_gzip else f'"{info.tag}"',
+        "etag": f'W/"{_tag(info)}"' if in_gzip else f'"{_tag(info)}"',
         "last-modified": _last_modified(info.modified),
         "cache-control": f"{scope}, {IMMUTABLE if info.is_fixed else REVALIDATE}",
-        "vary": "accept-encoding, authorization" if info.is_private else "accept-encoding",
+        "vary": f"{vary}, authorization" if info.is_private else vary,
     }
     if info.link:
-        headers["link"] = f'<{info.link}>; rel="resourcesync"'
+        headers["link"] = ", ".join(_links(info))
+    if info.head is not None:
+        headers |= info.head.headers()
     if in_gzip:
         headers["content-encoding"] = "gzip"
     return headers
+
+
+def _tag(info: DocumentInfo) -> str:
+    """Each form has tags of its own."""
+    return info.tag if info.form is XML else f"{info.tag}-{info.form.name}"
+
+
+def _links(info: DocumentInfo) -> Iterator[str]:
+    yield f'<{info.link}>; rel="resourcesync"'
+    for link in info.head.links if info.head is not None else ():
+        if link.rel != "up":  # that is the Capability List
+            yield f'<{link.href}>; rel="{link.rel}"'
 
 
 def _last_modified(modified: int) -> str:

@@ -6,6 +6,7 @@ SECRET_KEY = "for the example only"  # noqa: S105
 DEBUG = True
 ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
 ROOT_URLCONF = "urls"
+WSGI_APPLICATION = "wsgi.application"
 INSTALLED_APPS = ["papers.apps.Papers"]
 MIDDLEWARE: list[str] = []
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -14,6 +14,7 @@ app.config["RSNOTIFY_URL"] = os.environ["RSNOTIFY_URL"]
 app.config["RSNOTIFY_TOKEN"] = os.environ["RSNOTIFY_TOKEN"]
 app.config["RSNOTIFY_OUTBOX"] = os.environ.get("OUTBOX")
 rsnotify = RSNotify(app)
+rsnotify.start(app)
 
 papers: dict[str, bytes] = {}
 

@@ -11,16 +11,18 @@ Rules that hold here: what is rolled back is never published; saving never waits
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
+from urllib.parse import quote
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.models.signals import post_delete, post_save
 
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.change import Fields, make_change
 from rsnotify_client.outbox import Outbox, statements
 from rsnotify_client.publisher import Publisher
+from rsnotify_client.relay import Relay
 
 IN_DATABASE = "database"
 
@@ -42,38 +44,72 @@ def publish_model(
         if not raw:  # a fixture may come before what `loc` needs
             told = {} if fields is None else fields(instance)
             change = make_change(where(instance), "created" if created else "updated", told)
-            _hand_over(set_name, change, using)
+            publish(set_name, change, using)
 
     def deleted(instance: Any, using: str, **_: Any) -> None:
-        _hand_over(set_name, make_change(where(instance), "deleted", {}), using)
+        publish(set_name, make_change(where(instance), "deleted", {}), using)
 
     post_save.connect(saved, sender=model, weak=False)
     post_delete.connect(deleted, sender=model, weak=False)
 
 
+def publish(set_name: str, change: Change, using: str = DEFAULT_DB_ALIAS) -> None:
+    """Publish a change that no signal tells of, if the transaction commits."""
+    if _is_in_database():
+        Outbox().send(connections[using], set_name, change)
+    else:
+        send = partial(publisher().send, set_name, change)
+        transaction.on_commit(send, using=using, robust=True)
+
+
+def start(using: str = DEFAULT_DB_ALIAS) -> None:
+    """Publish from now on what waits in the outbox, in a thread; for `wsgi.py` or `asgi.py`.
+
+    With `OUTBOX` in the database this is the relay, and `rsnotify relay` is not needed.
+    """
+    if _is_in_database():
+        _relay(using).start()
+    else:
+        publisher().start()
+
+
 @cache
 def publisher() -> Publisher:
     """The publisher of this process, made from the settings."""
-    return Publisher(
-        _setting("URL"),
-        _setting("TOKEN", None),
-        outbox=_setting("OUTBOX", None),
-        when_full="raise",
-    )
+    if _is_in_database():
+        raise ImproperlyConfigured('OUTBOX is "database": call `publish`, which writes the table')
+    return Publisher(*_hub(), outbox=_setting("OUTBOX", None), when_full="raise")
+
+
+@cache
+def _relay(using: str) -> Relay:
+    settings_of = connections[using].settings_dict
+    if connections[using].vendor == "sqlite":  # a file has a way of its own to lead and to begin
+        return Relay(f"sqlite:///{quote(str(settings_of['NAME']))}", *_hub())
+    return Relay(partial(_connect, using), *_hub())
+
+
+def _connect(using: str) -> Any:
+    """A connection of its own, whose transactions begin by themselves."""
+    wrapper = connections.create_connection(using)
+    wrapper.inc_thread_sharing()
+    wrapper.ensure_connection()
+    wrapper.set_autocommit(False)
+    return wrapper.connection
+
+
+def _hub() -> tuple[str, str | None]:
+    return _setting("URL"), _setting("TOKEN", None)
+
+
+def _is_in_database() -> bool:
+    return bool(_setting("OUTBOX", None) == IN_DATABASE)
 
 
 def create_outbox_table(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001
     """For a migration: `RunPython(create_outbox_table, RunPython.noop)`."""
     for statement in statements(schema_editor.connection.vendor):
         schema_editor.execute(statement)
-
-
-def _hand_over(set_name: str, change: Change, using: str) -> None:
-    if _setting("OUTBOX", None) == IN_DATABASE:
-        Outbox().send(connections[using], set_name, change)
-    else:
-        send = partial(publisher().send, set_name, change)
-        transaction.on_commit(send, using=using, robust=True)
 
 
 def _absolute_url(instance: Any) -> str:

@@ -7,21 +7,21 @@ Rules that hold here: a request never waits for the hub, and never fails because
 that finds no room is logged as lost.
 """
 
-from typing import Unpack, cast
+from typing import cast
 
 from flask import Flask, current_app
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.batch import OutboxError
-from rsnotify_client.change import Fields, make_change
+from rsnotify_client.change import Tells
 from rsnotify_client.memory import QueueFull
 from rsnotify_client.publisher import Publisher
 
 NAME = "rsnotify"
 
 
-class RSNotify:
+class RSNotify(Tells[None]):
     """The extension: `rsnotify = RSNotify(app)`, or `rsnotify.init_app(app)` later."""
 
     def __init__(self, app: Flask | None = None) -> None:
@@ -43,14 +43,9 @@ class RSNotify:
         """The publisher of the application that is being served."""
         return cast("Publisher", current_app.extensions[NAME])
 
-    def created(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
-        self.send(set_name, make_change(loc, "created", fields))
-
-    def updated(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
-        self.send(set_name, make_change(loc, "updated", fields))
-
-    def deleted(self, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
-        self.send(set_name, make_change(loc, "deleted", fields))
+    def start(self, app: Flask) -> None:
+        """Publish what an earlier process left in the outbox, without waiting for a change."""
+        cast("Publisher", app.extensions[NAME]).start()
 
     def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
         try:

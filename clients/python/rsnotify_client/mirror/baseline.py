@@ -9,7 +9,7 @@ import io
 import logging
 from collections.abc import AsyncIterator, Sequence
 from time import time
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urljoin
 
 from rsnotify.errors import Rejected, TryAgain
@@ -21,7 +21,6 @@ from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.discovery import Source
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.mirror.disk import Disk
-from rsnotify_client.mirror.dump import Package, Packed
 from rsnotify_client.mirror.fetch import Fetched, Fetcher, Missing, NotModified
 from rsnotify_client.mirror.plan import (
     Have,
@@ -36,6 +35,9 @@ from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.storing import Store
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.web import Refused, Web
+
+if TYPE_CHECKING:
+    from rsnotify_client.mirror.dump import Package, Packed
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +80,6 @@ class Baseline:
 
     def skip(self, problem: str) -> None:
         self.is_complete = False
-        log.warning("skipped: %s", problem)
         self._report(Event("skipped", problem=problem))
 
     # Resource Lists -----------------------------------------------------------------------------
@@ -197,6 +198,8 @@ class Dumps:
     async def _unpack_file(
         self, file: BinaryIO, where: str, selection: Selection, report: Report
     ) -> None:
+        from rsnotify_client.mirror.dump import Package  # noqa: PLC0415 - seldom needed
+
         package = Package(file, where)
         for packed in package.resources():
             wanted = wanted_by(change_of(packed.entry))
@@ -211,7 +214,7 @@ class Dumps:
             report(Event("skipped", problem=refused))
         self._state.commit()
 
-    async def _store_one(self, package: Package, packed: Packed, wanted: Wanted) -> Event:
+    async def _store_one(self, package: "Package", packed: "Packed", wanted: Wanted) -> Event:
         self._state.plan([wanted], self._state.generation, time())
         row = self._state.row(wanted.loc)
         assert row is not None  # noqa: S101

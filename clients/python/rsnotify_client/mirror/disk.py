@@ -79,11 +79,17 @@ class Disk:
 
     def put(self, loc: str, path: str, content: bytes, modified: float | None) -> None:
         """The same for what is in memory."""
-        with self.open_part(loc) as part:
+        folder, name = self._at(self.part_name(loc), create=True)
+        part = os.open(name, _PART | os.O_TRUNC, 0o666, dir_fd=folder)
+        try:
             left = memoryview(content)
             while left:
-                left = left[part.write(left) :]
-        self.put_part(loc, path, modified)
+                left = left[os.write(part, left) :]
+            if modified is not None:
+                os.utime(part, (modified, modified))
+        finally:
+            os.close(part)
+        self._rename(folder, name, path)
 
     def _rename(self, source: int, part: str, path: str) -> None:
         for attempt in (0, 1):

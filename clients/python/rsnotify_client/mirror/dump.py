@@ -9,6 +9,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
+from itertools import chain
 from typing import BinaryIO, NamedTuple
 
 from rsnotify.errors import Rejected
@@ -18,7 +19,7 @@ from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.web import Refused
 
 MANIFEST = "manifest.xml"
-MEMBERS = 100_000
+MEMBERS = 0xFFFE  # what a ZIP without extensions can say
 DIRECTORY_BYTES = 64 * 1024 * 1024
 RATIO = 200  # text compresses ten times, the emptiest honest file a hundred times
 FREE_BYTES = 1024 * 1024
@@ -50,16 +51,29 @@ class Package:
 
     def resources(self) -> Iterator[Packed]:
         """What the manifest describes and the package holds; what it may not is in `refused`."""
-        names = {info.filename.lstrip("/"): info.filename for info in self._zip.infolist()}
-        if MANIFEST not in names:
+        names = self._names()
+        for entry in self.entries():
+            yield from self._held(entry, names)
+
+    def entries(self) -> Iterator[Entry]:
+        """All that the manifest tells; a path that leads out of the package is in `refused`."""
+        name = self._names().get(MANIFEST)
+        if name is None:
             raise Refused(f"{self._where} has no {MANIFEST}, which every package must have")
         stream = DocumentStream()
-        for piece in self._pieces(names[MANIFEST], MAX_BYTES):
-            for entry in self._read(stream, piece):
-                yield from self._held(entry, names)
-        for entry in self._read(stream, None):
-            yield from self._held(entry, names)
+        for piece in chain(self._pieces(name, MAX_BYTES), (None,)):
+            yield from filter(self._is_inside, self._read(stream, piece))
         self.refused += [f"{self._where}: {each}" for each in stream.skipped]
+
+    def _names(self) -> dict[str, str]:
+        return {info.filename.lstrip("/"): info.filename for info in self._zip.infolist()}
+
+    def _is_inside(self, entry: Entry) -> bool:
+        path = entry.md.path if entry.md else None
+        problem = None if path is None else _wrong_path(path)
+        if path is not None and problem is not None:
+            self.refused.append(f"{self._where}: {path[:200]!r} {problem}")
+        return problem is None
 
     def _read(self, stream: DocumentStream, piece: bytes | None) -> list[Entry]:
         try:
@@ -71,9 +85,7 @@ class Package:
         path = entry.md.path if entry.md else None
         if path is None:
             return
-        if problem := _wrong_path(path):
-            self.refused.append(f"{self._where}: {path[:200]!r} {problem}")
-        elif (name := names.get(path.lstrip("/"))) is None:
+        if (name := names.get(path.lstrip("/"))) is None:
             self.refused.append(f"{self._where} does not hold {path[:200]!r}")
         else:
             yield Packed(entry, name, path)
@@ -123,7 +135,7 @@ def _check_directory(file: BinaryIO, where: str) -> None:
         raise Refused(f"{where} is no ZIP package, or it is not whole")
     found = _END.unpack_from(tail, at)
     members, length = found[4], found[5]
-    if members == 0xFFFF or length == 0xFFFFFFFF:
-        raise Refused(f"{where} has more than 65,534 members: make smaller packages")
-    if members > MEMBERS or length > DIRECTORY_BYTES:
+    if members > MEMBERS or length == 0xFFFFFFFF:
+        raise Refused(f"{where} has more than {MEMBERS:,} members: make smaller packages")
+    if length > DIRECTORY_BYTES:
         raise Refused(f"{where} has {members} members in {length} bytes: make smaller packages")

@@ -15,11 +15,23 @@ from rsnotify_client.http1 import Answer
 from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.plan import Have, Wanted, addresses, checker, digests
 from rsnotify_client.mirror.state import Row
-from rsnotify_client.web import AGAIN, Refused, Tag, Unreachable, Web, again, read, refused
+from rsnotify_client.web import (
+    AGAIN,
+    MOVED,
+    SMALL_BYTES,
+    Refused,
+    Tag,
+    Unreachable,
+    Web,
+    again,
+    read,
+    refused,
+)
 
-SMALL_BYTES = 1024 * 1024
 LARGE_AT_ONCE = 3
-PIECE_BYTES = 256 * 1024
+PIPELINED_BYTES = 64 * 1024
+PIECE_BYTES = 256 * 1024  # no more than a processor keeps near
+TOLD_BYTES = 4 * 1024 * 1024
 GONE = (404, 410)
 
 
@@ -64,20 +76,42 @@ class Fetcher:
         self._progress = progress
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
-    async def fetch(self, row: Row) -> Fetched:
+    def ask_at_once(
+        self, row: Row, heard: Callable[["Begun | None"], None], *, is_behind: bool
+    ) -> bool:
+        """Ask by a connection that is there; what came is told, None if another way is needed."""
+        if is_behind and (row.wanted.length is None or row.wanted.length > PIPELINED_BYTES):
+            return False
+
+        def told(answer: Answer | None) -> None:
+            if answer is not None and answer.status in MOVED:
+                answer.close()
+                answer = None
+            begun = None if answer is None else _outcome(row, answer)
+            if isinstance(begun, Fetched):
+                self._progress(begun.length)
+            heard(begun)
+
+        headers = self._conditions(row)
+        return self._web.ask_at_once(row.loc, headers, told, is_behind=is_behind)
+
+    async def fetch(self, row: Row, begun: "Begun | None" = None) -> Fetched:
         """From the best address that has it; what the last one said is raised if none has."""
         problem: Exception = Refused(f"{row.loc} has no address")
         for number, url in enumerate(addresses(row.wanted)):
             try:
-                return await self._from(url, row, is_own=url == row.loc)
+                return await self._from(url, row, begun, is_own=url == row.loc)
             except (TryAgain, Refused, Missing) as error:
                 if number == 0 or url == row.loc:
                     problem = error
         raise problem
 
-    async def _from(self, url: str, row: Row, *, is_own: bool) -> Fetched:
-        headers = self._conditions(row) if is_own else {}
-        begun = await self._begun(url, headers, row.wanted)
+    async def _from(self, url: str, row: Row, begun: "Begun | None", *, is_own: bool) -> Fetched:
+        if begun is None:
+            headers = self._conditions(row) if is_own else {}
+            begun = await self._web.threads.run(self._begin, url, headers, row.wanted)
+        if isinstance(begun, Exception):
+            raise begun
         if isinstance(begun, Fetched):
             self._progress(begun.length)
             return begun
@@ -87,16 +121,7 @@ class Fetcher:
         finally:
             begun.close()
 
-    async def _begun(
-        self, url: str, headers: Mapping[str, str], wanted: Wanted
-    ) -> Fetched | Answer:
-        """By a connection that is there; the first ones are made by threads."""
-        answer = await self._web.answer_at_once(url, headers, SMALL_BYTES)
-        if answer is not None:
-            return _begin(url, wanted, answer)
-        return await self._web.threads.run(self._begin_anew, url, headers, wanted)
-
-    def _begin_anew(self, url: str, headers: Mapping[str, str], wanted: Wanted) -> Fetched | Answer:
+    def _begin(self, url: str, headers: Mapping[str, str], wanted: Wanted) -> Fetched | Answer:
         return _begin(url, wanted, self._web.answer(url, headers))
 
     def _conditions(self, row: Row) -> dict[str, str]:
@@ -134,6 +159,17 @@ class Fetcher:
             loop.call_soon_threadsafe(self._progress, count)
 
         return told
+
+
+Begun = Fetched | Answer | Exception
+"""A resource, or an answer whose body is still to come, or what is wrong."""
+
+
+def _outcome(row: Row, answer: Answer) -> Begun:
+    try:
+        return _begin(row.loc, row.wanted, answer)
+    except (TryAgain, Refused, Missing, NotModified) as problem:
+        return problem
 
 
 def _begin(url: str, wanted: Wanted, answer: Answer) -> Fetched | Answer:
@@ -194,14 +230,18 @@ def _receive(answer: Answer, part: BinaryIO, digest: Any | None, told: Progress)
     """In a thread: the body goes into the part and its digest; the part's length."""
     if answer.status == 206:
         _reread(part, digest)
-    buffer = memoryview(bytearray(PIECE_BYTES))
+    buffer, untold = memoryview(bytearray(PIECE_BYTES)), 0
     while piece := _next(answer, buffer):
         left = piece
         while left:
             left = left[part.write(left) :]
         if digest is not None:
             digest.update(piece)
-        told(len(piece))
+        untold += len(piece)
+        if untold >= TOLD_BYTES:
+            told(untold)
+            untold = 0
+    told(untold)
     return part.tell()
 
 

@@ -29,7 +29,7 @@ from rsnotify_client.mirror.plan import Selection
 from rsnotify_client.mirror.report import Event, Report, Sums
 from rsnotify_client.mirror.state import State
 from rsnotify_client.mirror.storing import Hook, Store
-from rsnotify_client.mirror.workers import FIRST_SECONDS, Workers
+from rsnotify_client.mirror.workers import FIRST_SECONDS, SOON_SECONDS, Workers
 from rsnotify_client.notification import Received
 from rsnotify_client.web import Refused, Tag, Web
 
@@ -40,6 +40,7 @@ PER_HOST = 8
 DISCOVERY_ATTEMPTS = 4
 RELIST_SECONDS = 3_600.0  # where there is nothing to follow, the Resource List is read again
 LISTS_REMEMBERED = 20
+ROUNDS = 10  # so often `once` reads the Change Lists again because something did not fit them
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -140,11 +141,33 @@ class Mirror:
             if work.done():
                 await work
             is_whole = await plan
+            await self._converge()
             self._workers.finish()
             await work
             return is_whole
         finally:
             await _end([plan, work])
+
+    async def _converge(self) -> None:
+        """What changed between its list and its fetch is told by the next reading of the lists."""
+        for attempt in range(ROUNDS):
+            await self._workers.rest()
+            wrong, soon = self.state.failing(time() + SOON_SECONDS)
+            if self._lists is None or self.state.cursor is None or not wrong:
+                return
+            is_news = await self._is_news(self._lists, self.state.cursor)
+            if not is_news and not soon:
+                return
+            if not is_news:
+                await asyncio.sleep(self._options.first_retry_seconds * (attempt + 1))
+
+    async def _is_news(self, lists: ChangeLists, cursor: Position) -> bool:
+        """Whether the lists tell what was not known."""
+        try:
+            await self._catch_up(lists, cursor)
+        except (HistoryGone, TryAgain) as error:
+            log.info("%s", error)
+        return self.state.cursor != cursor
 
     def mend(self, locs: Sequence[str], strays: Sequence[str]) -> None:
         """These resources are not as they should be, and these files are nobody's."""

@@ -21,7 +21,7 @@ SPELLINGS: tuple[dict[str, Any], ...] = (
 )
 
 
-class NotApplicable(Exception):
+class NotApplicable(ValueError):
     """The patch does not fit the document."""
 
 

@@ -43,6 +43,8 @@ def place_of(loc: str, maps: Sequence[Map] = ()) -> str:
 
 def key_of(path: str) -> str:
     """What two paths share if some file system takes them for the same."""
+    if path.isascii():
+        return path.lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
 
 

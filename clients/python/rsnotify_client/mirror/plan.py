@@ -122,6 +122,8 @@ def addresses(wanted: Wanted) -> list[str]:
         for link in wanted.links
         if link.rel == "duplicate" and link.href.startswith(("http://", "https://"))
     ]
+    if not mirrors:
+        return [wanted.loc]
     ordered = [link.href for link in sorted(mirrors, key=lambda link: link.pri or 999_999)]
     own_first = not digests(wanted.hash)
     found = [wanted.loc, *ordered] if own_first else [*ordered, wanted.loc]

@@ -8,7 +8,7 @@ recorded after it is done, so it is at worst done twice.
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -17,13 +17,13 @@ import msgspec
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Position
-from rsnotify_client.mirror.paths import OURS, key_of, settled
+from rsnotify_client.mirror.paths import OURS
+from rsnotify_client.mirror.places import Places
 from rsnotify_client.mirror.plan import Have, Wanted, is_current
 
 FILE = f"{OURS}.sqlite"
 PARTS = f"{OURS}-parts"
 AT_ONCE = 500
-FOLDERS_KNOWN = 1_000
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
@@ -64,7 +64,9 @@ class State:
     def __init__(self, directory: Path, *, is_writer: bool = True) -> None:
         self.directory = directory
         self._lock = -1
-        self._folders: set[str] = set()  # keys of some that are recorded
+        self._places = Places(lambda: self._database)
+        self._stored: list[tuple[bytes, int, str]] = []  # done, to be recorded together
+        self.plans = 0  # how often rows that were read before may have become old
         if is_writer:
             self._take(directory)
         try:
@@ -94,12 +96,12 @@ class State:
     def _open(self, path: Path, *, is_writer: bool) -> None:
         if not is_writer and not path.exists():
             raise InvalidSettings([f"{path.parent} is no mirror: make one with rsnotify mirror"])
-        self.database = sqlite3.connect(path, isolation_level=None)
-        self.database.execute("PRAGMA busy_timeout=10000")
+        self._database = sqlite3.connect(path, isolation_level=None)
+        self._database.execute("PRAGMA busy_timeout=10000")
         if is_writer:
-            self.database.execute("PRAGMA journal_mode=WAL")
-            self.database.execute("PRAGMA synchronous=NORMAL")
-            self.database.executescript(_TABLES)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=NORMAL")
+            self._database.executescript(_TABLES)
 
     def __enter__(self) -> Self:
         return self
@@ -108,20 +110,32 @@ class State:
         self.close()
 
     def close(self) -> None:
-        if hasattr(self, "database"):
+        if hasattr(self, "_database"):
             self.commit()
-            self.database.close()
+            self._database.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     # Transactions -------------------------------------------------------------------------------
 
+    @property
+    def database(self) -> sqlite3.Connection:
+        """With all that was done in it."""
+        if self._stored:
+            self._record_stored()
+        return self._database
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something was done that a kill would have done again."""
+        return bool(self._stored) or self._database.in_transaction
+
     def begin(self) -> None:
-        if self.database.in_transaction:
+        if self._database.in_transaction:
             return
         try:
-            self.database.execute("BEGIN IMMEDIATE")
+            self._database.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             raise _unwritable(self.directory, error) from None
 
@@ -129,10 +143,22 @@ class State:
         if not self.database.in_transaction:
             return
         try:
-            self.database.execute("COMMIT")
+            self._database.execute("COMMIT")
         except sqlite3.OperationalError as error:
             with suppress(sqlite3.Error):
-                self.database.execute("ROLLBACK")
+                self._database.execute("ROLLBACK")
+            raise _unwritable(self.directory, error) from None
+
+    def _record_stored(self) -> None:
+        self.begin()
+        rows, self._stored = self._stored, []
+        try:
+            self._database.executemany(
+                "UPDATE resource SET have = ?, part = NULL, problem = NULL, attempts = 0,"
+                " due = CASE version WHEN ? THEN NULL ELSE due END WHERE loc = ?",
+                rows,
+            )
+        except sqlite3.OperationalError as error:
             raise _unwritable(self.directory, error) from None
 
     # Facts --------------------------------------------------------------------------------------
@@ -170,6 +196,7 @@ class State:
     def plan(self, wanted: Sequence[Wanted], generation: int, now: float) -> int:
         """Record what the Source has; how many resources need work."""
         self.begin()
+        self.plans += 1
         needed = 0
         for start in range(0, len(wanted), AT_ONCE):
             part = wanted[start : start + AT_ONCE]
@@ -211,11 +238,13 @@ class State:
 
     # The work -----------------------------------------------------------------------------------
 
-    def due(self, now: float, limit: int) -> list[str]:
+    def due(self, now: float, limit: int, known: Container[str]) -> tuple[list[Row], int]:
+        """What is due and not known yet; and how much is due in all, up to the limit."""
         found = self.database.execute(
-            "SELECT loc FROM resource WHERE due <= ? ORDER BY due LIMIT ?", (now, limit)
-        )
-        return [loc for (loc,) in found]
+            f"SELECT {_ROW} FROM resource WHERE due <= ? ORDER BY due LIMIT ?",  # noqa: S608
+            (now, limit),
+        ).fetchall()
+        return [_row(each) for each in found if each[0] not in known], len(found)
 
     def next_due(self) -> float | None:
         found = self.database.execute("SELECT min(due) FROM resource WHERE due IS NOT NULL")
@@ -226,6 +255,15 @@ class State:
         """Resources in all; of them with work to do; of them that failed."""
         query = "SELECT count(*), count(due), count(problem) FROM resource"
         found: tuple[int, int, int] = self.database.execute(query).fetchone()
+        return found
+
+    def failing(self, until: float) -> tuple[int, int]:
+        """Resources that something is wrong with; how many of them are tried again before then."""
+        found: tuple[int, int] = self.database.execute(
+            "SELECT count(*), count(*) FILTER (WHERE due < ?) FROM resource"
+            " WHERE due IS NOT NULL AND problem IS NOT NULL",
+            (until,),
+        ).fetchone()
         return found
 
     def row(self, loc: str) -> Row | None:
@@ -247,18 +285,15 @@ class State:
 
     def stored(self, row: Row, have: Have) -> None:
         """The copy has it; if nothing newer was planned meanwhile, it is done."""
-        self.begin()
-        self.database.execute(
-            "UPDATE resource SET have = ?, part = NULL, problem = NULL, attempts = 0,"
-            " due = CASE version WHEN ? THEN NULL ELSE due END WHERE loc = ?",
-            (_encode(have), row.version, row.loc),
-        )
+        self._stored.append((_encode(have), row.version, row.loc))
+        if len(self._stored) >= AT_ONCE:
+            self._record_stored()
 
     def removed(self, row: Row) -> None:
         """The file is gone; the row too, unless something newer was planned meanwhile."""
         self.begin()
         if row.path is not None:
-            self.database.execute("DELETE FROM place WHERE key = ?", (key_of(row.path),))
+            self._places.free(row.path)
         self.database.execute(
             "UPDATE resource SET path = NULL, have = NULL, part = NULL WHERE loc = ?", (row.loc,)
         )
@@ -299,38 +334,18 @@ class State:
 
     # Places -------------------------------------------------------------------------------------
 
-    def settle(self, loc: str, natural: str) -> str:
-        """Give the resource its path, for as long as it lives."""
-        path = settled(natural, loc, self._is_file, self._is_taken)
+    def settle(self, wishes: Sequence[tuple[str, str]]) -> list[str]:
+        """Give resources their paths; a wish is a `loc` and the path that it would have alone."""
         self.begin()
-        self._record_folders(path.split("/")[:-1])
-        self.database.execute("INSERT INTO place VALUES (?, 1, ?)", (key_of(path), path))
-        self.database.execute("UPDATE resource SET path = ? WHERE loc = ?", (path, loc))
-        return path
-
-    def _record_folders(self, names: list[str]) -> None:
-        folders = ["/".join(names[:end]) for end in range(1, len(names) + 1)]
-        new = {key_of(folder): folder for folder in folders}
-        rows = [(key, 0, folder) for key, folder in new.items() if key not in self._folders]
-        if rows:
-            self.database.executemany("INSERT OR IGNORE INTO place VALUES (?, ?, ?)", rows)
-            self._folders = set(list(self._folders)[-FOLDERS_KNOWN:]) | new.keys()
+        paths = self._places.settle(wishes)
+        rows = [(path, loc) for path, (loc, _) in zip(paths, wishes, strict=True)]
+        self._database.executemany("UPDATE resource SET path = ? WHERE loc = ?", rows)
+        return paths
 
     def forget_folder(self, path: str) -> None:
-        """It was empty and is removed; a file may have its name now."""
+        """It was empty and is removed."""
         self.begin()
-        self._folders.discard(key_of(path))
-        self.database.execute("DELETE FROM place WHERE key = ? AND NOT is_file", (key_of(path),))
-
-    def _is_file(self, key: str) -> bool:
-        if key in self._folders:
-            return False
-        found = self.database.execute("SELECT is_file FROM place WHERE key = ?", (key,)).fetchone()
-        return bool(found and found[0])
-
-    def _is_taken(self, key: str) -> bool:
-        found = self.database.execute("SELECT 1 FROM place WHERE key = ?", (key,)).fetchone()
-        return found is not None
+        self._places.forget_folder(path)
 
 
 def _unwritable(directory: Path, error: sqlite3.Error) -> InvalidSettings:

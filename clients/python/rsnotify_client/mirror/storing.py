@@ -6,10 +6,8 @@ again is decided elsewhere.
 
 import asyncio
 import os
-import shlex
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from time import time
 
@@ -17,11 +15,18 @@ from msgspec import to_builtins
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.mirror.disk import Disk
-from rsnotify_client.mirror.fetch import Fetched, Fetcher, Missing, NotModified
-from rsnotify_client.mirror.patch import NotApplicable, candidates
+from rsnotify_client.mirror.fetch import Begun, Fetched, Fetcher, Missing, NotModified
 from rsnotify_client.mirror.paths import Map, place_of
-from rsnotify_client.mirror.plan import Have, Wanted, cheaper_patch, checker, is_current, kept_links
-from rsnotify_client.mirror.report import Event
+from rsnotify_client.mirror.plan import (
+    Have,
+    Wanted,
+    addresses,
+    cheaper_patch,
+    checker,
+    is_current,
+    kept_links,
+)
+from rsnotify_client.mirror.report import Event, Kind
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import Refused, Web
@@ -57,14 +62,43 @@ class Store:
         self._hook = hook
         self._has_files = has_files
 
-    async def bring_up_to_date(self, row: Row) -> Event:
-        """Do what the row wants; what happened."""
+    def ask_at_once(
+        self, row: Row, heard: Callable[[Begun | None], None], *, is_behind: bool
+    ) -> bool:
+        """Ask for what has nothing odd about it, if it can be asked for at once.
+
+        `heard` is told what came, to be handed to `put_at_once` or `bring_up_to_date`.
+        """
+        wanted = row.wanted
+        is_plain = self._hook is None and not wanted.is_deleted and addresses(wanted) == [row.loc]
+        if not is_plain or (row.have is not None and not self._is_older(row)):
+            return False
+        return self._fetcher.ask_at_once(row, heard, is_behind=is_behind)
+
+    @property
+    def busy(self) -> int:
+        """Connections that are used by what was asked for at once."""
+        return self._web.multiplexer.busy
+
+    def busy_at(self, host: str) -> int:
+        return self._web.multiplexer.busy_at(host)
+
+    def may_ask_behind(self, host: str) -> bool:
+        return self._web.multiplexer.may_ask_behind(host)
+
+    def _is_older(self, row: Row) -> bool:
+        is_current_file = is_current(row.wanted, row.have) and self._is_there(row)
+        return not is_current_file and cheaper_patch(row.wanted, row.have) is None
+
+    async def bring_up_to_date(self, row: Row, begun: Begun | None = None) -> Event | None:
+        """Do what the row wants; what happened, if anything did."""
         if row.wanted.is_deleted:
             return await self._delete(row)
-        if is_current(row.wanted, row.have) and self._is_there(row):
+        if begun is None and is_current(row.wanted, row.have) and self._is_there(row):
             return await self._done(row, row.have or Have(), None, "unchanged")
         try:
-            fetched = await self._patched(row) or await self._fetcher.fetch(row)
+            patched = None if begun else await self._patched(row)
+            fetched = patched or await self._fetcher.fetch(row, begun)
         except NotModified:
             have = row.have or Have()
             kept = Have(row.wanted.lastmod, have.length, have.hash, have.etag, have.modified)
@@ -84,19 +118,47 @@ class Store:
         status = self._disk.status(row.path) if row.path else None
         return status is not None and row.have is not None and status.st_size == row.have.length
 
+    def settle(self, rows: list[Row]) -> list[Row]:
+        """Resources that are new to the copy get their places, as far as they have an address."""
+        new = [row.loc for row in rows if row.path is None and not row.wanted.is_deleted]
+        wishes = [(loc, place) for loc in new if (place := self._place(loc)) is not None]
+        if not wishes or not self._has_files:
+            return rows
+        given = {
+            loc: path for (loc, _), path in zip(wishes, self._state.settle(wishes), strict=True)
+        }
+        return [row._replace(path=given.get(row.loc, row.path)) for row in rows]
+
+    def _place(self, loc: str) -> str | None:
+        try:
+            return place_of(loc, self._maps)
+        except ValueError:
+            return None
+
     async def put(self, row: Row, fetched: Fetched) -> Event:
         """It was verified, here or elsewhere."""
-        path = row.path
-        if self._has_files:
-            path = path or self._state.settle(row.loc, place_of(row.loc, self._maps))
-            modified = _modified(row.wanted, fetched.have)
-            if fetched.content is None:
-                self._disk.put_part(row.loc, path, modified)
-            else:
-                self._disk.put(row.loc, path, fetched.content, modified)
-        elif fetched.content is None:
-            fetched = self._taken_into_memory(row, fetched)
-        return await self._done(row._replace(path=path), fetched.have, fetched.content, "stored")
+        row, fetched = self._placed(row, fetched)
+        return await self._done(row, fetched.have, fetched.content, "stored")
+
+    def put_at_once(self, row: Row, fetched: Fetched) -> Event:
+        """The same where nobody else is to be told."""
+        row, fetched = self._placed(row, fetched)
+        self._state.stored(row, fetched.have)
+        return _event(row, fetched.have, "stored")
+
+    def _placed(self, row: Row, fetched: Fetched) -> tuple[Row, Fetched]:
+        if not self._has_files:
+            is_here = fetched.content is not None
+            return row, fetched if is_here else self._taken_into_memory(row, fetched)
+        (row,) = self.settle([row])
+        if row.path is None:
+            raise Refused(f"{row.loc} is no address")
+        modified = _modified(row.wanted, fetched.have)
+        if fetched.content is None:
+            self._disk.put_part(row.loc, row.path, modified)
+        else:
+            self._disk.put(row.loc, row.path, fetched.content, modified)
+        return row, fetched
 
     def _taken_into_memory(self, row: Row, fetched: Fetched) -> Fetched:
         """Where no files are kept, whoever is told of a resource gets it whole."""
@@ -108,23 +170,18 @@ class Store:
         finally:
             self._disk.drop_part(row.loc)
 
-    async def _done(self, row: Row, have: Have, content: bytes | None, what: str) -> Event:
-        links = tuple(to_builtins(link) for link in kept_links(row.wanted.links))
-        event = Event(
-            what,  # type: ignore[arg-type]
-            row.loc,
-            row.path,
-            row.wanted.change,
-            have.length,
-            links,
-            _lag(row.wanted) if what == "stored" else None,
-        )
+    async def _done(self, row: Row, have: Have, content: bytes | None, what: Kind) -> Event:
+        event = _event(row, have, what)
         if self._hook is not None and (what == "stored" or row.problem):
             await self._hook(event, content)
         self._state.stored(row, have)
         return event
 
-    async def _delete(self, row: Row) -> Event:
+    async def _delete(self, row: Row) -> Event | None:
+        """What was never in the copy is removed from its state, and nobody is told."""
+        was_held = row.have is not None or (
+            self._has_files and row.path is not None and self._disk.status(row.path) is not None
+        )
         if row.path is not None and self._has_files:
             if self._kept is None:
                 gone = self._disk.remove(row.path)
@@ -134,10 +191,10 @@ class Store:
                 self._state.forget_folder(folder)
         self._disk.drop_part(row.loc)
         event = Event("deleted", row.loc, row.path, "deleted")
-        if self._hook is not None and row.have is not None:
+        if self._hook is not None and was_held:
             await self._hook(event, None)
         self._state.removed(row)
-        return event
+        return event if was_held else None
 
     async def _patched(self, row: Row) -> Fetched | None:
         """By a JSON Patch, where that is cheaper and leads to what the Source says."""
@@ -151,11 +208,19 @@ class Store:
             page = await self._web.page(link.href, accept="*/*", cap=PATCHED_BYTES)
             with self._disk.open_file(row.path) as old:
                 return await asyncio.to_thread(_verified, old.read(), page.body, row.wanted)
-        except (Rejected, TryAgain, NotApplicable, OSError):
+        except (Rejected, TryAgain, ValueError, OSError):
             return None
 
 
+def _event(row: Row, have: Have, what: Kind) -> Event:
+    links = tuple(to_builtins(link) for link in kept_links(row.wanted.links))
+    lag = _lag(row.wanted) if what == "stored" else None
+    return Event(what, row.loc, row.path, row.wanted.change, have.length, links, lag)
+
+
 def _verified(old: bytes, patch: bytes, wanted: Wanted) -> Fetched | None:
+    from rsnotify_client.mirror.patch import candidates  # noqa: PLC0415 - seldom needed
+
     for content in candidates(old, patch):
         _, digest, expected = checker(wanted.hash) or ("", None, "")
         if digest is None or wanted.length not in (None, len(content)):
@@ -171,8 +236,12 @@ def _modified(wanted: Wanted, have: Have) -> float | None:
     told = position_of(wanted.lastmod)
     if told is not None:
         return told / 1_000_000
+    if have.modified is None:
+        return None
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow, and seldom needed
+
     try:
-        return parsedate_to_datetime(have.modified).timestamp() if have.modified else None
+        return parsedate_to_datetime(have.modified).timestamp()
     except (TypeError, ValueError, OverflowError):
         return None
 
@@ -190,6 +259,8 @@ def command_hook(command: str, root: Path) -> Hook:
 
     The same is in its environment: RSNOTIFY_EVENT, RSNOTIFY_LOC, RSNOTIFY_PATH.
     """
+    import shlex  # noqa: PLC0415 - seldom needed
+
     try:
         words = shlex.split(command)
     except ValueError as error:

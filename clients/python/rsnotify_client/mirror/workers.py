@@ -8,21 +8,24 @@ import asyncio
 import errno
 import random
 from collections import Counter, deque
+from functools import partial
 from time import time
-from urllib.parse import urlsplit
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify_client.http1 import host_of
+from rsnotify_client.mirror.fetch import Begun, Fetched
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.storing import Store
 from rsnotify_client.web import Refused, Unreachable
 
-PULLED = 500
-WAITING = 5_000
+PULLED = 100
+WAITING = 1_000
 ATTEMPTS = 5  # quick ones; then it is a problem, and tried again much later
 FIRST_SECONDS = 0.2
 LATER_SECONDS = 300.0
 LATEST_SECONDS = 3_600.0
+OTHERS_SECONDS = 0.3  # so often other hosts are looked for than those that are busy
 SOON_SECONDS = LATER_SECONDS / 4
 COMMIT_SECONDS = 0.05
 HOSTS_PAUSE_SECONDS = 3_600.0
@@ -63,16 +66,19 @@ class Workers:
         self._jobs = jobs
         self._per_host = per_host
         self._first_seconds = first_seconds
-        self._waiting: dict[str, deque[str]] = {}  # by host
+        self._waiting: dict[str, deque[tuple[int, Row]]] = {}  # by host
         self._waiting_count = 0
         self._known: set[str] = set()  # waiting or being worked on
         self._tasks: set[asyncio.Task[None]] = set()
-        self._at_host: Counter[str] = Counter()
+        self._asked = 0  # of those that are worked on without a task
+        self._tasks_at: Counter[str] = Counter()
         self._host_until: dict[str, float] = {}
         self._silent: Counter[str] = Counter()  # how often in a row a host did not answer
         self._awake = asyncio.Event()
+        self._rests = asyncio.Event()
         self._may_be_more = True  # than is known to be due
         self._committed = 0.0
+        self._looked = time()
         self._ends_when_idle = False
         self.problem: BaseException | None = None
 
@@ -80,6 +86,12 @@ class Workers:
         """There may be something to do."""
         self._may_be_more = True
         self._awake.set()
+
+    async def rest(self) -> None:
+        """Until all is done that can be done now, or `run` has ended."""
+        self._rests.clear()
+        self.wake()
+        await self._rests.wait()
 
     def finish(self) -> None:
         """End when all is done that can be done soon."""
@@ -93,51 +105,102 @@ class Workers:
                 self._awake.clear()
                 self._start_what_can()
                 self._commit_now_and_then()
-                if self._ends_when_idle and not self._tasks and self._next_in() > SOON_SECONDS:
+                if self._has_rest():
                     return
                 await self._wait()
         finally:
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._rests.set()
             self._state.commit()
         raise self.problem
+
+    def _has_rest(self) -> bool:
+        """Whether that is the end."""
+        if self._busy:
+            return False
+        seconds = self._next_in()
+        if seconds > 0:
+            self._rests.set()
+        return self._ends_when_idle and seconds > SOON_SECONDS
 
     def _start_what_can(self) -> None:
         if self._waiting_count < self._jobs:
             self._pull()
-        if len(self._tasks) < self._jobs and not self._start_some():
-            self._pull()  # of other hosts than those that are busy
+        if not self._start_some() and time() - self._looked > OTHERS_SECONDS:
+            self._looked = time()
+            self._pull()
             self._start_some()
 
     def _start_some(self) -> bool:
         """Start at every host that has room; whether anything could be started."""
         started, now = False, time()
-        for host in list(self._waiting):
+        for host in [each for each in self._waiting if self._host_until.get(each, 0) <= now]:
             queue = self._waiting[host]
-            while queue and len(self._tasks) < self._jobs and self._has_room(host, now):
+            while queue and self._start_one(queue[0], host):
+                queue.popleft()
                 self._waiting_count -= 1
-                self._start(queue.popleft(), host)
                 started = True
             if not queue:
                 del self._waiting[host]
         return started
 
-    def _has_room(self, host: str, now: float) -> bool:
-        return self._at_host[host] < self._per_host and self._host_until.get(host, 0) <= now
-
-    def _start(self, loc: str, host: str) -> None:
-        row = self._state.row(loc)
+    def _start_one(self, waiting: tuple[int, Row], host: str) -> bool:
+        """Whether it was dealt with; each connection may serve several small ones in turn."""
+        plans, read = waiting
+        at_host = self._tasks_at[host] + self._store.busy_at(host)
+        in_all = len(self._tasks) + self._store.busy
+        has_room = at_host < self._per_host and in_all < self._jobs
+        if not has_room and not self._store.may_ask_behind(host):
+            return False
+        row = read if plans == self._state.plans else self._state.row(read.loc)
         if row is None:
-            self._known.discard(loc)
+            self._known.discard(read.loc)
         elif self._is_given_up(host):
-            self._known.discard(loc)
+            self._known.discard(row.loc)
             self._report(self._fail(row, f"{host} does not answer", LATER_SECONDS))
+        elif self._store.ask_at_once(row, partial(self._heard, row, host), is_behind=not has_room):
+            self._asked += 1
+        elif has_room:
+            self._work_on(row, host)
         else:
-            self._at_host[host] += 1
-            task = asyncio.create_task(self._work(row, host))
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            return False
+        return True
+
+    def _work_on(self, row: Row, host: str, begun: Begun | None = None) -> None:
+        self._tasks_at[host] += 1
+        task = asyncio.create_task(self._work(row, host, begun))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._tasks or self._asked)
+
+    def _heard(self, row: Row, host: str, begun: Begun | None) -> None:
+        """What is as it should be is stored at once; the rest is for a task."""
+        self._asked -= 1
+        try:
+            if isinstance(begun, Fetched):
+                self._put(row, host, begun)
+            else:
+                self._work_on(row, host, begun)
+            self._start_what_can()
+            self._commit_now_and_then()
+        except Exception as error:
+            self.problem = error
+        if self.problem is not None or not self._busy:
+            self._awake.set()
+
+    def _put(self, row: Row, host: str, fetched: Fetched) -> None:
+        try:
+            event = self._store.put_at_once(row, fetched)
+            self._silent[host] = 0
+        except OSError as error:
+            event = self._not_stored(row, error)
+        self._known.discard(row.loc)
+        self._report(event)
 
     def _is_given_up(self, host: str) -> bool:
         """Whoever wants to end does not wait for each resource of a host that is away."""
@@ -153,29 +216,29 @@ class Workers:
         if self._waiting_count >= WAITING or not self._may_be_more:
             return
         limit = PULLED + len(self._known)
-        due = self._state.due(time(), limit)
-        self._may_be_more = len(due) == limit
-        for loc in due:
-            if loc not in self._known:
-                self._known.add(loc)
-                self._waiting.setdefault(_host_of(loc), deque()).append(loc)
-                self._waiting_count += 1
+        due, found = self._state.due(time(), limit, self._known)
+        self._may_be_more = found == limit
+        rows = self._store.settle(due)
+        for row in rows:
+            self._known.add(row.loc)
+            self._waiting.setdefault(host_of(row.loc), deque()).append((self._state.plans, row))
+        self._waiting_count += len(rows)
 
     async def _wait(self) -> None:
+        is_behind = self._state.is_behind
         try:
-            async with asyncio.timeout(self._pause()):
+            async with asyncio.timeout(COMMIT_SECONDS if is_behind else self._pause()):
                 await self._awake.wait()
         except TimeoutError:
-            self._may_be_more = True  # its time has come
+            self._may_be_more |= not is_behind  # its time has come
 
     def _pause(self) -> float:
-        """Until something may be due, or what was done is recorded."""
-        if self._state.database.in_transaction:
-            return COMMIT_SECONDS
-        if self._tasks and not self._waiting:
-            return 1.0
+        """Until something may be due, or a host may be asked again; what ends wakes us anyway."""
+        seconds = self._next_in()
+        if seconds <= 0 and not self._busy and not self._waiting:
+            return 0.001
         ends = [self._host_until.get(host, 0) - time() for host in self._waiting]
-        return max(0.001, min([self._next_in(), 1.0, *(end for end in ends if end > 0)]))
+        return min([1.0, *(each for each in (seconds, *ends) if each > 0)])
 
     def _next_in(self) -> float:
         due = self._state.next_due()
@@ -183,14 +246,14 @@ class Workers:
 
     def _commit_now_and_then(self) -> None:
         now = time()
-        if now - self._committed > COMMIT_SECONDS or not self._tasks:
+        if now - self._committed > COMMIT_SECONDS or not self._busy:
             self._state.commit()
             self._committed = now
 
-    async def _work(self, row: Row, host: str) -> None:
+    async def _work(self, row: Row, host: str, begun: Begun | None) -> None:
         event: Event | None = None
         try:
-            event = await self._store.bring_up_to_date(row)
+            event = await self._store.bring_up_to_date(row, begun)
             self._silent[host] = 0
         except (TryAgain, Rejected) as error:
             event = self._failed(row, error, host)
@@ -200,7 +263,7 @@ class Workers:
             event = self._failed(row, Refused(f"{row.loc} is no address: {error}"), host)
         finally:
             self._known.discard(row.loc)
-            self._at_host[host] -= 1
+            self._tasks_at[host] -= 1
         if event is not None:
             self._report(event)
 
@@ -235,10 +298,3 @@ class Workers:
                 [f"{problem}: make room, then start again; nothing is lost"]
             )
         return Event("failed", row.loc, row.path, problem=problem)
-
-
-def _host_of(loc: str) -> str:
-    try:
-        return urlsplit(loc).netloc
-    except ValueError:
-        return ""

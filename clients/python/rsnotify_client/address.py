@@ -1,0 +1,47 @@
+"""Whether an address and a token can be sent in a request at all. Pure: nothing is asked.
+
+Rules that hold here: what is wrong is said in words that follow the address; a token is never
+shown.
+"""
+
+import re
+from urllib.parse import quote, urlsplit
+
+EXAMPLE = "http://127.0.0.1:8080"
+_TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
+
+
+def wrong_address(url: str) -> str | None:
+    """What is wrong with an http or https address; None if it can be asked.
+
+    >>> wrong_address("http://example.com/a b")
+    'it has a space or a character that cannot be printed'
+    """
+    if "://" not in url:
+        return f"http:// or https:// is missing: write http://{url}"
+    if " " in url or not url.isprintable():
+        return "it has a space or a character that cannot be printed"
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # it is only read, and refused, when it is asked for
+        (parts.hostname or "").encode("idna")
+    except UnicodeError:
+        return f"{parts.hostname!r} cannot be the name of a host"
+    except ValueError as error:
+        return f"{error}; must be an address such as {EXAMPLE}"
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return f"must be an address such as {EXAMPLE}"
+    return _wrong_path(url, url.partition("://")[2].removeprefix(parts.netloc))
+
+
+def _wrong_path(url: str, path: str) -> str | None:
+    if path.isascii():
+        return None
+    return f"write {url.removesuffix(path)}{quote(path, safe='/?#%&=+,;:@!~')}"
+
+
+def wrong_token(token: str) -> str | None:
+    """What is wrong with a token; None if a header can carry it."""
+    if _TOKEN.fullmatch(token):
+        return None
+    return "it has a line break or another character that no token has: write it anew"

@@ -1,0 +1,218 @@
+"""Many small answers at once in one event loop, without a task or a thread for each.
+
+Rules that hold here: only connections are used that are there, without TLS; what is known to be
+small may be asked for behind others on one connection, and if a peer cannot do that, it is not
+asked so again. What was not answered is told, and asked for in another way. One epoll watches all
+sockets, so the loop is woken once for all that came meanwhile.
+"""
+
+import asyncio
+import select
+from collections import deque
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import NamedTuple
+
+from rsnotify_client.http1 import SILENCE_SECONDS, Answer, Connections, Line, host_of, read_head
+
+PIPELINED = 8
+LOOK_SECONDS = 1.0
+
+Heard = Callable[[Answer | None], None]
+"""Called with the answer, its small body there; with None if none came."""
+
+
+class _Asked(NamedTuple):
+    url: str
+    heard: Heard
+
+
+class _Busy:
+    """A connection with requests that are not answered yet."""
+
+    def __init__(self, line: Line, host: str) -> None:
+        self.line = line
+        self.host = host
+        self.number = line.socket.fileno()
+        self.asked: deque[_Asked] = deque()
+        self.answer: Answer | None = None  # to the first, if its head is there
+        self.to_send = b""
+        self.until = 0.0
+        self.serves = True
+
+    def give_time(self) -> None:
+        self.until = monotonic() + SILENCE_SECONDS
+
+
+def _requests(busy: _Busy) -> int:
+    return len(busy.asked)
+
+
+class Multiplexer:
+    """Asks for one client; to be used in one event loop."""
+
+    def __init__(self, connections: Connections, small_bytes: int) -> None:
+        self._connections = connections
+        self._small_bytes = small_bytes
+        self._busy: dict[int, _Busy] = {}
+        self._at_host: dict[str, list[_Busy]] = {}
+        self._one_by_one: set[str] = set()  # hosts that do not answer what is pipelined
+        self._epoll: select.epoll | None = None
+        self._looks_again: asyncio.TimerHandle | None = None
+        self._to_flush: list[_Busy] = []
+
+    @property
+    def busy(self) -> int:
+        """How many connections wait for answers."""
+        return len(self._busy)
+
+    def busy_at(self, host: str) -> int:
+        """…of this host."""
+        return len(self._at_host.get(host, ()))
+
+    def ask(self, url: str, headers: Mapping[str, str], heard: Heard) -> bool:
+        """Whether it was asked, by an idle connection."""
+        line = self._connections.idle(url)
+        if line is None:
+            return False
+        busy = _Busy(line, host_of(url))
+        line.socket.settimeout(0)
+        self._busy[busy.number] = busy
+        self._at_host.setdefault(busy.host, []).append(busy)
+        self._watching().register(busy.number, select.EPOLLIN)
+        self._ask(busy, _Asked(url, heard), headers)
+        return True
+
+    def asks_one_by_one(self, host: str) -> bool:
+        """Whether it has turned out not to answer what is pipelined."""
+        return host in self._one_by_one
+
+    def may_ask_behind(self, host: str) -> bool:
+        """Whether a busy connection may serve more."""
+        lines = self._at_host.get(host, ()) if host not in self._one_by_one else ()
+        return any(busy.serves and len(busy.asked) < PIPELINED for busy in lines)
+
+    def ask_behind(self, url: str, headers: Mapping[str, str], heard: Heard) -> bool:
+        """Whether it was asked, behind others by a busy connection."""
+        if not self.may_ask_behind(host := host_of(url)):
+            return False
+        busy = min((each for each in self._at_host[host] if each.serves), key=_requests)
+        self._ask(busy, _Asked(url, heard), headers)
+        return True
+
+    def _ask(self, busy: _Busy, asked: _Asked, headers: Mapping[str, str]) -> None:
+        if not busy.asked:
+            busy.give_time()
+        busy.asked.append(asked)
+        if not busy.to_send:
+            if not self._to_flush:
+                asyncio.get_running_loop().call_soon(self._flush)
+            self._to_flush.append(busy)
+        busy.to_send += self._connections.request(asked.url, headers)
+
+    def _flush(self) -> None:
+        """What was asked by one connection goes out at once."""
+        lines, self._to_flush = self._to_flush, []
+        for busy in lines:
+            data, busy.to_send = busy.to_send, b""
+            if self._waits(busy) and not busy.line.says(data):
+                self._end(busy)
+
+    def close(self) -> None:
+        """Nobody is told any more."""
+        if self._looks_again is not None:
+            self._looks_again.cancel()
+        for busy in self._busy.values():
+            self._connections.drop(busy.line)
+        self._busy.clear()
+        if self._epoll is not None:
+            asyncio.get_running_loop().remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None
+
+    def _watching(self) -> select.epoll:
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self._epoll.fileno(), self._hear)
+            self._looks_again = loop.call_later(LOOK_SECONDS, self._end_the_overdue)
+        return self._epoll
+
+    def _hear(self) -> None:
+        assert self._epoll is not None  # noqa: S101
+        for number, _ in self._epoll.poll(0):
+            if (busy := self._busy.get(number)) is not None:
+                self._hear_one(busy)
+
+    def _hear_one(self, busy: _Busy) -> None:
+        try:
+            busy.line.hear()
+            while busy.asked and busy.serves and (answer := self._answered(busy)) is not None:
+                self._tell(busy, answer)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._end(busy)
+            return
+        if not busy.serves:
+            self._end(busy)
+        elif not busy.asked:
+            self._leave(busy)
+            self._connections.keep(busy.line)
+
+    def _answered(self, busy: _Busy) -> Answer | None:
+        """The first answer, once it is there as far as it is waited for."""
+        if busy.answer is None:
+            if not busy.line.has_head:
+                return None
+            busy.answer = read_head(busy.line, busy.asked[0].url)
+        missing = (busy.answer.length or 0) - busy.line.early_bytes
+        return busy.answer if missing <= 0 or not self._is_small(busy.answer) else None
+
+    def _is_small(self, answer: Answer) -> bool:
+        """Not what a large one goes on with, however short that is."""
+        length = answer.length
+        return length is not None and length <= self._small_bytes and answer.status != 206
+
+    def _tell(self, busy: _Busy, answer: Answer) -> None:
+        asked, busy.answer = busy.asked.popleft(), None
+        busy.give_time()
+        if self._is_small(answer):
+            busy.serves = answer.keeps
+            asked.heard(answer)
+            answer.skip()
+            return
+        busy.serves = False
+        self._leave(busy)
+        answer.keeps &= not busy.asked  # or the next answers would come behind this one's body
+        answer.give_back = self._connections.done
+        asked.heard(answer)
+
+    def _waits(self, busy: _Busy) -> bool:
+        """Still; a new connection may have its number."""
+        return self._busy.get(busy.number) is busy
+
+    def _leave(self, busy: _Busy) -> None:
+        if self._waits(busy):
+            del self._busy[busy.number]
+            self._watching().unregister(busy.number)
+            self._at_host[busy.host].remove(busy)
+            busy.line.socket.settimeout(SILENCE_SECONDS)
+
+    def _end(self, busy: _Busy) -> None:
+        """Whoever still waits for an answer by this connection has to ask in another way."""
+        if busy.serves and len(busy.asked) > 1:
+            self._one_by_one.add(busy.host)
+        busy.serves = False
+        if self._waits(busy):
+            self._leave(busy)
+            self._connections.drop(busy.line)
+        while busy.asked:
+            busy.asked.popleft().heard(None)
+
+    def _end_the_overdue(self) -> None:
+        now = monotonic()
+        for busy in [each for each in self._busy.values() if each.until < now]:
+            self._end(busy)
+        loop = asyncio.get_running_loop()
+        self._looks_again = loop.call_later(LOOK_SECONDS, self._end_the_overdue)

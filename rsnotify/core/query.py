@@ -1,0 +1,136 @@
+"""What the query of an address asks for: parameters, positions, sets. One parser for all that is
+read: channels in every form, and lists.
+
+A name that is not known is refused, because whoever misspells `from` would silently lose changes.
+Nothing here knows a clock, a set or a request.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+
+# The parameters that each kind of address knows.
+DOCUMENT = ("access_token", "format")
+RESOURCE_LIST = (*DOCUMENT, "limit", "offset")
+CHANGE_LIST = (*DOCUMENT, "from", "since", "until", "limit")
+CHANNEL = (*DOCUMENT, "from", "since")
+CHANNELS = (*CHANNEL, "set")
+
+LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an event stream
+
+AHEAD_SECONDS = 5  # by how much the clocks of hub and Destination may differ
+SETS_OF_A_CONNECTION = 100
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_LOST_PLUS = re.compile(r" (?=\d\d:\d\d$)", re.ASCII)  # in an address, `+` means a space
+
+Query = Mapping[str, Sequence[str]]
+
+
+class Wanted(NamedTuple):
+    """A set that is asked for by its name, and the position from which on."""
+
+    set_name: str
+    after: Position | None
+
+
+def parse_query(text: bytes, known: Sequence[str]) -> Query:
+    """The values of each parameter, in their order; names that are not known are refused."""
+    query: dict[str, list[str]] = {}
+    for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
+        query.setdefault(name, []).append(value)
+    unknown = [repr(name) for name in query if name not in known]
+    if unknown:
+        names = ", ".join(known)
+        raise refused(f"unknown parameter {', '.join(unknown)}; known here: {names}")
+    return query
+
+
+def parse_start(query: Query) -> Position | None:
+    """What `from` says; `since` is another word for it."""
+    found = {parse_moment(text, name) for name in ("from", "since") for text in query.get(name, ())}
+    if len(found) > 1:
+        raise refused("`from` and `since` are two words for one position: send only one")
+    return found.pop() if found else None
+
+
+def single(query: Query, name: str) -> str | None:
+    """The value of a parameter that may be given once."""
+    values = query.get(name, ())
+    if len(values) > 1:
+        raise refused(f"`{name}` is given more than once")
+    return values[0] if values else None
+
+
+def whole_number(query: Query, name: str, low: int, high: int, default: int) -> int:
+    text = single(query, name)
+    if text is None:
+        return default
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    if not is_number or not low <= int(text) <= high:
+        raise refused(f"{name} is {text[:80]!r}: it must be a whole number from {low} to {high}")
+    return int(text)
+
+
+def parse_moment(text: str, name: str = "from") -> Position:
+    """A full datetime with its zone, or a date alone: its first moment in UTC."""
+    text = _LOST_PLUS.sub("+", text)
+    try:
+        return Position.parse(f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text)
+    except (ValueError, OverflowError) as error:
+        raise refused(f"malformed `{name}`: {error}") from None
+
+
+def check_not_future(after: Position, newest: Position, now: int) -> None:
+    """Refuse a position that no change can have yet. `now` is in microseconds."""
+    if after > max(newest, now + AHEAD_SECONDS * MICROSECONDS):
+        raise refused(f"`from` is in the future: {after}")
+
+
+def refused(detail: str) -> Rejected:
+    return Rejected(detail, close_code=4400)
+
+
+# --- several sets --------------------------------------------------------------------------------
+
+
+def parse_sets(query: Query) -> list[Wanted]:
+    """The sets of `?set=a&set=b@T`; `from` is for those without a position of their own."""
+    start = parse_start(query)
+    texts = query.get("set", ())
+    if not 1 <= len(texts) <= SETS_OF_A_CONNECTION:
+        raise refused(
+            f"{len(texts)} sets are asked for: name 1 to {SETS_OF_A_CONNECTION}, `?set=a&set=b`"
+        )
+    wanted = [_parse_set(text, start) for text in texts]
+    _check_each_once([each.set_name for each in wanted])
+    return wanted
+
+
+def _parse_set(text: str, start: Position | None) -> Wanted:
+    name, at, moment = text.partition("@")
+    return Wanted(name, parse_moment(moment, f"set={name}@") if at else start)
+
+
+def _check_each_once(names: Sequence[str]) -> None:
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise refused(f"set {min(twice)!r} is named twice")
+
+
+def render_cursors(cursors: Iterable[tuple[str, Position]]) -> str:
+    """`a@T,b@T`: where a reader of several sets stands in each."""
+    return ",".join(f"{name}@{position}" for name, position in cursors)
+
+
+def parse_cursors(text: str) -> dict[str, Position]:
+    """What `render_cursors` has written, as a peer sends it back."""
+    cursors: dict[str, Position] = {}
+    for each in text.split(","):
+        name, _, moment = each.partition("@")
+        cursors[name] = parse_moment(moment, LAST_EVENT_ID)
+    return cursors

@@ -1,0 +1,59 @@
+"""A turn of whoever is behind: read what follows its cursor, write some of it, let others go on.
+
+It is the same for a reader of one channel, and for each channel of a reader of several.
+"""
+
+import logging
+from typing import Protocol
+
+from rsnotify.delivery.channels.frames import WireFormat
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.feed import Feed
+from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import Notification
+
+log = logging.getLogger(__name__)
+
+TURN_BYTES = 64 * 1024  # before the next one's turn
+YIELD_BYTES = 1024 * 1024  # before the event loop serves others
+
+
+class Follower(Protocol):
+    """Whoever follows one channel."""
+
+    cursor: Position
+
+    @property
+    def is_paused(self) -> bool: ...
+
+    @property
+    def wire_format(self) -> WireFormat: ...
+
+    def write(self, data: bytes, /) -> None: ...
+
+    def close(self, code: int, reason: str) -> None: ...
+
+
+async def read_on(hub: Hub, feed: Feed, follower: Follower) -> Notification | None:
+    """What follows its cursor; None at the head. If that cannot be read, it is closed."""
+    try:
+        return await hub.after(feed, follower.cursor)
+    except (Rejected, TryAgain) as error:
+        follower.close(error.close_code, error.detail)
+    except Exception:
+        log.exception("internal error while %r catches up", follower)
+        follower.close(1011, "internal error; see the hub's log")
+    return None
+
+
+def write_turn(feed: Feed, follower: Follower, found: Notification | None) -> int:
+    """Write this and what follows, up to TURN_BYTES; how many bytes."""
+    written = 0
+    while found is not None and not follower.is_paused:
+        follower.cursor = found.until
+        frame = follower.wire_format.render(found)
+        follower.write(frame)
+        written += len(frame)
+        found = feed.tail.next_after(follower.cursor) if written < TURN_BYTES else None
+    return written

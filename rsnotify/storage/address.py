@@ -1,0 +1,125 @@
+"""Where Redis is: an address as the operator writes it, judged without dialling.
+
+One server:  redis://[user:password@]host[:port][/database]   rediss:// with TLS   unix://path
+Sentinels:   redis+sentinel://[user:password@]host[:port],host[:port]/name[/database]
+             rediss+sentinel:// with TLS, to the Sentinels too
+
+User and password are those of Redis. What the Sentinels want stands behind the `?`, as
+`sentinel_username` and `sentinel_password`; so do the files of TLS, as `ssl_ca_certs`,
+`ssl_certfile` and `ssl_keyfile`.
+"""
+
+import re
+from pathlib import Path
+from ssl import SSLContext
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from redis.asyncio.connection import BlockingConnectionPool, SSLConnection, parse_url
+from redis.exceptions import RedisError
+
+from rsnotify.errors import InvalidSettings
+
+SENTINEL_PORT = 26379
+SENTINEL = "+sentinel"
+SCHEMES = ("redis", "rediss", "unix", f"redis{SENTINEL}", f"rediss{SENTINEL}")
+FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
+
+Host = tuple[str, int]
+
+
+class Address(NamedTuple):
+    """What the client library is told of a Redis, and which Sentinels know where it is."""
+
+    options: dict[str, Any]
+    sentinels: tuple[Host, ...] = ()
+    name: str = ""  # as the Sentinels call it
+    sentinel_options: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+    @property
+    def has_tls(self) -> bool:
+        return self.options.get("connection_class") is SSLConnection
+
+
+def parse_address(url: str) -> Address:
+    """The address, or `InvalidSettings` with what is wrong with it."""
+    try:
+        return _checked(_parsed(url))
+    except TypeError as error:
+        wrong = f"it has an unknown option: {str(error).rpartition(' ')[2]}"
+    except (ValueError, OSError, RedisError) as error:
+        wrong = str(error)
+    raise InvalidSettings([f"--redis {without_password(url)!r}: {wrong}"])
+
+
+def _parsed(url: str) -> Address:
+    scheme, _, rest = url.partition("://")
+    if scheme not in SCHEMES:
+        raise ValueError(f"it must begin with one of {', '.join(SCHEMES)}, and then ://")
+    if not scheme.endswith(SENTINEL):
+        return Address(dict(parse_url(url)))
+    return _of_sentinels(scheme.removesuffix(SENTINEL), rest)
+
+
+def with_password(url: str, password: str) -> str:
+    """The same address with a password, in the place of one that it may have."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "unix":
+        return f"{url}{'&' if '?' in url else '?'}{urlencode({'password': password})}"
+    netloc, slash, behind = rest.partition("/")
+    user, _, hosts = netloc.rpartition("@")
+    user, _, _ = user.partition(":")
+    return f"{scheme}://{user}:{quote(password, safe='')}@{hosts}{slash}{behind}"
+
+
+def without_password(url: str) -> str:
+    """The address as it may be shown."""
+    return re.sub(r"(?<=://)[^/@]*(?=@)|(?<=password=)[^&]*", "…", url)
+
+
+def _of_sentinels(scheme: str, rest: str) -> Address:
+    parts = urlsplit(f"//{rest}")
+    user, at, hosts = parts.netloc.rpartition("@")
+    name, _, database = parts.path.strip("/").partition("/")
+    if not name:
+        raise ValueError("it needs the name of the primary: redis+sentinel://host,host/name")
+    asked = dict(parse_qsl(parts.query))
+    of_sentinels = {key: asked.pop(key) for key in list(asked) if key.startswith("sentinel_")}
+    query = urlencode(asked)
+    own = {key.removeprefix("sentinel_"): value for key, value in of_sentinels.items()}
+    of_tls = urlencode({key: value for key, value in asked.items() if key.startswith("ssl_")})
+    return Address(
+        dict(parse_url(f"{scheme}://{user}{at}sentinel/{database}?{query}")),
+        tuple(_host(each) for each in hosts.split(",") if each),
+        name,
+        dict(parse_url(f"{scheme}://sentinel?{of_tls}")) | own,
+    )
+
+
+def _host(text: str) -> Host:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname:
+        raise ValueError(f"{text!r} is no host: write them as host:port,host:port")
+    return parts.hostname, parts.port or SENTINEL_PORT
+
+
+def _checked(address: Address) -> Address:
+    """Its options are known to the client library, and its files can be read."""
+    if address.name and not address.sentinels:
+        raise ValueError("it names no Sentinel: redis+sentinel://host,host/name")
+    for options in (address.options, address.sentinel_options):
+        for file in FILES & options.keys():
+            Path(options[file]).read_bytes()
+        _tls_context(options)
+    return address
+
+
+def tls_context(address: Address) -> SSLContext | None:
+    """How TLS is spoken to it; None if it is not."""
+    return _tls_context(address.options)
+
+
+def _tls_context(options: dict[str, Any]) -> SSLContext | None:
+    pool: Any = BlockingConnectionPool(**options)
+    connection = pool.make_connection()
+    return connection.ssl_context.get() if isinstance(connection, SSLConnection) else None

@@ -1,0 +1,70 @@
+"""An answer waits until so many replicas have what was written before it.
+
+`WAITAOF` counts the replicas that have it on disk; a server that does not know the command is asked
+with `WAIT`, which counts those that have it in memory. Both look at what their own connection has
+written, and a repeated append writes nothing: so something is always written first.
+"""
+
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from rsnotify.errors import TooFewReplicas
+from rsnotify.storage import keys
+from rsnotify.storage.failures import judge
+
+WAIT_MILLISECONDS = 1_500  # less than an answer of Redis may take
+
+
+class Replicas:
+    """How many replicas must have it."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._knows_files = True  # until the server says otherwise
+
+    async def confirm(self, connection: Any, answers: list[Any]) -> list[Any]:
+        """These answers to what the connection has written, once enough replicas have it.
+
+        Otherwise none of them says yes to what a failover could lose.
+        """
+        trouble = await self._trouble(connection) if self.count else None
+        if trouble is None:
+            return answers
+        return [each if isinstance(each, Exception) else trouble for each in answers]
+
+    async def _trouble(self, connection: Any) -> Exception | None:
+        try:
+            have_it = await self._wait(connection)
+        except ResponseError as error:
+            return judge(error)
+        return None if have_it >= self.count else _too_few(have_it, self.count)
+
+    async def _wait(self, connection: Any) -> int:
+        if self._knows_files:
+            try:
+                answer = await _written(connection, "WAITAOF", 0, self.count)
+                return int(answer[1])  # the primary's own file comes first
+            except ResponseError as error:
+                if "unknown command" not in str(error):
+                    raise
+            self._knows_files = False
+        return int(await _written(connection, "WAIT", self.count))
+
+
+async def _written(connection: Any, *wait: Any) -> Any:
+    """Write, and wait for what was written; both answers are read before an error is raised."""
+    commands = [("SET", keys.WAITED, ""), (*wait, WAIT_MILLISECONDS)]
+    await connection.send_packed_command(connection.pack_commands(commands))
+    try:
+        await connection.read_response()
+    finally:
+        waited = await connection.read_response()
+    return waited
+
+
+def _too_few(have_it: int, wanted: int) -> TooFewReplicas:
+    return TooFewReplicas(
+        f"it may be stored, but {have_it} of {wanted} replicas have confirmed it in time, so that "
+        "a failover could lose it; with the same Idempotency-Key it is safe to repeat"
+    )

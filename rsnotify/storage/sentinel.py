@@ -1,0 +1,131 @@
+"""Connections to whichever Redis its Sentinels call the primary.
+
+Each new connection asks all Sentinels at once and believes the newest configuration among the
+answers, so one that was cut off from the others leads nobody astray. As soon as one connection has
+learnt of another primary, no idle one to the old is used again: that might wake up and accept what
+it will lose.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from redis import asyncio as redis
+from redis.asyncio.connection import Connection, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import ReadOnlyError
+
+from rsnotify.errors import RedisRefuses, TryAgain
+from rsnotify.single_flight import SingleFlight
+from rsnotify.storage.address import Address, Host, parse_address
+from rsnotify.storage.failures import judge
+
+ASK_SECONDS = 0.5  # for a Sentinel to be connected with, and again to answer
+UNKNOWN_NAME = "No such master"
+
+
+class _Primary(NamedTuple):
+    """What one Sentinel says; of two, the one with the higher epoch is newer."""
+
+    epoch: int
+    host: str
+    port: int
+
+
+class Sentinels:
+    """Those who know which server is the primary; `latest` is what they said last."""
+
+    def __init__(self, address: Address) -> None:
+        self.latest: Host | None = None
+        self._hosts = address.sentinels
+        self._name = address.name
+        self._options = address.sentinel_options | {
+            "socket_connect_timeout": ASK_SECONDS,
+            "socket_timeout": ASK_SECONDS,
+            "retry": Retry(NoBackoff(), 0),
+            "protocol": 2,
+        }
+        self._asking: SingleFlight[str, Host] = SingleFlight("question to the Sentinels")
+
+    async def primary(self) -> Host:
+        """Asked once for all who want to know at the same time."""
+        return await self._asking.result(self._name, self._ask_all)
+
+    async def _ask_all(self) -> Host:
+        asked = (self._ask(host) for host in self._hosts)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        known = [answer for answer in answers if isinstance(answer, _Primary)]
+        if not known:
+            raise self._nobody_knows([each for each in answers if isinstance(each, Exception)])
+        newest = max(known)
+        self.latest = newest.host, newest.port
+        return self.latest
+
+    async def _ask(self, host: Host) -> _Primary:
+        options = self._options | {"host": host[0], "port": host[1]}
+        async with redis.Redis.from_pool(redis.ConnectionPool(**options)) as client:
+            said: Any = await client.sentinel_master(self._name)
+        return _Primary(int(said["config-epoch"]), said["ip"], int(said["port"]))
+
+    def _nobody_knows(self, errors: Sequence[Exception]) -> TryAgain:
+        """Why: one that answers and refuses is told before those that do not answer."""
+        if any(UNKNOWN_NAME in str(error) for error in errors):
+            return RedisRefuses(f"the Sentinels know no primary of the name {self._name!r}")
+        judged = [judge(error) for error in errors]
+        refusals = [each for each in judged if isinstance(each, RedisRefuses)]
+        if refusals:
+            return RedisRefuses(f"a Sentinel refuses: {refusals[0].detail}")
+        return TryAgain(f"no Sentinel answers: {judged[0]}")
+
+
+class ToPrimary(Connection):
+    """A connection to the primary of the moment."""
+
+    def __init__(self, *, sentinels: Sentinels, **options: Any) -> None:
+        super().__init__(**options)
+        self._sentinels = sentinels
+
+    @property
+    def is_outdated(self) -> bool:
+        return self.is_connected and (self.host, self.port) != self._sentinels.latest
+
+    async def _connect(self) -> None:
+        self.host, self.port = await self._sentinels.primary()
+        await super()._connect()  # type: ignore[no-untyped-call]
+
+    async def on_connect_check_health(self, check_health: bool = True) -> None:
+        """A Sentinel may not know yet that it is a primary no more."""
+        await super().on_connect_check_health(check_health)
+        await self.send_command("ROLE", check_health=False)
+        role, *_ = await self.read_response()
+        if role != b"master" or self.is_outdated:
+            raise ConnectionLost(f"{self.host}:{self.port} is not the primary")
+
+    async def read_response(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return await super().read_response(*arguments, **options)
+        except ReadOnlyError:
+            await self.disconnect()
+            raise
+
+
+class ToPrimaryWithTLS(ToPrimary, SSLConnection):
+    """The same with TLS."""
+
+
+class PrimaryPool(redis.BlockingConnectionPool):
+    """A pool of them."""
+
+    async def ensure_connection(self, connection: Any) -> None:
+        if connection.is_outdated:
+            await connection.disconnect()
+        await super().ensure_connection(connection)
+
+
+@lru_cache(maxsize=8)
+def sentinels_at(url: str) -> Sentinels:
+    """The same for all pools of a process, so that what one learns all know."""
+    return Sentinels(parse_address(url))

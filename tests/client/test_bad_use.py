@@ -1,0 +1,159 @@
+"""Wrong use of the commands of Sources and Destinations: one sentence, the mend, status 2."""
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rsnotify_client import Outbox, Publisher
+from tests.client.hubs import Answer, HubProcess, eventually, python, scripted_hub
+from tests.running import TOKEN, clean_environment
+
+UTF8 = {"LC_ALL": "C.UTF-8"}
+
+
+def run(*words: str | bytes, **environ: str) -> str:
+    """What a command that is refused says."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "rsnotify", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        env=clean_environment() | UTF8 | environ,
+        timeout=20,
+    )
+    errors = ended.stderr.decode()
+    assert ended.returncode == 2, errors
+    (line,) = errors.splitlines()
+    assert line.startswith("error: ")
+    return line.removeprefix("error: ")
+
+
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [
+        ("http://[::1/x", "http://[::1/x: Invalid IPv6 URL; must be an address"),
+        ("http://..é/", "cannot be the name of a host"),
+        ("http://a/é", "write http://a/%C3%A9"),
+        ("http://127.0.0.1:9/", "cannot read http://127.0.0.1:9/: connection refused"),
+        ("nowhere.xml", "cannot read nowhere.xml: no such file or directory"),
+        (".", "cannot read .: is a directory"),
+    ],
+)
+def test_a_list_that_cannot_be_opened_is_named(place: str, problem: str) -> None:
+    assert problem in run("publish", "a", "--between", place, "/dev/null")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("publish", b"a\xff", "http://example.com/a"),
+        ("publish", "a", b"http://example.com/\xff"),
+        ("publish", "a", "--key", b"\xff", "http://example.com/a"),
+    ],
+)
+def test_an_argument_that_is_not_utf_8_is_shown(
+    real_hub: HubProcess, words: tuple[str | bytes, ...]
+) -> None:
+    assert "is not UTF-8" in run(*words, "--url", real_hub.url, RSNOTIFY_TOKEN="a")
+
+
+def test_a_closed_stdin_is_told() -> None:
+    code = "import os, sys; os.close(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    words = ("-c", code, "-m", "rsnotify", "publish", "a", "--file", "-")
+    _, errors = python(*words).communicate(timeout=20)
+    assert errors == "error: --file -: stdin is closed: redirect something into it\n"
+
+
+def test_an_output_that_takes_no_more_is_told_in_one_line() -> None:
+    command = [sys.executable, "-m", "rsnotify", "relay", "--print-sql"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [*command, "--database", "sqlite://a"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            text=True,
+        )
+    assert (ended.returncode, ended.stderr) == (1, "error: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("database", "problem"),
+    [
+        ("mysql://[::1/x", "the database's URL cannot be read: Invalid IPv6 URL"),
+        ("mysql://a:x/", "the database's URL cannot be read: Port could not be cast"),
+        ("sqlite:///", "names no file: write sqlite:///file.db"),
+        ("sqlite:///a%00", "names no file: write sqlite:///file.db"),
+    ],
+)
+def test_a_database_that_cannot_be_meant_is_refused(database: str, problem: str) -> None:
+    assert problem in run("relay", "--database", database)
+
+
+def test_an_unknown_set_is_told_with_how_to_make_it(real_hub: HubProcess) -> None:
+    at = {"RSNOTIFY_URL": real_hub.url, "RSNOTIFY_TOKEN": TOKEN}
+    mend = "there is no set 'none': make it with: rsnotify sets add none"
+    assert run("publish", "none", "http://example.com/a", **at) == mend
+    assert run("subscribe", "none", **at) == mend
+
+
+def relay(path: Path, *words: str, **environ: str) -> str:
+    with sqlite3.connect(path) as connection:
+        connection.executescript(Outbox.sql("sqlite"))
+    connection.close()
+    return run("relay", "--database", f"sqlite:///{path}", *words, **environ)
+
+
+def test_a_relay_whose_token_is_refused_says_so_at_its_start(
+    real_hub: HubProcess, tmp_path: Path
+) -> None:
+    said = relay(tmp_path / "a.db", RSNOTIFY_URL=real_hub.url, RSNOTIFY_TOKEN="wrong")
+    assert said == "the token is unknown or has been revoked (it is the one in RSNOTIFY_TOKEN)"
+
+
+def test_a_relay_to_what_is_no_hub_says_so_at_its_start(tmp_path: Path) -> None:
+    with scripted_hub(lambda _: Answer(500)) as (url, _):
+        said = relay(tmp_path / "a.db", "--url", f"{url}/elsewhere")
+    assert said.endswith("is this the hub's address?")
+
+
+def test_a_relay_begins_while_the_hub_is_away(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    words = ("--database", f"sqlite:///{path}", "--create-table", "--url", "http://127.0.0.1:9")
+    process = python("-m", "rsnotify", "relay", *words)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "rsnotify relay ready, 0 waiting\n"
+    process.terminate()
+    _, errors = process.communicate(timeout=20)
+    assert errors.startswith("the hub does not answer (connection refused)")
+
+
+def test_a_demo_leaves_a_set_with_other_resources_as_it_is(
+    real_hub: HubProcess, set_name: str
+) -> None:
+    with Publisher(real_hub.url, TOKEN) as publisher:
+        publisher.created(set_name, "http://example.com/thesis/res000001.pdf")
+    at = {"RSNOTIFY_URL": real_hub.url, "RSNOTIFY_TOKEN": TOKEN}
+    said = run("demo", "--set", set_name, "--port", "0", **at)
+    assert said == (
+        f"the set {set_name} holds 1 resources that are no demo's, such as "
+        "http://example.com/thesis/res000001.pdf: give the demo a set of its own with --set"
+    )
+    assert real_hub.told(set_name) == [("created", "res000001.pdf")]
+
+
+def test_a_demo_takes_the_place_of_an_earlier_one(real_hub: HubProcess, set_name: str) -> None:
+    at = {"RSNOTIFY_URL": real_hub.url, "RSNOTIFY_TOKEN": TOKEN}
+    words = ("--set", set_name, "--port", "0", "--rate", "0", "--resources", "2")
+    for run_number in (1, 2):
+        demo = python("-m", "rsnotify", "demo", *words, **at)
+        assert demo.stdout is not None
+        assert demo.stdout.readline().startswith("rsnotify demo ready http://127.0.0.1:")
+        demo.terminate()
+        demo.communicate(timeout=20)
+        told = eventually(lambda: real_hub.told(set_name))
+        assert len([what for what, _ in told if what == "created"]) == 2 * run_number
+    assert len([what for what, _ in told if what == "deleted"]) == 2

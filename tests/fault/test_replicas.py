@@ -1,0 +1,87 @@
+"""What is acknowledged is on so many replicas, whatever becomes of them."""
+
+import asyncio
+import signal
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rsnotify.core.submission import Submission, read_submission
+from rsnotify.errors import TooFewReplicas
+from rsnotify.resourcesync.notification import ChannelName, Interval
+from rsnotify.storage.connection import connect
+from rsnotify.storage.embedded_redis.binaries import installed_binaries
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import SetOptions, Sets
+from tests.redis_replicas import replicated
+from tests.running import RunningHub, until
+
+CHANGES = ChannelName("dataset1", "change")
+CHANGE = [{"loc": "http://example.com/1", "change": "updated"}]
+
+
+def keyed(key: str) -> dict[str, object]:
+    return {"json": CHANGE, "headers": {"Idempotency-Key": key}}
+
+
+async def test_a_publish_that_a_replica_does_not_confirm_is_answered_503_and_stored_once(
+    tmp_path: Path,
+) -> None:
+    async with replicated(tmp_path) as redis:
+        (replica,) = redis.replicas
+        address = "/api/sets/dataset1/changes"
+        options = ("--redis", redis.primary.url)
+        async with RunningHub(tmp_path / "data", *options, replicas="1") as hub:
+            await hub.publish("http://example.com/before")
+            replica.signal(signal.SIGSTOP)
+            async with asyncio.timeout(8):  # not the 10 s that an unknown outcome is asked about
+                *answers, (status_of_a_set, _) = await asyncio.gather(
+                    hub.ask("POST", address, **keyed("a")),
+                    hub.ask("POST", address, **keyed("a")),
+                    hub.ask("POST", address, json=CHANGE),
+                    hub.ask("PUT", "/api/sets/dataset2", json={}),
+                )
+            for status, problem in answers:
+                assert status == 503
+                assert "it may be stored, but 0 of 1 replicas" in problem["detail"]
+            assert status_of_a_set == 503
+            replica.signal(signal.SIGCONT)
+
+            async def is_taken() -> bool:
+                return bool((await hub.ask("POST", address, **keyed("a")))[0] == 201)
+
+            await until(is_taken)
+            _, listed = await hub.ask("GET", "/dataset1/changelist.xml")
+            assert listed.count(b"<loc>http://example.com/1<") == 2  # with the key, and without
+
+
+async def test_no_server_says_that_replicas_have_a_repeated_change_which_they_have_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rsnotify.storage.replicas.WAIT_MILLISECONDS", 200)
+    body = b'[{"loc": "http://example.com/1", "change": "updated"}]'
+    change = read_submission(body, "application/json", "change", "k")
+    for number, binary in enumerate(await installed_binaries()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        async with replicated(folder, binary=binary.path) as redis:
+            client = connect(redis.primary.url, replicas=1)
+            async with connect(redis.primary.url) as impatient:
+                await Sets(impatient).add("dataset1", SetOptions())
+            journal = Journal(client, window_changes=10)
+            redis.replicas[0].signal(signal.SIGSTOP)
+            for _ in range(2):
+                with pytest.raises(TooFewReplicas):
+                    await journal.append(CHANGES, change)
+            redis.replicas[0].signal(signal.SIGCONT)
+            first = await until(partial(appended, journal, change))
+            assert await until(partial(appended, journal, change)) == first
+            await client.aclose()
+
+
+async def appended(journal: Journal, change: Submission) -> Interval | None:
+    with suppress(TooFewReplicas):
+        return await journal.append(CHANGES, change)
+    return None

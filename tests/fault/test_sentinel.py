@@ -1,0 +1,164 @@
+"""A Redis watched by Sentinels: the hub follows the primary, and nobody restarts anything."""
+
+import asyncio
+import re
+import signal
+from collections.abc import Awaitable
+from pathlib import Path
+
+import pytest
+
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.storage import keys
+from rsnotify.storage.connection import connect
+from rsnotify.storage.sentinel import sentinels_at
+from tests.integration.test_external_redis import problem_of
+from tests.raw import Raw, raw_channel
+from tests.receivers import Receiver, subscribe
+from tests.redis_sentinels import NAME, PASSWORD, Watched, address_of, sentinel, watched
+from tests.redis_server import RedisServer, free_port
+from tests.running import RunningHub, until
+
+
+class Publisher:
+    """Publishes one change after the other, each with its key until it is acknowledged."""
+
+    def __init__(self, hub: RunningHub) -> None:
+        self.acknowledged: list[str] = []
+        self.statuses: set[int] = set()
+        self._hub = hub
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            loc = f"http://example.com/{len(self.acknowledged)}"
+            asked = {
+                "json": [{"loc": loc, "change": "created"}],
+                "headers": {"Idempotency-Key": loc},
+            }
+            status, _ = await self._hub.ask("POST", "/api/sets/dataset1/changes", **asked)
+            self.statuses.add(status)
+            if status == 201:
+                self.acknowledged.append(loc)
+
+    async def goes_on(self) -> None:
+        """Until some more have been acknowledged."""
+        enough = len(self.acknowledged) + 20
+
+        async def are_there() -> bool:
+            return len(self.acknowledged) >= enough
+
+        await until(are_there, seconds=40)
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def hears(reader: Raw, count: int) -> list[str]:
+    """So many changes, on the connection that there was from the start."""
+    heard: list[str] = []
+    while len(heard) < count:
+        heard += re.findall(r"<loc>(.*?)</loc>", (await reader.text()).decode())
+    return heard
+
+
+async def accepted_by_the_old(primary: RedisServer, meanwhile: Awaitable[None]) -> set[str]:
+    """What it has while it believes that it is the primary still, until this has happened."""
+    found: set[str] = set()
+    happening = asyncio.ensure_future(meanwhile)
+    async with primary.client() as client:
+        while not happening.done():
+            entries = await client.xrange(keys.stream(ChannelName("dataset1", "change")))
+            (role, *_) = await client.execute_command("ROLE")
+            if role == b"master":
+                found |= set(re.findall(r"<loc>(.*?)</loc>", str(entries)))
+            await asyncio.wait([happening], timeout=0.05)
+    await happening
+    return found
+
+
+async def listeners(redis: Watched, name: str) -> int:
+    """How many hubs hear this bell at the primary of the moment."""
+    async with connect(redis.url) as client:
+        ((_, count),) = await client.pubsub_numsub(name)
+    return int(count)
+
+
+@pytest.mark.timeout(120)
+async def test_a_failover_loses_and_doubles_nothing_and_everybody_goes_on(tmp_path: Path) -> None:
+    async with watched(tmp_path) as redis:
+        options = {"replicas": "1", "callback_private": "allow"}
+        hub = RunningHub(tmp_path / "data", "--redis", redis.url, **options)
+        async with hub, raw_channel(hub.channel()) as reader, Receiver() as receiver:
+            await subscribe(hub, receiver)
+            publisher = Publisher(hub)
+            await publisher.goes_on()
+            before = len(publisher.acknowledged)
+            redis.redis.primary.signal(signal.SIGSTOP)
+            await publisher.goes_on()
+            redis.redis.primary.signal(signal.SIGCONT)
+            accepted = await accepted_by_the_old(redis.redis.primary, publisher.goes_on())
+            await publisher.stop()
+            in_flight = 2  # one whose answer was on its way, and one on its way to Redis
+            assert not accepted & set(publisher.acknowledged[before + in_flight :])
+            await redis.redis.primary.kill()
+            assert publisher.statuses <= {201, 503}
+            heard = await hears(reader, len(publisher.acknowledged))
+            assert heard[: len(publisher.acknowledged)] == publisher.acknowledged
+            _, listed = await hub.ask("GET", "/dataset1/changelist.xml")
+            in_list = re.findall(r"<loc>(.*?)</loc>", listed.decode())
+            assert in_list[: len(publisher.acknowledged)] == publisher.acknowledged
+            assert len(in_list) == len(set(in_list))
+
+            async def is_delivered() -> bool:
+                return set(in_list) <= set(receiver.locs)
+
+            await until(is_delivered)
+
+            async def are_heard() -> bool:
+                return all([await listeners(redis, name) for name in BELLS])
+
+            await until(are_heard)
+            assert (await hub.ask("GET", "/health/ready"))[0] == 200
+        log = hub.log.read_text()
+        assert "Traceback" not in log
+        assert PASSWORD not in log
+
+
+BELLS = (keys.BELL, keys.SUBSCRIPTIONS_BELL)
+
+
+async def test_what_the_sentinels_do_not_accept_is_said_at_once(tmp_path: Path) -> None:
+    async with sentinel(tmp_path / "sentinel", free_port()) as one:
+        url = address_of([one])
+        unknown = url.replace(f"/{NAME}", "/other")
+        assert "know no primary of the name 'other'" in await problem_of(unknown)
+        assert "a Sentinel refuses: " in await problem_of(url.replace(PASSWORD, "wrong"))
+        assert "a Sentinel refuses: " in await problem_of(url.partition("?")[0])
+
+
+async def test_no_idle_connection_to_a_former_primary_is_used_once_another_is_known(
+    tmp_path: Path,
+) -> None:
+    """The former one still believes that it is the primary, and would accept anything."""
+    async with (
+        RedisServer(tmp_path) as former,
+        RedisServer(tmp_path) as present,
+        sentinel(tmp_path / "sentinel", former.port) as one,
+        one.client() as commanded,
+    ):
+        for server, name in ((former, "former"), (present, "present")):
+            async with server.client() as client:
+                await client.set("who", name)
+        url = address_of([one])
+        async with connect(url) as client:
+            asked = [client.get("who") for _ in range(3)]
+            assert set(await asyncio.gather(*asked)) == {b"former"}
+            await commanded.execute_command("SENTINEL", "REMOVE", NAME)
+            await commanded.execute_command(
+                "SENTINEL", "MONITOR", NAME, "127.0.0.1", present.port, 1
+            )
+            await sentinels_at(url).primary()  # as any new connection asks
+            asked = [client.get("who") for _ in range(3)]
+            assert set(await asyncio.gather(*asked)) == {b"present"}

@@ -1,0 +1,136 @@
+"""Channels in JSON: the same notifications, for those who ask."""
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+from websockets.asyncio.client import connect
+
+from rsnotify_client.notification import read_notification
+from tests.jsonform import told
+from tests.protocol.test_channels import close_of
+from tests.protocol.test_sse import stream
+from tests.receivers import topic
+from tests.running import RunningHub
+
+SUBPROTOCOL = "rsnotify.json"
+XML = (
+    '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
+    'xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="changelist" '
+    'from="2026-01-01T00:00:00Z"/><url><loc>http://example.com/x?a=1&amp;b=2</loc>'
+    '<rs:md change="updated" length="7"/></url></urlset>'
+)
+IN_JSON = {"loc": "http://example.com/j", "change": "deleted", "lastmod": "2026-01-01"}
+IN_LINES = {"loc": "http://example.com/l", "change": "created", "hash": "md5:" + "a1" * 16}
+OF_XML = {"loc": "http://example.com/x?a=1&b=2", "change": "updated", "length": 7}
+
+
+async def publish_in_all_ways(hub: RunningHub) -> list[dict[str, Any]]:
+    """One change by each way in; what was meant."""
+    bodies = {
+        "application/json": json.dumps(IN_JSON),
+        "application/x-ndjson": json.dumps(IN_LINES),
+        "application/xml": XML,
+    }
+    for content_type, body in bodies.items():
+        headers = {"content-type": content_type}
+        path = "/api/sets/dataset1/changes"
+        status, answer = await hub.ask("POST", path, data=body, headers=headers)
+        assert status == 201, answer
+    return [IN_JSON, IN_LINES, OF_XML]
+
+
+def plain(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the position, and without the `lastmod` that it stands in for."""
+    found = []
+    for change in changes:
+        datetime = change.pop("datetime")
+        if change["lastmod"] == datetime:
+            del change["lastmod"]
+        found.append(change)
+    return found
+
+
+async def test_what_goes_in_by_any_way_comes_out_alike_by_all(hub: RunningHub) -> None:
+    begin = (await hub.publish("http://example.com/0"))["until"]
+    meant = await publish_in_all_ways(hub)
+    by_socket: list[dict[str, Any]] = []
+    async with connect(hub.channel() + f"?from={begin}", subprotocols=[SUBPROTOCOL]) as channel:
+        while len(by_socket) < 3:
+            by_socket += told(await asyncio.wait_for(channel.recv(), 20))["changes"]
+    by_events: list[dict[str, Any]] = []
+    async with stream(hub, query=f"?from={begin}&format=json") as events:
+        while len(by_events) < 3:
+            event = await events.event()
+            by_events += told(event["data"])["changes"]
+    assert event["id"] == by_events[-1]["datetime"]
+    path = f"/dataset1/changelist.xml?from={begin}&format="
+    _, listed = await hub.ask("GET", path + "json")
+    assert by_socket == by_events == listed["changes"]
+    assert plain(by_socket) == meant
+
+
+async def test_a_subprotocol_is_answered_and_joins_like_xml(hub: RunningHub) -> None:
+    async with (
+        connect(hub.channel(), subprotocols=["other", SUBPROTOCOL]) as in_json,
+        connect(hub.channel() + "?format=json") as named,
+        connect(hub.channel(), compression=None) as in_xml,
+    ):
+        assert (in_json.subprotocol, in_xml.subprotocol) == (SUBPROTOCOL, None)
+        for number in range(3):
+            await hub.publish(f"http://example.com/{number}")
+            first, second, third = [
+                await asyncio.wait_for(each.recv(), 20) for each in (in_json, named, in_xml)
+            ]
+            found, same = told(first), read_notification(third)
+            assert first == second
+            assert (found["from"], found["until"]) == (str(same.from_), str(same.until))
+            assert found["changes"][0]["loc"] == f"http://example.com/{number}"
+
+
+async def test_several_channels_are_told_apart_in_json(hub: RunningHub) -> None:
+    await hub.ask("PUT", "/api/sets/other")
+    address = hub.channel().replace("/dataset1/", "/") + "?set=dataset1&set=other&format=json"
+    async with connect(address) as channel:
+        for name in ("dataset1", "other"):
+            await hub.publish(f"http://example.com/{name}", set_name=name)
+            found = told(await asyncio.wait_for(channel.recv(), 20))
+            (up,) = found["links"]
+            assert up == {"rel": "up", "href": f"{hub.url}/{name}/capabilitylist.xml"}
+
+
+async def test_a_format_that_does_not_exist_is_4400_or_400(hub: RunningHub) -> None:
+    code, reason = await close_of(hub.channel() + "?format=yaml")
+    assert (code, "xml or json" in reason) == (4400, True)
+    url = topic(hub, "dataset1") + "?format=ndjson"
+    for accept in ("text/event-stream", "*/*"):
+        async with aiohttp.ClientSession(headers={"accept": accept}) as session:
+            assert (await session.get(url)).status == 400
+
+
+async def test_the_topic_is_the_latest_notification_in_json(hub: RunningHub) -> None:
+    url = topic(hub, "dataset1")
+    async with aiohttp.ClientSession(headers={"accept": "application/json"}) as session:
+        async with session.get(url) as answer:
+            assert (answer.status, answer.content_type) == (200, "application/json")
+            empty = told(await answer.read())
+        assert (empty["from"], empty["changes"]) == (empty["until"], [])
+        await hub.publish("http://example.com/a")
+        async with session.get(url) as answer:
+            found = told(await answer.read())
+            assert "accept" in answer.headers["vary"].lower()
+        assert [change["loc"] for change in found["changes"]] == ["http://example.com/a"]
+        async with session.get(url, headers={"accept": "*/*"}) as answer:
+            assert answer.content_type == "application/xml"
+
+
+@pytest.mark.parametrize("accept", ["text/event-stream", "text/event-stream, */*;q=0.1"])
+async def test_an_event_stream_is_xml_unless_json_is_asked_for(hub: RunningHub, accept) -> None:
+    async with stream(hub, accept=accept) as events:
+        await hub.publish("http://example.com/a")
+        assert (await events.event())["data"].startswith("<?xml")
+    async with stream(hub, accept="text/event-stream, application/json") as events:
+        await hub.publish("http://example.com/b")
+        assert told((await events.event())["data"])["changes"]

@@ -1,0 +1,47 @@
+"""A primary with replicas, to be stopped and promoted by tests."""
+
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.redis_server import RedisServer
+from tests.running import until
+
+DURABLE = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
+QUICK = ("--repl-diskless-sync-delay", "0", "--repl-diskless-load", "on-empty-db")
+
+
+class Replicated(NamedTuple):
+    """A Redis, and those that copy it."""
+
+    primary: RedisServer
+    replicas: Sequence[RedisServer]
+
+
+@asynccontextmanager
+async def replicated(
+    folder: Path, count: int = 1, *, binary: str | None = None
+) -> AsyncIterator[Replicated]:
+    """A primary with so many replicas that are connected and have all it has."""
+    async with AsyncExitStack() as started:
+
+        async def server(name: str, *options: str) -> RedisServer:
+            (folder / name).mkdir()
+            one = RedisServer(folder / name, *DURABLE, *QUICK, *options, binary=binary)
+            return await started.enter_async_context(one)
+
+        primary = await server("primary")
+        following = ("--replicaof", f"127.0.0.1 {primary.port}")
+        replicas = [await server(f"replica{number}", *following) for number in range(count)]
+        client = await started.enter_async_context(primary.client())
+
+        async def all_follow() -> bool:
+            await client.set("rsnotify:waited", "")
+            return bool(await client.wait(count, 100) == count)
+
+        await until(all_follow)
+        yield Replicated(primary, replicas)
+        for each in replicas:
+            each.signal(signal.SIGCONT)

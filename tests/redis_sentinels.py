@@ -1,0 +1,62 @@
+"""A trio of Sentinels over a primary and two replicas, quick to notice and to decide."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from redis import asyncio as redis
+
+from tests.redis_replicas import Replicated, replicated
+from tests.redis_server import RedisServer
+from tests.running import until
+
+NAME, PASSWORD = "main", "of-the-sentinels"
+
+CONFIGURATION = """
+requirepass {password}
+sentinel sentinel-pass {password}
+sentinel monitor {name} 127.0.0.1 {port} 2
+sentinel down-after-milliseconds {name} 1000
+sentinel failover-timeout {name} 2000
+"""
+
+
+class Watched(NamedTuple):
+    """A Redis with two replicas, and the Sentinels that watch them."""
+
+    redis: Replicated
+    url: str
+
+
+def sentinel(folder: Path, port: int) -> RedisServer:
+    """One that watches the primary at that port."""
+    folder.mkdir()
+    configuration = folder / "sentinel.conf"
+    configuration.write_text(CONFIGURATION.format(name=NAME, port=port, password=PASSWORD))
+    return RedisServer(folder, str(configuration), "--sentinel", password=PASSWORD)
+
+
+def address_of(sentinels: Sequence[RedisServer]) -> str:
+    """Where the Redis is that these watch."""
+    hosts = ",".join(f"127.0.0.1:{each.port}" for each in sentinels)
+    return f"redis+sentinel://{hosts}/{NAME}?sentinel_password={PASSWORD}"
+
+
+@asynccontextmanager
+async def watched(folder: Path) -> AsyncIterator[Watched]:
+    """They know each other and the replicas, so that they can decide."""
+    async with replicated(folder, count=2) as servers, AsyncExitStack() as started:
+        sentinels = []
+        for number in range(3):
+            one = sentinel(folder / f"sentinel{number}", servers.primary.port)
+            sentinels.append(await started.enter_async_context(one))
+        for each in sentinels:
+            await until(lambda port=each.port: _knows_all(port))
+        yield Watched(servers, address_of(sentinels))
+
+
+async def _knows_all(port: int) -> bool:
+    async with redis.Redis(port=port, password=PASSWORD, protocol=2) as client:
+        said = await client.sentinel_master(NAME)
+    return bool(said["num-other-sentinels"] == 2 and said["num-slaves"] == 2)

@@ -1,0 +1,23 @@
+"""The reference client, `resync` 2.0.1, in an environment of its own."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+REQUIREMENTS = ("resync==2.0.1", "setuptools==80.9.0")  # it imports distutils
+INSTALL_SECONDS = 180
+
+
+def installed() -> Path:
+    """The client's command; its environment is made once a machine."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    home = Path(tempfile.gettempdir(), f"rsnotify-tests-{os.getuid()}-resync-2.0.1-{version}")
+    if not (home / "complete").exists():
+        venv.create(home, clear=True, with_pip=True)
+        install = [home / "bin/python", "-m", "pip", "install", "--quiet", *REQUIREMENTS]
+        subprocess.run(install, check=True, timeout=INSTALL_SECONDS)
+        (home / "complete").touch()
+    return home / "bin/resync-sync"

@@ -1,0 +1,132 @@
+"""What the query of an address asks for, in every way that one writes it."""
+
+import pytest
+
+from rsnotify.core.query import (
+    CHANGE_LIST,
+    CHANNEL,
+    CHANNELS,
+    SETS_OF_A_CONNECTION,
+    Wanted,
+    check_not_future,
+    parse_cursors,
+    parse_query,
+    parse_sets,
+    parse_start,
+    render_cursors,
+)
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+
+T = Position.parse("2026-11-20T20:34:00.123456Z")
+
+
+def start(query: str) -> Position | None:
+    return parse_start(parse_query(query.encode(), CHANGE_LIST))
+
+
+def sets(query: str) -> list[Wanted]:
+    return parse_sets(parse_query(query.encode(), CHANNELS))
+
+
+# --- from ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "position"),
+    [
+        ("", None),
+        ("access_token=x", None),
+        ("from=2026-11-20T20:34:00.123456Z", T),
+        ("from=2026-11-20T20%3A34%3A00.123456Z", T),
+        ("from=2026-11-20T20:34:00.1234569Z", T),
+        ("since=2026-11-20T20:34:00.123456Z", T),
+        ("from=2026-11-20T21:34:00.123456%2B01:00", T),
+        ("from=2026-11-20T21:34:00.123456+01:00", T),
+        ("from=2026-11-20T19:34:00.123456-01:00", T),
+        ("since=2026-11-20T21:34:00.123456+01:00&from=2026-11-20T20:34:00.123456Z", T),
+        ("from=2026-11-20", Position.parse("2026-11-20T00:00:00Z")),
+        ("from=2026-11-20T20:34Z", Position.parse("2026-11-20T20:34:00Z")),
+        ("from=0001-01-01", Position.parse("0001-01-01T00:00:00Z")),
+    ],
+)
+def test_from_is_read_as_people_write_it(query: str, position: Position | None) -> None:
+    assert start(query) == position
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "yesterday", "2026-11", "2026-11-20T10:00:00", "2026-11-20 10:00", "1795210440"),
+        *("2026-99-99", "2026-02-30T00:00:00Z", "2026-11-20T20:34:00Z 01:00", "9" * 400),
+    ],
+)
+@pytest.mark.parametrize("name", ["from", "since"])
+def test_what_is_no_position_is_refused_by_its_name(name: str, text: str) -> None:
+    with pytest.raises(Rejected, match=f"malformed `{name}`") as refused:
+        start(f"{name}={text}")
+    assert (refused.value.status, refused.value.close_code) == (400, 4400)
+
+
+@pytest.mark.parametrize("query", ["from=2026-11-20&since=2026-11-21", "from=2026-01-01&from=2026"])
+def test_two_positions_are_refused(query: str) -> None:
+    with pytest.raises(Rejected):
+        start(query)
+
+
+def test_the_future_begins_five_seconds_after_now_or_after_the_newest_change() -> None:
+    now = int(T)
+    edge = Position(now + 5 * MICROSECONDS)
+    check_not_future(edge, T, now)
+    with pytest.raises(Rejected, match="in the future"):
+        check_not_future(Position(edge + 1), T, now)
+    check_not_future(Position(edge + 1), newest=Position(edge + 1), now=now)
+
+
+def test_an_unknown_parameter_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(Rejected) as refused:
+        parse_query(b"form=2026-11-20", CHANNEL)
+    assert refused.value.detail == (
+        "unknown parameter 'form'; known here: access_token, format, from, since"
+    )
+    assert (refused.value.status, refused.value.close_code) == (400, 4400)
+
+
+# --- several sets --------------------------------------------------------------------------------
+
+
+def test_each_set_has_a_position_of_its_own_or_that_of_all() -> None:
+    later = Position.parse("2026-11-21T00:00:00Z")
+    assert sets("set=a&set=b@2026-11-20T21:34:00.123456+01:00") == [("a", None), ("b", T)]
+    assert sets("set=a&set=b@2026-11-20T20:34:00.123456Z&since=2026-11-21") == [
+        *(("a", later), ("b", T))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("", "0 sets"),
+        ("set=a&set=b@", "malformed `set=b@`"),
+        ("set=a@2026-11-20&set=b@soon", "malformed `set=b@`"),
+        ("set=a&set=b&set=a@2026-11-20", "'a' is named twice"),
+    ],
+)
+def test_sets_that_cannot_be_read_are_refused(query: str, says: str) -> None:
+    with pytest.raises(Rejected, match=says):
+        sets(query)
+
+
+def test_a_connection_reads_100_sets_at_most() -> None:
+    query = "&".join(f"set=s{number}" for number in range(SETS_OF_A_CONNECTION))
+    assert len(sets(query)) == 100
+    with pytest.raises(Rejected, match="101 sets"):
+        sets(f"{query}&set=more")
+
+
+def test_cursors_are_read_as_they_were_written() -> None:
+    text = render_cursors([("a", T), ("b.c-d_e", Position(T + 1))])
+    assert text == "a@2026-11-20T20:34:00.123456Z,b.c-d_e@2026-11-20T20:34:00.123457Z"
+    assert parse_cursors(text) == {"a": T, "b.c-d_e": T + 1}
+    with pytest.raises(Rejected, match="malformed `Last-Event-ID`"):
+        parse_cursors("a")
