@@ -101,6 +101,7 @@ class Settings:
         "origins whose pages may read, such as https://a.example, or *; "
         "else all may read public sets, none private ones",
     )
+    page: str = _setting("on", _one_of("on", "off"), "whether people get a page at /")
     send_timeout_seconds: int = _setting(
         60, _whole(1, 86_400), "seconds after which a reader that reads nothing is disconnected"
     )

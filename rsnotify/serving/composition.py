@@ -53,6 +53,8 @@ from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
 from rsnotify.upkeep.loads import LoadKeeper
+from rsnotify.web.page import Page
+from rsnotify.web.validation import Validation
 
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (
@@ -120,6 +122,7 @@ class Composition:
                 ),
                 *table.websub_routes(self._websub_endpoint(intake)),
                 *table.health_routes(hub),
+                *table.page_routes(Page(is_on=self._settings.page == "on"), Validation()),
                 *cors.opened(self._pull_routes()),
             ]
         )

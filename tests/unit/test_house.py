@@ -25,6 +25,7 @@ FLOORS = (
     ("hub",),
     ("access", "base_url", "upkeep"),
     ("intake", "delivery"),
+    ("web",),
     ("app",),
     ("serving",),
     ("commands",),

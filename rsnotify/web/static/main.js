@@ -1,0 +1,126 @@
+/**
+ * Puts the parts of the page together: the chosen set is followed, the token opens what it may.
+ */
+
+import * as administration from "./administration.js";
+import { ask } from "./api.js";
+import * as debugging from "./debugging.js";
+import { byId, element, tell } from "./dom.js";
+import { Following } from "./following.js";
+import * as latest from "./latest.js";
+import * as plot from "./plot.js";
+import * as publishing from "./publishing.js";
+import * as sets from "./sets.js";
+import { keep, token } from "./token.js";
+import * as validating from "./validating.js";
+
+const RETRY_MS = 2000;
+const changes = new plot.Rate();
+const deliveries = new plot.Rate();
+let known = [];
+let following = null;
+let seen = 0;
+
+const chosenSet = () => byId("set").value;
+
+// The chosen set ----------------------------------------------------------------------------------
+
+function follow(set) {
+  following?.stop();
+  following = null;
+  latest.clear();
+  changes.clear();
+  debugging.reset();
+  seen = 0;
+  if (!set) {
+    tell(byId("health"), "there is no set yet: add one under Administration", true);
+    return;
+  }
+  sets.show(set.name);
+  history.replaceState(null, "", `?set=${encodeURIComponent(set.name)}${location.hash}`);
+  tell(byId("health"), "connecting…");
+  following = new Following(set.name, { isPrivate: set.private, heard });
+}
+
+const heard = {
+  state: (text, isBad) => tell(byId("health"), text, isBad),
+  gap: (after, from) => latest.addGap(after, from),
+  notification: (notification, { isOld }) => {
+    latest.add(notification.changes);
+    if (isOld) return;
+    seen += notification.changes.length;
+    changes.add(notification.changes.length);
+    publishing.arrived(notification.changes);
+  },
+};
+
+async function loadSets() {
+  try {
+    known = await ask("GET", "api/sets");
+  } catch (error) {
+    tell(byId("health"), error.message, true);
+    if (error.status === 401) forget(); // the token was revoked
+    setTimeout(loadSets, RETRY_MS);
+    return;
+  }
+  const wanted = following?.set ?? new URLSearchParams(location.search).get("set");
+  const chosen = sets.offer(known, wanted);
+  const isSame = following && chosen?.name === following.set && chosen.private === following.isPrivate;
+  if (!isSame) follow(chosen);
+}
+
+// The token ---------------------------------------------------------------------------------------
+
+async function useToken(secret) {
+  const place = byId("token").querySelector(".answer");
+  keep(secret);
+  try {
+    const isAdmin = await administration.show();
+    tell(place, isAdmin ? "This is the admin token." : "The token is known.");
+    byId("forget").hidden = false;
+    byId("secret").value = "";
+    await loadSets();
+  } catch (error) {
+    forget();
+    tell(place, error.message, true);
+  }
+}
+
+function forget() {
+  keep("");
+  byId("forget").hidden = true;
+  administration.hide();
+  tell(byId("token").querySelector(".answer"), "");
+}
+
+// Numbers -----------------------------------------------------------------------------------------
+
+function drawNumbers() {
+  if (document.hidden) return;
+  plot.draw(changes, deliveries);
+  const numbers = { "changes a second, now": plot.mean(changes).toFixed(1), "seen by this page": seen };
+  byId("numbers").replaceChildren(...Object.entries(numbers).flatMap(([name, value]) => [
+    element("dt", { textContent: name }),
+    element("dd", { textContent: value.toLocaleString("en") }),
+  ]));
+}
+
+function start() {
+  latest.watchPause();
+  publishing.watchForm(chosenSet);
+  debugging.watchForm(chosenSet);
+  validating.watchForm();
+  administration.watchForms(loadSets);
+  byId("set").onchange = () => follow(known.find(({ name }) => name === chosenSet()));
+  byId("token").onsubmit = (event) => {
+    event.preventDefault();
+    useToken(byId("secret").value.trim());
+  };
+  byId("forget").onclick = () => { forget(); loadSets(); };
+  setInterval(drawNumbers, 1000);
+  drawNumbers();
+  if (token()) useToken(token());
+  else loadSets();
+}
+
+start();
