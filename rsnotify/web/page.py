@@ -27,17 +27,9 @@ XML = ("application/xml", "text/xml")
 ACCEPT_CHARACTERS = 1024  # that are read of `Accept`; browsers send some hundred
 
 # Scripts, styles and connections of the hub itself only, none of them inline.
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "cache-control": "no-cache",

@@ -5,12 +5,13 @@
 import * as administration from "./administration.js";
 import { ask } from "./api.js";
 import * as debugging from "./debugging.js";
-import { byId, element, tell } from "./dom.js";
+import { byId, tell } from "./dom.js";
 import { Following } from "./following.js";
 import * as latest from "./latest.js";
 import * as plot from "./plot.js";
 import * as publishing from "./publishing.js";
 import * as sets from "./sets.js";
+import * as status from "./status.js";
 import { keep, token } from "./token.js";
 import * as validating from "./validating.js";
 
@@ -96,13 +97,14 @@ function forget() {
 // Numbers -----------------------------------------------------------------------------------------
 
 function drawNumbers() {
+  deliveries.add(status.deliveriesPerSecond());
   if (document.hidden) return;
   plot.draw(changes, deliveries);
-  const numbers = { "changes a second, now": plot.mean(changes).toFixed(1), "seen by this page": seen };
-  byId("numbers").replaceChildren(...Object.entries(numbers).flatMap(([name, value]) => [
-    element("dt", { textContent: name }),
-    element("dd", { textContent: value.toLocaleString("en") }),
-  ]));
+  status.show([
+    ["changes a second, this set", plot.mean(changes).toFixed(1)],
+    ["changes since you came", seen.toLocaleString("en")],
+    ...status.numbers(chosenSet()),
+  ]);
 }
 
 function start() {
@@ -119,6 +121,7 @@ function start() {
   byId("forget").onclick = () => { forget(); loadSets(); };
   setInterval(drawNumbers, 1000);
   drawNumbers();
+  status.watch();
   if (token()) useToken(token());
   else loadSets();
 }
