@@ -18,8 +18,14 @@ local function announce()
   redis.call('PUBLISH', ARGV[2], 'sets')
 end
 
--- record, position at which its journals begin; the record that there is
-function acts.add(record, now)
+-- Whether others may have changed a set since this version, which is empty if that does not matter.
+local function is_outdated(version)
+  return version ~= '' and (redis.call('GET', KEYS[2]) or '0') ~= version
+end
+
+-- record, position at which its journals begin, the version; the record that there is
+function acts.add(record, now, version)
+  if is_outdated(version) then return false end
   for _, journal in ipairs({KEYS[5], KEYS[6]}) do
     for _, field in ipairs({'created', 'first', 'last', 'head', 'window_from', 'changed', 'settled', 'told'}) do
       redis.call('HSETNX', journal, field, now)
@@ -31,9 +37,9 @@ function acts.add(record, now)
   return redis.call('HGET', records, name)
 end
 
--- record as it was read, record to stand in its place
-function acts.edit(before, after)
-  if redis.call('HGET', records, name) ~= before then return 0 end
+-- record as it was read, record to stand in its place, the version
+function acts.edit(before, after, version)
+  if is_outdated(version) or redis.call('HGET', records, name) ~= before then return 0 end
   redis.call('HSET', records, name, after)
   announce()
   return 1
