@@ -1,5 +1,6 @@
 """The address `/` for people and machines, and the validator over HTTP."""
 
+import asyncio
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 import aiohttp
 import pytest
 
-from rsnotify.web.validation import DOCUMENT_BYTES, SHOWN
+from rsnotify.web.validation import DOCUMENT_BYTES, SHOWN, WAITING
 from tests.running import RunningHub
 
 HTML = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
@@ -121,3 +122,14 @@ async def test_a_document_may_be_so_long(websub_hub: RunningHub, more: int, expe
 async def test_no_document_is_refused(websub_hub: RunningHub) -> None:
     status, answer = await websub_hub.ask("POST", "/api/validate")
     assert (status, answer["detail"]) == (400, "send the document as the body of the request")
+
+
+async def test_when_too_many_documents_wait_the_others_are_to_come_again(
+    websub_hub: RunningHub, new_set: str
+) -> None:
+    _, list_ = await websub_hub.ask("GET", f"/{new_set}/changelist.xml")
+    document = list_.replace(b"</urlset>", b"<url/>" * 5_000 + b"</urlset>")
+    asked = (websub_hub.ask("POST", "/api/validate", data=document) for _ in range(3 * WAITING))
+    statuses = [status for status, _ in await asyncio.gather(*asked)]
+    assert set(statuses) == {200, 429}
+    assert statuses.count(200) >= WAITING
