@@ -127,7 +127,7 @@ class Composition:
                 ),
                 *table.websub_routes(self._websub_endpoint(intake)),
                 *table.health_routes(hub, Writable(self._journal_client)),
-                *table.page_routes(Page(is_on=self._settings.page == "on"), Validation()),
+                *table.page_routes(Page(is_on=self._settings.page == "on"), self._validation),
                 *cors.opened(self._pull_routes()),
             ]
         )
@@ -140,6 +140,15 @@ class Composition:
     @cached_property
     def _sse(self) -> Sse:
         return Sse(self.channels, is_compressed=self._settings.channel_compression == "on")
+
+    @property
+    def _validation(self) -> Validation:
+        settings = self._settings
+        return Validation(
+            self._access,
+            for_everybody=settings.validate_urls == "everybody",
+            private=settings.callback_private == "allow",
+        )
 
     def _websub_endpoint(self, intake: Intake) -> WebSubEndpoint:
         return WebSubEndpoint(

@@ -162,6 +162,12 @@ async def test_the_validator_names_each_violation_with_its_clause(page: Page) ->
     await expect(page.locator("#violations li")).to_contain_text("Core 7")
 
 
+async def test_a_stranger_is_told_that_naming_a_document_needs_a_token(page: Page) -> None:
+    await page.fill("#address", "http://example.com/changelist.xml")
+    await page.click("#validate button")
+    await expect(page.locator("#verdict")).to_contain_text("a token is needed")
+
+
 async def test_the_hubs_own_documents_are_valid(
     page: Page, page_hub: RunningHub, set_name: str
 ) -> None:

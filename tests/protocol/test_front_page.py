@@ -9,7 +9,8 @@ import aiohttp
 import pytest
 
 from rsnotify.web.validation import DOCUMENT_BYTES, SHOWN, WAITING
-from tests.running import RunningHub
+from tests.receivers import Receiver, answers
+from tests.running import TOKEN, RunningHub
 
 HTML = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 
@@ -133,3 +134,70 @@ async def test_when_too_many_documents_wait_the_others_are_to_come_again(
     statuses = [status for status, _ in await asyncio.gather(*asked)]
     assert set(statuses) == {200, 429}
     assert statuses.count(200) >= WAITING
+
+
+# A document that is named -------------------------------------------------------------------------
+
+
+async def validate_named(hub: RunningHub, url: object, token: str = TOKEN) -> tuple[int, str]:
+    """The status, and the detail of a refusal or how many violations there are."""
+    headers = {"Authorization": f"Bearer {token}"}
+    named = {"url": url}
+    status, answer = await hub.ask("POST", "/api/validate", json=named, headers=headers)
+    return status, answer.get("detail", answer.get("count"))
+
+
+async def test_a_document_is_fetched_for_the_admin(websub_hub: RunningHub) -> None:
+    async with Receiver(get=answers("200 OK", EMPTY)) as source:
+        status, count = await validate_named(websub_hub, source.callback)
+    assert status == 200
+    assert count
+
+
+async def test_a_stranger_cannot_have_a_document_fetched(websub_hub: RunningHub) -> None:
+    async with Receiver(get=answers("200 OK", EMPTY)) as source:
+        status, _ = await validate_named(websub_hub, source.callback, "")
+        assert (status, source.asked) == (401, [])
+
+
+async def test_a_stranger_can_where_the_operator_has_opened_it(tmp_path: Path) -> None:
+    async with (
+        RunningHub(tmp_path / "data", validate_urls="everybody") as hub,
+        Receiver(get=answers("200 OK", EMPTY)) as source,
+    ):
+        status, detail = await validate_named(hub, source.callback, "")
+        assert (status, source.asked) == (403, [])  # on loopback, where no callback may be
+        assert "127.0.0.1 is loopback" in detail
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (("302 Found", b"", {"Location": "http://127.0.0.1/"}), "it answered 302"),
+        (("404 Not Found", b"", {}), "it answered 404"),
+        (("200 OK", b"", {}), "is empty, or has more than"),
+        (("200 OK", b" " * (DOCUMENT_BYTES + 1), {}), "is empty, or has more than"),
+    ],
+)
+async def test_what_is_no_document_is_told(
+    websub_hub: RunningHub, answer: tuple[str, bytes, dict[str, str]], told: str
+) -> None:
+    status_line, body, headers = answer
+    async with Receiver(get=answers(status_line, body, **headers)) as source:
+        status, detail = await validate_named(websub_hub, source.callback)
+        assert status == 400
+        assert told in detail
+        assert len(source.asked) == 1
+
+
+async def test_a_document_of_the_largest_size_is_fetched(websub_hub: RunningHub) -> None:
+    longest = b"\n" * (DOCUMENT_BYTES - len(EMPTY)) + EMPTY
+    async with Receiver(get=answers("200 OK", longest)) as source:
+        assert (await validate_named(websub_hub, source.callback))[0] == 200
+
+
+@pytest.mark.parametrize("url", ["ftp://example.com/", "http://[", "/etc/passwd", "http://a/#b", 7])
+async def test_what_is_no_address_of_the_web_is_refused(
+    websub_hub: RunningHub, url: object
+) -> None:
+    assert (await validate_named(websub_hub, url))[0] == 400

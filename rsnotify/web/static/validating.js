@@ -1,5 +1,5 @@
 /**
- * The validator: a document that was pasted, or one of this hub.
+ * The validator: a document of this hub, one that is named, or one that was pasted.
  */
 
 import { address, send } from "./api.js";
@@ -13,7 +13,9 @@ export function watchForm() {
     tell(byId("verdict"), "checking…");
     byId("violations").replaceChildren();
     try {
-      await check(form.document.value);
+      const named = form.address.value.trim();
+      if (named) await check("application/json", JSON.stringify({ url: named }));
+      else await check("application/xml", form.document.value);
     } catch (error) {
       tell(byId("verdict"), error.message, true);
     }
@@ -22,6 +24,7 @@ export function watchForm() {
 
 async function fetchOwn(form) {
   if (!byId("own").value) return;
+  form.address.value = "";
   try {
     form.document.value = await (await send("GET", byId("own").value)).text();
     tell(byId("verdict"), "");
@@ -31,9 +34,9 @@ async function fetchOwn(form) {
   }
 }
 
-async function check(text) {
-  const headers = { "Content-Type": "application/xml" };
-  const answer = await send("POST", address("api/validate"), { body: text, headers });
+async function check(type, body) {
+  const headers = { "Content-Type": type };
+  const answer = await send("POST", address("api/validate"), { body, headers });
   const { valid, count, violations } = await answer.json();
   tell(byId("verdict"), valid ? "Valid: nothing is wrong with it." : found(count, violations.length), !valid);
   byId("violations").replaceChildren(...violations.map(shown));
