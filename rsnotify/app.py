@@ -7,7 +7,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
@@ -19,7 +19,6 @@ from rsnotify.delivery.pull.discovery import Discovery
 from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.topic import Topic
 from rsnotify.errors import INTERNAL_ERROR, Rejected, TryAgain
-from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.resources import Resources
@@ -27,7 +26,7 @@ from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
-from rsnotify.storage.writable import Writable
+from rsnotify.watching import Watching
 from rsnotify.web.page import Page
 from rsnotify.web.validation import Validation
 
@@ -106,9 +105,13 @@ def websub_routes(endpoint: WebSubEndpoint) -> Routes:
     return [Route("/hub", endpoint.post, methods=["POST"])]
 
 
-def health_routes(hub: Hub, writable: Writable) -> Routes:
-    health = Health(hub, writable)
-    return [Route("/health/live", health.live), Route("/health/ready", health.ready)]
+def watching_routes(watching: Watching) -> Routes:
+    return [
+        Route("/health/live", watching.health.live),
+        Route("/health/ready", watching.health.ready),
+        Route("/api/status", watching.status.get),
+        Route("/metrics", watching.metrics.get),
+    ]
 
 
 def page_routes(page: Page, validation: Validation) -> Routes:
@@ -158,25 +161,6 @@ class ChannelPage:
             "several channels are read by WebSocket, or with `Accept: text/event-stream`",
             status=406,
         )
-
-
-class Health:
-    """Live: do not restart this process. Ready: send it requests."""
-
-    def __init__(self, hub: Hub, writable: Writable) -> None:
-        self._hub = hub
-        self._writable = writable
-
-    async def live(self, request: Request) -> Response:  # noqa: ARG002
-        return PlainTextResponse("live\n")
-
-    async def ready(self, request: Request) -> Response:  # noqa: ARG002
-        if not self._hub.is_current:
-            raise TryAgain("the hub cannot follow its journals at the moment; see its log")
-        reason = await self._writable.why_not()
-        if reason is not None:
-            raise TryAgain(f"not writable: {reason}")
-        return PlainTextResponse("ready\n")
 
 
 def problem(status: int, detail: str, **members: object) -> Response:

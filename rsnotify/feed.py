@@ -132,6 +132,14 @@ class Feed:
                     "internal error in a watcher of %s: %r", self.channel, watcher, exc_info=error
                 )
 
+    def owed_since(self, cursor: Position) -> Position | None:
+        """When the oldest change after the cursor came: that of its notification if it is in the
+        tail, else not before the cursor. None at the head."""
+        if cursor >= self.tail.head:
+            return None
+        found = self.tail.next_after(cursor)
+        return cursor if found is None else found.until
+
     def join_after(self, found: Notification, base_url: str) -> Notification:
         """The notification and those after it as one; made once for all at this cursor."""
         joined = self.joined.get(found.from_)

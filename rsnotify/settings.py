@@ -21,6 +21,7 @@ Network = IPv4Network | IPv6Network
 RawSetting = tuple[Field[Any] | None, str, str]  # the setting, how it was written, its text
 # read by the commands, not by the hub
 OF_CLIENTS = frozenset({"RSNOTIFY_DATABASE", "RSNOTIFY_TOKEN", "RSNOTIFY_URL"})
+WORKER = "RSNOTIFY_WORKER"  # the number of a worker, which its parent tells it
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
@@ -167,6 +168,17 @@ class Settings:
         _whole(64, 1_048_576),
         "MiB of memory, of each hub process, for what it keeps of the journals",
     )
+    log: str = _setting("text", _one_of("text", "json"), "how each line of the log is written")
+    log_level: str = _setting(
+        "info", _one_of("debug", "info", "warning", "error"), "what is logged: this and worse"
+    )
+    access_log: str = _setting("off", _one_of("on", "off"), "whether each request is logged")
+    metrics_token: str | None = _setting(
+        None,
+        str,
+        "the token that /metrics wants; else everybody may read it, without private sets",
+        is_secret=True,
+    )
     trusted_proxies: tuple[Network, ...] = _setting(
         (), _networks, "addresses or networks, with commas, whose X-Forwarded headers count"
     )
@@ -179,7 +191,7 @@ class Settings:
         raw = [
             (known.get(name), f"{name}={text!r}", text)
             for name, text in environ.items()
-            if name.startswith(PREFIX) and name not in OF_CLIENTS
+            if name.startswith(PREFIX) and name not in OF_CLIENTS | {WORKER}
         ]
         raw += [
             (known[PREFIX + name.upper()], f"{option_of(name)} {value}", str(value))

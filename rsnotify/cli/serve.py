@@ -57,15 +57,23 @@ def serve(
 
     chosen = {"host": host, "port": port, "data": data, "redis_url": redis}
     chosen |= {"public_url": public_url, "workers": workers}
-    _log_with_times()
-    _run(Settings.from_env(os.environ, **chosen), sets or [], share_port=share_port)
+    settings = Settings.from_env(os.environ, **chosen)
+    _log_as(settings)
+    _run(settings, sets or [], share_port=share_port)
 
 
-def _log_with_times() -> None:
-    from rsnotify.serving.log_filter import RepeatedWarningFilter
+def _log_as(settings: "Settings") -> None:
+    """Log to stderr as the operator wants it."""
+    from rsnotify.serving.log_filter import FloodFilter, RepeatedWarningFilter
+    from rsnotify.serving.log_format import JsonFormat, TextFormat
+    from rsnotify.settings import WORKER
 
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", force=True)
-    logging.getLogger().handlers[0].addFilter(RepeatedWarningFilter())
+    worker = os.environ.get(WORKER, "")
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormat(worker) if settings.log == "json" else TextFormat(worker))
+    handler.addFilter(RepeatedWarningFilter())
+    handler.addFilter(FloodFilter())
+    logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
 
 
 def _run(settings: "Settings", sets: list[str], *, share_port: bool) -> None:

@@ -38,14 +38,20 @@ class Checking:
         self._repairing = repairing
         self._sets = sets
         self._feeds = feeds
-        self._next = self._next_of_registry = self._ended = float("-inf")
+        self._next = self._next_of_registry = float("-inf")
+        self._ended = monotonic() - STALE_SECONDS
         self._registry_rang = False
         self._checks = 0
 
     @property
     def is_current(self) -> bool:
         """Whether the journals have been seen within the last seconds."""
-        return monotonic() - self._ended < STALE_SECONDS
+        return self.age < STALE_SECONDS
+
+    @property
+    def age(self) -> float:
+        """Seconds since the journals were seen."""
+        return monotonic() - self._ended
 
     @property
     def next_at(self) -> float:

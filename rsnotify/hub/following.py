@@ -64,7 +64,7 @@ class Following:
                 await self._checking.check_what_is_due()
                 await self.read_on()
             except TryAgain as error:
-                log.warning("cannot follow the journals, trying again: %s", error.detail)
+                log.debug("cannot follow the journals, trying again: %s", error.detail)
                 self._try_again_later()
             except Exception as error:  # a bug, or damaged data: keep the readers
                 log.warning("following the journals failed, trying again", exc_info=error)

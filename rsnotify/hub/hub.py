@@ -199,12 +199,22 @@ class Hub:
             except TimeoutError:
                 raise TryAgain(f"{feed.channel} cannot be followed; see the hub's log") from None
 
+    @property
+    def catch_ups(self) -> dict[str, int]:
+        """How many notifications were read for those who were behind: from where, how many."""
+        return self._reading.catch_ups
+
     # --- following -------------------------------------------------------------------------------
 
     @property
     def is_current(self) -> bool:
         """Whether the journals have been seen within the last seconds."""
         return self.checking.is_current
+
+    @property
+    def follow_age(self) -> float:
+        """How many seconds ago the journals were seen."""
+        return self.checking.age
 
     async def start(self) -> None:
         """See where every journal stands, before the first reader comes."""

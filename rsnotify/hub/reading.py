@@ -35,6 +35,7 @@ class Reading:
         self._base_url = base_url
         self._flights: SingleFlight[tuple[Feed, Tail, Position], Notification]
         self._flights = SingleFlight("reading of the journal")
+        self.catch_ups = {"memory": 0, "redis": 0}  # notifications for those behind, by origin
         self._catching_up = asyncio.Semaphore(CATCHING_UP_AT_ONCE)
 
     async def after(self, feed: Feed, cursor: Position) -> Notification | None:
@@ -42,6 +43,7 @@ class Reading:
         if cursor >= feed.tail.head:
             return None
         found = feed.tail.next_after(cursor) or feed.past.get(cursor)
+        self.catch_ups["redis" if found is None else "memory"] += 1
         if found is None:  # read and rendered once for all readers at this cursor
             found = await self._flights.result(
                 (feed, feed.tail, cursor), lambda: self._from_journal(feed, cursor)

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from rsnotify.access import Access
 from rsnotify.core.content_encoding import decoded
 from rsnotify.core.submission import BODY_BYTES, Submission, read_submission
-from rsnotify.errors import Rejected
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.notification import ChannelName, Interval, Kind
 
@@ -34,6 +34,7 @@ class Intake:
     def __init__(self, hub: Hub, access: Access) -> None:
         self._hub = hub
         self._access = access
+        self.refused: dict[int, int] = {}  # requests to publish, by status
 
     async def changes(self, request: Request) -> Response:
         return await self._receive(request, "change")
@@ -49,6 +50,15 @@ class Intake:
         self, request: Request, channel: ChannelName, *, in_address: bool = False
     ) -> Answer:
         """Publish what the request carries; what to tell its sender."""
+        try:
+            return await self._receive_changes(request, channel, in_address=in_address)
+        except (Rejected, TryAgain) as error:
+            self.refused[error.status] = self.refused.get(error.status, 0) + 1
+            raise
+
+    async def _receive_changes(
+        self, request: Request, channel: ChannelName, *, in_address: bool
+    ) -> dict[str, object]:
         name = channel.set_name
         await self._access.require(request, "publish", name, in_address=in_address)
         self._hub.feed(channel)  # an unknown set is known before the body is read

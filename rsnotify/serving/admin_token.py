@@ -18,7 +18,7 @@ ADMIN_TOKEN_CHARACTERS = 16
 def admin_token(settings: Settings) -> str:
     """The token with all rights: from the settings, else from the data directory."""
     if settings.admin_token:
-        return _checked_token(settings.admin_token, "RSNOTIFY_ADMIN_TOKEN")
+        return checked_token(settings.admin_token, "RSNOTIFY_ADMIN_TOKEN")
     path = settings.data / "admin-token"
     try:
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -26,10 +26,10 @@ def admin_token(settings: Settings) -> str:
             _write_atomically(path, f"rsn_{secrets.token_urlsafe(32)}\n")
     except OSError as error:
         raise InvalidSettings([f"cannot write the admin token to {path}: {error}"]) from None
-    return _checked_token(read_admin_token(settings.data), str(path))
+    return checked_token(read_admin_token(settings.data), str(path))
 
 
-def _checked_token(token: str, where: str) -> str:
+def checked_token(token: str, where: str) -> str:
     """The token, if it is long enough and valid in a header."""
     if len(token) < ADMIN_TOKEN_CHARACTERS or not re.fullmatch(r"[!-~][ -~]*[!-~]", token):
         raise InvalidSettings(
@@ -64,3 +64,9 @@ def read_admin_token(data: Path) -> str:
             [f"{path} is empty: delete it, and the next start creates a new token"]
         )
     return token
+
+
+def check_token_file(data: Path) -> None:
+    """Refuse a token that is there and cannot be used; nothing is written."""
+    if (data / "admin-token").exists():
+        checked_token(read_admin_token(data), str(data / "admin-token"))

@@ -5,9 +5,14 @@ Each object is created once, when it is first used. Nothing here opens a port.
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
+from pathlib import Path
+from socket import gethostname
+from time import time
+from urllib.parse import quote
 
 from starlette.types import ASGIApp
 
@@ -40,7 +45,8 @@ from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
-from rsnotify.settings import Settings
+from rsnotify.serving.access_log import AccessLog
+from rsnotify.settings import WORKER, Settings
 from rsnotify.storage import keys
 from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
@@ -53,11 +59,12 @@ from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
 from rsnotify.storage.told import ToldDocuments
 from rsnotify.storage.windows import Windows
-from rsnotify.storage.writable import Writable
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
 from rsnotify.upkeep.documents_told import DocumentsTold
 from rsnotify.upkeep.loads import LoadKeeper
+from rsnotify.watching import Watched, Watching
+from rsnotify.watching.report import Identity
 from rsnotify.web.page import Page
 from rsnotify.web.validation import Validation
 
@@ -73,10 +80,20 @@ log = logging.getLogger(__name__)
 class Composition:
     """The objects of one hub process."""
 
-    def __init__(self, settings: Settings, redis_url: str, token: str, base_url: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        redis_url: str,
+        token: str,
+        base_url: str,
+        *,
+        port: int = 0,
+    ) -> None:
         self._settings = settings
         self._redis_url = redis_url
         self._base_url = base_url
+        worker = int(os.environ.get(WORKER, "1"))
+        self._identity = Identity(f"{gethostname()}:{port}", worker, time())
         self._set_names: tuple[str, ...] = ()
         replicas = settings.replicas
         self._client = connect(redis_url, replicas=replicas)
@@ -112,10 +129,10 @@ class Composition:
     @cached_property
     def app(self) -> ASGIApp:
         hub, access = self.hub, self._access
-        intake = Intake(hub, access)
+        intake = self._intake
         cors = Cors(hub, self._settings.allowed_origins)
         administration = Administration(hub, access, self._tokens, self._upkeep)
-        return table.build_app(
+        app = table.build_app(
             [
                 *table.publishing_routes(intake, SeveralSets(hub, access)),
                 *table.resource_routes(Resources(hub, access, self._loads, self._load_keeper)),
@@ -126,11 +143,16 @@ class Composition:
                     table.channel_routes(self.channels, self._sse, Topic(hub, access, self._origin))
                 ),
                 *table.websub_routes(self._websub_endpoint(intake)),
-                *table.health_routes(hub, Writable(self._journal_client)),
+                *table.watching_routes(self._watching),
                 *table.page_routes(Page(is_on=self._settings.page == "on"), self._validation),
                 *cors.opened(self._pull_routes()),
             ]
         )
+        return AccessLog(app, self._origin.asker) if self._settings.access_log == "on" else app
+
+    @cached_property
+    def _intake(self) -> Intake:
+        return Intake(self.hub, self._access)
 
     @cached_property
     def channels(self) -> Channels:
@@ -230,6 +252,24 @@ class Composition:
         )
 
     @cached_property
+    def _watching(self) -> Watching:
+        return Watching(
+            self._identity,
+            Watched(self.hub, self._journal, self._intake, self.channels),
+            self._access,
+            self._journal_client,
+            Bell(self._redis_url, keys.REPORTS_BELL),
+            disk=self._disk(),
+            metrics_token=self._settings.metrics_token,
+        )
+
+    def _disk(self) -> Path | None:
+        """Where the embedded Redis writes; None if Redis is the operator's."""
+        data = self._settings.data.resolve()
+        is_embedded = self._redis_url.startswith(f"unix://{quote(str(data))}/")
+        return data if is_embedded else None
+
+    @cached_property
     def _offers(self) -> Offers:
         return Offers(self._windows, self._snapshots, self._settings.changelist_days)
 
@@ -273,6 +313,7 @@ class Composition:
                 "make lost sets again": self._make_lost_sets_again(),
                 **self._upkeep.loops(),
                 **self._load_keeper.loops(),
+                **self._watching.loops(),
                 **deliveries,
             }
             await run_beside(loops, main)
@@ -306,4 +347,5 @@ class Composition:
             deliveries_per_host=settings.deliveries_per_host,
             algorithm=settings.signature,
         ) as ownership:
+            self._watching.process.ownership = ownership
             yield ownership.loops()

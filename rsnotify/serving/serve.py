@@ -53,7 +53,7 @@ async def _serve(
     settings: Settings, sets: Sequence[str], on_ready: Callable[[str], None], *, share_port: bool
 ) -> None:
     several = settings.workers > 1
-    redis_url = _redis_url(settings)  # before a token is written
+    redis_url = redis_url_of(settings)  # before a token is written
     token = admin_token(settings)
     with _bound(settings, share=share_port or several) as bound:
         address = _address(bound)
@@ -69,7 +69,7 @@ async def _serve(
         await _on_redis(settings, redis_url, served, is_worker=share_port)
 
 
-def _redis_url(settings: Settings) -> str | None:
+def redis_url_of(settings: Settings) -> str | None:
     """Where the operator's own Redis is, with its password."""
     url, password = settings.redis_url, settings.redis_password
     if not url:
@@ -135,7 +135,8 @@ async def _run_hub(
     bound: socket.socket,
     on_ready: Callable[[], None],
 ) -> None:
-    composition = Composition(settings, redis_url, token, settings.public_url or _address(bound))
+    base_url = settings.public_url or _address(bound)
+    composition = Composition(settings, redis_url, token, base_url, port=bound.getsockname()[1])
     try:
         await composition.open(sets)
         drain = partial(composition.channels.drain, settings.drain_seconds)

@@ -14,7 +14,7 @@ from signal import SIGINT, SIGTERM
 from threading import Thread
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.settings import Settings, for_worker
+from rsnotify.settings import WORKER, Settings, for_worker
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,10 @@ async def run_workers(
         loop.add_signal_handler(signal, ending.set)
     command = _command(settings, sets, address)
     environment = for_worker(os.environ, redis_url)  # arguments would be visible to all users
-    workers = [Worker(command, environment, ending, inherited) for _ in range(settings.workers)]
+    workers = [
+        Worker(command, environment | {WORKER: str(number)}, ending, inherited)
+        for number in range(1, settings.workers + 1)
+    ]
     async with asyncio.TaskGroup() as tasks:
         for worker in workers:
             tasks.create_task(worker.run(), name="keep a worker")

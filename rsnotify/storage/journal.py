@@ -16,6 +16,7 @@ from itertools import chain, count
 from time import monotonic
 from typing import NamedTuple
 
+from rsnotify.core.histogram import Histogram
 from rsnotify.core.submission import ENTRIES_BYTES, Submission
 from rsnotify.core.window import HOUR, WINDOW_BYTES
 from rsnotify.errors import (
@@ -28,7 +29,7 @@ from rsnotify.errors import (
     Unanswered,
 )
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import ChannelName, Interval, Row
+from rsnotify.resourcesync.notification import KINDS, ChannelName, Interval, Row
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, Command, Script, each
 from rsnotify.storage.journal_format import (
@@ -48,6 +49,9 @@ WRITERS = 2  # one packs the next round while Redis works on the other
 ROUND_CHANGES = 4_000  # more go together in one request only: Redis is busy for some 40 ms
 ROUND_BYTES = ENTRIES_BYTES
 WAITING_BYTES = 64 * 1024 * 1024  # a Redis in trouble must not fill our memory
+
+SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.25, 0.5, 1, 2, 4, 8)
+CHANGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
 UNSEEN = Position(0)
 
@@ -106,6 +110,9 @@ class Journal:
         self._waiting: deque[_Append] = deque()
         self._waiting_bytes = 0
         self._writers: set[asyncio.Task[None]] = set()
+        self.accepted = dict.fromkeys(KINDS, 0)  # changes that were appended by this process
+        self.append_seconds = Histogram(SECONDS)
+        self.round_changes = Histogram(CHANGES)
         self._own_keys = (f"{secrets.token_hex(8)}-{number}" for number in count(1))
 
     async def append(
@@ -121,10 +128,20 @@ class Journal:
         self._waiting_bytes += submission.size
         self._start_writer()
         patience = loop.call_later(APPEND_SECONDS, append.give_up)
+        began = monotonic()
         try:
-            return await append.answer
+            appended = await append.answer
         finally:
             patience.cancel()
+        self.append_seconds.add(monotonic() - began)
+        if not appended.is_repeated:
+            self.accepted[channel.kind] += len(submission.fragments)
+        return appended
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of changes that wait for a round to Redis."""
+        return self._waiting_bytes
 
     def _start_writer(self) -> None:
         if sum(not writer.done() for writer in self._writers) < WRITERS:
@@ -153,6 +170,8 @@ class Journal:
             if not append.answer.done():  # whoever has given up asks again with the same key
                 append.is_taken = True
                 taken.append(append)
+        if taken:
+            self.round_changes.add(sum(len(append.submission.fragments) for append in taken))
         return sorted(taken, key=lambda append: append.channel)
 
     async def _run(self, appends: Sequence[_Append]) -> Sequence[object]:

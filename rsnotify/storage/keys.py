@@ -3,6 +3,7 @@
 from rsnotify.resourcesync.notification import ChannelName
 
 BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <head>" after an append, "sets" or "tokens" else
+REPORTS_BELL = "rsnotify:reports"  # pub/sub: what each hub process tells of itself
 DATA_ID = "rsnotify:data"  # chosen by chance for an empty Redis: another one means other data
 SETS = "rsnotify:sets"  # hash: name -> record of the set
 SETS_VERSION = "rsnotify:sets:version"

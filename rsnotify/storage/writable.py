@@ -17,6 +17,7 @@ class Writable:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._asking: SingleFlight[str, str | None] = SingleFlight("write to Redis")
+        self.seconds = 0.0  # that Redis took to write at last
         self._known: tuple[float, str | None] = (float("-inf"), None)
 
     async def why_not(self) -> str | None:
@@ -27,10 +28,12 @@ class Writable:
         return await self._asking.result("", self._ask)
 
     async def _ask(self) -> str | None:
-        answer = None
+        answer, began = None, monotonic()
         try:
             await self._client.set(keys.WRITABLE, 1, ex=KEPT_SECONDS)
         except TryAgain as error:
             answer = error.detail
+        else:
+            self.seconds = monotonic() - began
         self._known = (monotonic() + KNOWN_SECONDS, answer)
         return answer

@@ -89,7 +89,7 @@ class Upkeep:
                 raise record
             await act(name, record, now)
         except TryAgain as error:
-            log.warning("a chore for the set %r waits: %s", name, error.detail)
+            log.debug("a chore for the set %r waits: %s", name, error.detail)
         except NoSuchSet:
             return
         except Exception as error:
@@ -217,7 +217,7 @@ async def repeat(chore: Callable[[], Awaitable[None]], seconds: float) -> None:
         try:
             await chore()
         except TryAgain as error:
-            log.warning("a chore waits: %s", error.detail)
+            log.debug("a chore waits: %s", error.detail)
         except Exception as error:  # a bug, or damaged data: the other chores go on
             log.warning("the chore %s failed", chore.__name__, exc_info=error)
         await asyncio.sleep(seconds)

@@ -95,6 +95,17 @@ class CallbackAnswer(NamedTuple):
         return 200 <= self.status < 300
 
     @property
+    def outcome(self) -> str:
+        """What became of the call, in one word."""
+        if self.succeeded:
+            return "delivered"
+        if self.refused:
+            return "forbidden"
+        if not self.status:
+            return "unanswered" if self.reached else "unreachable"
+        return "gone" if self.status == 410 else "refused"
+
+    @property
     def text(self) -> str:
         return f"{self.status} {self.note}".rstrip() if self.status else self.note
 

@@ -5,8 +5,9 @@ cannot be served gets a close code. Nothing here writes a notification.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import time
+from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
@@ -27,6 +28,7 @@ from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
 from rsnotify.delivery.channels.revocations import Revocations
 from rsnotify.delivery.channels.several import SeveralChannels
+from rsnotify.delivery.channels.turns import Sent
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
@@ -38,6 +40,14 @@ READER = (
 )
 DRAIN_STEPS = 100
 DRAINED = 1001, "the hub is shutting down; reconnect with your cursor"
+
+
+class ChannelStanding(NamedTuple):
+    """A channel's readers."""
+
+    feed: Feed
+    readers: dict[str, int]  # by the form that they read
+    behind: list[Position]  # the cursors of those who have not been sent everything
 
 
 class Channels:
@@ -57,7 +67,8 @@ class Channels:
         self._allowed_origins = allowed_origins
         self._channels: dict[Feed, ChannelReaders] = {}
         self._several: set[SeveralChannels] = set()
-        self._is_draining = False
+        self.is_draining = False
+        self.sent = Sent()
         self.revocations = Revocations(access)
 
     async def websocket(self, websocket: WebSocket) -> None:
@@ -113,7 +124,7 @@ class Channels:
         try:
             if not isinstance(entry, Entry):
                 raise entry
-            if self._is_draining:
+            if self.is_draining:
                 reader.close(*DRAINED)
             elif reader.is_open:
                 self._enter(reader, entry)
@@ -124,7 +135,8 @@ class Channels:
     def _enter(self, reader: Reader, entry: Entry) -> None:
         places = [(self._hub.feed(name), cursor) for name, cursor in entry.places]
         if entry.is_several:
-            several = SeveralChannels(self._hub, self._keepalive, reader, self._several.discard)
+            leave = self._several.discard
+            several = SeveralChannels(self._hub, self._keepalive, reader, leave, self.sent)
             self._several.add(several)
             several.join(places)
         else:
@@ -154,8 +166,21 @@ class Channels:
         channel = self._channels.get(feed)
         if channel is None:
             self._drop_channels_without_readers()
-            channel = self._channels[feed] = ChannelReaders(self._hub, feed, self._keepalive)
+            channel = ChannelReaders(self._hub, feed, self._keepalive, self.sent)
+            self._channels[feed] = channel
         return channel
+
+    def standing(self) -> Iterator["ChannelStanding"]:
+        """Every channel that is read."""
+        found = {feed: _standing(feed, channel) for feed, channel in self._channels.items()}
+        for several in self._several:
+            form = several.reader.wire_format.name
+            for member in several.members():
+                standing = found.setdefault(member.feed, ChannelStanding(member.feed, {}, []))
+                standing.readers[form] = standing.readers.get(form, 0) + 1
+                if member.cursor < member.feed.tail.head:
+                    standing.behind.append(member.cursor)
+        yield from found.values()
 
     def _drop_channels_without_readers(self) -> None:
         for feed in [feed for feed, channel in self._channels.items() if not channel.is_read]:
@@ -163,7 +188,7 @@ class Channels:
 
     async def drain(self, seconds: float) -> None:
         """Disconnect all readers, spread over this time, so that they do not all return at once."""
-        self._is_draining = True
+        self.is_draining = True
         readers = [reader for channel in self._channels.values() for reader in channel.readers]
         readers += [several.reader for several in self._several]
         step = -(-len(readers) // DRAIN_STEPS)
@@ -171,6 +196,10 @@ class Channels:
             for reader in readers[start : start + step]:
                 reader.close(*DRAINED)
             await asyncio.sleep(seconds / DRAIN_STEPS)
+
+
+def _standing(feed: Feed, channel: ChannelReaders) -> ChannelStanding:
+    return ChannelStanding(feed, channel.count_readers(), channel.behind())
 
 
 def _start_header(entry: Entry | Rejected | TryAgain) -> list[tuple[bytes, bytes]]:

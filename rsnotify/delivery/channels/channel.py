@@ -11,7 +11,7 @@ from collections import OrderedDict
 from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
-from rsnotify.delivery.channels.turns import YIELD_BYTES, read_on, write_turn
+from rsnotify.delivery.channels.turns import YIELD_BYTES, Sent, read_on, write_turn
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
@@ -22,11 +22,14 @@ from rsnotify.resourcesync.notification import Notification
 class ChannelReaders:
     """Writes each notification of a feed to every reader, once and in order."""
 
-    def __init__(self, hub: Hub, feed: Feed, keepalive: Keepalive) -> None:
+    def __init__(
+        self, hub: Hub, feed: Feed, keepalive: Keepalive, sent: Sent | None = None
+    ) -> None:
         self.pushed = 0
         self._hub = hub
         self._feed = feed
         self._keepalive = keepalive
+        self._sent = Sent() if sent is None else sent
         self._at_head: dict[WireFormat, set[Reader]] = {}
         self._behind: OrderedDict[Reader, None] = OrderedDict()
         self._waiting: set[Reader] = set()  # for their sockets, or for a read from the journal
@@ -51,6 +54,20 @@ class ChannelReaders:
     @property
     def is_catching_up(self) -> bool:
         return self._catching_up is not None
+
+    def count_readers(self) -> dict[str, int]:
+        """How many there are, by the form that they read."""
+        counts = {form.name: len(group) for form, group in self._at_head.items() if group}
+        for reader in (*self._behind, *self._waiting, *self._ahead):
+            name = reader.wire_format.name
+            counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def behind(self) -> list[Position]:
+        """The cursors of those who have not been sent everything."""
+        head = self._feed.tail.head
+        readers = (*self._behind, *self._waiting)
+        return [reader.cursor for reader in readers if reader.cursor < head]
 
     # --- coming and going ----------------------------------------------------------------------
 
@@ -107,6 +124,7 @@ class ChannelReaders:
         for wire_format, readers in self._at_head.items():
             if readers:
                 frame = wire_format.render(notification)
+                self._sent.count(wire_format, len(frame), len(readers))
                 for reader in tuple(readers):  # a copy: pausing removes the reader from the set
                     reader.write(frame)
         for reader in tuple(self._ahead):
@@ -146,6 +164,6 @@ class ChannelReaders:
         found = await read_on(self._hub, self._feed, reader)
         if reader not in self._waiting:  # it has left, or was placed again
             return 0
-        written = write_turn(self._feed, reader, found)
+        written = write_turn(self._feed, reader, found, self._sent)
         self._place(reader)
         return written

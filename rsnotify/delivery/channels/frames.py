@@ -125,3 +125,8 @@ class Deflate(PerMessageDeflate):
 
 def deflate() -> Deflate:
     return Deflate(True, True, WINDOW_BITS, WINDOW_BITS)
+
+
+def transport_of(name: str) -> str:
+    """By which transport a form of this name is written."""
+    return "websocket" if "frame" in name else "event stream"

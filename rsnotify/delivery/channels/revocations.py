@@ -34,7 +34,7 @@ class Revocations:
             try:
                 await self.check()
             except TryAgain as error:
-                log.warning("cannot check for revoked tokens, trying again: %s", error.detail)
+                log.debug("cannot check for revoked tokens, trying again: %s", error.detail)
 
     async def check(self) -> None:
         """Close the readers of revoked tokens."""

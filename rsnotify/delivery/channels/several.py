@@ -13,7 +13,7 @@ from rsnotify.core.query import render_cursors
 from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
-from rsnotify.delivery.channels.turns import YIELD_BYTES, read_on, write_turn
+from rsnotify.delivery.channels.turns import YIELD_BYTES, Sent, read_on, write_turn
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
@@ -73,12 +73,14 @@ class SeveralChannels:
         keepalive: Keepalive,
         reader: Reader,
         on_leave: Callable[["SeveralChannels"], None],
+        sent: Sent | None = None,
     ) -> None:
         self.pushed = 0
         self.reader = reader
         self._hub = hub
         self._keepalive = keepalive
         self._on_leave = on_leave
+        self._sent = Sent() if sent is None else sent
         self._members: list[Member] = []
         self._in_line: OrderedDict[Member, None] = OrderedDict()
         self._serving: asyncio.Task[None] | None = None
@@ -98,6 +100,9 @@ class SeveralChannels:
             member.feed.watchers.add(member)
             if member.cursor < member.feed.tail.head:
                 self._line_up(member)
+
+    def members(self) -> Sequence[Member]:
+        return self._members
 
     # --- what the connection tells -------------------------------------------------------------
 
@@ -125,7 +130,9 @@ class SeveralChannels:
         is_next = member.cursor == notification.from_
         if is_next and self.is_writable and not self._in_line and self._serving is None:
             member.cursor = notification.until
-            self.write(self.reader.wire_format.render(notification))
+            frame = self.reader.wire_format.render(notification)
+            self._sent.count(self.reader.wire_format, len(frame))
+            self.write(frame)
         else:
             self._line_up(member)
 
@@ -162,7 +169,8 @@ class SeveralChannels:
             self._serving = None
 
     async def _serve_one(self, member: Member) -> int:
-        written = write_turn(member.feed, member, await read_on(self._hub, member.feed, member))
+        found = await read_on(self._hub, member.feed, member)
+        written = write_turn(member.feed, member, found, self._sent)
         if member.cursor < member.feed.tail.head and self.reader.channel is self:
             self._in_line[member] = None
             self._in_line.move_to_end(member, last=written > 0)  # who had no turn stays first

@@ -19,6 +19,20 @@ TURN_BYTES = 64 * 1024  # before the next one's turn
 YIELD_BYTES = 1024 * 1024  # before the event loop serves others
 
 
+class Sent:
+    """How many notifications this process has written in each form, and how many bytes."""
+
+    def __init__(self) -> None:
+        self.notifications: dict[str, int] = {}
+        self.bytes: dict[str, int] = {}
+
+    def count(self, wire_format: WireFormat, size: int, readers: int = 1) -> None:
+        """A notification of this size was written to so many readers."""
+        name = wire_format.name
+        self.notifications[name] = self.notifications.get(name, 0) + readers
+        self.bytes[name] = self.bytes.get(name, 0) + readers * size
+
+
 class Follower(Protocol):
     """Whoever follows one channel."""
 
@@ -47,13 +61,14 @@ async def read_on(hub: Hub, feed: Feed, follower: Follower) -> Notification | No
     return None
 
 
-def write_turn(feed: Feed, follower: Follower, found: Notification | None) -> int:
+def write_turn(feed: Feed, follower: Follower, found: Notification | None, sent: Sent) -> int:
     """Write this and what follows, up to TURN_BYTES; how many bytes."""
     written = 0
     while found is not None and not follower.is_paused:
         follower.cursor = found.until
         frame = follower.wire_format.render(found)
         follower.write(frame)
+        sent.count(follower.wire_format, len(frame))
         written += len(frame)
         found = feed.tail.next_after(follower.cursor) if written < TURN_BYTES else None
     return written

@@ -45,6 +45,8 @@ class Deliverer:
         self._clock = clock
         self._rights = rights
         self._algorithm = algorithm
+        self.outcomes: dict[str, int] = {}  # of deliveries
+        self.sent_bytes = 0
 
     async def deliver(self, subscriber: Subscriber) -> None:
         """WEBSUB 18, 21 and 23: one POST, if anything is owed and its lease has not ended.
@@ -71,6 +73,7 @@ class Deliverer:
         answer = await self._dialler.post(
             subscriber.url, owed.payload, headers, maybe_stale=maybe_stale
         )
+        self.sent_bytes += len(owed.payload)
         self._apply_answer(subscriber, answer, owed.until)
 
     def fail(self, subscriber: Subscriber) -> None:
@@ -97,6 +100,7 @@ class Deliverer:
     def _apply_answer(
         self, subscriber: Subscriber, answer: CallbackAnswer, until: Position
     ) -> None:
+        self.outcomes[answer.outcome] = self.outcomes.get(answer.outcome, 0) + 1
         subscriber.answered = monotonic()
         subscriber.prompt = answer.succeeded and answer.seconds < PROMPT_SECONDS
         now, chance = self._clock.now(), random.random()  # noqa: S311

@@ -13,10 +13,12 @@ from time import monotonic
 
 from rsnotify.core.clock import BELIEVED_AFTER_SECONDS
 from rsnotify.core.websub.subscription import SHARES, PendingRequest, fair_part
+from rsnotify.delivery.websub.delivery import Deliverer
 from rsnotify.delivery.websub.queue import Queue
 from rsnotify.delivery.websub.rights import Rights
 from rsnotify.delivery.websub.state import Clock, Share
 from rsnotify.delivery.websub.subscribers import Subscribers
+from rsnotify.delivery.websub.survey import Survey, survey
 from rsnotify.delivery.websub.verification import Verification, Verifier
 from rsnotify.errors import TryAgain
 from rsnotify.storage.bell import Bell
@@ -66,6 +68,21 @@ class Ownership:
             "end subscriptions": self._end(),
         }
 
+    @property
+    def deliverer(self) -> Deliverer:
+        return self._subscribers.deliverer
+
+    @property
+    def calls(self) -> int:
+        """How many callbacks are being called."""
+        return self._queue.calls
+
+    async def survey(self) -> Survey:
+        """Where all subscribers of this process stand."""
+        watchers = self._subscribers.watchers.items()
+        feeds = {channel: watcher.feed for channel, watcher in watchers}
+        return await survey(list(self.shares.values()), feeds)
+
     async def drain(self) -> None:
         """Begin no more calls, write all progress to Redis, and release the shares."""
         for share in self.shares.values():
@@ -86,7 +103,7 @@ class Ownership:
             try:
                 await self.round()
             except TryAgain as error:
-                log.warning("subscriptions wait: %s", error.detail)
+                log.debug("subscriptions wait: %s", error.detail)
             until_end = self._store.seconds_to_next_end()
             await asyncio.sleep(
                 RENEW_SECONDS if until_end is None else min(RENEW_SECONDS, until_end)
@@ -196,7 +213,7 @@ class Ownership:
             try:
                 await self.end_subscriptions()
             except TryAgain as error:
-                log.warning("ending subscriptions waits: %s", error.detail)
+                log.debug("ending subscriptions waits: %s", error.detail)
 
     async def end_subscriptions(self) -> None:
         """End those whose lease is over (WEBSUB 18); deny those that may not read any more (15)."""

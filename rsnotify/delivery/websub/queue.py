@@ -30,6 +30,11 @@ class Queue:
         """Whether no call is about to begin."""
         return not self._is_scheduled
 
+    @property
+    def calls(self) -> int:
+        """How many are in progress."""
+        return self._slots.running
+
     def add(self, call: Call) -> None:
         self._slots.add(call)
         self._schedule()

@@ -63,7 +63,7 @@ function ofWebSub({ subscribers, oldest_undelivered_seconds: seconds }) {
   ];
 }
 
-const count = (number) => (number === null ? "unknown" : number.toLocaleString("en"));
+const count = (number) => (number === null ? "none yet" : number.toLocaleString("en"));
 
 export function show(rows) {
   byId("numbers").replaceChildren(...rows.flatMap(([name, value]) => [

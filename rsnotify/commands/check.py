@@ -1,0 +1,44 @@
+"""`rsnotify check`: settings are judged, nothing is started or written."""
+
+import os
+
+from rsnotify.errors import InvalidSettings
+from rsnotify.serving.admin_token import check_token_file, checked_token
+from rsnotify.serving.serve import redis_url_of
+from rsnotify.settings import Settings
+
+
+def check_settings(settings: Settings) -> None:
+    """Everything that can be known before a start; `InvalidSettings` has all that is wrong."""
+    problems = [*_of_token(settings), *_of_redis(settings), *_of_data(settings)]
+    if problems:
+        raise InvalidSettings(problems)
+
+
+def _of_token(settings: Settings) -> list[str]:
+    try:
+        if settings.admin_token:
+            checked_token(settings.admin_token, "RSNOTIFY_ADMIN_TOKEN")
+        else:
+            check_token_file(settings.data)
+    except InvalidSettings as error:
+        return list(error.problems)
+    return []
+
+
+def _of_redis(settings: Settings) -> list[str]:
+    try:
+        redis_url_of(settings)
+    except InvalidSettings as error:
+        return list(error.problems)
+    return []
+
+
+def _of_data(settings: Settings) -> list[str]:
+    """The first folder that is there must be one that can be written to."""
+    there = settings.data.absolute()
+    while not there.exists():
+        there = there.parent
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return []
+    return [f"--data {settings.data}: {there} is no directory that can be written to"]

@@ -1,0 +1,31 @@
+"""`rsnotify health`. It is called often, so little is imported."""
+
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from urllib.parse import urlsplit
+
+import msgspec
+
+HEALTH_SECONDS = 5.0
+
+
+def why_not_ready(url: str) -> str | None:
+    """None if the hub can be sent requests, else why not."""
+    parts = urlsplit(url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=HEALTH_SECONDS)
+    with closing(connection):
+        try:
+            connection.request("GET", f"{parts.path.rstrip('/')}/health/ready")
+            answer = connection.getresponse()
+            body = answer.read(4096)
+        except (OSError, HTTPException) as error:
+            return f"{url} does not answer: {error or type(error).__name__}"
+    return None if answer.status == 200 else _reason(body)
+
+
+def _reason(body: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(body)["detail"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return body.decode(errors="replace").strip()

@@ -1,0 +1,57 @@
+"""`rsnotify status`: the hub at a glance."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def print_status(status: Mapping[str, Any], *, json: bool) -> None:
+    """The whole at a glance."""
+    if json:
+        typer.echo(msgspec.json.encode(status))
+        return
+    console = Console(highlight=False, markup=False)
+    state = "ready" if status["ready"] else f"not ready: {status['reason']}"
+    console.print(f"rsnotify {status['version']} at {status['base_url']} is {state}")
+    console.print(f"{status['store']['text']}; {status['following']['text']}")
+    rates = (f"{number:.1f} {name.removesuffix('_per_second')}" for name, number in _rates(status))
+    console.print(f"each second: {', '.join(rates)}")
+    console.print(_sets(status["sets"]))
+    if "websub" in status:
+        console.print(f"WebSub: {_websub(status['websub'])}")
+        console.print(f"processes: {', '.join(map(_process, status['processes']))}")
+
+
+def _rates(status: Mapping[str, Any]) -> list[tuple[str, float]]:
+    return list(status["rates"].items())
+
+
+def _sets(sets: list[dict[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("set", "changes", "newest", "resources", "readers", "behind"):
+        table.add_column(heading)
+    for each in sets:
+        channels = each["channels"]
+        readers = sum(sum(channel["readers"].values()) for channel in channels)
+        behind = sum(channel["behind"] for channel in channels)
+        longest = max(channel["behind_seconds"] for channel in channels)
+        cells = (each["changes"], each["newest"], each["resources"], readers)
+        late = f"{behind} ({longest:.0f} s)" if behind else "0"
+        table.add_row(each["name"], *("-" if cell is None else str(cell) for cell in cells), late)
+    return table
+
+
+def _websub(websub: Mapping[str, Any]) -> str:
+    places = (f"{number} {place}" for place, number in websub["subscribers"].items() if number)
+    told = ", ".join(places) or "no subscribers"
+    owed = websub["oldest_undelivered_seconds"]
+    return f"{told}; the oldest undelivered change is {owed:.0f} s old" if owed else told
+
+
+def _process(process: Mapping[str, Any]) -> str:
+    return process["name"] if process["ready"] else f"{process['name']} ({process['reason']})"

@@ -1,0 +1,110 @@
+"""Whether this process can be sent requests, and if not, why.
+
+A small write to Redis every two seconds shows whether changes can be stored. What a trouble affects
+is logged once, and so is its end.
+"""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from rsnotify.delivery.channels.admission import Channels
+from rsnotify.errors import TryAgain
+from rsnotify.hub import Hub
+from rsnotify.storage.writable import Writable
+
+log = logging.getLogger(__name__)
+
+PROBE_SECONDS = 2.0
+FREE_BYTES = 64 * 1024 * 1024  # on the disk of the embedded Redis, which ends when it is full
+
+AFFECTED = "publishing is answered 503, readers stay connected and wait"
+
+
+class Health:
+    """Live: do not restart this process. Ready: send it requests."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        channels: Channels,
+        writable: Writable,
+        *,
+        disk: Path | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._hub = hub
+        self._channels = channels
+        self._writable = writable
+        self._disk = disk  # where the embedded Redis writes
+        self._clock = clock
+        self._trouble = ""
+        self._since = 0.0
+
+    @property
+    def write_seconds(self) -> float:
+        """What the newest small write to Redis took."""
+        return self._writable.seconds
+
+    def not_ready(self) -> str:
+        """The reason, or nothing."""
+        if self._channels.is_draining:
+            return "the hub is shutting down"
+        if self._trouble:
+            return self._trouble
+        if not self._hub.is_current:
+            age = self._hub.follow_age
+            return f"the journals cannot be followed: they were seen {age:.0f} s ago; see the log"
+        return ""
+
+    async def live(self, request: Request) -> Response:  # noqa: ARG002
+        return PlainTextResponse("live\n")
+
+    async def ready(self, request: Request) -> Response:  # noqa: ARG002
+        self.note(await self._find_trouble())
+        reason = self.not_ready()
+        if reason:
+            raise TryAgain(reason)
+        return PlainTextResponse("ready\n")
+
+    async def run(self) -> None:
+        """Probe for as long as the hub runs."""
+        while True:
+            try:
+                self.note(await self._find_trouble())
+            except Exception as error:  # a bug: nobody is worse off than without a probe
+                log.warning("whether Redis can be used cannot be found out", exc_info=error)
+            await asyncio.sleep(PROBE_SECONDS)
+
+    async def _find_trouble(self) -> str:
+        """What is wrong, or nothing."""
+        reason = await self._writable.why_not()
+        if reason is not None:
+            return f"not writable: {reason}"
+        free = None if self._disk is None else _free_bytes(self._disk)
+        if free is not None and free < FREE_BYTES:
+            return f"the disk of {self._disk} is full: only {free >> 20} MiB are left"
+        return ""
+
+    def note(self, trouble: str) -> None:
+        """Log a trouble when it begins, when it becomes another one, and when it has ended."""
+        if trouble and not self._trouble:
+            self._since = self._clock()
+        if trouble and trouble != self._trouble:
+            log.warning("%s; %s", trouble, AFFECTED)
+        elif self._trouble and not trouble:
+            log.warning("Redis answers again after %.0f s", self._clock() - self._since)
+        self._trouble = trouble
+
+
+def _free_bytes(disk: Path) -> int | None:
+    try:
+        return shutil.disk_usage(disk).free
+    except OSError:  # Redis says it better
+        return None

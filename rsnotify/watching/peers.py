@@ -1,0 +1,118 @@
+"""The hub processes on this Redis, as they tell of themselves.
+
+Nothing is stored: who has not been heard for a while is taken to be gone. Without Redis a process
+knows only itself.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import NamedTuple
+
+import msgspec
+
+from rsnotify.errors import TryAgain
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.reports import Reports
+from rsnotify.watching.process import ThisProcess
+from rsnotify.watching.report import Report
+
+log = logging.getLogger(__name__)
+
+REPORT_SECONDS = 2.0
+GONE_SECONDS = 3 * REPORT_SECONDS
+RATE_REPORTS = 6  # rates are measured over ten seconds
+
+_DECODE = msgspec.json.Decoder(Report).decode
+
+
+class _Heard(NamedTuple):
+    at: float
+    report: Report
+
+
+class Peers:
+    """Every process that was heard lately, this one included."""
+
+    def __init__(
+        self,
+        this: ThisProcess,
+        reports: Reports,
+        bell: Bell,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._this = this
+        self._reports = reports
+        self._bell = bell
+        self._clock = clock
+        self._heard: dict[str, deque[_Heard]] = {}
+
+    def now(self) -> list[Report]:
+        """The newest report of each, this process first, as it is now."""
+        return [self._this.report(), *(heard[-1].report for heard in self._others().values())]
+
+    def of_this_hub(self) -> list[Report]:
+        """The reports of the workers that share the port."""
+        hub = self._this.identity.hub
+        return [report for report in self.now() if report.identity.hub == hub]
+
+    def rate(self, *names: str) -> float:
+        """By how much these numbers of all processes grow in a second."""
+        return sum(_rate(heard, names) for heard in self._living().values())
+
+    def _others(self) -> dict[str, deque[_Heard]]:
+        own = self._this.identity.name
+        return {name: heard for name, heard in self._living().items() if name != own}
+
+    def _living(self) -> dict[str, deque[_Heard]]:
+        since = self._clock() - GONE_SECONDS
+        self._heard = {name: each for name, each in self._heard.items() if each[-1].at > since}
+        return self._heard
+
+    def hear(self, report: Report) -> None:
+        heard = self._heard.setdefault(report.identity.name, deque(maxlen=RATE_REPORTS))
+        known = heard[-1].report.identity if heard else report.identity
+        if known.started > report.identity.started:
+            return  # it was replaced, and still serves those that it has
+        if known != report.identity:
+            heard.clear()  # its counts begin at zero
+        heard.append(_Heard(self._clock(), report))
+
+    async def run(self) -> None:
+        """Tell the others of this process, for as long as the hub runs."""
+        while True:
+            try:
+                await self._tell()
+            except TryAgain as error:  # `Health` says so
+                log.debug("the others cannot be told: %s", error.detail)
+            except Exception as error:  # a bug: nobody is worse off than without numbers
+                log.warning("the numbers of this process cannot be told", exc_info=error)
+            await asyncio.sleep(REPORT_SECONDS)
+
+    async def _tell(self) -> None:
+        await self._this.survey()
+        report = self._this.report()
+        self.hear(report)
+        await self._reports.send(msgspec.json.encode(report))
+
+    async def listen(self) -> None:
+        """Hear the others, for as long as the hub runs."""
+        own = self._this.identity.name
+        async for stroke in self._bell.strokes():
+            try:
+                report = _DECODE(stroke.encode())
+            except msgspec.DecodeError as error:  # of another version
+                log.debug("a report of another process cannot be read: %s", error)
+                continue
+            if report.identity.name != own:
+                self.hear(report)
+
+
+def _rate(heard: deque[_Heard], names: tuple[str, ...]) -> float:
+    first, last = heard[0], heard[-1]
+    if last.at <= first.at:
+        return 0.0
+    grown = sum(last.report.total(name) - first.report.total(name) for name in names)
+    return grown / (last.at - first.at)

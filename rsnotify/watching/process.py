@@ -1,0 +1,130 @@
+"""What this process knows of itself, as a report."""
+
+from collections.abc import Mapping
+from time import time
+from typing import Any, NamedTuple
+
+from rsnotify.core.histogram import Histogram
+from rsnotify.delivery.channels.admission import Channels, ChannelStanding
+from rsnotify.delivery.websub.ownership import Ownership
+from rsnotify.delivery.websub.survey import Survey
+from rsnotify.hub import Hub
+from rsnotify.intake.publishing import Intake
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.storage.journal import Journal
+from rsnotify.watching.event_loop import EventLoopDelay
+from rsnotify.watching.health import Health
+from rsnotify.watching.report import HistogramNumbers, Identity, Numbers, Report
+
+Samples = list[tuple[tuple[str, ...], float]]
+
+
+class Watched(NamedTuple):
+    """The rooms that count."""
+
+    hub: Hub
+    journal: Journal
+    intake: Intake
+    channels: Channels
+
+
+class ThisProcess:
+    """Reads the numbers of every room."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        watched: Watched,
+        delay: EventLoopDelay,
+        health: Health,
+    ) -> None:
+        self.identity = identity
+        self.ownership: Ownership | None = None  # until the loops run
+        self._survey = Survey()
+        self._hub, self._journal, self._intake, self._channels = watched
+        self._delay = delay
+        self._health = health
+
+    def report(self) -> Report:
+        """The numbers at this moment."""
+        numbers = self._own() | self._publishing() | self._sending() | self._websub()
+        histograms = {
+            "rsnotify_append_seconds": _numbers(self._journal.append_seconds),
+            "rsnotify_append_round_changes": _numbers(self._journal.round_changes),
+        }
+        return Report(self.identity, numbers, histograms, self._health.not_ready())
+
+    async def survey(self) -> None:
+        """Look at every WebSub subscriber of this process: there may be very many."""
+        if self.ownership is not None:
+            self._survey = await self.ownership.survey()
+
+    def _own(self) -> Numbers:
+        return {
+            "rsnotify_start_time_seconds": _one(self.identity.started),
+            "rsnotify_ready": _one(not self._health.not_ready()),
+            "rsnotify_follow_age_seconds": _one(self._hub.follow_age),
+            "rsnotify_redis_round_trip_seconds": _one(self._health.write_seconds),
+            "rsnotify_event_loop_delay_seconds": _one(self._delay.longest()),
+            "rsnotify_cache_bytes": _one(self._hub.cache.size),
+        }
+
+    def _publishing(self) -> Numbers:
+        return {
+            "rsnotify_changes_accepted": _by(self._journal.accepted),
+            "rsnotify_publishes_refused": _by(self._intake.refused),
+            "rsnotify_append_waiting_bytes": _one(self._journal.waiting_bytes),
+            "rsnotify_catch_ups": _by(self._hub.catch_ups),
+        }
+
+    def _sending(self) -> Numbers:
+        readers: Samples = []
+        behind: Samples = []
+        seconds: Samples = []
+        for standing in self._channels.standing():
+            channel = tuple(standing.feed.channel)
+            readers += [((*channel, form), count) for form, count in standing.readers.items()]
+            behind.append((channel, len(standing.behind)))
+            seconds.append((channel, _longest_wait(standing)))
+        sent = self._channels.sent
+        return {
+            "rsnotify_readers": readers,
+            "rsnotify_readers_behind": behind,
+            "rsnotify_readers_behind_seconds": seconds,
+            "rsnotify_notifications_sent": _by(sent.notifications),
+            "rsnotify_sent_bytes": _by(sent.bytes),
+        }
+
+    def _websub(self) -> Numbers:
+        if self.ownership is None:
+            return {}
+        survey, deliverer = self._survey, self.ownership.deliverer
+        return {
+            "rsnotify_websub_subscribers": _by(survey.places),
+            "rsnotify_websub_oldest_undelivered_seconds": _one(_age(survey.owed_since)),
+            "rsnotify_websub_deliveries": _by(deliverer.outcomes),
+            "rsnotify_websub_sent_bytes": _one(deliverer.sent_bytes),
+            "rsnotify_websub_calls": _one(self.ownership.calls),
+        }
+
+
+def _longest_wait(standing: ChannelStanding) -> float:
+    """Of its readers, the one that has waited for longest for a change."""
+    owed = map(standing.feed.owed_since, standing.behind)
+    return max((_age(since) for since in owed), default=0.0)
+
+
+def _age(since: Position | None) -> float:
+    return 0.0 if since is None else max(0.0, time() - since / MICROSECONDS)
+
+
+def _one(number: float) -> Samples:
+    return [((), float(number))]
+
+
+def _by(numbers: Mapping[Any, float]) -> Samples:
+    return [((str(label),), number) for label, number in numbers.items()]
+
+
+def _numbers(histogram: Histogram) -> HistogramNumbers:
+    return HistogramNumbers(histogram.bounds, list(histogram.counts), histogram.total)

@@ -1,0 +1,163 @@
+"""What a running hub tells those who watch it."""
+
+import json
+import re
+from pathlib import Path
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from rsnotify.watching.metric_table import METRICS
+from tests.faults import OwnRedis
+from tests.receivers import Receiver, has, subscribe
+from tests.running import TOKEN, RunningHub, until
+
+Numbers = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+async def metrics(hub: RunningHub, token: str | None = None) -> tuple[int, Numbers]:
+    """The status, and each number by its name and labels."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(f"{hub.url}/metrics") as answer,
+    ):
+        families = text_string_to_metric_families(await answer.text()) if answer.ok else ()
+        found = {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+        return answer.status, found
+
+
+def total(numbers: Numbers, name: str, **labels: str) -> float:
+    wanted = set(labels.items())
+    return sum(number for (each, its), number in numbers.items() if each == name and wanted <= its)
+
+
+async def test_what_passes_through_the_hub_stands_in_its_metrics(tmp_path: Path) -> None:
+    hub = RunningHub(tmp_path / "data", callback_private="allow", sets=("dataset1", "secret"))
+    async with hub, Receiver() as receiver, aiohttp.ClientSession() as session:
+        await hub.ask("PATCH", "/api/sets/secret", json={"private": True})
+        await subscribe(hub, receiver)
+        async with session.ws_connect(hub.channel()) as reader:
+            await hub.publish("http://example.com/1", "http://example.com/2")
+            await reader.receive()
+            await has(receiver, 1)
+            refused = await session.post(f"{hub.url}/api/sets/dataset1/changes", data=b"{}")
+            assert refused.status == 401
+            await until(lambda: told(hub, 'rsnotify_websub_subscribers{place="up to date"', 1))
+            status, numbers = await metrics(hub)
+            assert status == 200
+            assert total(numbers, "rsnotify_changes_accepted_total", kind="change") == 2
+            assert total(numbers, "rsnotify_publishes_refused_total", status="401") == 1
+            assert total(numbers, "rsnotify_append_seconds_count") >= 1
+            assert total(numbers, "rsnotify_readers", set="dataset1", kind="change") == 1
+            assert total(numbers, "rsnotify_notifications_sent_total") == 1
+            assert total(numbers, "rsnotify_sent_bytes_total") > 100
+            assert total(numbers, "rsnotify_websub_deliveries_total", outcome="delivered") == 1
+            assert total(numbers, "rsnotify_journal_changes", set="dataset1") == 2
+            assert total(numbers, "rsnotify_ready", worker="1") == 1
+            await check_status(hub)
+            await check_private_sets(hub)
+
+
+async def told(hub: RunningHub, begins: str, number: float) -> bool:
+    """Whether a line of the metrics begins so and ends with this number."""
+    async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/metrics") as answer:
+        lines = (await answer.text()).splitlines()
+    return any(line.startswith(begins) and float(line.split()[-1]) == number for line in lines)
+
+
+async def check_status(hub: RunningHub) -> None:
+    _, status = await hub.ask("GET", "/api/status")
+    (first, _) = status["sets"]
+    assert (first["name"], first["changes"], status["ready"]) == ("dataset1", 2, True)
+    assert first["channels"][0]["readers"] == {"websocket": 1, "event stream": 0}
+    assert status["websub"]["subscribers"]["up to date"] == 1
+    assert len(status["processes"]) == 1
+
+
+async def check_private_sets(hub: RunningHub) -> None:
+    """Only the admin is told of them, and of WebSub."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{hub.url}/api/status") as status,
+        session.get(f"{hub.url}/metrics") as public,
+    ):
+        content = await status.json()
+        assert [each["name"] for each in content["sets"]] == ["dataset1"]
+        assert not {"websub", "processes"} & content.keys()
+        assert "secret" not in await public.text()
+    _, everything = await metrics(hub, TOKEN)
+    assert total(everything, "rsnotify_journal_changes", set="secret") == 0
+    assert any(("set", "secret") in labels for _, labels in everything)
+
+
+async def test_any_worker_tells_of_all_and_a_token_may_be_asked_for(tmp_path: Path) -> None:
+    options = {"metrics_token": "the-token-of-prometheus"}
+    async with RunningHub(tmp_path / "data", "--workers", "2", **options) as hub:
+        assert (await metrics(hub))[0] == 401
+        assert (await metrics(hub, "another-token"))[0] == 401
+
+        async def both() -> bool:
+            _, numbers = await metrics(hub, options["metrics_token"])
+            return total(numbers, "rsnotify_ready") == 2
+
+        await until(both)
+        for number in range(8):  # over connections of their own, so that both workers get some
+            await hub.publish(f"http://example.com/{number}")
+
+        async def all_of_it() -> bool:
+            _, numbers = await metrics(hub, options["metrics_token"])
+            return total(numbers, "rsnotify_changes_accepted_total", kind="change") == 8
+
+        await until(all_of_it)
+
+
+async def test_a_redis_that_takes_no_write_makes_the_hub_unready_and_says_why(
+    tmp_path: Path, own_redis: OwnRedis
+) -> None:
+    async with RunningHub(tmp_path / "data", "--redis", own_redis.url) as hub:
+        assert (await hub.ask("GET", "/health/ready"))[0] == 200
+        await own_redis.client.config_set("min-replicas-to-write", 1)
+
+        async def unready() -> str | None:
+            status, answer = await hub.ask("GET", "/health/ready")
+            return answer["detail"] if status == 503 else None
+
+        assert "too few replicas" in await until(unready)
+        assert (await hub.ask("GET", "/health/live"))[0] == 200
+        status, told = await hub.ask("GET", "/api/status")
+        assert (status, told["ready"]) == (200, False)
+        await own_redis.client.config_set("min-replicas-to-write", 0)
+
+        async def ready() -> bool:
+            return (await hub.ask("GET", "/health/ready"))[0] == 200
+
+        await until(ready)
+        assert "Redis answers again after" in hub.log.read_text()
+
+
+async def test_every_metric_of_the_table_is_shown(hub: RunningHub) -> None:
+    await hub.publish("http://example.com/1")
+    async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/metrics") as answer:
+        shown = {family.name for family in text_string_to_metric_families(await answer.text())}
+    assert shown == METRICS.keys()
+
+
+async def test_each_request_is_logged_without_its_token_if_that_is_wanted(tmp_path: Path) -> None:
+    settings = {"log": "json", "access_log": "on", "trusted_proxies": "127.0.0.1"}
+    async with RunningHub(tmp_path / "data", **settings) as hub:
+        headers = {"X-Forwarded-For": "192.0.2.7"}
+        await hub.ask("GET", "/api/sets?access_token=rsn_secret", headers=headers)
+        async with aiohttp.ClientSession() as session, session.ws_connect(hub.channel()):
+            pass
+    log = hub.log.read_text()
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    told = [line["message"] for line in lines if line["room"] == "rsnotify.access"]
+    assert re.fullmatch(r"192\.0\.2\.7 GET /api/sets 200 [\d.]+ ms", told[0])
+    assert re.fullmatch(r"127\.0\.0\.1 WEBSOCKET /channels/\S+ 101 [\d.]+ ms", told[1])
+    assert "secret" not in log
+    assert TOKEN not in log

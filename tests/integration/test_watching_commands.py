@@ -1,0 +1,43 @@
+"""`rsnotify status`, `health` and `check`, as an operator sees them."""
+
+import json
+from pathlib import Path
+
+from tests.forks import run
+from tests.running import TOKEN, RunningHub, clean_environment
+
+
+async def rsnotify(*words: str, **environ: str) -> tuple[int, str, str]:
+    ended = await run(words, clean_environment() | {"COLUMNS": "200"} | environ)
+    return ended.status, ended.out, ended.err
+
+
+async def test_status_shows_the_whole_and_health_answers_for_a_container(hub: RunningHub) -> None:
+    await hub.publish("http://example.com/1", "http://example.com/2")
+    mine = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+    status, out, _ = await rsnotify("status", **mine)
+    assert status == 0
+    assert f"at {hub.url} is ready\nRedis answers in " in out
+    assert "dataset1   2" in out
+    assert "WebSub: no subscribers" in out
+    _, out, _ = await rsnotify("status", "--json", "--url", hub.url)
+    assert "websub" not in json.loads(out)  # who is not the admin is not told
+    assert await rsnotify("health", "--url", hub.url) == (0, "ready\n", "")
+    assert await rsnotify("health", "--quiet", "--url", hub.url) == (0, "", "")
+    await hub.stop()
+    status, out, err = await rsnotify("health", "--url", hub.url)
+    assert (status, out) == (1, "")
+    assert "does not answer: [Errno 111] Connection refused" in err
+
+
+async def test_check_lists_everything_that_is_wrong_and_writes_nothing(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    assert await rsnotify("check", "--data", data) == (0, "the settings are good\n", "")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    wrong = {"RSNOTIFY_ADMIN_TOKEN": "short", "RSNOTIFY_REDIS_URL": "http://redis"}
+    status, out, err = await rsnotify("check", "--data", str(tmp_path / "file"), **wrong)
+    assert (status, out) == (2, "")
+    assert len(err.splitlines()) == 3
+    assert "at least 16 characters" in err
+    assert "is no directory that can be written to" in err

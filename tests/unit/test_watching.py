@@ -1,0 +1,139 @@
+"""What is told of a hub: counting, processes that come and go, trouble and its end."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from rsnotify.core.histogram import Histogram
+from rsnotify.core.websub.subscription import CallbackAnswer
+from rsnotify.feed import Feed
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName, Notification
+from rsnotify.watching.health import Health
+from rsnotify.watching.peers import GONE_SECONDS, Peers
+from rsnotify.watching.report import Identity, Report
+
+
+@pytest.mark.parametrize(("number", "at"), [(0, 0), (1, 0), (1.1, 1), (5, 1), (5.1, 2)])
+def test_a_number_falls_into_the_first_bound_that_is_not_below_it(number: float, at: int) -> None:
+    histogram = Histogram([1, 5])
+    histogram.add(number)
+    assert histogram.counts[at] == 1
+    assert (sum(histogram.counts), histogram.total) == (1, number)
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (CallbackAnswer(204), "delivered"),
+        (CallbackAnswer(302), "refused"),
+        (CallbackAnswer(500), "refused"),
+        (CallbackAnswer(410), "gone"),
+        (CallbackAnswer(0), "unanswered"),
+        (CallbackAnswer(0, reached=False), "unreachable"),
+        (CallbackAnswer(0, reached=False, refused=True), "forbidden"),
+    ],
+)
+def test_a_delivery_has_one_outcome(answer: CallbackAnswer, outcome: str) -> None:
+    assert answer.outcome == outcome
+
+
+def test_a_change_is_owed_since_it_came_if_that_is_known() -> None:
+    feed = Feed(ChannelName("dataset1", "change"), "", Position(100))
+    feed.push(Notification(Position(100), Position(200), 1, b"x", slice(0, 1)))
+    assert feed.owed_since(Position(200)) is None
+    assert feed.owed_since(Position(100)) == 200
+    assert feed.owed_since(Position(50)) == 50
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class ThisProcess:
+    """A process that has accepted so many changes."""
+
+    identity = Identity("here:1", 1, 0.0)
+
+    def report(self) -> Report:
+        return report(self.identity, 0)
+
+
+def report(identity: Identity, changes: float) -> Report:
+    return Report(identity, {"changes": [(("change",), changes)]}, {})
+
+
+def peers() -> tuple[Peers, Clock]:
+    clock = Clock()
+    nothing: Any = None
+    return Peers(ThisProcess(), nothing, nothing, clock), clock  # type: ignore[arg-type]
+
+
+OTHER = Identity("here:1", 2, 10.0)
+
+
+def test_a_process_that_is_silent_is_gone() -> None:
+    known, clock = peers()
+    known.hear(report(OTHER, 1))
+    clock.now = GONE_SECONDS - 0.1
+    assert [each.identity for each in known.now()] == [ThisProcess.identity, OTHER]
+    clock.now = GONE_SECONDS
+    assert [each.identity for each in known.now()] == [ThisProcess.identity]
+
+
+def test_the_workers_of_a_hub_are_those_on_its_port() -> None:
+    known, _ = peers()
+    elsewhere = Identity("there:1", 1, 0.0)
+    for identity in (OTHER, elsewhere):
+        known.hear(report(identity, 1))
+    assert [each.identity for each in known.of_this_hub()] == [ThisProcess.identity, OTHER]
+    assert len(known.now()) == 3
+
+
+def test_a_rate_is_the_growth_of_all_processes_in_a_second() -> None:
+    known, clock = peers()
+    for at, changes in ((0, 100), (2, 110), (4, 140)):
+        clock.now = at
+        known.hear(report(OTHER, changes))
+        known.hear(report(Identity("there:1", 1, 0.0), 2 * changes))
+    assert known.rate("changes") == 10 + 20
+
+
+def test_a_restarted_process_begins_at_zero_and_the_one_it_replaced_counts_no_more() -> None:
+    known, clock = peers()
+    known.hear(report(OTHER, 1_000))
+    clock.now = 1
+    again = Identity(OTHER.hub, OTHER.worker, OTHER.started + 1)
+    known.hear(report(again, 5))
+    known.hear(report(OTHER, 2_000))
+    assert [each.total("changes") for each in known.now()] == [0, 5]
+    assert known.rate("changes") == 0
+
+
+# --- trouble --------------------------------------------------------------------------------------
+
+
+TROUBLE = ((0, ""), (2, "no Redis"), (4, "no Redis"), (6, "full"), (34, ""), (36, ""))
+
+
+def test_a_trouble_is_logged_once_with_what_it_affects_and_so_is_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    nothing: Any = None
+    health = Health(nothing, nothing, nothing, clock=clock)
+    with caplog.at_level(logging.INFO):
+        for clock.now, trouble in TROUBLE:
+            health.note(trouble)
+    assert [record.getMessage() for record in caplog.records] == [
+        "no Redis; publishing is answered 503, readers stay connected and wait",
+        "full; publishing is answered 503, readers stay connected and wait",
+        "Redis answers again after 32 s",
+    ]
