@@ -27,6 +27,7 @@ export function watchForm(chosenSet) {
   form.onsubmit = async (event) => {
     event.preventDefault();
     const begun = performance.now();
+    tell(answer, "Sending…");
     try {
       const path = `api/sets/${encodeURIComponent(chosenSet())}/changes`;
       const { until } = await ask("POST", path, { loc: form.loc.value, change: form.change.value });
