@@ -7,6 +7,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 
 from tests.browser.conftest import opened, use_token
+from tests.receivers import Receiver, answers
 from tests.running import RunningHub, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -42,10 +43,16 @@ async def test_a_newcomer_with_a_keyboard_sees_the_change_that_the_page_publishe
     await page.keyboard.press("Enter")
     await expect(page.locator("#publish .answer")).to_contain_text("a token is needed")
     await use_token(page)  # the form has moved the focus to the field of the token
-    await expect(page.locator("#token .answer")).to_contain_text("admin token")
+    await expect(page.locator("#token .answer")).to_contain_text("You use the admin token")
     await page.click("#publish button")
     await expect(page.locator("#publish .answer")).to_contain_text("It arrived")
     await expect(latest(page)).to_have_text("http://example.com/mine")
+
+
+async def test_the_page_tells_how_many_read_and_how_the_hub_is(page: Page) -> None:
+    numbers = page.locator("#numbers")
+    await expect(numbers).to_contain_text("readers of the set now1")
+    await expect(numbers).to_contain_text("Redis answers in")
 
 
 async def test_what_was_published_before_is_there_at_once(
@@ -77,6 +84,30 @@ async def test_a_hub_that_was_killed_is_followed_on_without_gap_or_repetition(
         await expect(latest(page).first).to_have_text("http://example.com/4")
         assert await shown(page) == ["4", "3", "2", "1"]
         assert await page.locator("#latest .bad").count() == 0
+
+
+async def test_where_no_websocket_is_allowed_the_page_follows_an_event_stream(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    async with (
+        RunningHub(tmp_path / "data", allowed_origins="https://a.example") as hub,
+        opened(chromium, hub, "dataset1") as page,
+    ):
+        await hub.publish("http://example.com/res1")
+        await expect(latest(page)).to_have_text("http://example.com/res1")
+
+
+async def test_a_page_of_another_origin_reads_public_channels_and_no_private_one(
+    chromium: Browser, page_hub: RunningHub, set_name: str
+) -> None:
+    channel = f"{page_hub.url}/channels/{set_name}/change_notification_channel"
+    read = "url => fetch(url).then(answer => answer.status, error => error.name)"
+    html = answers("200 OK", b"<!doctype html>", Content_Type="text/html")
+    async with Receiver(get=html) as elsewhere, await chromium.new_page() as page:
+        await page.goto(elsewhere.callback)
+        assert await page.evaluate(read, channel) == 200
+        await page_hub.ask("PATCH", f"/api/sets/{set_name}", json={"private": True})
+        assert await page.evaluate(read, channel) == "TypeError"
 
 
 async def test_a_set_that_is_removed_ends_the_view_with_its_reason(
@@ -199,7 +230,7 @@ async def test_a_token_to_publish_opens_no_administration(
     _, made = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
     async with opened(chromium, page_hub, set_name) as page:
         await use_token(page, made["token"])
-        await expect(page.locator("#token .answer")).to_have_text("The token is known.")
+        await expect(page.locator("#token .answer")).to_have_text("Your token is known.")
         await page.click("#publish button")
         await expect(page.locator("#publish .answer")).to_contain_text("It arrived")
         await expect(page.locator("#admin")).to_be_hidden()
@@ -252,11 +283,23 @@ async def test_the_admin_makes_a_token_that_works_until_it_is_revoked(
     assert await answer() == 201
     await page.locator("#tokens tr", has_text=f"for {set_name}").get_by_text("Revoke").click()
     await expect(page.locator("#admin-answer")).to_contain_text("done")
-    await until(lambda: _is(answer, 401))
+
+    async def is_refused() -> bool:
+        return await answer() == 401
+
+    await until(is_refused)
 
 
-async def _is(answer, status: int) -> bool:
-    return await answer() == status
+async def test_a_token_that_is_revoked_is_forgotten(
+    chromium: Browser, page_hub: RunningHub, set_name: str
+) -> None:
+    _, made = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
+    async with opened(chromium, page_hub, set_name) as page:
+        await use_token(page, made["token"])
+        await expect(page.locator("#forget")).to_be_visible()
+        await page_hub.ask("DELETE", f"/api/tokens/{made['id']}")
+        await expect(page.locator("#token .answer")).to_contain_text("not known any more")
+        assert await page.evaluate("sessionStorage.length") == 0
 
 
 async def test_a_private_set_is_followed_with_a_token_that_stands_in_no_address(

@@ -77,9 +77,8 @@ async function useToken(secret) {
   keep(secret);
   try {
     const isAdmin = await administration.show();
-    tell(place, isAdmin ? "This is the admin token." : "The token is known.");
-    byId("forget").hidden = false;
-    byId("secret").value = "";
+    tell(place, isAdmin ? "You use the admin token." : "Your token is known.");
+    showToken(true);
     await loadSets();
   } catch (error) {
     forget();
@@ -89,9 +88,22 @@ async function useToken(secret) {
 
 function forget() {
   keep("");
-  byId("forget").hidden = true;
+  showToken(false);
   administration.hide();
   tell(byId("token").querySelector(".answer"), "");
+}
+
+function showToken(isUsed) {
+  byId("secret").value = "";
+  byId("no-token").hidden = isUsed;
+  byId("forget").hidden = !isUsed;
+}
+
+/** The token was revoked while the page used it. */
+function refused() {
+  forget();
+  tell(byId("token").querySelector(".answer"), "The token is not known any more.", true);
+  loadSets();
 }
 
 // Numbers -----------------------------------------------------------------------------------------
@@ -121,7 +133,7 @@ function start() {
   byId("forget").onclick = () => { forget(); loadSets(); };
   setInterval(drawNumbers, 1000);
   drawNumbers();
-  status.watch();
+  status.watch(refused);
   if (token()) useToken(token());
   else loadSets();
 }

@@ -10,17 +10,18 @@ const SHARE = 20; // an answer that takes long is asked for less often
 
 let latest = null;
 
-/** Ask for ever; the answer before is kept while there is no new one. */
-export async function watch() {
+/** Ask for ever. `refused` is called if the token of this tab is not known any more. */
+export async function watch(refused) {
   const begun = performance.now();
   if (!document.hidden) {
     try {
       latest = await ask("GET", "api/status");
-    } catch {
+    } catch (error) {
       latest = null;
+      if (error.status === 401) refused();
     }
   }
-  setTimeout(watch, PAUSE_MS + SHARE * (performance.now() - begun));
+  setTimeout(() => watch(refused), PAUSE_MS + SHARE * (performance.now() - begun));
 }
 
 /** Notifications to readers and to callbacks, a second, of the whole hub. */
