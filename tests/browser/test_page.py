@@ -157,6 +157,32 @@ async def test_the_table_stands_still_while_it_is_paused(
     await expect(latest(page)).to_have_text("http://example.com/res1")
 
 
+RATES = """async () => {
+  const { Rate } = await import("/static/plot.js");
+  const rate = new Rate();
+  rate.add(2, 1000);
+  rate.add(3, 1000);
+  rate.add(1, 1002);
+  const sum = (now) => rate.values(now).reduce((all, each) => all + each, 0);
+  return [rate.values(1003).slice(-4), sum(1003), sum(1299), sum(1300), sum(1302),
+    rate.values().length];
+}"""
+
+
+async def test_the_plot_has_the_last_five_minutes_second_by_second(page: Page) -> None:
+    assert await page.evaluate(RATES) == [[0, 5, 0, 1], 6, 6, 1, 0, 299]
+
+
+async def test_attempts_to_connect_again_become_rarer_and_never_all_come_at_once(
+    page: Page,
+) -> None:
+    delays = """async () => {
+      const { delay } = await import("/static/following.js");
+      return [delay(0, 0), delay(0, 1), delay(3, 1), delay(99, 0), delay(99, 1)];
+    }"""
+    assert await page.evaluate(delays) == [250, 500, 4_000, 7_500, 15_000]
+
+
 # Debugger, validator ------------------------------------------------------------------------------
 
 

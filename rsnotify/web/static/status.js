@@ -6,7 +6,7 @@ import { ask } from "./api.js";
 import { byId, element } from "./dom.js";
 
 const PAUSE_MS = 2000;
-const SHARE = 20; // an answer that takes long is asked for less often
+const SHARE = 5; // an answer that takes long is asked for less often
 
 let latest = null;
 
