@@ -8,20 +8,24 @@ wait.
 
 import hmac
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import ceil
 from time import monotonic
 from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
 
+from rsnotify.core.rate_limit import RateLimit
 from rsnotify.core.token_secret import token_key
 from rsnotify.core.token_throttle import TokenThrottle
-from rsnotify.errors import Rejected, TokenRefused, TooMany
+from rsnotify.errors import Rejected, TokenRefused, TooMany, TryAgain
 from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.tokens import Right, Token, Tokens
 
 TOKEN_SECONDS = 2.0
+NOTE_SECONDS = 60.0  # between two notes of when a token was used
 TOKENS_KNOWN = 10_000
+PUBLISHES_PER_SECOND = 10_000
 SECRET_CHARACTERS = 256  # ours have 47
 
 Asker = Callable[[HTTPConnection], str]
@@ -48,12 +52,21 @@ def origins_that_read(allowed: tuple[str, ...] | None, *, is_private: bool) -> t
 class Access:
     """Judges requests and WebSocket handshakes."""
 
-    def __init__(self, tokens: Tokens, admin_token: str, asker: Asker = address_of) -> None:
+    def __init__(
+        self,
+        tokens: Tokens,
+        admin_token: str,
+        asker: Asker = address_of,
+        *,
+        publishes_per_second: int = PUBLISHES_PER_SECOND,
+    ) -> None:
         self._tokens = tokens
         self._admin_token = admin_token.encode()
         self._asker = asker
         self._throttle = TokenThrottle()
+        self._publishes = RateLimit(publishes_per_second)
         self._known: dict[str, tuple[float, Token | None]] = {}
+        self._noted: dict[str, float] = {}  # by id: until when its use need not be noted again
 
     def is_admin(self, connection: HTTPConnection) -> bool:
         sent = _sent(connection)
@@ -91,6 +104,15 @@ class Access:
             raise Rejected(f"the token has no right to {right} {set_name!r}", status=403)
         return token_key(sent.secret)
 
+    def count_publish(self, connection: HTTPConnection) -> None:
+        """A request to publish, by a token that was found to be right; `TooMany` if it is one too
+        many."""
+        sent = _sent(connection)
+        wait = self._publishes.seconds_to_wait("" if sent is None else token_key(sent.secret))
+        if wait > 0:
+            told = "this token has published too often; put several changes into one request"
+            raise TooMany(told, retry_after_seconds=ceil(wait))
+
     async def require_reader(self, connection: HTTPConnection, record: SetRecord) -> str:
         """Only a token reads a private set: its key, or nothing if none was needed."""
         if not record.private:
@@ -124,6 +146,8 @@ class Access:
         if token is None:
             self._throttle.was_wrong(address, sent.secret)
             raise TokenRefused("the token is unknown or has been revoked")
+        if token.is_expired():
+            raise TokenRefused(f"the token has expired at {token.expires}")
         self._throttle.was_right(address, sent.secret)
         return token
 
@@ -137,7 +161,18 @@ class Access:
             self._known.clear()
         if token is not None:
             self._known[secret] = (monotonic() + TOKEN_SECONDS, token)
+            await self._note_use(token)
         return token
+
+    async def _note_use(self, token: Token) -> None:
+        """Once a minute; it does not matter if it cannot be noted."""
+        if monotonic() < self._noted.get(token.id, 0.0):
+            return
+        if len(self._noted) >= TOKENS_KNOWN:
+            self._noted.clear()
+        self._noted[token.id] = monotonic() + NOTE_SECONDS
+        with suppress(TryAgain):
+            await self._tokens.note_use(token.id)
 
 
 def _sent(connection: HTTPConnection) -> SentToken | None:

@@ -84,6 +84,7 @@ def administration_routes(administration: Administration, subscribers: Subscript
         Route("/api/tokens", administration.list_tokens),
         Route("/api/tokens", administration.create_token, methods=["POST"]),
         Route("/api/tokens/{token}", administration.revoke_token, methods=["DELETE"]),
+        Route("/api/tokens/{token}/rotate", administration.rotate_token, methods=["POST"]),
         Route("/api/subscriptions", subscribers.list),
         Route(subscription, subscribers.show),
         Route(subscription, subscribers.remove, methods=["DELETE"]),

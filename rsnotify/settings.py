@@ -168,6 +168,9 @@ class Settings:
         _whole(64, 1_048_576),
         "MiB of memory, of each hub process, for what it keeps of the journals",
     )
+    publishes_per_second: int = _setting(
+        10_000, _whole(1, 1_000_000), "requests to publish that a token may send in a second"
+    )
     log: str = _setting("text", _one_of("text", "json"), "how each line of the log is written")
     log_level: str = _setting(
         "info", _one_of("debug", "info", "warning", "error"), "what is logged: this and worse"

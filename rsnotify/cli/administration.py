@@ -189,6 +189,12 @@ Rights = Annotated[
     list[str] | None, typer.Option("--right", help="publish or read. Repeatable. [publish]")
 ]
 Note = Annotated[str, typer.Option(help="Whose it is; shown by `tokens list`.")]
+Expires = Annotated[
+    int | None, typer.Option(metavar="DAYS", help="Days until it is refused. [never]")
+]
+Grace = Annotated[
+    int, typer.Option(metavar="SECONDS", help="Seconds that the old one is still accepted.")
+]
 TokenId = Annotated[str, typer.Argument(metavar="ID", help="From `tokens list`.")]
 
 
@@ -198,7 +204,9 @@ def list_tokens(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     from rsnotify.commands import administer
 
     rows = ask(url, data, "GET", "/api/tokens")
-    administer.print_table(rows, ("id", "sets", "rights", "created", "note"), json=json)
+    administer.print_table(
+        rows, ("id", "sets", "rights", "created", "expires", "used", "note"), json=json
+    )
 
 
 @tokens.command("create")
@@ -206,6 +214,7 @@ def create_token(
     sets: TokenSets,
     rights: Rights = None,
     note: Note = "",
+    expires: Expires = None,
     json: Json = False,
     url: Url = HERE,
     data: Data = DATA,
@@ -216,8 +225,23 @@ def create_token(
     """
     from rsnotify.commands import administer
 
-    content = {"sets": sets, "rights": rights or ["publish"], "note": note}
+    content: dict[str, object] = {"sets": sets, "rights": rights or ["publish"], "note": note}
+    if expires is not None:
+        content["expires_days"] = expires
     token = speak(url, data, lambda token: administer.create_token(url, token, content))
+    administer.print_secret(token, json=json)
+
+
+@tokens.command("rotate")
+def rotate_token(
+    token_id: TokenId, grace: Grace = 0, json: Json = False, url: Url = HERE, data: Data = DATA
+) -> None:
+    """Make another token with the same rights; the old one is refused after the grace."""
+    from rsnotify.commands import administer
+
+    path = f"/api/tokens/{quote(token_id, safe='')}/rotate"
+    content = {"grace_seconds": grace}
+    token = speak(url, data, lambda token: administer.create_token(url, token, content, path))
     administer.print_secret(token, json=json)
 
 

@@ -25,11 +25,13 @@ async def ask(
         return await hub.ask(method, path, body=body)
 
 
-async def create_token(url: str, token: str | None, content: Mapping[str, object]) -> Any:
+async def create_token(
+    url: str, token: str | None, content: Mapping[str, object], path: str = "/api/tokens"
+) -> Any:
     """Make a token that is chosen here, so that the request can be repeated."""
     secret = new_secret()
     try:
-        return await ask(url, token, "POST", "/api/tokens", {**content, "token": secret})
+        return await ask(url, token, "POST", path, {**content, "token": secret})
     except TryAgain as error:
         mend = f"if `tokens list` shows {id_of(secret)}, revoke it: nobody has seen the token"
         raise TryAgain(f"{error.detail}; {mend}") from None

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from datetime import UTC, datetime
+from time import time
 from typing import TypeVar
 
 import msgspec
@@ -12,10 +12,11 @@ from starlette.responses import Response
 from rsnotify.access import Access
 from rsnotify.core.token_secret import id_of, new_secret
 from rsnotify.core.websub.protocol import channel_of
+from rsnotify.core.window import DAY
 from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import json_response, read_body
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
 from rsnotify.resourcesync.values import problem
 from rsnotify.storage.sets import ADDRESSES, CHANNELS, TOPICS, SetOptions
@@ -25,6 +26,8 @@ from rsnotify.upkeep.chores import Upkeep
 BODY_BYTES = 64 * 1024
 SETS_OF_A_TOKEN = 1_000
 NOTE_CHARACTERS = 255
+EXPIRES_DAYS = 3_650
+GRACE_SECONDS = 31 * 24 * 3600
 SECRET = re.compile(r"rsn_[A-Za-z0-9_-]{43,128}")  # 32 random bytes at least
 SNAPSHOT_SECONDS = 20.0
 WEB_ADDRESSES = (*TOPICS, *CHANNELS, "channel_hub")
@@ -38,6 +41,14 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sets: tuple[str, ...]
     rights: tuple[Right, ...] = ("publish",)
     note: str = ""
+    token: str | None = None
+    expires_days: int | None = None
+
+
+class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request to replace a token by another one with the same rights."""
+
+    grace_seconds: int = 0  # that the old one is still accepted
     token: str | None = None
 
 
@@ -106,7 +117,14 @@ class Administration:
 
     async def list_tokens(self, request: Request) -> Response:
         await self._access.require_admin(request)
-        return json_response(await self._tokens.all())
+        used = await self._tokens.last_used()
+        return json_response(
+            [
+                msgspec.to_builtins(token)
+                | {"expires": token.expires or None, "used": used.get(token.id)}
+                for token in await self._tokens.all()
+            ]
+        )
 
     async def create_token(self, request: Request) -> Response:
         await self._access.require_admin(request)
@@ -120,14 +138,29 @@ class Administration:
         token = Token(
             id=id_of(secret),
             sets=asked.sets,
-            created=str(Position.parse(datetime.now(UTC).isoformat())),
+            created=str(Position(_now())),
             rights=asked.rights,
             note=asked.note[:NOTE_CHARACTERS],
+            expires=_expiry(asked.expires_days),
         )
         made = await self._tokens.create(secret, token)
         kept = token if made else _same(await self._tokens.find(secret), token)
         content = msgspec.to_builtins(kept) | {"token": secret}
         return json_response(content, 201 if made else 200)
+
+    async def rotate_token(self, request: Request) -> Response:
+        """Make another token with the same rights; the old one ends after a while, or at once."""
+        await self._access.require_admin(request)
+        asked = _decoded(await read_body(request, BODY_BYTES) or b"{}", Rotation)
+        if not 0 <= asked.grace_seconds <= GRACE_SECONDS:
+            raise Rejected(f"grace_seconds must be from 0 to {GRACE_SECONDS}")
+        secret, id_ = _checked_secret(asked.token), request.path_params["token"]
+        _, old = await self._tokens.of_id(id_)
+        created = str(Position(_now()))
+        token = msgspec.structs.replace(old, id=id_of(secret), created=created, expires="")
+        made = await self._tokens.create(secret, token)
+        await self._tokens.end(id_, Position(_now() + asked.grace_seconds * MICROSECONDS))
+        return json_response(msgspec.to_builtins(token) | {"token": secret}, 201 if made else 200)
 
     async def revoke_token(self, request: Request) -> Response:
         await self._access.require_admin(request)
@@ -146,6 +179,18 @@ class Administration:
         for name in names:
             if name not in self._hub.sets:
                 raise NoSuchSet(name)
+
+
+def _now() -> int:
+    return int(time() * MICROSECONDS)
+
+
+def _expiry(days: int | None) -> str:
+    if days is None:
+        return ""
+    if not 1 <= days <= EXPIRES_DAYS:
+        raise Rejected(f"expires_days must be from 1 to {EXPIRES_DAYS}")
+    return str(Position(_now() + days * DAY))
 
 
 def _checked(options: SetOptions) -> SetOptions:
@@ -177,7 +222,8 @@ def _checked_secret(chosen: str | None) -> str:
 
 def _same(kept: Token | None, asked: Token) -> Token:
     """The existing token, if it is the same as the requested one."""
-    if kept is None or msgspec.structs.replace(asked, created=kept.created) != kept:
+    known = kept and msgspec.structs.replace(asked, created=kept.created, expires=kept.expires)
+    if kept is None or known != kept or bool(kept.expires) != bool(asked.expires):
         raise Rejected("this token exists already, with other rights", status=409)
     return kept
 

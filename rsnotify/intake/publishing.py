@@ -61,6 +61,7 @@ class Intake:
     ) -> dict[str, object]:
         name = channel.set_name
         await self._access.require(request, "publish", name, in_address=in_address)
+        self._access.count_publish(request)
         self._hub.feed(channel)  # an unknown set is known before the body is read
         submission = await _read_submission(request, channel.kind)
         others = self._hub.also_told(channel, submission)

@@ -29,6 +29,7 @@ class SeveralSets:
 
     async def changes(self, request: Request) -> Response:
         await self._access.require_token(request)
+        self._access.count_publish(request)
         by_set = await read_with(request, read_submissions)
         await self._check_sets(request, by_set)
         submissions = {ChannelName(name, "change"): each for name, each in by_set.items()}

@@ -102,7 +102,12 @@ class Composition:
         self._tokens = Tokens(self._journal_client)
         self._windows = Windows(self._client)
         self._snapshots = Snapshots(self._client)
-        self._access = Access(self._tokens, token, self._origin.asker)
+        self._access = Access(
+            self._tokens,
+            token,
+            self._origin.asker,
+            publishes_per_second=settings.publishes_per_second,
+        )
         self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
 
     async def open(self, sets: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ SETS_ANNOUNCED = "rsnotify:sets:told"  # hash: the Source Description announced 
 LOADS = "rsnotify:loads"  # hash: sets whose whole state is being loaded -> token of the load
 CLOCK_HISTORY = "rsnotify:watched"  # see rsnotify.core.clock_history
 WRITABLE = "rsnotify:writable"  # written to see whether Redis takes writes
+TOKENS_USED = "rsnotify:tokens:used"  # hash: id of a token -> when it was used last
 TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
 
 WAITED = "rsnotify:waited"  # written before replicas are waited for; it says nothing

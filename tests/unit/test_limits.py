@@ -95,6 +95,8 @@ LIMITS: dict[str, float] = {
     "sets that a token is for": administration.SETS_OF_A_TOKEN,
     "characters of a token's note": administration.NOTE_CHARACTERS,
     "random characters of a token that you choose, at least 43": 128,
+    "days until a token expires": administration.EXPIRES_DAYS,
+    "seconds that a token is accepted after it was replaced": administration.GRACE_SECONDS,
     "body of a request about sets or tokens": administration.BODY_BYTES,
     "seconds that a request for a snapshot waits": administration.SNAPSHOT_SECONDS,
     "seconds until a revoked token is refused everywhere": access.TOKEN_SECONDS,

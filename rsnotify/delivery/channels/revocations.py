@@ -12,7 +12,7 @@ from rsnotify.errors import TryAgain
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1.0
-REVOKED = "the token has been revoked"
+REVOKED = "the token has been revoked or has expired"
 
 
 class Revocations:

@@ -1,0 +1,33 @@
+"""How often something may be done in a second, by each who does it.
+
+Whoever did nothing for a second may do a second's worth at once. Memory is bounded: what is
+forgotten only makes the limit more patient.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from time import monotonic
+
+KNOWN = 10_000  # of whom something is kept
+
+
+class RateLimit:
+    """So many in a second, for each key."""
+
+    def __init__(self, per_second: int, clock: Callable[[], float] = monotonic) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._free_at: OrderedDict[str, float] = OrderedDict()  # when all that was done is forgiven
+
+    def seconds_to_wait(self, key: str) -> float:
+        """Zero if it may be done now: then it counts as done."""
+        now = self._clock()
+        free_at = max(self._free_at.get(key, now), now) + 1 / self._per_second
+        wait = free_at - now - 1
+        if wait > 1e-9:
+            return wait
+        self._free_at[key] = free_at
+        self._free_at.move_to_end(key)
+        if len(self._free_at) > KNOWN:
+            self._free_at.popitem(last=False)
+        return 0.0

@@ -1,0 +1,65 @@
+"""The dashboard and the alert rules ask for numbers and labels that the hub has."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rsnotify.watching.metric_table import METRICS, OF_A_PROCESS, shown_names
+
+FOLDER = Path(__file__).parents[2] / "docs" / "operations"
+DASHBOARD = json.loads((FOLDER / "grafana.json").read_text())
+RULES = [
+    rule
+    for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+    for rule in group["rules"]
+]
+OF_PROMETHEUS = {"instance", "job", "le", "worker"}
+
+
+def expressions() -> Iterator[str]:
+    yield from (target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"])
+    yield from (rule["expr"] for rule in RULES)
+
+
+@pytest.mark.parametrize("expression", [*expressions()])
+def test_an_expression_asks_for_what_there_is(expression: str) -> None:
+    names = set(re.findall(r"\brsnotify_\w+", expression))
+    assert names <= shown_names()
+    assert names or expression.startswith("up{")
+    known = OF_PROMETHEUS.union(*(labels_of(name) for name in names))
+    assert labels_in(expression) <= known
+    assert expression.count("(") == expression.count(")")
+
+
+def labels_of(name: str) -> tuple[str, ...]:
+    return METRICS[re.sub("_(total|bucket|sum|count)$", "", name)].labels
+
+
+def labels_in(expression: str) -> set[str]:
+    lists = re.findall(r"\b(?:by|without) \(([^)]*)\)", expression)
+    matched = re.findall(r"[{,]\s*(\w+)\s*(?:=~|!~|!=|=)", expression)
+    return {label.strip() for each in lists for label in each.split(",")} | set(matched)
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    shown = " ".join(expressions())
+    assert [name for name in METRICS if not re.search(rf"\b{name}(_\w+)?\b", shown)] == []
+
+
+def test_a_number_of_a_process_is_never_shown_for_one_worker_alone_by_an_alert() -> None:
+    """The worker is left out, so an alert is one for a machine."""
+    for rule in RULES:
+        if any(name in rule["expr"] for name in OF_A_PROCESS):
+            assert "without (worker" in rule["expr"]
+
+
+def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
+    assert len({rule["alert"] for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert rule["annotations"]["summary"]
+        assert rule["annotations"]["mend"]
+        assert rule["labels"]["severity"] in ("page", "ticket")
