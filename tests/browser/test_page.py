@@ -316,6 +316,21 @@ async def test_the_admin_makes_a_token_that_works_until_it_is_revoked(
     await until(is_refused)
 
 
+async def test_the_admin_replaces_a_token_by_another(
+    page: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    _, old = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
+    await use_token(page)
+    await page.get_by_role("button", name=f"Replace {old['id']}").click()
+    secret = await page.locator("#made-token code").text_content()
+    assert secret != old["token"]
+    headers = {"Authorization": f"Bearer {secret}"}
+    change = {"loc": "http://example.com/res1", "change": "updated"}
+    changes = f"/api/sets/{set_name}/changes"
+    status, _ = await page_hub.ask("POST", changes, headers=headers, json=change)
+    assert status == 201
+
+
 async def test_a_token_that_is_revoked_is_forgotten(
     chromium: Browser, page_hub: RunningHub, set_name: str
 ) -> None:

@@ -86,21 +86,27 @@ async function saveSet(form) {
 
 function tokenRow(token) {
   const revoke = button("Revoke", token.id, async () => {
-    if (!confirm(`Revoke the token ${token.id} (${token.note})?`)) return;
+    if (!confirm(`Revoke the token ${token.id} (${token.note ?? ""})?`)) return;
     await act(`Revoke ${token.id}`, () => ask("DELETE", `api/tokens/${encodeURIComponent(token.id)}`));
   });
-  const { id, note, rights, sets, created } = token;
-  return row([id, foreign(note), rights.join(", "), sets.join(" "), day(created), revoke]);
+  const replace = button("Replace", token.id, () => madeToken(`Replace ${token.id}`,
+    () => ask("POST", `api/tokens/${encodeURIComponent(token.id)}/rotate`, {})));
+  const { id, note = "", rights = ["publish"], sets, used, expires } = token;
+  return row([id, foreign(note), rights.join(", "), sets.join(" "), day(used), day(expires),
+    [replace, " ", revoke]]);
 }
 
 async function makeToken(form) {
   const rights = ["publish", "read"].filter((right) => form[right].checked);
   const sets = form.sets.value.split(/[\s,]+/).filter(Boolean);
-  const made = await act("Make a token",
-    () => ask("POST", "api/tokens", { sets, rights, note: form.note.value }), byId("made-token"));
-  if (!made) return;
-  form.reset();
-  byId("made-token").replaceChildren("It is shown this once: ", copyable("token", made.token));
+  const content = { sets, rights, note: form.note.value, expires_days: Number(form.expires.value) || null };
+  if (await madeToken("Make a token", () => ask("POST", "api/tokens", content))) form.reset();
+}
+
+async function madeToken(words, work) {
+  const made = await act(words, work, byId("made-token"));
+  if (made) byId("made-token").append(copyable("It is shown this once", made.token));
+  return made;
 }
 
 // Subscriptions -----------------------------------------------------------------------------------
@@ -117,7 +123,7 @@ function subscriptionRow(each) {
     each.next_attempt ? day(each.next_attempt) : "", [retry, " ", end]]);
 }
 
-const day = (datetime) => new Date(datetime).toLocaleString("en-GB");
+const day = (datetime) => (datetime ? new Date(datetime).toLocaleString("en-GB") : "never");
 
 export function watchForms(onSetsChanged) {
   setsChanged = onSetsChanged;
