@@ -68,6 +68,10 @@ class Access:
         self._known: dict[str, tuple[float, Token | None]] = {}
         self._noted: dict[str, float] = {}  # by id: until when its use need not be noted again
 
+    def asker(self, connection: HTTPConnection) -> str:
+        """The address that limits count."""
+        return self._asker(connection)
+
     def is_admin(self, connection: HTTPConnection) -> bool:
         sent = _sent(connection)
         return sent is not None and self._is_admins(connection, sent)

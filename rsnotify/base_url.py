@@ -54,6 +54,10 @@ class BaseUrl:
             host = forwarded
         return _asker(host)
 
+    def counted_as(self, host: str) -> str | None:
+        """The address for which a connection counts; None for that of a trusted proxy."""
+        return None if self._trusts(host) else _asker(host)
+
     def _is_trusted(self, request: HTTPConnection) -> bool:
         return request.client is not None and self._trusts(request.client.host)
 

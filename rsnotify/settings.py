@@ -168,6 +168,15 @@ class Settings:
         _whole(64, 1_048_576),
         "MiB of memory, of each hub process, for what it keeps of the journals",
     )
+    connections: int = _setting(
+        50_000, _whole(1, 1_000_000), "connections that a hub process takes in all"
+    )
+    connections_per_address: int = _setting(
+        20_000, _whole(1, 1_000_000), "connections from one address, and channels that it reads"
+    )
+    readers_per_channel: int = _setting(
+        50_000, _whole(1, 1_000_000), "readers of one channel in a hub process"
+    )
     publishes_per_second: int = _setting(
         10_000, _whole(1, 1_000_000), "requests to publish that a token may send in a second"
     )

@@ -23,6 +23,7 @@ from rsnotify.cache import Cache
 from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.channels.reader_limits import ReaderLimits
 from rsnotify.delivery.channels.sse import Sse
 from rsnotify.delivery.cors import Cors
 from rsnotify.delivery.pull.admission import SetAdmission
@@ -46,6 +47,7 @@ from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
 from rsnotify.serving.access_log import AccessLog
+from rsnotify.serving.connections import Connections, total_connections
 from rsnotify.settings import WORKER, Settings
 from rsnotify.storage import keys
 from rsnotify.storage.announced_description import AnnouncedDescriptions
@@ -162,7 +164,20 @@ class Composition:
     @cached_property
     def channels(self) -> Channels:
         origins = self._settings.allowed_origins
-        return Channels(self.hub, self._access, self._keepalive, allowed_origins=origins)
+        limits = ReaderLimits(
+            per_channel=self._settings.readers_per_channel,
+            per_address=self._settings.connections_per_address,
+        )
+        return Channels(
+            self.hub, self._access, self._keepalive, allowed_origins=origins, limits=limits
+        )
+
+    @cached_property
+    def connections(self) -> Connections:
+        settings, readers = self._settings, self.channels.limits
+        total = total_connections(settings.connections)
+        per_address = settings.connections_per_address
+        return Connections(total, per_address, self._origin.counted_as, lambda: len(readers))
 
     @cached_property
     def _sse(self) -> Sse:

@@ -12,6 +12,7 @@ from typing import Any, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from rsnotify.serving.connections import Connections
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.exchange import Exchange, Headers, plain_head, render_head
 from rsnotify.serving.http_requests import CLOSED, IDLE, RequestReader
@@ -36,6 +37,7 @@ class HttpProtocol(asyncio.Protocol):
         *,
         deadlines: Deadlines,
         send_timeout_seconds: float,
+        connections: Connections | None = None,
     ) -> None:
         self.transport: asyncio.Transport
         self._reader: RequestReader
@@ -44,6 +46,7 @@ class HttpProtocol(asyncio.Protocol):
         self._server_state = server_state
         self._app_state = app_state
         self._deadlines = deadlines
+        self._connections = connections
         self._send_timeout_seconds = send_timeout_seconds
         self._serving: Exchange | None = None
         self._waiting: deque[Exchange] = deque()
@@ -68,6 +71,18 @@ class HttpProtocol(asyncio.Protocol):
         }
         self._reader = RequestReader(self, connection_scope)
         self.start_head_deadline()
+        if self._connections is not None:
+            self._enter(self._connections, connection_scope["client"])
+
+    def _enter(self, connections: Connections, client: object) -> None:
+        """Take the connection, or tell why not; if there are far too many, not even that."""
+        host = client[0] if isinstance(client, tuple) else ""
+        refusal, is_flooded = connections.refusal(host), connections.is_flooded
+        connections.enter(self, host)
+        if is_flooded:
+            self.transport.abort()
+        elif refusal is not None:
+            self.refuse(*refusal)
 
     def data_received(self, data: bytes) -> None:
         if self._reader.state != CLOSED:
@@ -82,6 +97,7 @@ class HttpProtocol(asyncio.Protocol):
             self.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._leave()
         self._unregister()
         self._reader.close()
         if self._serving is not None:
@@ -99,6 +115,10 @@ class HttpProtocol(asyncio.Protocol):
             reader.state = CLOSED
             if self._serving is None:
                 self._close()
+
+    def _leave(self) -> None:
+        if self._connections is not None:
+            self._connections.leave(self)
 
     def _close(self) -> None:
         if self.transport.get_write_buffer_size():
@@ -157,6 +177,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._serving is not None:
             self.refuse(400, "A WebSocket cannot be opened while a request waits for its answer.")
             return
+        self._leave()
         self._unregister()
         self._reader.close()
         handshake = cast(Any, self._config.ws_protocol_class)(

@@ -140,7 +140,9 @@ async def _run_hub(
     try:
         await composition.open(sets)
         drain = partial(composition.channels.drain, settings.drain_seconds)
-        server = WebServer(web_config(composition.app, settings), on_ready, drain)
+        server = WebServer(
+            web_config(composition.app, settings, composition.connections), on_ready, drain
+        )
         await composition.run(server.serve(sockets=[bound]))
     finally:
         await composition.close()

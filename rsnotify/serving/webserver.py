@@ -16,6 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from rsnotify.delivery.channels.handshake import Handshake
+from rsnotify.serving.connections import Connections
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.http_protocol import HttpProtocol
 from rsnotify.settings import Settings
@@ -26,11 +27,14 @@ GRACE_SECONDS = 10  # for running requests, after the readers are disconnected
 Drain = Callable[[], Coroutine[Any, Any, None]]
 
 
-def web_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+def web_config(
+    app: ASGIApp, settings: Settings, connections: Connections | None = None
+) -> uvicorn.Config:
     http = partial(
         HttpProtocol,
         deadlines=Deadlines(),
         send_timeout_seconds=settings.send_timeout_seconds,
+        connections=connections,
     )
     return uvicorn.Config(
         app,

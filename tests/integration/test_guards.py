@@ -1,5 +1,6 @@
 """What a hub lets one peer have, so that others get theirs."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +81,59 @@ async def test_a_token_expires_in_a_day_at_least_and_ten_years_at_most(hub: Runn
     for days, status in ((0, 400), (1, 201), (3_650, 201), (3_651, 400)):
         content = {"sets": ["dataset1"], "expires_days": days}
         assert (await hub.ask("POST", "/api/tokens", json=content))[0] == status
+
+
+async def test_an_address_that_opens_too_many_connections_is_told_why(tmp_path: Path) -> None:
+    async with RunningHub(tmp_path / "data", connections_per_address="2") as hub:
+        host, port = hub.url.removeprefix("http://").split(":")
+        peers = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+        said = await peers[2][0].read()
+        assert said.startswith(b"HTTP/1.1 429 ")
+        assert b"Your address has 2 connections open" in said
+        for _, writer in peers:
+            writer.close()
+
+        async def is_served() -> bool:
+            async with aiohttp.ClientSession() as session:
+                return (await session.get(f"{hub.url}/health/live")).status == 200
+
+        await until(is_served)
+
+
+async def test_a_channel_has_so_many_readers_and_an_address_behind_a_proxy_too(
+    tmp_path: Path,
+) -> None:
+    limits = {"readers_per_channel": "3", "connections_per_address": "2"}
+    proxies = {"trusted_proxies": "127.0.0.1"}
+    async with (
+        RunningHub(tmp_path / "data", **limits, **proxies) as hub,
+        aiohttp.ClientSession() as session,
+    ):
+        first = [await session.ws_connect(hub.channel(), headers=FIRST) for _ in range(2)]
+        assert await refusal(session, hub, FIRST) == 429
+        second = await session.ws_connect(hub.channel(), headers=SECOND)
+        assert await refusal(session, hub, SECOND) == 503
+        stream = {"Accept": "text/event-stream"} | SECOND
+        url = hub.channel().replace("ws://", "http://")
+        async with session.get(url, headers=stream) as answer:
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "10")
+        await second.close()
+        await first[0].close()
+
+        async def has_room() -> bool:
+            return await refusal(session, hub, SECOND) is None
+
+        await until(has_room)
+
+
+FIRST, SECOND = {"X-Forwarded-For": "192.0.2.1"}, {"X-Forwarded-For": "192.0.2.2"}
+
+
+async def refusal(
+    session: aiohttp.ClientSession, hub: RunningHub, headers: dict[str, str]
+) -> int | None:
+    try:
+        await session.ws_connect(hub.channel(), headers=headers)
+    except aiohttp.WSServerHandshakeError as error:
+        return error.status
+    return None

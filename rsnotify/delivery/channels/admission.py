@@ -26,6 +26,7 @@ from rsnotify.delivery.channels.entry import (
 )
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
+from rsnotify.delivery.channels.reader_limits import ReaderLimits
 from rsnotify.delivery.channels.revocations import Revocations
 from rsnotify.delivery.channels.several import SeveralChannels
 from rsnotify.delivery.channels.turns import Sent
@@ -60,6 +61,7 @@ class Channels:
         keepalive: Keepalive,
         *,
         allowed_origins: tuple[str, ...] | None = None,
+        limits: ReaderLimits | None = None,
     ) -> None:
         self._hub = hub
         self._access = access
@@ -69,6 +71,7 @@ class Channels:
         self._several: set[SeveralChannels] = set()
         self.is_draining = False
         self.sent = Sent()
+        self.limits = ReaderLimits() if limits is None else limits
         self.revocations = Revocations(access)
 
     async def websocket(self, websocket: WebSocket) -> None:
@@ -96,7 +99,18 @@ class Channels:
             cursors = [await self.cursor(*each) for each in wanted]
         except (Rejected, TryAgain) as error:
             return error
-        return entry_of(connection, wanted, cursors, token)
+        return self.entry(connection, wanted, cursors, token)
+
+    def entry(
+        self,
+        connection: HTTPConnection,
+        wanted: Sequence[Wanted],
+        cursors: Sequence[Position],
+        token: str,
+    ) -> Entry:
+        """Where a reader begins, and for whom it counts."""
+        entry = entry_of(connection, wanted, cursors, token)
+        return entry._replace(address=self._access.asker(connection))
 
     async def admit(self, connection: HTTPConnection, wanted: Sequence[Wanted]) -> str:
         """Refuse who may not read all of them; the key of the token that the peer used."""
@@ -106,6 +120,7 @@ class Channels:
         is_private = any(record.private for record in records)
         self._check_origin(connection.headers.get("origin"), is_private=is_private)
         tokens = [await self._access.require_reader(connection, record) for record in records]
+        self.limits.check(self._access.asker(connection), [each.channel for each in wanted])
         return max(tokens)  # it is one token, and none where none was needed
 
     def _check_origin(self, origin: str | None, *, is_private: bool) -> None:
@@ -134,14 +149,19 @@ class Channels:
 
     def _enter(self, reader: Reader, entry: Entry) -> None:
         places = [(self._hub.feed(name), cursor) for name, cursor in entry.places]
+        self.limits.enter(reader, entry.address, (name for name, _ in entry.places))
         if entry.is_several:
-            leave = self._several.discard
+            leave = self._leave_several
             several = SeveralChannels(self._hub, self._keepalive, reader, leave, self.sent)
             self._several.add(several)
             several.join(places)
         else:
             (feed, cursor) = places[0]
             self._channel_of(feed).join(reader, cursor)
+
+    def _leave_several(self, several: SeveralChannels) -> None:
+        self._several.discard(several)
+        self.limits.leave(several.reader)
 
     async def cursor(self, name: ChannelName, after: Position | None) -> Position:
         """The position where a reader starts: the head, or the one that it asks for; what is before
@@ -166,7 +186,8 @@ class Channels:
         channel = self._channels.get(feed)
         if channel is None:
             self._drop_channels_without_readers()
-            channel = ChannelReaders(self._hub, feed, self._keepalive, self.sent)
+            leave = self.limits.leave
+            channel = ChannelReaders(self._hub, feed, self._keepalive, self.sent, leave)
             self._channels[feed] = channel
         return channel
 

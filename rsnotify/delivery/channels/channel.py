@@ -7,6 +7,7 @@ between history and live delivery. Nothing here knows whether a reader is a WebS
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 
 from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
@@ -23,13 +24,19 @@ class ChannelReaders:
     """Writes each notification of a feed to every reader, once and in order."""
 
     def __init__(
-        self, hub: Hub, feed: Feed, keepalive: Keepalive, sent: Sent | None = None
+        self,
+        hub: Hub,
+        feed: Feed,
+        keepalive: Keepalive,
+        sent: Sent | None = None,
+        on_leave: Callable[[Reader], None] = lambda _: None,
     ) -> None:
         self.pushed = 0
         self._hub = hub
         self._feed = feed
         self._keepalive = keepalive
         self._sent = Sent() if sent is None else sent
+        self._on_leave = on_leave
         self._at_head: dict[WireFormat, set[Reader]] = {}
         self._behind: OrderedDict[Reader, None] = OrderedDict()
         self._waiting: set[Reader] = set()  # for their sockets, or for a read from the journal
@@ -80,6 +87,7 @@ class ChannelReaders:
     def leave(self, reader: Reader) -> None:
         self._keepalive.remove(reader)
         self._take_out(reader)
+        self._on_leave(reader)
         if not self.is_read:
             self._feed.watchers.discard(self)
 

@@ -41,6 +41,7 @@ class Entry(NamedTuple):
     is_several: bool
     token: str  # the key of the token that it used, empty if none was needed
     form: Form = XML
+    address: str = ""  # whose reader it is, for the limits
 
     @property
     def cursor(self) -> str:

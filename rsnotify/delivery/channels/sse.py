@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from rsnotify.core.content_coding import accepts_gzip
 from rsnotify.core.gzip_parts import GZIP_HEAD, flushed
 from rsnotify.delivery.channels.admission import Channels
-from rsnotify.delivery.channels.entry import Entry, entry_of, requested_channels, requested_kind
+from rsnotify.delivery.channels.entry import Entry, requested_channels, requested_kind
 from rsnotify.delivery.channels.frames import WIRE_FORMATS, WireFormat
 from rsnotify.delivery.channels.sse_reader import SseReader, body_message
 from rsnotify.resourcesync.notification import FROM_HEADER
@@ -40,7 +40,7 @@ class Sse:
         wanted = requested_channels(request, requested_kind(request))
         token = await self._channels.admit(request, wanted)
         cursors = [await self._channels.servable_cursor(*each) for each in wanted]
-        entry = entry_of(request, wanted, cursors, token)
+        entry = self._channels.entry(request, wanted, cursors, token)
         in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))
         headers = _headers(entry, request.headers.get("origin"), in_gzip=in_gzip)
         if request.method == "HEAD":

@@ -1,0 +1,107 @@
+"""Limits on connections and readers: at the limit, one past it, and free again."""
+
+from typing import Any
+
+import pytest
+
+from rsnotify.core.held import Held
+from rsnotify.delivery.channels.reader_limits import ReaderLimits
+from rsnotify.errors import TooMany, TryAgain
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.serving.connections import (
+    REFUSED_AT_ONCE,
+    SPARE_FILES,
+    Connections,
+    allowed_total,
+)
+
+ONE, TWO = ChannelName("one", "change"), ChannelName("two", "change")
+
+
+def test_who_holds_nothing_any_more_is_forgotten() -> None:
+    held = Held(2)
+    held.take("a")
+    held.take("a")
+    assert held.is_full("a")
+    assert not held.is_full("b")
+    held.give_back("a")
+    assert not held.is_full("a")
+    held.give_back("a")
+    assert len(held) == 0
+
+
+def new_reader() -> Any:
+    return object()
+
+
+def test_a_channel_has_so_many_readers_and_one_more_when_one_leaves() -> None:
+    limits = ReaderLimits(per_channel=2, per_address=10)
+    first = new_reader()
+    limits.enter(first, "a", [ONE, TWO])
+    limits.enter(new_reader(), "b", [ONE])
+    with pytest.raises(TryAgain, match="one/change has 2 readers"):
+        limits.enter(new_reader(), "c", [TWO, ONE])
+    assert len(limits) == 2
+    limits.leave(first)
+    limits.leave(first)  # it is gone already
+    limits.enter(new_reader(), "c", [TWO, ONE])
+
+
+def test_an_address_has_so_many_readers_and_others_have_theirs() -> None:
+    limits = ReaderLimits(per_channel=10, per_address=1)
+    limits.enter(new_reader(), "a", [ONE])
+    with pytest.raises(TooMany) as refused:
+        limits.check("a", [TWO])
+    assert (refused.value.status, refused.value.retry_after_seconds) == (429, 10)
+    limits.check("b", [ONE])
+
+
+def connections(*, total: int = 10, per_address: int = 10, readers: int = 0) -> Connections:
+    def counted_as(host: str) -> str | None:
+        return None if host == "proxy" else host
+
+    return Connections(total, per_address, counted_as, lambda: readers)
+
+
+def test_one_connection_more_than_in_all_is_refused_and_readers_count() -> None:
+    open_ = connections(total=3, readers=1)
+    for number in range(2):
+        assert open_.refusal("a") is None
+        open_.enter(number, "a")
+    status, reason = open_.refusal("a") or (0, "")
+    assert (status, "3 connections open" in reason) == (503, True)
+    open_.leave(0)
+    assert open_.refusal("a") is None
+
+
+def test_one_connection_more_than_for_an_address_is_refused_but_not_of_a_trusted_proxy() -> None:
+    open_ = connections(per_address=1)
+    open_.enter(1, "a")
+    assert (open_.refusal("a") or (0,))[0] == 429
+    assert open_.refusal("b") is None
+    open_.enter(2, "proxy")
+    assert open_.refusal("proxy") is None
+
+
+def test_far_too_many_are_not_even_told() -> None:
+    open_ = connections(total=1, per_address=1_000_000)
+    for number in range(REFUSED_AT_ONCE):
+        open_.enter(number, "a")
+    assert not open_.is_flooded
+    open_.enter(REFUSED_AT_ONCE, "a")
+    assert open_.is_flooded
+
+
+@pytest.mark.parametrize(
+    ("wanted", "files", "total"),
+    [
+        (1_000, -1, 1_000),
+        (1_000, 1_000 + SPARE_FILES, 1_000),
+        (1_000, 999 + SPARE_FILES, 999),
+        (1_000, 10, 1),
+    ],
+)
+def test_no_more_connections_are_taken_than_files_may_be_opened(
+    wanted: int, files: int, total: int
+) -> None:
+    assert allowed_total(wanted, files) == total
