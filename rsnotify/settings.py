@@ -177,6 +177,9 @@ class Settings:
     readers_per_channel: int = _setting(
         50_000, _whole(1, 1_000_000), "readers of one channel in a hub process"
     )
+    cold_pulls: int = _setting(
+        32, _whole(1, 10_000), "readers at once of changes that are no longer in the stream"
+    )
     publishes_per_second: int = _setting(
         10_000, _whole(1, 1_000_000), "requests to publish that a token may send in a second"
     )

@@ -28,13 +28,23 @@ Answer = dict[str, object]
 Read = TypeVar("Read")
 
 
+class Refused:
+    """Requests to publish that were refused, counted by their status."""
+
+    def __init__(self) -> None:
+        self.by_status: dict[int, int] = {}
+
+    def count(self, status: int) -> None:
+        self.by_status[status] = self.by_status.get(status, 0) + 1
+
+
 class Intake:
     """The two places to publish to."""
 
     def __init__(self, hub: Hub, access: Access) -> None:
         self._hub = hub
         self._access = access
-        self.refused: dict[int, int] = {}  # requests to publish, by status
+        self.refused = Refused()
 
     async def changes(self, request: Request) -> Response:
         return await self._receive(request, "change")
@@ -53,7 +63,7 @@ class Intake:
         try:
             return await self._receive_changes(request, channel, in_address=in_address)
         except (Rejected, TryAgain) as error:
-            self.refused[error.status] = self.refused.get(error.status, 0) + 1
+            self.refused.count(error.status)
             raise
 
     async def _receive_changes(

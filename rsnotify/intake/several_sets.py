@@ -14,7 +14,7 @@ from rsnotify.access import Access
 from rsnotify.core.submission import Submission, read_submissions
 from rsnotify.errors import Fault, Rejected, TryAgain
 from rsnotify.hub import Hub
-from rsnotify.intake.publishing import accepted, json_response, read_with
+from rsnotify.intake.publishing import Refused, accepted, json_response, read_with
 from rsnotify.resourcesync.notification import ChannelName, Interval
 
 Results = Mapping[ChannelName, Interval | BaseException]
@@ -23,11 +23,19 @@ Results = Mapping[ChannelName, Interval | BaseException]
 class SeveralSets:
     """Publishing to several sets at once."""
 
-    def __init__(self, hub: Hub, access: Access) -> None:
+    def __init__(self, hub: Hub, access: Access, refused: Refused) -> None:
         self._hub = hub
         self._access = access
+        self._refused = refused
 
     async def changes(self, request: Request) -> Response:
+        try:
+            return await self._changes(request)
+        except (Rejected, TryAgain) as error:
+            self._refused.count(error.status)
+            raise
+
+    async def _changes(self, request: Request) -> Response:
         await self._access.require_token(request)
         self._access.count_publish(request)
         by_set = await read_with(request, read_submissions)

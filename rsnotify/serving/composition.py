@@ -141,7 +141,7 @@ class Composition:
         administration = Administration(hub, access, self._tokens, self._upkeep)
         app = table.build_app(
             [
-                *table.publishing_routes(intake, SeveralSets(hub, access)),
+                *table.publishing_routes(intake, SeveralSets(hub, access, intake.refused)),
                 *table.resource_routes(Resources(hub, access, self._loads, self._load_keeper)),
                 *table.administration_routes(
                     administration, SubscriptionAdmin(hub, access, self._subscriptions)
@@ -249,7 +249,8 @@ class Composition:
 
     @cached_property
     def _stretches(self) -> Stretches:
-        return Stretches(self._journal, self._windows)
+        pulls = self._settings.cold_pulls
+        return Stretches(self._journal, self._windows, cold_pulls=pulls)
 
     @cached_property
     def _subscriptions(self) -> Subscriptions:

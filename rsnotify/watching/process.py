@@ -72,7 +72,7 @@ class ThisProcess:
     def _publishing(self) -> Numbers:
         return {
             "rsnotify_changes_accepted": _by(self._journal.accepted),
-            "rsnotify_publishes_refused": _by(self._intake.refused),
+            "rsnotify_publishes_refused": _by(self._intake.refused.by_status),
             "rsnotify_append_waiting_bytes": _one(self._journal.waiting_bytes),
             "rsnotify_catch_ups": _by(self._hub.catch_ups),
         }

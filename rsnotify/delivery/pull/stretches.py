@@ -6,6 +6,7 @@ while the stretch is being read. Memory holds one piece at a time.
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from rsnotify.core.gzip_parts import Packed, entries_after, pack
 from rsnotify.core.window import Window
@@ -16,14 +17,19 @@ from rsnotify.storage.journal import Journal
 from rsnotify.storage.windows import Windows
 
 READ_CHANGES = 2_000
+COLD_PULLS = 32  # that hold a packed window in memory, each up to 50 MB
+COLD_WAIT_SECONDS = 5.0
+
+FULL = "too many others read changes as old as these; try again later"
 
 
 class Stretches:
     """Reads change journals, from the stream or from packed windows."""
 
-    def __init__(self, journal: Journal, windows: Windows) -> None:
+    def __init__(self, journal: Journal, windows: Windows, *, cold_pulls: int = COLD_PULLS) -> None:
         self._journal = journal
         self._windows = windows
+        self._cold = asyncio.Semaphore(cold_pulls)
 
     async def entries(
         self, set_name: str, from_: Position, until: Position
@@ -35,10 +41,24 @@ class Stretches:
                 piece, cursor = await self.read(set_name, cursor, until)
                 yield piece
             except Trimmed:
-                window, packed = await self._packed_after(set_name, cursor)
-                async for piece in _unpacked(packed, window, cursor):
-                    yield piece
+                async with self._slot():
+                    window, packed = await self._packed_after(set_name, cursor)
+                    async for piece in _unpacked(packed, window, cursor):
+                        yield piece
                 cursor = window.until
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        """The right to hold a packed window in memory, until its reader has taken it."""
+        try:
+            async with asyncio.timeout(COLD_WAIT_SECONDS):
+                await self._cold.acquire()
+        except TimeoutError:
+            raise TryAgain(FULL, retry_after_seconds=10) from None
+        try:
+            yield
+        finally:
+            self._cold.release()
 
     async def read(
         self, set_name: str, cursor: Position, until: Position
