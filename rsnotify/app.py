@@ -7,7 +7,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
@@ -25,8 +25,10 @@ from rsnotify.intake.resources import Resources
 from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
-from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, SOURCE_DESCRIPTION
+from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
 from rsnotify.watching import Watching
+from rsnotify.web.page import Page
+from rsnotify.web.validation import Validation
 
 log = logging.getLogger(__name__)
 
@@ -113,12 +115,19 @@ def watching_routes(watching: Watching) -> Routes:
     ]
 
 
+def page_routes(page: Page, validation: Validation) -> Routes:
+    return [
+        Route("/", page.front),
+        Route("/static/{file}", page.file),
+        Route("/api/validate", validation.validate, methods=["POST"]),
+    ]
+
+
 def pull_routes(
     discovery: Discovery, change_lists: ChangeLists, resource_lists: ResourceLists
 ) -> Routes:
     """These come last: their paths begin with the name of a set."""
     return [
-        Route("/", _to_source_description),
         Route("/.well-known/resourcesync", discovery.description),
         Route("/robots.txt", discovery.robots),
         Route("/{set}/capabilitylist.xml", discovery.capabilities),
@@ -131,10 +140,6 @@ def pull_routes(
         Route("/{set}/resourcelist-archive.xml", resource_lists.archive),
         Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
     ]
-
-
-async def _to_source_description(request: Request) -> Response:  # noqa: ARG001
-    return RedirectResponse(SOURCE_DESCRIPTION, 302)
 
 
 class ChannelPage:

@@ -102,6 +102,12 @@ class Settings:
         "origins whose pages may read, such as https://a.example, or *; "
         "else all may read public sets, none private ones",
     )
+    page: str = _setting("on", _one_of("on", "off"), "whether people get a page at /")
+    validate_urls: str = _setting(
+        "admin",
+        _one_of("admin", "everybody"),
+        "who may have the hub fetch a document to validate it, from where callbacks may be",
+    )
     send_timeout_seconds: int = _setting(
         60, _whole(1, 86_400), "seconds after which a reader that reads nothing is disconnected"
     )

@@ -20,6 +20,8 @@ def print_next_steps(
     options = _options(address, settings)
     secret = _secret(settings)
     steps = {"The hub answers at": address}
+    if settings.page == "on":
+        steps["Try it in a browser"] = f"{address}/"
     if not sets:
         steps["Make a set"] = f"{command} sets add dataset1{options}"
     name = sets[0] if sets else "dataset1"

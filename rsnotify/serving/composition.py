@@ -67,6 +67,8 @@ from rsnotify.upkeep.documents_told import DocumentsTold
 from rsnotify.upkeep.loads import LoadKeeper
 from rsnotify.watching import Watched, Watching
 from rsnotify.watching.report import Identity
+from rsnotify.web.page import Page
+from rsnotify.web.validation import Validation
 
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (
@@ -149,6 +151,7 @@ class Composition:
                 ),
                 *table.websub_routes(self._websub_endpoint(intake)),
                 *table.watching_routes(self._watching),
+                *table.page_routes(Page(is_on=self._settings.page == "on"), self._validation),
                 *cors.opened(self._pull_routes()),
             ]
         )
@@ -179,6 +182,15 @@ class Composition:
     @cached_property
     def _sse(self) -> Sse:
         return Sse(self.channels, is_compressed=self._settings.channel_compression == "on")
+
+    @property
+    def _validation(self) -> Validation:
+        settings = self._settings
+        return Validation(
+            self._access,
+            for_everybody=settings.validate_urls == "everybody",
+            private=settings.callback_private == "allow",
+        )
 
     def _websub_endpoint(self, intake: Intake) -> WebSubEndpoint:
         return WebSubEndpoint(

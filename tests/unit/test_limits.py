@@ -39,6 +39,7 @@ from rsnotify.settings import PREFIX, Settings
 from rsnotify.storage import external_redis, journal, loads, sets
 from rsnotify.storage.embedded_redis import directory
 from rsnotify.upkeep import announcements, snapshot
+from rsnotify.web import validation
 from rsnotify_client import (
     batch,
     http1,
@@ -120,6 +121,9 @@ LIMITS: dict[str, float] = {
     "entries of a Resource List": snapshot.PART_RESOURCES,
     "bytes of entries in a list": window.WINDOW_BYTES,
     "bytes of a document that `rsnotify validate` reads": tables.MAX_BYTES,
+    "bytes of a document that `/api/validate` reads": validation.DOCUMENT_BYTES,
+    "documents that wait for `/api/validate`, the one being checked included": validation.WAITING,
+    "violations that `/api/validate` names": validation.SHOWN,
     "entries of a document that is valid": tables.MAX_ENTRIES,
     "characters of a callback or topic": protocol.URL_CHARACTERS,
     "bytes of `hub.secret`": protocol.SECRET_BYTES - 1,

@@ -36,3 +36,8 @@ def test_the_commands_are_told_of_another_address_and_another_data_directory() -
 )
 def test_the_banner_says_where_the_admin_token_is(settings: Settings, where: str) -> None:
     assert f"  The admin token is in {where}\n" in printed(settings)
+
+
+def test_the_page_is_named_where_there_is_one() -> None:
+    assert "browser:\n    http://127.0.0.1:8080/\n" in printed(Settings())
+    assert "browser" not in printed(Settings(page="off"))

@@ -105,7 +105,11 @@ def _the(form: FormFields, name: str) -> str:
 
 
 def _address(form: FormFields, name: str) -> str:
-    text = _the(form, name)
+    return checked_url(name, _the(form, name))
+
+
+def checked_url(name: str, text: str) -> str:
+    """An address that a stranger has named, if it can be one of the web."""
     if len(text) > URL_CHARACTERS:
         raise Rejected(f"{name} is longer than {URL_CHARACTERS} characters")
     try:

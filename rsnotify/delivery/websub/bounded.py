@@ -27,23 +27,29 @@ class AnswerTooLong(aiohttp.ClientError):
 class BoundedConnector(aiohttp.TCPConnector):
     """Makes connections that listen no longer than to the bound."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(
+        self, *, answer_bytes: int = ANSWER_BYTES, lines: int = ANSWER_LINES, **options: Any
+    ) -> None:
         super().__init__(**options)
         loop = asyncio.get_running_loop()
-        self._factory = partial(BoundedHandler, loop=loop)  # type: ignore[assignment]
+        self._factory = partial(  # type: ignore[assignment]
+            BoundedHandler, loop, answer_bytes=answer_bytes, lines=lines
+        )
 
 
 class BoundedHandler(ResponseHandler):
     """What a connection hears, as far as we listen."""
 
-    __slots__ = ("_bytes_left", "_is_over", "_lines_left")
+    __slots__ = ("_bound", "_bytes_left", "_is_over", "_lines_left")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, answer_bytes: int, lines: int) -> None:
         super().__init__(loop=loop)
+        self._bound = (answer_bytes, lines)
         self.listen_anew()
 
     def listen_anew(self) -> None:
-        self._bytes_left, self._lines_left, self._is_over = ANSWER_BYTES, ANSWER_LINES, False
+        self._bytes_left, self._lines_left = self._bound
+        self._is_over = False
 
     def set_response_params(self, **options: Any) -> None:
         """Called before each request: another answer begins."""

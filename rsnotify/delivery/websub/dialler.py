@@ -1,5 +1,7 @@
 """Calls callbacks: the only place that connects to addresses which strangers have named.
 
+The validator fetches documents through it, too, which may be longer.
+
 Every address is checked when it is resolved and again when its socket is made, so the address that
 was checked is the one that is called. Redirects are not followed. An answer may take ten seconds
 and what `bounded` allows, and is never decompressed. What is sent, and what follows from an answer,
@@ -21,7 +23,12 @@ from yarl import URL
 from rsnotify import __version__
 from rsnotify.core.websub.addresses import literal_address, refusal
 from rsnotify.core.websub.subscription import CallbackAnswer
-from rsnotify.delivery.websub.bounded import AnswerTooLong, BoundedConnector
+from rsnotify.delivery.websub.bounded import (
+    ANSWER_BYTES,
+    ANSWER_LINES,
+    AnswerTooLong,
+    BoundedConnector,
+)
 
 CALL_SECONDS = 10.0
 BODY_BYTES = 16 * 1024  # of an answer that is read at all
@@ -39,14 +46,25 @@ class NotAllowed(OSError):
 class Dialler:
     """An HTTP client that strangers may point at things."""
 
-    def __init__(self, *, private: bool, resolve: Resolve | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        private: bool,
+        resolve: Resolve | None = None,
+        body_bytes: int = BODY_BYTES,
+        lines: int = ANSWER_LINES,
+    ) -> None:
         self.private = private  # whether private addresses may be called
+        self._body_bytes = body_bytes
+        self._lines = lines
         self._threads = ThreadPoolExecutor(RESOLVING, "resolve callbacks")
         self._resolver = _Resolver(resolve or self._look_up, self._check)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         connector = BoundedConnector(
+            answer_bytes=self._body_bytes + ANSWER_BYTES - BODY_BYTES,
+            lines=self._lines,
             limit=0,  # the slots limit the calls
             use_dns_cache=False,
             resolver=self._resolver,
@@ -76,7 +94,7 @@ class Dialler:
 
     async def get(self, url: str) -> CallbackAnswer:
         """WEBSUB 17: the whole answer counts."""
-        return await self._call("GET", URL(url, encoded=True), None, {}, _whole)
+        return await self._call("GET", URL(url, encoded=True), None, {}, self._whole)
 
     async def post(
         self, url: URL, body: bytes, headers: Mapping[str, str], *, maybe_stale: bool
@@ -86,9 +104,9 @@ class Dialler:
         A connection kept alive may have been closed by the other side at this very moment: then the
         request goes out again, once, on a new one.
         """
-        answer = await self._call("POST", url, body, headers, _rest)
+        answer = await self._call("POST", url, body, headers, self._rest)
         if maybe_stale and answer.status == 0 and answer.note == _BROKEN:
-            answer = await self._call("POST", url, body, headers, _rest)
+            answer = await self._call("POST", url, body, headers, self._rest)
         return answer
 
     async def _call(
@@ -116,6 +134,26 @@ class Dialler:
                 return CallbackAnswer(response.status, note, retry_after, content, seconds)
         except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
             return _failure(error, monotonic() - begun)
+
+    async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
+        """The body; of one that is too long nothing."""
+        parts, size = [], 0
+        with suppress(AnswerTooLong):
+            while part := await response.content.read(self._body_bytes + 1 - size):
+                parts.append(part)
+                size += len(part)
+                if size > self._body_bytes:
+                    raise AnswerTooLong
+            return b"".join(parts)
+        return b""
+
+    async def _rest(self, response: aiohttp.ClientResponse) -> bytes:
+        """Read a short body to its end, for the connection's sake; others cost the connection."""
+        if not response.content.at_eof():
+            with suppress(TimeoutError, aiohttp.ClientError):
+                async with asyncio.timeout(REST_SECONDS):
+                    await self._whole(response)
+        return b""
 
     def _check(self, address: str) -> None:
         try:
@@ -174,28 +212,6 @@ def _result(host: str, port: int, address: str) -> ResolveResult:
         proto=socket.IPPROTO_TCP,
         flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
     )
-
-
-async def _whole(response: aiohttp.ClientResponse) -> bytes:
-    """The body; of one that is too long nothing."""
-    parts, size = [], 0
-    with suppress(AnswerTooLong):
-        while part := await response.content.read(BODY_BYTES + 1 - size):
-            parts.append(part)
-            size += len(part)
-            if size > BODY_BYTES:
-                raise AnswerTooLong
-        return b"".join(parts)
-    return b""
-
-
-async def _rest(response: aiohttp.ClientResponse) -> bytes:
-    """Read a short body to its end, for the connection's sake; any other costs the connection."""
-    if not response.content.at_eof():
-        with suppress(TimeoutError, aiohttp.ClientError):
-            async with asyncio.timeout(REST_SECONDS):
-                await _whole(response)
-    return b""
 
 
 def _printable(text: str) -> str:

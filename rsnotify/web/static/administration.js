@@ -1,0 +1,137 @@
+/**
+ * What only the admin may do: sets, tokens, WebSub subscriptions. `shown` draws all of it anew.
+ */
+
+import { ask } from "./api.js";
+import { button, byId, copyable, element, foreign, tell } from "./dom.js";
+
+let setsChanged = () => {};
+
+/** Draw everything if the token of this tab is the admin's; whether it is. */
+export async function show() {
+  let tokens;
+  try {
+    tokens = await ask("GET", "api/tokens");
+  } catch (error) {
+    byId("admin").hidden = true;
+    byId("not-admin").hidden = false;
+    if (error.status === 403) return false;
+    throw error;
+  }
+  const [sets, subscriptions] = await Promise.all([ask("GET", "api/sets"), ask("GET", "api/subscriptions")]);
+  byId("sets").replaceChildren(...sets.map(setRow));
+  byId("tokens").replaceChildren(...tokens.map(tokenRow));
+  byId("subscriptions").replaceChildren(...subscriptions.map(subscriptionRow));
+  if (!subscriptions.length) byId("subscriptions").append(row(["none", "", "", "", "", ""]));
+  byId("admin").hidden = false;
+  byId("not-admin").hidden = true;
+  return true;
+}
+
+export function hide() {
+  byId("admin").hidden = true;
+  byId("not-admin").hidden = false;
+  for (const id of ["sets", "tokens", "subscriptions", "made-token"]) byId(id).replaceChildren();
+}
+
+/** Do it, say what became of it, and draw anew. */
+async function act(words, work, place = byId("admin-answer")) {
+  try {
+    const done = await work();
+    tell(place, `${words}: done.`);
+    await show();
+    return done;
+  } catch (error) {
+    tell(place, `${words}: ${error.message}`, true);
+    return null;
+  }
+}
+
+const row = (cells) => element("tr", {}, ...cells.map((cell) => element("td", {}, ...[cell].flat())));
+
+// Sets --------------------------------------------------------------------------------------------
+
+const setPath = (name) => `api/sets/${encodeURIComponent(name)}`;
+
+function setRow(set) {
+  const remove = button("Remove", set.name, async () => {
+    if (!confirm(`Remove the set ${set.name} and all its changes, for ever?`)) return;
+    await act(`Remove ${set.name}`, () => ask("DELETE", setPath(set.name)));
+    await setsChanged();
+  });
+  const reads = set.private ? "with a token" : "everybody";
+  return row([set.name, reads, day(set.created), [button("Edit", set.name, () => fill(set)), " ", remove]]);
+}
+
+function fill(set) {
+  const form = byId("edit-set");
+  form.elements.name.value = set.name;
+  form.describedby.value = set.describedby ?? "";
+  form.private.checked = set.private;
+  form.private.focus();
+}
+
+async function saveSet(form) {
+  const name = form.elements.name.value;
+  const options = { private: form.private.checked, describedby: form.describedby.value || null };
+  const saved = await act(`Save ${name}`, async () => {
+    await ask("PUT", setPath(name), options);
+    return ask("PATCH", setPath(name), options);
+  });
+  if (saved) form.reset();
+  await setsChanged();
+}
+
+// Tokens ------------------------------------------------------------------------------------------
+
+function tokenRow(token) {
+  const revoke = button("Revoke", token.id, async () => {
+    if (!confirm(`Revoke the token ${token.id} (${token.note ?? ""})?`)) return;
+    await act(`Revoke ${token.id}`, () => ask("DELETE", `api/tokens/${encodeURIComponent(token.id)}`));
+  });
+  const replace = button("Replace", token.id, () => madeToken(`Replace ${token.id}`,
+    () => ask("POST", `api/tokens/${encodeURIComponent(token.id)}/rotate`, {})));
+  const { id, note = "", rights = ["publish"], sets, used, expires } = token;
+  return row([id, foreign(note), rights.join(", "), sets.join(" "), day(used), day(expires),
+    [replace, " ", revoke]]);
+}
+
+async function makeToken(form) {
+  const rights = ["publish", "read"].filter((right) => form[right].checked);
+  const sets = form.sets.value.split(/[\s,]+/).filter(Boolean);
+  const content = { sets, rights, note: form.note.value, expires_days: Number(form.expires.value) || null };
+  if (await madeToken("Make a token", () => ask("POST", "api/tokens", content))) form.reset();
+}
+
+async function madeToken(words, work) {
+  const made = await act(words, work, byId("made-token"));
+  if (made) byId("made-token").append(copyable("It is shown this once", made.token));
+  return made;
+}
+
+// Subscriptions -----------------------------------------------------------------------------------
+
+function subscriptionRow(each) {
+  const path = `api/subscriptions/${encodeURIComponent(each.id)}`;
+  const retry = button("Retry", each.callback, () => act("Retry", () => ask("POST", `${path}/retry`)));
+  const end = button("End", each.callback, () => {
+    if (confirm(`End the subscription of ${each.callback}?`)) act("End it", () => ask("DELETE", path));
+  });
+  const behind = each.behind_seconds === null ? "the set is gone" : `${Math.round(each.behind_seconds)} s`;
+  const answer = each.failures ? `${each.last_answer} (${each.failures} failures)` : each.last_answer;
+  return row([foreign(each.callback), `${each.set} ${each.kind}`, behind, foreign(answer ?? "none yet"),
+    each.next_attempt ? day(each.next_attempt) : "", [retry, " ", end]]);
+}
+
+const day = (datetime) => (datetime ? new Date(datetime).toLocaleString("en-GB") : "never");
+
+export function watchForms(onSetsChanged) {
+  setsChanged = onSetsChanged;
+  const work = { "edit-set": saveSet, "new-token": makeToken };
+  for (const [id, submitted] of Object.entries(work)) {
+    byId(id).onsubmit = (event) => {
+      event.preventDefault();
+      submitted(event.target);
+    };
+  }
+}

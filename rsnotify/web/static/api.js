@@ -1,0 +1,52 @@
+/**
+ * Requests to the hub. An answer that is an error is thrown, with what its problem document says.
+ */
+
+import { token } from "./token.js";
+
+const HOME = new URL(".", document.baseURI);
+
+/** An address of this hub, also where a proxy has put it into a folder. */
+export const address = (path) => new URL(path.replace(/^\//, ""), HOME).href;
+
+export const channelOf = (set, kind = "change") =>
+  address(`channels/${encodeURIComponent(set)}/${kind}_notification_channel`);
+
+export class Refused extends Error {
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+  }
+}
+
+/** Any request, with the token of this tab. */
+export async function send(method, url, { body, headers = {}, signal } = {}) {
+  const bearer = token() ? { Authorization: `Bearer ${token()}` } : {};
+  const options = { method, body, headers: { ...headers, ...bearer }, signal, cache: "no-store" };
+  let answer;
+  try {
+    answer = await fetch(url, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused(0, "the hub does not answer");
+  }
+  if (!answer.ok) throw new Refused(answer.status, await reason(answer));
+  return answer;
+}
+
+/** A request of the API, in JSON; what was answered. */
+export async function ask(method, path, content) {
+  const options = content === undefined ? {} : {
+    body: JSON.stringify(content), headers: { "Content-Type": "application/json" },
+  };
+  const answer = await send(method, address(path), options);
+  return answer.headers.get("content-type")?.includes("json") ? answer.json() : null;
+}
+
+async function reason(answer) {
+  try {
+    return (await answer.json()).detail;
+  } catch {
+    return `the hub answered ${answer.status}`;
+  }
+}

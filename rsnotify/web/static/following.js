@@ -1,0 +1,97 @@
+/**
+ * A channel followed for as long as the page is open: across lost connections and a restarted hub,
+ * each change once and none left out.
+ */
+
+import { channelOf, send } from "./api.js";
+import { connect } from "./connection.js";
+import { parse } from "./notification.js";
+
+const FIRST_MS = 500;
+const LONGEST_MS = 15_000;
+const NOT_KEPT = new Set([400, 410, 4400, 4410]); // the hub no longer knows the cursor: begin anew
+
+/** How long to wait before the next attempt; `chance` is from 0 to 1. */
+export const delay = (failures, chance) =>
+  Math.min(LONGEST_MS, FIRST_MS * 2 ** failures) * (0.5 + chance / 2);
+
+export class Following {
+  #end = () => {};
+  #timer = 0;
+  #failures = 0;
+  #isOver = false;
+
+  /** `heard` has `notification(parsed)`, `state(text, isBad)` and `gap(after, from)`. */
+  constructor(set, { isPrivate, heard }) {
+    this.set = set;
+    this.isPrivate = isPrivate;
+    this.cursor = null; // everything up to it has been handed on
+    // A header, and so a token, goes with a stream only; a browser opens only six of these.
+    this.transport = isPrivate ? "stream" : "websocket";
+    this.heard = heard;
+    this.#go();
+  }
+
+  stop() {
+    this.#isOver = true;
+    clearTimeout(this.#timer);
+    this.#end();
+  }
+
+  async #go() {
+    try {
+      if (this.cursor === null) await this.#begin();
+    } catch (error) {
+      this.#ended({ reason: error.message, isFinal: [401, 403, 404].includes(error.status) });
+      return;
+    }
+    if (this.#isOver) return;
+    this.#end = connect(this.transport, channelOf(this.set), this.cursor, {
+      opened: () => this.#opened(),
+      frame: (text) => this.#frame(text),
+      ended: (how) => this.#ended(how),
+    });
+  }
+
+  /** The channel's latest notification, and the position to go on from. */
+  async #begin() {
+    const answer = await send("GET", channelOf(this.set));
+    const text = await answer.text();
+    if (this.#isOver) return;
+    this.cursor = answer.headers.get("rsnotify-from");
+    if (!text) return;
+    const latest = parse(text);
+    this.cursor = latest.until;
+    this.heard.notification(latest, { isOld: true });
+  }
+
+  #opened() {
+    if (this.#isOver) return;
+    this.#failures = 0;
+    this.heard.state("live", false);
+  }
+
+  #frame(text) {
+    const notification = parse(text);
+    if (this.#isOver || notification.until <= this.cursor) return;
+    if (notification.from !== this.cursor) this.heard.gap(this.cursor, notification.from);
+    this.cursor = notification.until;
+    this.heard.notification(notification, { isOld: false });
+  }
+
+  #ended({ code, reason, isFinal, isRefused }) {
+    if (this.#isOver) return;
+    if (isRefused) this.transport = "stream"; // the settings or a proxy allow no WebSocket
+    if (NOT_KEPT.has(code)) {
+      this.heard.gap(this.cursor, null);
+      this.cursor = null;
+    } else if (isFinal) {
+      this.heard.state(`stopped: ${reason}`, true);
+      return;
+    }
+    const wait = delay(this.#failures, Math.random());
+    this.#failures += 1;
+    this.heard.state(`connection lost${reason ? `: ${reason}` : ""}; trying again`, true);
+    this.#timer = setTimeout(() => this.#go(), wait);
+  }
+}

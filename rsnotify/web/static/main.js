@@ -1,0 +1,141 @@
+/**
+ * Puts the parts of the page together: the chosen set is followed, the token opens what it may.
+ */
+
+import * as administration from "./administration.js";
+import { ask } from "./api.js";
+import * as debugging from "./debugging.js";
+import { byId, tell } from "./dom.js";
+import { Following } from "./following.js";
+import * as latest from "./latest.js";
+import * as plot from "./plot.js";
+import * as publishing from "./publishing.js";
+import * as sets from "./sets.js";
+import * as status from "./status.js";
+import { keep, token } from "./token.js";
+import * as validating from "./validating.js";
+
+const RETRY_MS = 2000;
+const changes = new plot.Rate();
+const deliveries = new plot.Rate();
+let known = [];
+let following = null;
+let seen = 0;
+
+const chosenSet = () => byId("set").value;
+
+// The chosen set ----------------------------------------------------------------------------------
+
+function follow(set) {
+  following?.stop();
+  following = null;
+  latest.clear();
+  changes.clear();
+  debugging.reset();
+  seen = 0;
+  if (!set) {
+    tell(byId("health"), "there is no set yet: add one under Administration", true);
+    return;
+  }
+  sets.show(set.name);
+  history.replaceState(null, "", `?set=${encodeURIComponent(set.name)}${location.hash}`);
+  tell(byId("health"), "connecting…");
+  following = new Following(set.name, { isPrivate: set.private, heard });
+}
+
+const heard = {
+  state: (text, isBad) => tell(byId("health"), text, isBad),
+  gap: (after, from) => latest.addGap(after, from),
+  notification: (notification, { isOld }) => {
+    latest.add(notification.changes);
+    if (isOld) return;
+    seen += notification.changes.length;
+    changes.add(notification.changes.length);
+    publishing.arrived(notification.changes);
+  },
+};
+
+async function loadSets() {
+  try {
+    known = await ask("GET", "api/sets");
+  } catch (error) {
+    tell(byId("health"), error.message, true);
+    if (error.status === 401) forget(); // the token was revoked
+    setTimeout(loadSets, RETRY_MS);
+    return;
+  }
+  const wanted = following?.set ?? new URLSearchParams(location.search).get("set");
+  const chosen = sets.offer(known, wanted);
+  const isSame = following && chosen?.name === following.set && chosen.private === following.isPrivate;
+  if (!isSame) follow(chosen);
+}
+
+// The token ---------------------------------------------------------------------------------------
+
+async function useToken(secret) {
+  const place = byId("token").querySelector(".answer");
+  keep(secret);
+  try {
+    const isAdmin = await administration.show();
+    tell(place, isAdmin ? "You use the admin token." : "Your token is known.");
+    showToken(true);
+    await loadSets();
+  } catch (error) {
+    forget();
+    tell(place, error.message, true);
+  }
+}
+
+function forget() {
+  keep("");
+  showToken(false);
+  administration.hide();
+  tell(byId("token").querySelector(".answer"), "");
+}
+
+function showToken(isUsed) {
+  byId("secret").value = "";
+  byId("no-token").hidden = isUsed;
+  byId("forget").hidden = !isUsed;
+}
+
+/** The token was revoked while the page used it. */
+function refused() {
+  forget();
+  tell(byId("token").querySelector(".answer"), "The token is not known any more.", true);
+  loadSets();
+}
+
+// Numbers -----------------------------------------------------------------------------------------
+
+function drawNumbers() {
+  deliveries.add(status.deliveriesPerSecond());
+  if (document.hidden) return;
+  plot.draw(changes, deliveries);
+  status.show([
+    ["changes a second, this set", plot.mean(changes).toFixed(1)],
+    ["changes since you came", seen.toLocaleString("en")],
+    ...status.numbers(chosenSet()),
+  ]);
+}
+
+function start() {
+  latest.watchPause();
+  publishing.watchForm(chosenSet);
+  debugging.watchForm(chosenSet);
+  validating.watchForm();
+  administration.watchForms(loadSets);
+  byId("set").onchange = () => follow(known.find(({ name }) => name === chosenSet()));
+  byId("token").onsubmit = (event) => {
+    event.preventDefault();
+    useToken(byId("secret").value.trim());
+  };
+  byId("forget").onclick = () => { forget(); loadSets(); };
+  setInterval(drawNumbers, 1000);
+  drawNumbers();
+  status.watch(refused);
+  if (token()) useToken(token());
+  else loadSets();
+}
+
+start();

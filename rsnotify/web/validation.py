@@ -1,0 +1,100 @@
+"""`POST /api/validate`: what is wrong with a ResourceSync document, sent or named.
+
+Anybody may send one, so one document is checked at a time, in a thread, and few may wait. A named
+one is fetched as a callback is called: only from addresses that strangers may name.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rsnotify.access import Access
+from rsnotify.core.websub.protocol import checked_url
+from rsnotify.delivery.websub.dialler import Dialler
+from rsnotify.errors import Rejected, TooMany
+from rsnotify.intake.publishing import json_response, read_body
+from rsnotify.resourcesync.validation.document_rules import check
+from rsnotify.resourcesync.validation.entry_rules import Violation
+
+DOCUMENT_BYTES = 2 * 1024 * 1024
+WAITING = 8  # documents that wait, or are being checked
+SHOWN = 1_000  # violations that an answer names
+
+
+class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A document that the hub is to fetch."""
+
+    url: str
+
+
+class Validation:
+    """Checks documents."""
+
+    def __init__(self, access: Access, *, for_everybody: bool, private: bool) -> None:
+        self._access = access
+        self._for_everybody = for_everybody  # whether they may name documents
+        self._private = private  # whether these may be at private addresses
+        self._turn = asyncio.Semaphore(1)
+        self._waiting = 0
+
+    async def validate(self, request: Request) -> Response:
+        named = request.headers.get("content-type", "").startswith("application/json")
+        if named and not self._for_everybody:
+            await self._access.require_admin(request)
+        body = await _read(request)
+        violations = await self._checked(body, named=named)
+        shown = violations[:SHOWN]
+        return json_response(
+            {"valid": not violations, "count": len(violations), "violations": shown}
+        )
+
+    async def _checked(self, body: bytes, *, named: bool) -> Sequence[Violation]:
+        if self._waiting >= WAITING:
+            raise TooMany("other documents are being checked: try again in a moment")
+        self._waiting += 1
+        try:
+            document = await self._fetched(body) if named else body
+            async with self._turn:
+                return await asyncio.to_thread(check, document)
+        finally:
+            self._waiting -= 1
+
+    async def _fetched(self, body: bytes) -> bytes:
+        url = _url(body)
+        async with Dialler(
+            private=self._private, body_bytes=DOCUMENT_BYTES, lines=DOCUMENT_BYTES
+        ) as dialler:
+            reason = dialler.refusal(url)
+            if reason is not None:
+                raise Rejected(f"{url} may not be fetched: {reason}", status=403)
+            answer = await dialler.get(url)
+        if answer.refused:
+            raise Rejected(f"{url} may not be fetched: {answer.note}", status=403)
+        if answer.status != 200:
+            told = f"it answered {answer.status}" if answer.status else answer.note
+            raise Rejected(f"{url} cannot be fetched: {told}")
+        if not answer.body:
+            raise Rejected(f"{url} is empty, or has more than {DOCUMENT_BYTES} bytes")
+        return answer.body
+
+
+def _url(body: bytes) -> str:
+    try:
+        url = msgspec.json.decode(body, type=Named).url
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Rejected(f"the body does not fit: {error}") from None
+    return checked_url("url", url)
+
+
+async def _read(request: Request) -> bytes:
+    try:
+        body = await read_body(request, DOCUMENT_BYTES)
+    except Rejected as rejected:
+        told = f"the document has more than {DOCUMENT_BYTES} bytes: use `rsnotify validate`"
+        raise Rejected(told, status=rejected.status) from None
+    if not body:
+        raise Rejected("send the document as the body of the request")
+    return body

@@ -1,0 +1,93 @@
+"""A headless Chromium, and the page of a hub in it.
+
+Whatever a test does, the page must stay quiet: no error on its console but what the browser itself
+tells of refused requests, no request to another host, no token in an address.
+"""
+
+import itertools
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from tests.running import TOKEN, RunningHub
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+MISSING = "no Chromium: install it, or say in CHROMIUM where it is"
+REFUSED = ("Failed to load resource", "WebSocket connection to")
+MS = 1_000
+
+expect.set_options(timeout=20 * MS)
+_numbers = itertools.count(1)
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def chromium() -> AsyncIterator[Browser]:
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.skip(MISSING)
+    arguments = ["--no-sandbox", "--disable-gpu", "--js-flags=--expose-gc"]  # root has no sandbox
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path, args=arguments)
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def page_hub(tmp_path_factory) -> AsyncIterator[RunningHub]:
+    """One hub for all tests of the page: each takes a set of its own."""
+    data = tmp_path_factory.mktemp("page") / "data"
+    async with RunningHub(data, sets=()) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def set_name(page_hub: RunningHub) -> str:
+    """A set that nobody else publishes to."""
+    name = f"set{next(_numbers)}"
+    status, _ = await page_hub.ask("PUT", f"/api/sets/{name}")
+    assert status == 201
+    return name
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(chromium: Browser, page_hub: RunningHub, set_name: str) -> AsyncIterator[Page]:
+    """The page, following the set of this test."""
+    async with opened(chromium, page_hub, set_name) as page:
+        yield page
+
+
+@asynccontextmanager
+async def opened(
+    chromium: Browser,
+    hub: RunningHub,
+    set_name: str,
+    **options: Any,
+) -> AsyncIterator[Page]:
+    """The page in a browser window of its own."""
+    told: list[str] = []
+    asked: list[str] = []
+    context = await chromium.new_context(**options)
+    page = await context.new_page()
+    page.on("console", lambda message: told.append(message.text))
+    page.on("pageerror", lambda error: told.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("websocket", lambda socket: asked.append(socket.url))
+    await page.goto(f"{hub.url}/?set={set_name}")
+    await expect(page.locator("#health")).to_have_text("live")
+    yield page
+    await context.close()
+    assert [text for text in told if not text.startswith(REFUSED)] == []
+    assert {urlsplit(url).netloc for url in asked} == {urlsplit(hub.url).netloc}
+    assert not any(TOKEN in url or "rsn_" in url for url in asked)
+
+
+async def use_token(page: Page, token: str = TOKEN) -> None:
+    await page.fill("#secret", token)
+    await page.press("#secret", "Enter")

@@ -1,0 +1,61 @@
+"""Who gets the page, and what its files are allowed to be."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rsnotify.web.page import MEDIA_TYPES, POLICY, prefers_html
+
+STATIC = Path(__file__).parents[2] / "rsnotify/web/static"
+FILES = sorted(STATIC.iterdir())
+CHROMIUM = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_person"),
+    [
+        (CHROMIUM, True),
+        ("text/html", True),
+        ("TEXT/HTML ; q=0.5", True),
+        ("application/xhtml+xml", True),
+        ("text/html, application/xml", True),
+        ("text/html;q=0.9, application/xml", False),
+        ("text/xml, text/html;q=0.1", False),
+        ("text/html;q=0", False),
+        ("text/html;q=much", False),
+        ("application/xml", False),
+        ("*/*", False),
+        ("text/*", False),
+        ("", False),
+        ("x" * 1024 + ",text/html", False),
+    ],
+)
+def test_whoever_names_html_and_prefers_no_xml_is_a_person(accept: str, is_person: bool) -> None:
+    assert prefers_html(accept) == is_person
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_every_file_is_of_a_known_type_and_names_no_other_host(file: Path) -> None:
+    assert file.suffix in MEDIA_TYPES
+    text = file.read_text().replace("http://www.w3.org/2000/svg", "")
+    for place in (r'(?:src|href)="https?:', r"url\(", r"@import", r'from "https?:'):
+        assert re.search(place, text) is None
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_no_file_has_anything_that_makes_markup_or_code_of_text(file: Path) -> None:
+    text = file.read_text()
+    for place in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert place not in text
+    assert re.search(r"<script(?! type=\"module\" src=)|<style| style=| on\w+=\"", text) is None
+
+
+def test_the_policy_allows_nothing_inline_and_no_other_host() -> None:
+    assert set(re.findall(r"(\S+)(?:;|$)", POLICY)) == {"'none'", "'self'"}
+
+
+def test_every_module_that_is_imported_is_there() -> None:
+    names = {file.name for file in FILES}
+    for file in FILES:
+        assert set(re.findall(r'from "\./([^"]+)"', file.read_text())) <= names
