@@ -39,6 +39,10 @@ BELOW = (*LISTS, *ARCHIVES)  # whose `up` is the Capability List
 Report = Callable[[Checked], None]
 
 
+class TooLong(Rejected):
+    """A document that is longer than may be read."""
+
+
 class _Place(NamedTuple):
     """Where to look, and why."""
 
@@ -179,10 +183,6 @@ class Documents:
 
 def _not_there(detail: str) -> Violation:
     return Violation("Core 7", "/", detail, "Serve it, or name it no longer.")
-
-
-class TooLong(Rejected):
-    """A document that is longer than may be read."""
 
 
 async def fetched(web: Web, url: str, cap: int) -> bytes:
