@@ -25,6 +25,7 @@ FLOORS = (
     ("hub",),
     ("access", "base_url", "upkeep"),
     ("intake", "delivery"),
+    ("openapi",),
     ("app",),
     ("serving",),
     ("commands",),
