@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from starlette.routing import BaseRoute, Route
 
 from rsnotify import __version__
+from rsnotify.core.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
 from rsnotify.openapi.schemas import Json, components, ref
 from rsnotify.storage.sets import NAME
@@ -40,6 +41,7 @@ MEANINGS = {
 }
 RETRY_AFTER = (429, 503, 507)
 
+MOMENT = {"type": "string", "format": "date-time"}
 PARAMETERS: dict[str, Json] = {
     # in the path
     "set": {"type": "string", "pattern": f"^{NAME.pattern}$"},
@@ -50,10 +52,9 @@ PARAMETERS: dict[str, Json] = {
     "token": {"type": "string", "description": "The id of a token"},
     # in the query
     "access_token": {"type": "string", "description": "A token; it opens private sets only"},
-    "format": {"enum": ["xml", "json", "ndjson"]},
-    "from": {"type": "string", "description": "A position: all that came after it"},
-    "since": {"type": "string", "description": "Another word for from"},
-    "until": {"type": "string", "description": "A position: all up to it"},
+    "from": MOMENT | {"description": "A position: all that came after it"},
+    "since": MOMENT | {"description": "Another word for from"},
+    "until": MOMENT | {"description": "A position: all up to it"},
     "limit": {"type": "integer", "minimum": 1, "description": "A page of so many entries"},
     "offset": {"type": "integer", "minimum": 0, "description": "Entries that are left out"},
     "loc": {"type": "string", "description": "A resource"},
@@ -146,10 +147,18 @@ def _parameters(operation: Operation, path: str) -> Iterator[Json]:
     for name in operation.query:
         if name == "set":
             yield {"name": "set", "in": "query", "required": True, "schema": SETS}
+        elif name == "format":
+            yield {"name": name, "in": "query", "schema": {"enum": _forms(operation)}}
         elif name != "access_token" or operation.who != "reader":
             yield _parameter(name, "query")
     for name in operation.headers:
         yield _parameter(name, "header")
+
+
+def _forms(operation: Operation) -> list[str]:
+    """The forms that `?format=` may ask for: those that are answered."""
+    offered = [form for form in LIST_FORMS if form.media_type in operation.answers[200]]
+    return [form.name for form in offered or DOCUMENT_FORMS]
 
 
 def _parameter(name: str, where: str) -> Json:

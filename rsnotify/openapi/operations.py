@@ -220,11 +220,12 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         errors=(400, 404, 406, 410),
     ),
     ("POST", "/hub"): Operation(
-        "Subscribe, unsubscribe or publish by WebSub; errors are one sentence",
+        "Subscribe, unsubscribe or publish by WebSub; a publish may have an Idempotency-Key; "
+        "errors are one sentence",
         "everybody",
         {202: {TEXT: ANY_TEXT}, 204: {}, 200: {JSON: ref("Accepted")}},
         query=("access_token",),
-        headers=("Link", *KEY),
+        headers=("Link",),
         body={FORM: FORMS, **CHANGES},
         examples={FORM: SUBSCRIBE},
         errors=(401, 403, 404, 409, 429, 507),

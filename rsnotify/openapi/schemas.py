@@ -150,8 +150,9 @@ def components() -> dict[str, Json]:
         for field, schema in found[name]["properties"].items():
             schema.update(_limits(field))
     _narrow(found)
-    one_or_more = {"type": "array", "items": ref("Change"), "minItems": 1, "maxItems": MAX_CHANGES}
-    found["Changes"] = {"oneOf": [ref("Change"), one_or_more]}
+    several = {"type": "array", "items": ref("Change"), "minItems": 1}
+    most = f"One change, or an array of {MAX_CHANGES:,} at most: beyond, 413."
+    found["Changes"] = {"description": most, "oneOf": [ref("Change"), several]}
     found["ResourceToLoad"] = _without(found["Change"], "change", "datetime", "capability", "index")
     return found
 
