@@ -79,7 +79,7 @@ async def test_a_full_redis_is_507_and_not_ready_until_it_has_room(
             assert "Redis has no memory left (OOM)" in problem["detail"]
 
             async def not_writable() -> bool:
-                return (await readiness(hub)).startswith("not writable: nothing can be stored")
+                return (await readiness(hub)).startswith("not writable: the journal cannot be used")
 
             await until(not_writable)
         await tells_the_next(hub, reader, "http://example.com/after")
