@@ -45,3 +45,10 @@ async def test_every_answer_is_as_described(hub: RunningHub, tmp_path: Path, pha
 async def test_the_page_for_people_is_served_with_its_policy(hub: RunningHub) -> None:
     status, page = await hub.ask("GET", "/api")
     assert (status, b"<h1>rsnotify" in page) == (200, True)
+
+
+@pytest.mark.parametrize("key", ["", "two words", "k" * 256])
+async def test_a_load_with_a_key_that_is_none_is_refused(hub: RunningHub, key: str) -> None:
+    path, headers = "/api/sets/dataset1/resources", {"Idempotency-Key": key}
+    status, told = await hub.ask("PUT", path, json=[], headers=headers)
+    assert (status, told["detail"][:21]) == (400, "an Idempotency-Key is")
