@@ -25,6 +25,7 @@ from rsnotify.intake.resources import Resources
 from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
+from rsnotify.openapi.endpoint import Description
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
 from rsnotify.watching import Watching
 from rsnotify.web.page import Page
@@ -37,8 +38,10 @@ Routes = list[BaseRoute]
 
 def build_app(routes: Iterable[BaseRoute]) -> Starlette:
     """An ASGI application with these routes."""
+    served = list(routes)
+    described = Description(served).routes
     app = Starlette(
-        routes=[*routes, WebSocketRoute("/{path:path}", _no_channel)],
+        routes=[*described, *served, WebSocketRoute("/{path:path}", _no_channel)],
         exception_handlers={
             Rejected: _rejected,
             TryAgain: _try_again,

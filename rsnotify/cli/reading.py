@@ -8,6 +8,7 @@ import typer
 from rsnotify.cli.options import Data, Json, SetName, Url
 from rsnotify.cli.requests import speak
 from rsnotify.commands.target import DATA, HERE, token_of_environment
+from rsnotify.errors import InvalidSettings
 
 if TYPE_CHECKING:
     from rsnotify.resourcesync.notification import Kind
@@ -160,22 +161,51 @@ def audit(
 # validate -----------------------------------------------------------------------------------------
 
 Documents = Annotated[
-    list[str], typer.Argument(metavar="FILE|URL…", help="The documents; - is stdin.")
+    list[str] | None, typer.Argument(metavar="[FILE|URL]…", help="The documents; - is stdin.")
+]
+Site = Annotated[
+    str | None, typer.Option(metavar="URL", help="Look at the whole Source that this leads to.")
+]
+MostDocuments = Annotated[
+    int, typer.Option("--documents", min=1, help="With --site: documents at most.")
+]
+MostSamples = Annotated[
+    int, typer.Option("--samples", min=0, help="With --site: resources to compare.")
+]
+Listen = Annotated[
+    float, typer.Option(min=0, max=3600, help="With --site: seconds to listen to each channel.")
 ]
 
 
 @commands.command()
-def validate(documents: Documents, json: Json = False) -> None:
-    """Hold ResourceSync documents against the specifications.
+def validate(
+    documents: Documents = None,
+    site: Site = None,
+    most_documents: MostDocuments = 200,
+    samples: MostSamples = 20,
+    listen: Listen = 3,
+    json: Json = False,
+) -> None:
+    """Hold ResourceSync documents, or a whole Source, against the specifications.
 
     Prints each violation with its clause, its place and how to mend it, and of several documents a
     table. Exits 0 if all are valid, 1 if one is not, 2 if one cannot be read. Knows every document
     of the core 1.1, the Archives, both notifications, of 0.8, of 0.9, and of the draft of 2013.
+    With --site: discovery, all documents, each channel, and some resources.
     """
     import asyncio
 
     from rsnotify.commands import validate as command
 
+    if (site is None) == (not documents):
+        raise InvalidSettings(["name documents, or one Source with --site"])
+    if site is not None:
+        from rsnotify.commands.site import run_site
+        from rsnotify_client.inspection.checked import Bounds
+
+        bounds = Bounds(documents=most_documents, samples=samples, listen_seconds=listen)
+        raise typer.Exit(run_site(site, token_of_environment(), bounds, json=json))
+    assert documents is not None  # noqa: S101
     if len(documents) == 1:
         found = [asyncio.run(command.judged(documents[0]))]
         command.print_one(found[0], json=json)

@@ -23,6 +23,7 @@ from aiohttp import web
 from rsnotify.commands.mirror import until_ended
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, render_datetime
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client.connection import Connection
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.web import Web
@@ -144,7 +145,9 @@ class Site:
         return web.Response(text=f"Sitemap: {self._hub}/{self._set_name}/resourcelist.xml\n")
 
     async def _described(self, _: web.Request) -> web.Response:
-        raise web.HTTPTemporaryRedirect(self._capabilities)
+        named = Entry(self._capabilities, md=Md(capability="capabilitylist"))
+        document = Document("urlset", Md(capability="description"), (), (named,))
+        return web.Response(body=render_document(document), content_type="application/xml")
 
     async def _resource(self, request: web.Request) -> web.Response:
         resource = self._collection.resources.get(request.match_info["name"])

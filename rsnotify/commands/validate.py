@@ -89,7 +89,7 @@ def print_one(found: Judged, *, json: bool) -> None:
     if json:
         typer.echo(msgspec.json.encode(found.violations))
         return
-    _print_violations(found.violations)
+    print_violations(found.violations)
     typer.echo(f"{found.document}: {found.outcome} ({_named(found)})", err=True)
 
 
@@ -101,7 +101,7 @@ def print_all(found: Sequence[Judged], *, json: bool) -> None:
     for each in found:
         if each.violations:
             typer.echo(f"{each.document}:")
-            _print_violations(each.violations, indent="  ")
+            print_violations(each.violations, indent="  ")
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("document", overflow="fold")  # whole, however long: it tells which one it is
     table.add_column("what it is")
@@ -125,7 +125,7 @@ _EDITIONS = {
 }
 
 
-def _print_violations(violations: Iterable[Violation], indent: str = "") -> None:
+def print_violations(violations: Iterable[Violation], indent: str = "") -> None:
     for violation in violations:
         typer.echo(f"{indent}{violation.path}: {violation.message} [{violation.clause}]")
         typer.echo(f"{indent}    {violation.mend}")

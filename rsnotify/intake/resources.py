@@ -237,10 +237,10 @@ def _reader(request: Request) -> LoadReader:
 
 
 def _key(request: Request) -> str:
-    key = request.headers.get("idempotency-key", "")
-    if key and KEY.fullmatch(key) is None:
+    key = request.headers.get("idempotency-key")
+    if key is not None and KEY.fullmatch(key) is None:
         raise Rejected("an Idempotency-Key is 1 to 255 visible ASCII characters")
-    return key
+    return key or ""
 
 
 def _digest(request: Request) -> Any:

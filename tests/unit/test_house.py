@@ -25,7 +25,7 @@ FLOORS = (
     ("hub",),
     ("access", "base_url", "upkeep"),
     ("intake", "delivery"),
-    ("watching", "web"),
+    ("openapi", "watching", "web"),
     ("app",),
     ("serving",),
     ("commands",),

@@ -50,6 +50,7 @@ from rsnotify_client import (
     sender,
     web,
 )
+from rsnotify_client.inspection.checked import Bounds
 from rsnotify_client.mirror import dump, fetch, mirror, paths, storing, workers
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
@@ -149,6 +150,12 @@ LIMITS: dict[str, float] = {
     "seconds that the hub waits for your own Redis to appear": external_redis.PATIENCE_SECONDS,
     "seconds that it waits for the workers of a killed hub": directory.WORKERS_LIMIT_SECONDS,
     "bytes of a document that a Destination reads, decompressed": tables.MAX_BYTES,
+    "documents of a Source, unless `--documents` says otherwise": Bounds().documents,
+    "documents from the address to one that is read": Bounds().depth,
+    "bytes of all documents, decompressed": Bounds().total_bytes,
+    "resources that are compared, unless `--samples` says otherwise": Bounds().samples,
+    "a resource that is compared": Bounds().sample_bytes,
+    "notifications that are read of a channel": Bounds().payloads,
     "members of a ZIP package": dump.MEMBERS,
     "bytes of a component of a path": paths.COMPONENT_BYTES,
     "bytes of a path": paths.PATH_BYTES,

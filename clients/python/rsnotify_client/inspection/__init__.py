@@ -1,0 +1,1 @@
+"""A whole Source held against the specifications: its documents, channels and resources."""

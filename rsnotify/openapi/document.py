@@ -1,0 +1,211 @@
+"""The OpenAPI document: a row of `operations` for every method and path that is served.
+
+What follows from a row is added here, so that no row repeats it: the errors of a token, of a path,
+of a body and of Redis; HEAD wherever there is GET.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from starlette.routing import BaseRoute, Route
+
+from rsnotify import __version__
+from rsnotify.core.forms import DOCUMENT_FORMS, LIST_FORMS
+from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
+from rsnotify.openapi.schemas import Json, components, ref
+from rsnotify.storage.sets import NAME
+
+VERSION = "3.1.1"
+PROBLEM = "application/problem+json"
+
+MEANINGS = {
+    200: "Done",
+    201: "Stored or made",
+    202: "Accepted; it goes on",
+    204: "Done; there is nothing to say",
+    302: "Elsewhere",
+    304: "Not modified",
+    400: "Something in the request is wrong; nothing of it was stored",
+    401: "No token, an unknown one, or a revoked one",
+    403: "The token is not for this, or this may not be called",
+    404: "There is no such set, document or address",
+    406: "It cannot be had in this form",
+    408: "The body did not come in time",
+    409: "It is at odds with what is there, or with what the same key was used for",
+    410: "It was kept once and is gone",
+    413: "The request is too large",
+    415: "The format is unknown",
+    429: "Too many: wait as long as Retry-After says",
+    503: "The hub cannot do it now: wait as long as Retry-After says",
+    507: "Redis has no room left; nothing was stored",
+}
+RETRY_AFTER = (429, 503, 507)
+
+MOMENT = {"type": "string", "format": "date-time"}
+PARAMETERS: dict[str, Json] = {
+    # in the path
+    "set": {"type": "string", "pattern": f"^{NAME.pattern}$"},
+    "kind": {"enum": ["change", "framework"]},
+    "from_": {"type": "string", "description": "Where the list begins: a position"},
+    "part": {"type": "string", "description": "As an index or an archive names it"},
+    "subscription": {"type": "string"},
+    "token": {"type": "string", "description": "The id of a token"},
+    # in the query
+    "access_token": {"type": "string", "description": "A token; it opens private sets only"},
+    "from": MOMENT | {"description": "A position: all that came after it"},
+    "since": MOMENT | {"description": "Another word for from"},
+    "until": MOMENT | {"description": "A position: all up to it"},
+    "limit": {"type": "integer", "minimum": 1, "description": "A page of so many entries"},
+    "offset": {"type": "integer", "minimum": 0, "description": "Entries that are left out"},
+    "loc": {"type": "string", "description": "A resource"},
+    "tell": {"enum": ["yes", "no"], "description": "Whether the differences are published"},
+    "dry_run": {"enum": ["yes", "no"], "description": "Only say what would change"},
+    "max_delete": {"type": "number", "minimum": 0, "maximum": 100},
+    # headers
+    "Idempotency-Key": {
+        "type": "string",
+        "pattern": "^[!-~]{1,255}$",
+        "description": "The same request with the same key is done once",
+    },
+    "If-None-Match": {"type": "string"},
+    "If-Modified-Since": {"type": "string"},
+    "Link": {"type": "string", "description": "Topic (self) and hub of what is published"},
+}
+SETS = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 100}
+EXAMPLES = {"set": "dataset1", "kind": "change"}
+
+
+def described(routes: Iterable[BaseRoute]) -> Json:
+    """All that these routes serve; what has no row is left out."""
+    paths: dict[str, Json] = {}
+    for method, path in served(routes):
+        if (operation := OPERATIONS.get((method, path))) is not None:
+            paths.setdefault(path, {})[method.lower()] = _operation(operation, path, method)
+            if method == "GET":
+                paths[path]["head"] = _head(operation, path)
+    return {
+        "openapi": VERSION,
+        "info": {
+            "title": "rsnotify",
+            "version": __version__,
+            "description": "A push-notification hub for ResourceSync (ANSI/NISO Z39.99).",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": components(),
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "token in the address": {"type": "apiKey", "in": "query", "name": "access_token"},
+            },
+        },
+    }
+
+
+def served(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
+    """Method and path of what is served over HTTP; HEAD and OPTIONS follow from GET."""
+    for route in routes:
+        if isinstance(route, Route):
+            for method in sorted((route.methods or set()) - {"HEAD", "OPTIONS"}):
+                yield method, route.path
+
+
+def _operation(operation: Operation, path: str, method: str) -> Json:
+    words = re.findall(r"\w+", path)
+    found: Json = {
+        "operationId": "_".join([method.lower(), *words]) if words else f"{method.lower()}_root",
+        "summary": operation.summary,
+        "parameters": list(_parameters(operation, path)),
+        "responses": {
+            **{str(status): _answer(status, each) for status, each in operation.answers.items()},
+            **{str(status): _error(status, path) for status in errors_of(operation, path)},
+        },
+    }
+    if operation.body:
+        content = {kind: _example(kind, operation) for kind in operation.body}
+        found["requestBody"] = {"required": operation.body_required, "content": content}
+    if operation.who in ("admin", "publish"):
+        found["security"] = [{"token": []}]
+    elif operation.who == "reader":
+        found["security"] = [{}, {"token": []}, {"token in the address": []}]
+    return found
+
+
+def _head(operation: Operation, path: str) -> Json:
+    """The same headers without the body."""
+    found = _operation(operation, path, "HEAD")
+    found["summary"] = f"{operation.summary}: its headers"
+    for answer in found["responses"].values():
+        answer.pop("content", None)
+    return found
+
+
+def _parameters(operation: Operation, path: str) -> Iterator[Json]:
+    for name in re.findall(r"{(\w+)}", path):
+        yield _parameter(name, "path") | {"required": True}
+    for name in operation.query:
+        if name == "set":
+            yield {"name": "set", "in": "query", "required": True, "schema": SETS}
+        elif name == "format":
+            yield {"name": name, "in": "query", "schema": {"enum": _forms(operation)}}
+        elif name != "access_token" or operation.who != "reader":
+            yield _parameter(name, "query")
+    for name in operation.headers:
+        yield _parameter(name, "header")
+
+
+def _forms(operation: Operation) -> list[str]:
+    """The forms that `?format=` may ask for: those that are answered."""
+    offered = [form for form in LIST_FORMS if form.media_type in operation.answers[200]]
+    return [form.name for form in offered or DOCUMENT_FORMS]
+
+
+def _parameter(name: str, where: str) -> Json:
+    found: Json = {"name": name, "in": where, "schema": PARAMETERS[name]}
+    return found | ({"example": EXAMPLES[name]} if name in EXAMPLES else {})
+
+
+def errors_of(operation: Operation, path: str) -> list[int]:
+    """Every error that an operation may answer."""
+    found = {*operation.errors}
+    if "/health/live" not in path:
+        found.add(503)
+    if operation.who != "everybody":
+        found |= {401, 403, 429}
+    if "{" in path:
+        found.add(404)
+    if operation.body:
+        found |= {400, 413}
+    if len(operation.body) > 1:
+        found.add(415)
+    if operation.query or operation.headers or "{" in path:
+        found.add(400)
+    return sorted(found)
+
+
+def _answer(status: int, content: Content) -> Json:
+    found: Json = {"description": MEANINGS[status]}
+    if content:
+        found["content"] = {kind: {"schema": schema} for kind, schema in content.items()}
+    return found
+
+
+def _error(status: int, path: str) -> Json:
+    """A problem document; at the WebSub hub, a sentence."""
+    found: Json = {"description": MEANINGS[status]}
+    content: Json = {PROBLEM: {"schema": ref("Problem"), "example": _problem(status)}}
+    found["content"] = {TEXT: {"schema": {"type": "string"}}} if path == "/hub" else content
+    if status in RETRY_AFTER:
+        seconds = {"description": "Seconds to wait", "schema": {"type": "integer", "minimum": 0}}
+        found["headers"] = {"Retry-After": {"required": True, **seconds}}
+    return found
+
+
+def _problem(status: int) -> Json:
+    return {"type": "about:blank", "status": status, "detail": MEANINGS[status]}
+
+
+def _example(kind: str, operation: Operation) -> Json:
+    found: Json = {"schema": operation.body[kind]}
+    return found | ({"example": operation.examples[kind]} if kind in operation.examples else {})

@@ -1,0 +1,36 @@
+"""`/api/openapi.json` and `/api`: the description for machines and for people."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from rsnotify.openapi.document import described
+from rsnotify.openapi.page import POLICY, page_of
+
+JSON_PATH, PAGE_PATH = "/api/openapi.json", "/api"
+
+
+class Description:
+    """What these routes serve, these two included; made when it is first asked for."""
+
+    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+        self.routes = [Route(JSON_PATH, self.document), Route(PAGE_PATH, self.page)]
+        self._all = [*routes, *self.routes]
+
+    async def document(self, request: Request) -> Response:  # noqa: ARG002
+        return Response(self._json, media_type="application/json")
+
+    async def page(self, request: Request) -> Response:  # noqa: ARG002
+        return HTMLResponse(self._html, headers={"content-security-policy": POLICY})
+
+    @cached_property
+    def _json(self) -> bytes:
+        return msgspec.json.encode(described(self._all))
+
+    @cached_property
+    def _html(self) -> str:
+        return page_of(described(self._all))

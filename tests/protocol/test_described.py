@@ -1,0 +1,54 @@
+"""A real hub keeps to its own description: schemathesis asks all that it describes, and worse."""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from pathlib import Path
+
+import pytest
+
+from tests.running import TOKEN, RunningHub, clean_environment
+
+OPTIONS = (
+    *("--max-examples", "1", "--generation-deterministic", "--no-color", "--workers", "2"),
+    *("--exclude-method", "HEAD"),  # the same rows as GET
+    # It would have the hub ask callbacks of other hosts; the tests of its duties are elsewhere.
+    *("--exclude-path", "/hub"),
+    # A text may have the right type and be no date, no URI, or a lie about its media type.
+    *("--exclude-checks", "positive_data_acceptance"),
+)
+PHASES = {
+    "what is described": ("--phases", "examples,fuzzing"),
+    "whatever is not": (
+        *("--phases", "coverage"),
+        *("--include-path-regex", "^/api/(tokens|sets/{set}$)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+async def test_every_answer_is_as_described(hub: RunningHub, tmp_path: Path, phase: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "schemathesis.cli", "run", f"{hub.url}/api/openapi.json"),
+        *("--header", f"Authorization: Bearer {TOKEN}", *OPTIONS, *PHASES[phase]),
+        stdout=PIPE,
+        stderr=STDOUT,
+        cwd=tmp_path,
+        env=clean_environment(),
+    )
+    said, _ = await process.communicate()
+    told = said.decode()
+    assert process.returncode == 0, told[:4_000] + told[-2_000:]
+    assert " generated, " in told
+
+
+async def test_the_page_for_people_is_served_with_its_policy(hub: RunningHub) -> None:
+    status, page = await hub.ask("GET", "/api")
+    assert (status, b"<h1>rsnotify" in page) == (200, True)
+
+
+@pytest.mark.parametrize("key", ["", "two words", "k" * 256])
+async def test_a_load_with_a_key_that_is_none_is_refused(hub: RunningHub, key: str) -> None:
+    path, headers = "/api/sets/dataset1/resources", {"Idempotency-Key": key}
+    status, told = await hub.ask("PUT", path, json=[], headers=headers)
+    assert (status, told["detail"][:21]) == (400, "an Idempotency-Key is")

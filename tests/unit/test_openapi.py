@@ -1,0 +1,177 @@
+"""The description of the HTTP API says what the code does."""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+
+from rsnotify import errors
+from rsnotify.core.query import CHANNEL, CHANNELS
+from rsnotify.core.submission import read_submission, read_submissions
+from rsnotify.errors import TryAgain
+from rsnotify.intake.administration import NewToken
+from rsnotify.openapi.document import MEANINGS, described, errors_of, served
+from rsnotify.openapi.endpoint import Description
+from rsnotify.openapi.operations import JSON, OPERATIONS, XML
+from rsnotify.openapi.page import POLICY, STYLE, page_of
+from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
+from rsnotify.resourcesync.validation.document_rules import judge
+from rsnotify.serving.composition import Composition
+from rsnotify.settings import Settings
+from rsnotify.storage.sets import SetOptions
+
+REFERENCE = Path(__file__).parents[2] / "docs/reference"
+OF_HTTP_ITSELF = {405, 431, 500}  # any request may get these
+
+
+@pytest.fixture(scope="module")
+def document() -> dict:
+    app = Composition(Settings(), "redis://127.0.0.1:1", "token", "http://hub.example").app
+    return json.loads(msgspec.json.encode(described(app.routes)))  # type: ignore[attr-defined]
+
+
+def operations(document: dict) -> list[dict]:
+    return [each for methods in document["paths"].values() for each in methods.values()]
+
+
+def test_all_that_is_served_is_described_and_nothing_else() -> None:
+    app = Composition(Settings(), "redis://127.0.0.1:1", "token", "http://hub.example").app
+    assert {*served(app.routes)} == OPERATIONS.keys()  # type: ignore[attr-defined]
+
+
+def test_what_has_no_row_is_left_out() -> None:
+    description = Description([])
+    assert described(description.routes)["paths"].keys() == {"/api", "/api/openapi.json"}
+
+
+def test_each_operation_has_a_name_of_its_own(document: dict) -> None:
+    names = [each["operationId"] for each in operations(document)]
+    assert len(names) == len({*names}) > 50
+
+
+def test_every_reference_leads_to_a_schema(document: dict) -> None:
+    names = re.findall(r'"\$ref": ?"#/components/schemas/(\w+)"', json.dumps(document))
+    assert {*names} <= document["components"]["schemas"].keys()
+
+
+def test_every_error_of_an_operation_has_its_line_among_the_status_codes() -> None:
+    page = (REFERENCE / "status-codes.md").read_text().partition("## WebSocket")[0]
+    known = {int(status) for status in re.findall(r"^\| (\d{3}) \|", page, re.MULTILINE)}
+    told = {status for (_, path), each in OPERATIONS.items() for status in errors_of(each, path)}
+    assert told == known - OF_HTTP_ITSELF
+    assert told <= MEANINGS.keys()
+
+
+def test_the_status_of_every_error_that_may_be_tried_again_is_described() -> None:
+    found = {
+        each.status
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, TryAgain)
+    }
+    told = {status for (_, path), each in OPERATIONS.items() for status in errors_of(each, path)}
+    assert found <= told
+
+
+EXAMPLES = [(key, kind) for key, each in OPERATIONS.items() for kind in each.examples]
+
+
+@pytest.mark.parametrize(("key", "kind"), EXAMPLES, ids=str)
+def test_an_example_fits_its_schema(key: tuple[str, str], kind: str, document: dict) -> None:
+    method, path = key
+    content = document["paths"][path][method.lower()]["requestBody"]["content"][kind]
+    schema = content["schema"] | {"components": document["components"]}
+    jsonschema.validate(content["example"], schema)
+
+
+READ = {
+    "/api/changes": lambda body, kind: read_submissions(body, kind, None),
+    "/api/sets/{set}/changes": lambda body, kind: read_submission(body, kind, "change", None),
+    "/api/sets/{set}/framework": lambda body, kind: read_submission(body, kind, "framework", None),
+    "/api/sets/{set}": lambda body, _: msgspec.json.decode(body, type=SetOptions),
+    "/api/tokens": lambda body, _: msgspec.json.decode(body, type=NewToken),
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"), [each for each in EXAMPLES if each[0][1] in READ], ids=str
+)
+def test_an_example_is_accepted_by_what_judges_requests(key: tuple[str, str], kind: str) -> None:
+    example = OPERATIONS[key].examples[kind]
+    body = example.encode() if isinstance(example, str) else json.dumps(example).encode()
+    assert kind in (JSON, XML)
+    READ[key[1]](body, kind)
+
+
+WRONG = {
+    "an unknown field": {"loc": "http://example.com/a", "change": "updated", "x": 1},
+    "another change": {"loc": "http://example.com/a", "change": "moved"},
+    "no loc": {"change": "updated"},
+    "a loc too long": {"loc": "http://example.com/".ljust(2_049, "a"), "change": "updated"},
+    "a length too large": {"loc": "http://example.com/a", "change": "updated", "length": 10**18},
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_refused_does_not_fit_its_schema_either(name: str, document: dict) -> None:
+    schema = {"$ref": "#/components/schemas/Changes", "components": document["components"]}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(WRONG[name], schema)
+    with pytest.raises(errors.Rejected):
+        read_submission(json.dumps(WRONG[name]).encode(), JSON, "change", None)
+
+
+# For people ------------------------------------------------------------------------------------
+
+
+def test_the_page_shows_every_operation_and_every_schema(document: dict) -> None:
+    page = page_of(document)
+    for methods in document["paths"].values():
+        for method, operation in methods.items():
+            assert (f'id="{operation["operationId"]}"' in page) == (method != "head")
+    for name in document["components"]["schemas"]:
+        assert f'<h2 id="{name}">' in page
+
+
+def test_the_links_of_the_page_lead_to_places_on_it(document: dict) -> None:
+    page = page_of(document)
+    assert {*re.findall(r'href="#(\w+)"', page)} <= {*re.findall(r'id="(\w+)"', page)}
+
+
+def test_the_page_has_no_script_and_asks_no_other_host(document: dict) -> None:
+    page = page_of(document)
+    assert re.findall(r"<script|<img|<iframe|<link| style=| on\w+=", page) == []
+    assert re.findall(r'(?:src|href)="(?![#/])', page) == []
+    assert page.count(f"<style>{STYLE}</style>") == 1
+    assert POLICY.startswith("default-src 'none'; style-src 'sha256-")
+
+
+def test_what_the_description_holds_is_only_ever_text(document: dict) -> None:
+    document = json.loads(json.dumps(document))
+    document["paths"]["/<script>"] = document["paths"]["/api"]
+    document["info"]["description"] = "<script>"
+    assert "<script>" not in page_of(document)
+
+
+# Channels --------------------------------------------------------------------------------------
+
+
+def test_the_channels_are_described_as_the_code_has_them() -> None:
+    channels = json.loads((REFERENCE / "asyncapi.json").read_text())
+    paths = {each["address"] for each in channels["channels"].values()}
+    assert paths == {CHANNEL_PATH, CHANNELS_PATH}
+    for name, known in (("channel", CHANNEL), ("channels", CHANNELS)):
+        query = channels["channels"][name]["bindings"]["ws"]["query"]["properties"]
+        assert query.keys() == {*known}
+    page = (REFERENCE / "status-codes.md").read_text().partition("## WebSocket")[2]
+    codes = {int(code) for code in re.findall(r"^\| (\d{4}) \|", page, re.MULTILINE)}
+    assert {int(code) for code in channels["info"]["x-close-codes"]} == codes
+
+
+def test_the_example_of_a_notification_is_valid() -> None:
+    channels = json.loads((REFERENCE / "asyncapi.json").read_text())
+    (example,) = channels["components"]["messages"]["notification"]["examples"]
+    assert judge(example["payload"].encode()) == ("change-notification", "1.1", [])
