@@ -5,7 +5,7 @@ join; a journal ends before a position that was seen; Redis is another one, or w
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.journal import Appended, Journal, Standing
-from rsnotify.storage.repairs import Repairs
+from rsnotify.storage.repairs import Lineage, Repairs
 
 OTHERS_SECONDS = 3.0  # other processes notice a loss within a second
 SUSPECTS_SECONDS = 0.25  # of each second, to look at journals after Redis has changed
@@ -44,7 +44,8 @@ class Repairing:
         self._journal = journal
         self._repairs = repairs
         self._feeds = feeds
-        self._lineage = ""
+        self._lineage: Lineage | None = None
+        self.recover: list[Callable[[], Awaitable[None]]] = []  # what puts records back
         self._suspects: dict[Feed, None] = {}  # to be looked at, because Redis is another one
         self._doubts: WeakKeyDictionary[Feed, float] = WeakKeyDictionary()  # since when
         self.gaps = 0  # how often changes were lost that nobody remembered
@@ -78,15 +79,17 @@ class Repairing:
         return ()
 
     async def check_lineage(self) -> None:
-        """Look at every journal, if Redis is another one now.
+        """Look at all records and journals, if Redis is another one now, with data that we know."""
+        before, now = self._lineage, await self._repairs.lineage()
+        if before is not None and before.data == now.data and before.server != now.server:
+            for recover in self.recover:
+                await _unless_damaged(recover)
+            self._suspects = dict.fromkeys(self._feeds.best_remembered())
+        self._lineage = now
+        await self._check_suspects()
 
-        Some at a time: nobody waits long for this, and an append looks at its own journal anyway.
-        """
-        lineage = await self._repairs.lineage()
-        if lineage != self._lineage:
-            if self._lineage:
-                self._suspects = dict.fromkeys(self._feeds.best_remembered())
-            self._lineage = lineage
+    async def _check_suspects(self) -> None:
+        """Some at a time: nobody waits long for this, and appends look at their own journals."""
         until = monotonic() + SUSPECTS_SECONDS
         for feed in list(self._suspects):
             if await self._is_done(feed):
@@ -187,3 +190,13 @@ class Repairing:
         if isinstance(standing, Exception):
             raise standing
         return standing
+
+
+async def _unless_damaged(recover: Callable[[], Awaitable[None]]) -> None:
+    """Data that cannot be read must not keep the rest from being put back."""
+    try:
+        await recover()
+    except TryAgain:
+        raise
+    except Exception as error:
+        log.warning("records that Redis has lost cannot be put back", exc_info=error)

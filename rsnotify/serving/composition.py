@@ -45,6 +45,7 @@ from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import connect
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.loads import Loads
+from rsnotify.storage.lost_subscriptions import LostSubscriptions
 from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
@@ -178,7 +179,10 @@ class Composition:
     def hub(self) -> Hub:
         bell = Bell(self._redis_url)
         sets, cache = Sets(self._client), Cache(self._settings.cache_mb)
-        return Hub(self._journal, sets, bell, self._windows, base_url=self._base_url, cache=cache)
+        hub = Hub(self._journal, sets, bell, self._windows, base_url=self._base_url, cache=cache)
+        lost = LostSubscriptions(self._client, self._subscriptions)
+        hub.repairing.recover += (self._tokens.put_back, lost.put_back)
+        return hub
 
     @cached_property
     def _journal(self) -> Journal:

@@ -6,11 +6,13 @@ BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <head>" after an append, "sets"
 DATA_ID = "rsnotify:data"  # chosen by chance for an empty Redis: another one means other data
 SETS = "rsnotify:sets"  # hash: name -> record of the set
 SETS_VERSION = "rsnotify:sets:version"
+SETS_REMOVED = "rsnotify:sets:removed"  # sorted set: "name created" of the last day, by time
 SETS_CHANGED = "rsnotify:sets:changed"  # when that was, by the clock of Redis
 SETS_ANNOUNCED = "rsnotify:sets:told"  # hash: the Source Description announced last
 LOADS = "rsnotify:loads"  # hash: sets whose whole state is being loaded -> token of the load
 CLOCK_HISTORY = "rsnotify:watched"  # see rsnotify.core.clock_history
 TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
+TOKENS_REVOKED = "rsnotify:tokens:revoked"  # sorted set: those of the last day, by time
 
 WAITED = "rsnotify:waited"  # written before replicas are waited for; it says nothing
 

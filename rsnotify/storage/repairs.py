@@ -25,6 +25,7 @@ from rsnotify.storage.journal_format import (
     channel_keys,
     rows_of,
 )
+from rsnotify.storage.sets import new_data_id
 
 _REPAIR = Script("journal.lua", "repair.lua")
 _GAP = Script("journal.lua", "gap.lua")
@@ -33,6 +34,14 @@ PAGE = 1000
 HOLD_SECONDS = 5  # a repair takes far less, and nobody publishes meanwhile
 LOOK_SECONDS = 0.05
 REMEMBERED_SECONDS = 24 * 3600  # far longer than a process remembers changes
+
+
+class Lineage(NamedTuple):
+    """`server` differs after Redis has been started again, or another has taken over; `data` after
+    it has been emptied."""
+
+    server: str
+    data: bytes
 
 
 class Remains(NamedTuple):
@@ -53,13 +62,15 @@ class Repairs:
         self._window = window
         self._if_equals = IfEquals(client)
 
-    async def lineage(self) -> str:
-        """Another one after Redis has been started again, or another Redis has taken over."""
+    async def lineage(self) -> Lineage:
+        """Which Redis this is, and which data."""
         pipeline = self._client.pipeline(transaction=False)
         pipeline.info("server")
         pipeline.info("replication")
-        server, replication = await pipeline.execute()
-        return f"{server['run_id']} {replication.get('master_replid', '')}"
+        pipeline.get(keys.DATA_ID)
+        server, replication, data = await pipeline.execute()
+        name = f"{server['run_id']} {replication.get('master_replid', '')}"
+        return Lineage(name, data or await new_data_id(self._client))
 
     @asynccontextmanager
     async def held(self, channel: ChannelName) -> AsyncIterator[str]:

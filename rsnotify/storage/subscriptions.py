@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rsnotify.core.clock import LivenessTracker
+from rsnotify.core.recall import Recent
 from rsnotify.core.websub.protocol import authority
 from rsnotify.core.websub.subscription import (
     SHARES,
@@ -76,6 +77,8 @@ class Subscriptions:
         self._clock = clock
         self._watch = LivenessTracker(CLAIM_SECONDS)
         self._beat = 0
+        self._kept: Recent[Stored] = Recent()  # verified by this process
+        self._ended: Recent[Subscription] = Recent()
 
     # --- for whoever asks ------------------------------------------------------------------------
 
@@ -89,7 +92,7 @@ class Subscriptions:
         content = msgspec.json.encode(request)
         share, host = share_of(request.callback), authority(request.callback)
         act = ("ask", request.subscription_id, _digest(request), id_, content, limit)
-        (done,) = await self._client.durably([SCRIPT.command(_keys(share, host), *act)])
+        (done,) = await self._client.durably([SCRIPT.command(subscription_keys(share, host), *act)])
         if done != 1 and not ours:
             await self._dismiss(request.asker, id_)
         if done == -1:
@@ -149,7 +152,8 @@ class Subscriptions:
             share_of(subscription.callback),
             subscription_id(subscription.channel, subscription.callback),
         )
-        await self._client.durably([SCRIPT.command(_keys(share, ""), "remove", id_)])
+        await self._client.durably([SCRIPT.command(subscription_keys(share, ""), "remove", id_)])
+        self.note_end(id_, subscription)
         await self.deny(subscription, reason)
 
     # --- for the owner of a share ----------------------------------------------------------------
@@ -232,6 +236,9 @@ class Subscriptions:
         (done,) = await self._act([(share, host, act)])
         if request.asker:
             await self._dismiss(request.asker, id_)
+        if done and keep is not None:
+            self._kept.note(request.subscription_id, keep, self._clock())
+            self._ended.forget(request.subscription_id)
         return bool(done)
 
     async def write_progress(self, progress: Mapping[int, Mapping[str, Progress]]) -> set[int]:
@@ -248,12 +255,33 @@ class Subscriptions:
         parts = [ids[at : at + RECORDED_AT_ONCE] for at in range(0, len(ids), RECORDED_AT_ONCE)]
         return all(await self._act([(share, "", ("forget", self.me, *part)) for part in parts]))
 
+    async def at(self, share: int, id_: str) -> Stored | None:
+        """This subscription of the share, as it is in Redis."""
+        pipeline = self._client.pipeline(transaction=False)
+        for name in ("records", "progress"):
+            pipeline.hget(keys.of_share(share, name), id_)
+        record, progress = await pipeline.execute()
+        if record is None or progress is None:
+            return None
+        return Stored(_subscription_decoder.decode(record), _progress_decoder.decode(progress))
+
+    # --- what is remembered, see `LostSubscriptions` ---------------------------------------------
+
+    def note_end(self, id_: str, subscription: Subscription) -> None:
+        """It must not come back with an older Redis."""
+        self._ended.note(id_, subscription, self._clock())
+        self._kept.forget(id_)
+
+    def remembered(self) -> tuple[dict[str, Stored], dict[str, Subscription]]:
+        """What this process has verified, and what it has ended, within the last minute."""
+        return self._kept.at(self._clock()), self._ended.at(self._clock())
+
     # --- the script ------------------------------------------------------------------------------
 
     async def _act(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
         for share, host, act in acts:
-            SCRIPT.run(pipeline, _keys(share, host), *act)
+            SCRIPT.run(pipeline, subscription_keys(share, host), *act)
         replies: list[Any] = await pipeline.execute()
         return replies
 
@@ -265,9 +293,10 @@ async def release_all_claims(url: str) -> None:
         await client.delete(*owners, keys.DELIVERERS)
 
 
-def _keys(share: int, host: str) -> tuple[object, ...]:
+def subscription_keys(share: int, host: str) -> tuple[object, ...]:
     names = ("owner", "records", "progress", "requests", "latest")
-    return (*(keys.of_share(share, name) for name in names), keys.of_share(share, "host", host))
+    last = (keys.of_share(share, "host", host), keys.of_share(share, "ended"))
+    return (*(keys.of_share(share, name) for name in names), *last)
 
 
 def _order(order: Order, subscription: Subscription, reason: str = "") -> PendingRequest:

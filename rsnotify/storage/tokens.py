@@ -1,14 +1,21 @@
 """Tokens: who may publish to, or read, which sets. Redis has only their SHA-256 hashes."""
 
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Sequence
+from time import monotonic
 from typing import Literal
 
 import msgspec
 
+from rsnotify.core.recall import Recent
 from rsnotify.core.token_secret import token_key
 from rsnotify.errors import Rejected
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client
+from rsnotify.storage.connection import Client, Script
+
+log = logging.getLogger(__name__)
+
+_TOKENS = Script("tokens.lua")
 
 Right = Literal["publish", "read"]
 
@@ -31,12 +38,16 @@ class Tokens:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._made: Recent[bytes] = Recent()  # by this process
+        self._revoked: Recent[None] = Recent()
 
     async def create(self, secret: str, token: Token) -> bool:
         """Keep the token's record, but not the secret; false if there is one for it already."""
-        record = msgspec.json.encode(token)
-        command = ("HSETNX", keys.TOKENS, token_key(secret), record)
-        (is_new,) = await self._client.durably([command])
+        key, record = token_key(secret), msgspec.json.encode(token)
+        is_new = await self._act("create", key, record)
+        if is_new:
+            self._made.note(key, record, monotonic())
+            self._revoked.forget(key)
         return bool(is_new)
 
     async def find(self, secret: str) -> Token | None:
@@ -58,7 +69,30 @@ class Tokens:
         hashes = [key for key, token in (await self._records()).items() if token.id == token_id]
         if not hashes:
             raise Rejected(f"there is no token {token_id!r}", status=404)
-        await self._client.durably([("HDEL", keys.TOKENS, *hashes)])
+        await self._revoke([key.decode() for key in hashes])
+
+    async def _revoke(self, token_keys: Sequence[str]) -> None:
+        await self._act("revoke", *token_keys)
+        for key in token_keys:
+            self._revoked.note(key, None, monotonic())
+            self._made.forget(key)
+
+    async def put_back(self) -> None:
+        """After Redis has gone back: what this process has made and revoked of late."""
+        now = monotonic()
+        made = [await self._act("put_back", *each) for each in self._made.at(now).items()]
+        again = list(self._revoked.at(now))
+        gone = await self._act("revoke", *again) if again else 0
+        if any(made) or gone:
+            log.error(
+                "Redis had lost changes of tokens: %d were put back, %d were revoked again",
+                *(sum(made), gone),
+            )
+
+    async def _act(self, act: str, *arguments: str | bytes) -> int:
+        names = (keys.TOKENS, keys.TOKENS_REVOKED)
+        (done,) = await self._client.durably([_TOKENS.command(names, act, *arguments)])
+        return int(done)
 
     async def _records(self) -> dict[bytes, Token]:
         records = await self._client.hgetall(keys.TOKENS)

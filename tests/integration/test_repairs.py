@@ -16,6 +16,7 @@ from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
 from rsnotify.storage.windows import Windows
+from tests.faults import Losing
 
 CHANNEL = ChannelName("a", "change")
 
@@ -66,24 +67,8 @@ async def state(client: Client) -> set[str]:
 
 
 @pytest.fixture
-def losing(client: Client):
-    """Loses what is published in its block, as a failover to a lagging replica does."""
-
-    class Losing:
-        async def __aenter__(self) -> None:
-            self.before = {
-                key: await client.dump(key) for key in await client.keys("rsnotify:{a}*")
-            }
-
-        async def __aexit__(self, *_: object) -> None:
-            for key in await client.keys("rsnotify:{a}*"):
-                await client.delete(key)
-            for key, value in self.before.items():
-                await client.restore(key, 0, value)
-            await client.replicaof("127.0.0.1", "1")
-            await client.replicaof("NO", "ONE")  # it was promoted: its replication id is new
-
-    return Losing()
+def losing(client: Client) -> Losing:
+    return Losing(client, "rsnotify:{a}*")
 
 
 async def test_lost_changes_are_put_back_before_the_next_one(hub, client, losing):
