@@ -146,6 +146,7 @@ class Repairing:
             return
         if feed not in self._doubts:
             log.warning("Redis has lost changes of %s that are not remembered here", feed.channel)
+            feed.release()  # what is read meanwhile is read from the journal
         since = self._doubts.setdefault(feed, monotonic())
         if monotonic() < since + OTHERS_SECONDS:
             raise TryAgain(f"lost changes of {feed.channel} are still to be put back")

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
 
 from starlette.types import ASGIApp
 
@@ -29,6 +29,7 @@ from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
 from rsnotify.delivery.websub.dialler import Dialler
+from rsnotify.delivery.websub.lost import put_subscriptions_back
 from rsnotify.errors import TryAgain
 from rsnotify.history import History
 from rsnotify.hub import Hub
@@ -45,7 +46,6 @@ from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import connect
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.loads import Loads
-from rsnotify.storage.lost_subscriptions import LostSubscriptions
 from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
@@ -180,8 +180,8 @@ class Composition:
         bell = Bell(self._redis_url)
         sets, cache = Sets(self._client), Cache(self._settings.cache_mb)
         hub = Hub(self._journal, sets, bell, self._windows, base_url=self._base_url, cache=cache)
-        lost = LostSubscriptions(self._client, self._subscriptions)
-        hub.repairing.recover += (self._tokens.put_back, lost.put_back)
+        lost = partial(put_subscriptions_back, self._subscriptions)
+        hub.repairing.recover += (self._tokens.put_back, lost)
         return hub
 
     @cached_property

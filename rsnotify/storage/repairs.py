@@ -17,6 +17,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, Script
+from rsnotify.storage.data_id import new_data_id
 from rsnotify.storage.if_equals import IfEquals
 from rsnotify.storage.journal_format import (
     CALLERS_KEY_SECONDS,
@@ -25,7 +26,6 @@ from rsnotify.storage.journal_format import (
     channel_keys,
     rows_of,
 )
-from rsnotify.storage.sets import new_data_id
 
 _REPAIR = Script("journal.lua", "repair.lua")
 _GAP = Script("journal.lua", "gap.lua")

@@ -6,7 +6,6 @@ atom.
 
 import logging
 import re
-import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
@@ -17,6 +16,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, Script, each, redis_now
+from rsnotify.storage.data_id import new_data_id
 
 log = logging.getLogger(__name__)
 
@@ -142,13 +142,6 @@ class Sets:
         command = _SETS.command(names, act, keys.BELL, name, *arguments)
         ((outcome, *version),) = await self._client.durably([command])
         return outcome, _version(*version)
-
-
-async def new_data_id(client: Client) -> bytes:
-    """Mark an empty Redis, unless another process has done it just now."""
-    await client.set(keys.DATA_ID, secrets.token_hex(8), nx=True)
-    found: bytes = await client.get(keys.DATA_ID)
-    return found
 
 
 def check_name(name: str) -> None:

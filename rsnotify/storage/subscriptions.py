@@ -92,7 +92,7 @@ class Subscriptions:
         content = msgspec.json.encode(request)
         share, host = share_of(request.callback), authority(request.callback)
         act = ("ask", request.subscription_id, _digest(request), id_, content, limit)
-        (done,) = await self._client.durably([SCRIPT.command(subscription_keys(share, host), *act)])
+        (done,) = await self._client.durably([SCRIPT.command(_keys(share, host), *act)])
         if done != 1 and not ours:
             await self._dismiss(request.asker, id_)
         if done == -1:
@@ -152,7 +152,7 @@ class Subscriptions:
             share_of(subscription.callback),
             subscription_id(subscription.channel, subscription.callback),
         )
-        await self._client.durably([SCRIPT.command(subscription_keys(share, ""), "remove", id_)])
+        await self._client.durably([SCRIPT.command(_keys(share, ""), "remove", id_)])
         self.note_end(id_, subscription)
         await self.deny(subscription, reason)
 
@@ -265,7 +265,7 @@ class Subscriptions:
             return None
         return Stored(_subscription_decoder.decode(record), _progress_decoder.decode(progress))
 
-    # --- what is remembered, see `LostSubscriptions` ---------------------------------------------
+    # --- what is remembered, see `delivery.websub.lost` ------------------------------------------
 
     def note_end(self, id_: str, subscription: Subscription) -> None:
         """It must not come back with an older Redis."""
@@ -276,12 +276,29 @@ class Subscriptions:
         """What this process has verified, and what it has ended, within the last minute."""
         return self._kept.at(self._clock()), self._ended.at(self._clock())
 
+    async def records(
+        self, wanted: Mapping[str, Subscription]
+    ) -> dict[str, tuple[bytes, Subscription]]:
+        """Those of these that are in Redis, also as they are written there."""
+        pipeline = self._client.pipeline(transaction=False)
+        for id_, subscription in wanted.items():
+            pipeline.hget(keys.of_share(share_of(subscription.callback), "records"), id_)
+        found = zip(wanted, await pipeline.execute(), strict=True)
+        return {id_: (text, _subscription_decoder.decode(text)) for id_, text in found if text}
+
+    async def put_back(self, id_: str, before: bytes, stored: Stored) -> None:
+        """Unless it has ended, or is not written as it was `before`; its owner is told."""
+        act = ("put_back", id_, before, *map(msgspec.json.encode, stored))
+        share = share_of(stored.subscription.callback)
+        await self._client.durably([SCRIPT.command(_keys(share, ""), *act)])
+        await self.retry(stored.subscription)
+
     # --- the script ------------------------------------------------------------------------------
 
     async def _act(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
         for share, host, act in acts:
-            SCRIPT.run(pipeline, subscription_keys(share, host), *act)
+            SCRIPT.run(pipeline, _keys(share, host), *act)
         replies: list[Any] = await pipeline.execute()
         return replies
 
@@ -293,7 +310,7 @@ async def release_all_claims(url: str) -> None:
         await client.delete(*owners, keys.DELIVERERS)
 
 
-def subscription_keys(share: int, host: str) -> tuple[object, ...]:
+def _keys(share: int, host: str) -> tuple[object, ...]:
     names = ("owner", "records", "progress", "requests", "latest")
     last = (keys.of_share(share, "host", host), keys.of_share(share, "ended"))
     return (*(keys.of_share(share, name) for name in names), *last)

@@ -3,11 +3,11 @@
 import pytest
 
 from rsnotify.core.websub.subscription import PendingRequest, Progress, Subscription, share_of
+from rsnotify.delivery.websub.lost import put_subscriptions_back
 from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
-from rsnotify.storage.lost_subscriptions import LostSubscriptions
 from rsnotify.storage.sets import SetOptions, Sets
 from rsnotify.storage.subscriptions import Stored, Subscriptions
 from rsnotify.storage.tokens import Token, Tokens
@@ -168,7 +168,9 @@ class Deliverer:
 
     def __init__(self, client: Client) -> None:
         self.store = Subscriptions(client, pending_per_host=10, pending_per_asker=10)
-        self.lost = LostSubscriptions(client, self.store)
+
+    async def puts_back(self) -> None:
+        await put_subscriptions_back(self.store)
 
     async def verifies(self, subscription: Subscription) -> None:
         await self.store.heartbeat()
@@ -189,7 +191,7 @@ async def test_a_lost_subscription_is_put_back_and_taken_in(client: Client, losi
     one = Deliverer(client)
     async with losing:
         await one.verifies(subscription())
-    await one.lost.put_back()
+    await one.puts_back()
     assert await kept(client) == [subscription()]
     (asked,) = await one.store.requests([SHARE])
     assert [each.order for each in asked.values()] == ["retry"]
@@ -203,14 +205,12 @@ async def test_a_lost_renewal_is_put_back_unless_a_later_one_is_there(
     await one.verifies(subscription(10))
     async with losing:
         await one.verifies(subscription(20))
-    await one.lost.put_back()
+    await one.puts_back()
     assert await kept(client) == [subscription(20)]
-    await Deliverer(client).store.claim([SHARE])
-    later = Stored(subscription(30), Progress(9))
-    assert await one.store.finish_request("2", REQUEST, keep=later)
-    other = Deliverer(client)
-    other.store._kept.note(REQUEST.subscription_id, Stored(subscription(20), Progress(7)), 0)
-    await other.lost.put_back()
+    two = Deliverer(client)
+    await client.delete(keys.of_share(SHARE, "owner"))
+    await two.verifies(subscription(30))
+    await one.puts_back()
     assert await kept(client) == [subscription(30)]
 
 
@@ -220,7 +220,7 @@ async def test_a_subscription_that_had_ended_ends_again(client: Client, losing: 
     async with losing:
         await one.ends(subscription())
     assert await kept(client) == [subscription()]
-    await one.lost.put_back()
+    await one.puts_back()
     assert await kept(client) == []
 
 
@@ -232,5 +232,5 @@ async def test_a_subscription_that_another_process_has_ended_is_not_put_back(
     await client.delete(keys.of_share(SHARE, "owner"))
     await two.store.claim([SHARE])
     await two.ends(subscription())
-    await one.lost.put_back()
+    await one.puts_back()
     assert await kept(client) == []
