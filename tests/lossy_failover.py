@@ -130,7 +130,9 @@ async def _fail_over(
         hub = hubs[start // 50 % len(hubs)]
         acknowledged |= await published(hub, [f"lost-{start + n}" for n in range(50)])
     await until_done(first, "PUT", "/api/sets/late", json={"private": True})
-    token = (await until_done(first, "POST", "/api/tokens", json={"sets": ["late"]}))["token"]
+    token = (
+        await until_done(first, "POST", "/api/tokens", json={"sets": ["late"], "rights": ["read"]})
+    )["token"]
     await published(first, ["in-late"], "late")
     await subscribe(last, late)
     going_on = [

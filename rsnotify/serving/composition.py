@@ -283,4 +283,5 @@ class Composition:
             deliveries_per_host=settings.deliveries_per_host,
             algorithm=settings.signature,
         ) as ownership:
+            self.hub.repairing.recover.append(ownership.redis_went_back)
             yield ownership.loops()
