@@ -71,6 +71,11 @@ class Access:
         if sent is not None and not self._is_admins(connection, sent):
             await self._token_of(connection, sent)
 
+    async def require_token(self, connection: HTTPConnection) -> None:
+        """Require any token that is known; what it may do is asked later."""
+        _required(connection, in_address=False)
+        await self.require_known(connection)
+
     async def require(
         self, connection: HTTPConnection, right: Right, set_name: str, *, in_address: bool = False
     ) -> str:

@@ -23,9 +23,11 @@ from rsnotify.hub import Hub
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.resources import Resources
+from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, SOURCE_DESCRIPTION
+from rsnotify.storage.writable import Writable
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +57,9 @@ async def _no_channel(websocket: WebSocket) -> None:
 # --- routes --------------------------------------------------------------------------------------
 
 
-def publishing_routes(intake: Intake) -> Routes:
+def publishing_routes(intake: Intake, several: SeveralSets) -> Routes:
     return [
+        Route("/api/changes", several.changes, methods=["POST"]),
         Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
         Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
     ]
@@ -101,8 +104,8 @@ def websub_routes(endpoint: WebSubEndpoint) -> Routes:
     return [Route("/hub", endpoint.post, methods=["POST"])]
 
 
-def health_routes(hub: Hub) -> Routes:
-    health = Health(hub)
+def health_routes(hub: Hub, writable: Writable) -> Routes:
+    health = Health(hub, writable)
     return [Route("/health/live", health.live), Route("/health/ready", health.ready)]
 
 
@@ -155,8 +158,9 @@ class ChannelPage:
 class Health:
     """Live: do not restart this process. Ready: send it requests."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, writable: Writable) -> None:
         self._hub = hub
+        self._writable = writable
 
     async def live(self, request: Request) -> Response:  # noqa: ARG002
         return PlainTextResponse("live\n")
@@ -164,6 +168,9 @@ class Health:
     async def ready(self, request: Request) -> Response:  # noqa: ARG002
         if not self._hub.is_current:
             raise TryAgain("the hub cannot follow its journals at the moment; see its log")
+        reason = await self._writable.why_not()
+        if reason is not None:
+            raise TryAgain(f"not writable: {reason}")
         return PlainTextResponse("ready\n")
 
 

@@ -180,7 +180,21 @@ class Settings:
             for name, value in chosen.items()
             if value is not None
         ]
-        return cls(**_read(raw, known, unreadable))
+        settings = cls(**_read(raw, known, unreadable))
+        settings.check_together()
+        return settings
+
+    def check_together(self) -> None:
+        """Refuse values that each may be right, but not with each other."""
+        if self.retention_days < self.changelist_days:
+            raise InvalidSettings(
+                [
+                    f"RSNOTIFY_RETENTION_DAYS={self.retention_days} is below "
+                    f"RSNOTIFY_CHANGELIST_DAYS={self.changelist_days}: the index would name Change "
+                    f"Lists that are gone; keep lists for {self.changelist_days} days or more, "
+                    f"or let them leave the index after {self.retention_days}"
+                ]
+            )
 
 
 def for_worker(environ: Mapping[str, str], redis_url: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from rsnotify.delivery.pull.resourcelists import ResourceLists
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.history import History
 from rsnotify.hub import Hub
+from rsnotify.hub.capabilities import Offers
 from rsnotify.loops import end
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName, Interval
@@ -34,9 +35,11 @@ from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.told import ToldDocuments
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
+from rsnotify.upkeep.documents_told import DocumentsTold
 from tests.running import TOKEN, until
 from tests.unit.test_examples import schema
 
@@ -87,7 +90,9 @@ class Pulling:
             int(hours * HOUR), index_days, retention_days, 60, archived_lists
         )
         stretches = Stretches(self.journal, self.windows)
-        announcements = Announcements(self.hub, AnnouncedDescriptions(client))
+        offers = Offers(self.windows, self.snapshots, index_days)
+        documents = DocumentsTold(self.windows, offers, ToldDocuments(client), self.schedule, BASE)
+        announcements = Announcements(self.hub, AnnouncedDescriptions(client), documents)
         self.upkeep = Upkeep(
             *(self.hub, self.windows, self.snapshots, announcements),
             *(stretches.packed, self.schedule),
@@ -100,10 +105,9 @@ class Pulling:
             self.hub,
             admission,
             origin,
-            self.windows,
+            offers,
             self.snapshots,
             describedby=None,
-            index_days=index_days,
         )
         change_lists = ChangeLists(
             self.hub,

@@ -34,10 +34,19 @@ MakePrivate = Annotated[
 DescribedBy = Annotated[
     str | None, typer.Option(metavar="URL", help="A document that describes the set.")
 ]
+Topic = Annotated[
+    str | None, typer.Option(metavar="URL", help="What you call the change channel: its topic.")
+]
+FrameworkTopic = Annotated[
+    str | None, typer.Option(metavar="URL", help="What you call the framework channel.")
+]
 ResourceList = Annotated[
     str | None, typer.Option(metavar="URL", help="Your own Resource List, not the hub's.")
 ]
 ResourceDump = Annotated[str | None, typer.Option(metavar="URL", help="Your own Resource Dump.")]
+ChangeList = Annotated[
+    str | None, typer.Option(metavar="URL", help="Your own Change List, not the hub's.")
+]
 SocketsFirst = Annotated[
     bool | None,
     typer.Option(
@@ -46,6 +55,27 @@ SocketsFirst = Annotated[
     ),
 ]
 ChangeDump = Annotated[str | None, typer.Option(metavar="URL", help="Your own Change Dump.")]
+ResourceListArchive = Annotated[
+    str | None, typer.Option(metavar="URL", help="Your own Resource List Archive.")
+]
+ResourceDumpArchive = Annotated[
+    str | None, typer.Option(metavar="URL", help="Your own Resource Dump Archive.")
+]
+ChangeListArchive = Annotated[
+    str | None, typer.Option(metavar="URL", help="Your own Change List Archive, not the hub's.")
+]
+ChangeDumpArchive = Annotated[
+    str | None, typer.Option(metavar="URL", help="Your own Change Dump Archive.")
+]
+ChangeNotification = Annotated[
+    str | None, typer.Option(metavar="URL", help="A change channel of yours elsewhere.")
+]
+FrameworkNotification = Annotated[
+    str | None, typer.Option(metavar="URL", help="A framework channel of yours elsewhere.")
+]
+ChannelHub = Annotated[
+    str | None, typer.Option(metavar="URL", help="The WebSub hub of your channels elsewhere.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -78,27 +108,52 @@ def edit_set(
     name: SetName,
     private: MakePrivate = None,
     describedby: DescribedBy = None,
+    topic: Topic = None,
+    framework_topic: FrameworkTopic = None,
     resource_list: ResourceList = None,
     resource_dump: ResourceDump = None,
+    change_list: ChangeList = None,
     change_dump: ChangeDump = None,
+    resource_list_archive: ResourceListArchive = None,
+    resource_dump_archive: ResourceDumpArchive = None,
+    change_list_archive: ChangeListArchive = None,
+    change_dump_archive: ChangeDumpArchive = None,
+    change_notification: ChangeNotification = None,
+    framework_notification: FrameworkNotification = None,
+    channel_hub: ChannelHub = None,
     sockets_first: SocketsFirst = None,
     url: Url = HERE,
     data: Data = DATA,
 ) -> None:
     """Change a set's options; what is not named stays as it is.
 
-    The Capability List names your own documents beside the hub's. An empty URL takes one out again.
+    The Capability List names your own documents and channels beside or instead of the hub's. An
+    empty URL takes one out again.
     """
-    addresses = {"describedby": describedby, "resourcelist": resource_list}
-    addresses |= {"resourcedump": resource_dump, "changedump": change_dump}
+    addresses = {
+        "describedby": describedby,
+        "topic": topic,
+        "framework_topic": framework_topic,
+        "resourcelist": resource_list,
+        "resourcedump": resource_dump,
+        "changelist": change_list,
+        "changedump": change_dump,
+        "resourcelist_archive": resource_list_archive,
+        "resourcedump_archive": resource_dump_archive,
+        "changelist_archive": change_list_archive,
+        "changedump_archive": change_dump_archive,
+        "change_notification": change_notification,
+        "framework_notification": framework_notification,
+        "channel_hub": channel_hub,
+    }
     given = {option: text for option, text in addresses.items() if text is not None}
     chosen: dict[str, object] = {option: text or None for option, text in given.items()}
     switches = {"private": private, "sockets_first": sockets_first}
     chosen |= {option: choice for option, choice in switches.items() if choice is not None}
     if not chosen:
         raise typer.BadParameter(
-            "say what to edit: --private or --public, --describedby, --resource-list, "
-            "--resource-dump, --change-dump, --sockets-first or --topics-first"
+            "say what to edit: --private or --public, or one of the addresses that "
+            "`rsnotify sets edit --help` lists"
         )
     ask(url, data, "PATCH", _set(name), chosen)
     _done(f"{name} is edited: {', '.join(chosen)}")

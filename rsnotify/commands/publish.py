@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
-from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify.resourcesync.xml_reader import parse_all_of_document
 from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from rsnotify_client.hub import Accepted
@@ -181,7 +181,16 @@ def _bodies_of_ndjson(content: bytes) -> Iterator[Body]:
 
 
 def _bodies_of_xml(content: bytes) -> Iterator[Body]:
-    document = parse_document(content)
+    """What is cut is written again: nothing may be lost that the hub would have refused."""
+    document, oddities = parse_all_of_document(content.lstrip())
+    if not document.entries and not oddities:
+        return
+    if len(document.entries) <= AT_ONCE:
+        yield Body(content, XML, len(document.entries))
+        return
+    for oddity in oddities:
+        if oddity.kind == "unknown":
+            raise Rejected(f"{oddity.path}: {oddity.message}")
     for start in range(0, len(document.entries), AT_ONCE):
         part = document.entries[start : start + AT_ONCE]
         cut = msgspec.structs.replace(document, entries=part)

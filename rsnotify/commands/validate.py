@@ -1,15 +1,19 @@
-"""`rsnotify validate`: a document from a file, stdin or the web, and what is wrong with it."""
+"""`rsnotify validate`: documents from files, stdin or the web, and what is wrong with them."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import aiohttp
 import msgspec
 import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.resourcesync.validation.document_rules import check
+from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.validation.entry_rules import Violation
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify_client.cause import cause_of
@@ -17,10 +21,46 @@ from rsnotify_client.cause import cause_of
 FETCH_SECONDS = 60
 
 
-async def violations_of(document: str) -> list[Violation]:
-    if document.startswith(("http://", "https://")):
-        return check(await _fetched(document))
-    return check(_read(document))
+class Judged(msgspec.Struct):
+    """What became of one of the documents; without an edition it could not be read at all."""
+
+    document: str
+    kind: str
+    edition: str | None
+    violations: list[Violation]
+    error: str | None = None
+
+    @property
+    def outcome(self) -> str:
+        if self.error is not None:
+            return self.error
+        return f"{len(self.violations)} violation(s)" if self.violations else "valid"
+
+
+async def judged(document: str) -> Judged:
+    """The document's verdict; raises if it cannot be read or fetched."""
+    is_address = document.startswith(("http://", "https://"))
+    verdict = judge(await _fetched(document) if is_address else _read(document))
+    return Judged(document, *verdict)
+
+
+async def all_judged(documents: Iterable[str]) -> list[Judged]:
+    """Each one's verdict; one that cannot be read stops no other."""
+    return [await _judged_or_named(document) for document in documents]
+
+
+async def _judged_or_named(document: str) -> Judged:
+    try:
+        return await judged(document)
+    except InvalidSettings as error:
+        return Judged(document, "", None, [], error.problems[0])
+    except Rejected as error:
+        return Judged(document, "", None, [], error.detail)
+
+
+def exit_status(found: Iterable[Judged]) -> int:
+    """2 if one could not be read, else 1 if one has violations, else 0."""
+    return max((2 if each.error else bool(each.violations) for each in found), default=0)
 
 
 def _read(document: str) -> bytes:
@@ -45,12 +85,44 @@ async def _fetched(url: str) -> bytes:
         raise Rejected(f"cannot fetch {url}: {cause_of(error)}") from None
 
 
-def print_violations(document: str, violations: Sequence[Violation], *, json: bool) -> None:
+def print_one(found: Judged, *, json: bool) -> None:
     if json:
-        typer.echo(msgspec.json.encode(violations))
+        typer.echo(msgspec.json.encode(found.violations))
         return
+    _print_violations(found.violations)
+    typer.echo(f"{found.document}: {found.outcome} ({_named(found)})", err=True)
+
+
+def print_all(found: Sequence[Judged], *, json: bool) -> None:
+    """The violations under the name of each document, then one table of all."""
+    if json:
+        typer.echo(msgspec.json.encode(found))
+        return
+    for each in found:
+        if each.violations:
+            typer.echo(f"{each.document}:")
+            _print_violations(each.violations, indent="  ")
+    table = Table("document", "what it is", "outcome", box=box.SIMPLE_HEAD)
+    for each in found:
+        table.add_row(*map(escape, (each.document, _named(each), each.outcome)))
+    Console(stderr=True).print(table)
+    wrong = sum(each.outcome != "valid" for each in found)
+    typer.echo(f"{len(found)} documents: {len(found) - wrong} valid, {wrong} not", err=True)
+
+
+def _named(found: Judged) -> str:
+    return "" if found.edition is None else f"{found.kind}, {_EDITIONS[found.edition]}"
+
+
+_EDITIONS = {
+    "1.1": "ResourceSync 1.1",
+    "0.9": "ResourceSync 0.9",
+    "0.8": "Notification 0.8",
+    "draft of 2013": "the draft of 2013",
+}
+
+
+def _print_violations(violations: Iterable[Violation], indent: str = "") -> None:
     for violation in violations:
-        typer.echo(f"{violation.path}: {violation.message} [{violation.clause}]")
-        typer.echo(f"    {violation.mend}")
-    number = len(violations)
-    typer.echo(f"{document}: {'valid' if not number else f'{number} violation(s)'}", err=True)
+        typer.echo(f"{indent}{violation.path}: {violation.message} [{violation.clause}]")
+        typer.echo(f"{indent}    {violation.mend}")

@@ -3,7 +3,7 @@
 Paths get their base URL when a document is rendered. Lists with many entries are in `lists`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rsnotify.core.forms import XML
@@ -13,6 +13,7 @@ from rsnotify.resourcesync.notification import (
     KINDS,
     SOURCE_DESCRIPTION,
     ChannelName,
+    Kind,
     capability_list,
 )
 from rsnotify.resourcesync.xml_writer import (
@@ -23,14 +24,22 @@ from rsnotify.resourcesync.xml_writer import (
 
 
 class SetCapabilities(NamedTuple):
-    """What a set has besides its channels and its Change Lists."""
+    """What a set has besides the hub's own channels and Change Lists."""
 
     set_name: str
     describedby: str | None = None
     resourcelist: str | None = None
     resourcedump: str | None = None
+    changelist: str | None = None  # the Source's own
     changedump: str | None = None
+    resourcelist_archive: str | None = None
+    resourcedump_archive: str | None = None
+    changelist_archive: str | None = None  # the Source's own
+    changedump_archive: str | None = None
     has_archive: bool = False
+    topics: Mapping[Kind, str] = {}  # what the Source calls the hub's channels
+    channels: Mapping[Kind, str] = {}  # of the Source, instead of the hub's
+    channel_hub: str | None = None
     has_resource_list_archive: bool = False
     sockets_first: bool = False
 
@@ -117,14 +126,14 @@ def _described(href: str | None) -> Iterator[Link]:
 def capabilities(base: str, offered: SetCapabilities) -> Document:
     """The set's Capability List: WebSub topics, their WebSocket addresses as alternates."""
     twin = base + socket_capability_list(offered.set_name)
-    channels = (_topic(base, ChannelName(offered.set_name, kind)) for kind in KINDS)
+    channels = (_channel(base, offered, kind) for kind in KINDS)
     return _capability_list(base, offered, twin, channels)
 
 
 def socket_capabilities(base: str, offered: SetCapabilities) -> Document:
     """The same in version 0.8, where the URL of a channel is its WebSocket."""
     twin = base + capability_list(offered.set_name)
-    channels = (_socket_channel(base, ChannelName(offered.set_name, kind)) for kind in KINDS)
+    channels = (_socket_channel(base, offered, kind) for kind in KINDS)
     return _capability_list(base, offered, twin, channels)
 
 
@@ -151,29 +160,36 @@ def _documents(base: str, offered: SetCapabilities) -> Iterator[Entry]:
     found = {
         "resourcelist": offered.resourcelist,
         "resourcedump": offered.resourcedump,
-        "changelist": base + change_list_index(offered.set_name),
+        "changelist": offered.changelist or base + change_list_index(offered.set_name),
         "changedump": offered.changedump,
-        "resourcelist-archive": past_lists,
-        "changelist-archive": archive,
+        "resourcelist-archive": offered.resourcelist_archive or past_lists,
+        "resourcedump-archive": offered.resourcedump_archive,
+        "changelist-archive": offered.changelist_archive or archive,
+        "changedump-archive": offered.changedump_archive,
     }
     for capability, loc in found.items():
         if loc is not None:
             yield Entry(loc=loc, md=Md(capability=capability))
 
 
-def _topic(base: str, channel: ChannelName) -> Entry:
-    return Entry(
-        loc=base + channel.path,
-        md=Md(capability=channel.capability),
-        links=(
-            Link(rel="hub", href=f"{base}/hub"),
-            Link(rel="alternate", href=socket_address(base, channel)),
-        ),
+def _channel(base: str, offered: SetCapabilities, kind: Kind) -> Entry:
+    """The Source's own channel, else the hub's, as the Source calls it."""
+    channel, own = ChannelName(offered.set_name, kind), offered.channels.get(kind)
+    md = Md(capability=channel.capability)
+    if own is not None:
+        hub = offered.channel_hub if own.startswith("http") else None
+        return Entry(loc=own, md=md, links=() if hub is None else (Link(rel="hub", href=hub),))
+    links = (
+        Link(rel="hub", href=f"{base}/hub"),
+        Link(rel="alternate", href=socket_address(base, channel)),
     )
+    return Entry(loc=offered.topics.get(kind) or base + channel.path, md=md, links=links)
 
 
-def _socket_channel(base: str, channel: ChannelName) -> Entry:
-    return Entry(loc=socket_address(base, channel), md=Md(capability=channel.capability))
+def _socket_channel(base: str, offered: SetCapabilities, kind: Kind) -> Entry:
+    channel, own = ChannelName(offered.set_name, kind), offered.channels.get(kind, "")
+    loc = own if own.startswith("ws") else socket_address(base, channel)
+    return Entry(loc=loc, md=Md(capability=channel.capability))
 
 
 def socket_address(base: str, channel: ChannelName) -> str:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from rsnotify.core.submission import Foreign
+from rsnotify.core.bodies import Foreign
 from rsnotify.errors import Fault, Rejected
 from rsnotify.resourcesync.change import Change, Link
 

@@ -6,9 +6,10 @@ Memory is bounded whatever is sent: a piece is decompressed and read before the 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from rsnotify.core.bodies import Foreign
 from rsnotify.core.load_formats import JsonReader, NdjsonReader, Resource, ResourceReader, unfit
 from rsnotify.core.load_xml import XmlReader
-from rsnotify.core.submission import LOC_START, Foreign, fragment_of
+from rsnotify.core.submission import LOC_START, fragment_of
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.change_rules import faults_of

@@ -31,7 +31,8 @@ class Topic:
         channel = ChannelName.named(**request.path_params)
         feed = self._hub.feed(channel)
         parse_start(parse_query(request.scope["query_string"], CHANNEL))  # to judge it
-        await self._access.require_reader(request, self._hub.record(channel.set_name))
+        record = self._hub.record(channel.set_name)
+        await self._access.require_reader(request, record)
         begins = feed.tail.head  # read first: a change in between must not be lost
         newest = await self._hub.latest(feed)
         form = _form(request)
@@ -39,7 +40,9 @@ class Topic:
             _body(channel, newest, begins, form),
             media_type=form.media_type,
             headers={
-                "Link": render_links(channel, self._origin.base(request)),
+                "Link": render_links(
+                    channel, self._origin.base(request), record.own_topic(channel.kind)
+                ),
                 "Vary": "accept",
                 FROM_HEADER: str(begins if newest is None else newest.until),
             },

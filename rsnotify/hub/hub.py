@@ -67,6 +67,15 @@ class Hub:
         self.feeds.ring(channel, stored.until)
         return stored.interval
 
+    async def publish_each(
+        self, submissions: Mapping[ChannelName, Submission]
+    ) -> dict[ChannelName, Interval | BaseException]:
+        """Publish to each channel; a key that one of them knows for other changes refuses all."""
+        await self._journal.check_key(submissions)
+        publishing = (self.publish(*each) for each in submissions.items())
+        results = await asyncio.gather(*publishing, return_exceptions=True)
+        return dict(zip(submissions, results, strict=True))
+
     def also_told(self, channel: ChannelName, submission: Submission) -> list[str]:
         """The other sets that a submission concerns: all of them, if it changes the Source
         Description, which belongs to all sets."""

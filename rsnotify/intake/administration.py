@@ -11,13 +11,14 @@ from starlette.responses import Response
 
 from rsnotify.access import Access
 from rsnotify.core.token_secret import id_of, new_secret
+from rsnotify.core.websub.protocol import channel_of
 from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import json_response, read_body
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
 from rsnotify.resourcesync.values import problem
-from rsnotify.storage.sets import SetOptions
+from rsnotify.storage.sets import ADDRESSES, CHANNELS, TOPICS, SetOptions
 from rsnotify.storage.tokens import Right, Token, Tokens
 from rsnotify.upkeep.chores import Upkeep
 
@@ -26,7 +27,7 @@ SETS_OF_A_TOKEN = 1_000
 NOTE_CHARACTERS = 255
 SECRET = re.compile(r"rsn_[A-Za-z0-9_-]{43,128}")  # 32 random bytes at least
 SNAPSHOT_SECONDS = 20.0
-ADDRESSES = ("describedby", "resourcelist", "resourcedump", "changedump")
+WEB_ADDRESSES = (*TOPICS, *CHANNELS, "channel_hub")
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
@@ -58,27 +59,27 @@ class Administration:
     async def add_set(self, request: Request) -> Response:
         await self._access.require_admin(request)
         body = await read_body(request, BODY_BYTES) or b"{}"
-        options = _checked(_decoded(body, SetOptions))
+        options = self._checked(_decoded(body, SetOptions))
         record, made = await self._hub.add_set(request.path_params["set"], options)
         if made:
-            await self._upkeep.announcements.set_changed(record, "created")
+            await self._upkeep.announcements.set_made(record)
         return json_response(record, 201 if made else 200)
 
     async def edit_set(self, request: Request) -> Response:
         await self._access.require_admin(request)
         body = await read_body(request, BODY_BYTES)
-        options = _checked(_decoded(body, SetOptions))
+        options = self._checked(_decoded(body, SetOptions))
         named = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         chosen = {name: getattr(options, name) for name in named}
         record = await self._hub.edit_set(request.path_params["set"], chosen)
-        await self._upkeep.announcements.set_changed(record, "updated")
+        await self._upkeep.announcements.documents_changed(record.name)
         return json_response(record)
 
     async def remove_set(self, request: Request) -> Response:
         await self._access.require_admin(request)
         name = request.path_params["set"]
         if name in self._hub.sets:  # afterwards its channel would be gone
-            await self._upkeep.announcements.set_changed(self._hub.sets[name], "deleted")
+            await self._upkeep.announcements.set_goes(self._hub.sets[name])
         await self._hub.remove_set(name)
         return Response(status_code=204)
 
@@ -133,6 +134,12 @@ class Administration:
         await self._tokens.revoke(request.path_params["token"])
         return Response(status_code=204)
 
+    def _checked(self, options: SetOptions) -> SetOptions:
+        for name in TOPICS:
+            if channel_of(getattr(options, name) or "", [self._hub.base_url]) is not None:
+                raise Rejected(f"{name}: it is the hub's own name of a channel; leave it out")
+        return _checked(options)
+
     def _check_sets(self, names: tuple[str, ...]) -> None:
         if not names or len(names) > SETS_OF_A_TOKEN:
             raise Rejected(f"name 1 to {SETS_OF_A_TOKEN} sets that the token is for")
@@ -145,10 +152,19 @@ def _checked(options: SetOptions) -> SetOptions:
     """The options, with addresses that documents may contain."""
     for name in ADDRESSES:
         address = getattr(options, name)
-        wrong = None if address is None else problem("loc", address)
-        if wrong is not None or len(address or "") > URI_CHARACTERS:
-            raise Rejected(f"{name}: {wrong or 'the address is too long'}")
+        wrong = None if address is None else _wrong_address(name, address)
+        if wrong is not None:
+            raise Rejected(f"{name}: {wrong}")
     return options
+
+
+def _wrong_address(name: str, address: str) -> str | None:
+    if len(address) > URI_CHARACTERS:
+        return "the address is too long"
+    schemes = ("http://", "https://") + (("ws://", "wss://") if name in CHANNELS else ())
+    if name in WEB_ADDRESSES and not address.startswith(schemes):
+        return f"{address[:80]!r} must begin with one of {' '.join(schemes)}"
+    return problem("loc", address)
 
 
 def _checked_secret(chosen: str | None) -> str:

@@ -6,12 +6,15 @@ Nothing here knows how a body is judged, nor how changes are stored.
 """
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
+from rsnotify.core.content_encoding import decoded
 from rsnotify.core.submission import BODY_BYTES, Submission, read_submission
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
@@ -19,6 +22,10 @@ from rsnotify.resourcesync.notification import ChannelName, Interval, Kind
 
 BESIDE_THE_LOOP_BYTES = 256 * 1024
 BESIDE_THE_LOOP = asyncio.Semaphore(2)  # a body of 8 MiB takes some 250 MiB while it is read
+
+
+Answer = dict[str, object]
+Read = TypeVar("Read")
 
 
 class Intake:
@@ -40,7 +47,7 @@ class Intake:
 
     async def receive(
         self, request: Request, channel: ChannelName, *, in_address: bool = False
-    ) -> dict[str, int | str]:
+    ) -> Answer:
         """Publish what the request carries; what to tell its sender."""
         name = channel.set_name
         await self._access.require(request, "publish", name, in_address=in_address)
@@ -60,22 +67,38 @@ class Intake:
             raise Rejected(detail, status=refused.status, headers=refused.headers) from None
 
 
-def accepted(submission: Submission, interval: Interval) -> dict[str, int | str]:
-    return {
+def accepted(submission: Submission, interval: Interval) -> Answer:
+    answer: Answer = {
         "accepted": len(submission.fragments),
         "from": str(interval.from_),
         "until": str(interval.until),
     }
+    if submission.not_kept:
+        answer["not_kept"] = submission.not_kept
+    return answer
 
 
 async def _read_submission(request: Request, kind: Kind) -> Submission:
+    def read(body: bytes, content_type: str, key: str | None) -> Submission:
+        return read_submission(body, content_type, kind, key)
+
+    return await read_with(request, read)
+
+
+async def read_with(request: Request, read: Callable[[bytes, str, str | None], Read]) -> Read:
+    """What the body is read as; beside the loop if it is large, or may be when it is unpacked."""
     body = await read_body(request, BODY_BYTES)
     content_type = request.headers.get("content-type", "")
+    encoding = request.headers.get("content-encoding", "")
     key = request.headers.get("idempotency-key")
-    if len(body) > BESIDE_THE_LOOP_BYTES:
+
+    def unpack_and_read() -> Read:
+        return read(decoded(body, encoding, BODY_BYTES), content_type, key)
+
+    if len(body) > BESIDE_THE_LOOP_BYTES or encoding:
         async with BESIDE_THE_LOOP:
-            return await asyncio.to_thread(read_submission, body, content_type, kind, key)
-    return read_submission(body, content_type, kind, key)
+            return await asyncio.to_thread(unpack_and_read)
+    return unpack_and_read()
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -27,6 +27,8 @@ from rsnotify.core.websub.subscription import PendingRequest
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import Intake, json_response, read_body
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.storage.sets import channel_of_own_topic
 from rsnotify.storage.subscriptions import Subscriptions
 
 UNKNOWN_TOPIC = "this hub does not serve the topic"
@@ -83,7 +85,7 @@ class WebSubEndpoint:
 
     async def _accepted(self, request: HttpRequest, asked: SubscriptionRequest) -> PendingRequest:
         """The request to keep, or its denial (WEBSUB 15); the answer is the same (WEBSUB 13)."""
-        channel = channel_of(asked.topic, self._bases(request))
+        channel = self._channel(request, asked.topic)
         asker = self._origin.asker(request)
         record = None if channel is None else self._hub.sets.get(channel.set_name)
         if channel is None or record is None:
@@ -110,6 +112,11 @@ class WebSubEndpoint:
             asker=asker,
         )
 
+    def _channel(self, request: HttpRequest, topic: str) -> ChannelName | None:
+        """By one of the hub's own addresses, or by what its Source calls it."""
+        ours = channel_of(topic, self._bases(request))
+        return ours or channel_of_own_topic(self._hub.sets.values(), topic)
+
     def _bases(self, request: HttpRequest) -> tuple[str, ...]:
         """The base URLs of the hub: as configured, as in discovery, and as the peer used it."""
         reached = str(request.base_url).rstrip("/")
@@ -126,7 +133,7 @@ class WebSubEndpoint:
         for rel in ("self", "hub"):
             if rel not in links:
                 raise Rejected(f'the Link header has no rel="{rel}": it names the {_NAMED[rel]}')
-        channel = channel_of(links["self"], self._bases(request))
+        channel = self._channel(request, links["self"])
         if channel is None:
             raise Rejected(f"{UNKNOWN_TOPIC} {links['self'][:200]!r}", status=404)
         accepted = await self._intake.receive(request, channel, in_address=True)
@@ -135,7 +142,7 @@ class WebSubEndpoint:
     def _ping(self, request: HttpRequest, form: FormFields) -> Response:
         """WEBSUB 20: there is nothing to fetch, what a Source publishes here came with its POST."""
         for topic in parse_ping(form):
-            channel = channel_of(topic, self._bases(request))
+            channel = self._channel(request, topic)
             if channel is None or channel.set_name not in self._hub.sets:
                 raise Rejected(f"{UNKNOWN_TOPIC} {topic[:200]!r}", status=404)
         return Response(status_code=204)

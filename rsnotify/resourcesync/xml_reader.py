@@ -1,11 +1,12 @@
-"""Reads `<urlset>` and `<sitemapindex>` documents. The only module that knows lxml.
+"""Reads `<urlset>` and `<sitemapindex>` documents.
 
 Reading is lenient: a value that does not fit its field is kept, and `validation` judges it. Only
 what a `Document` cannot represent is refused, and a document with too many faults to list.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from lxml import etree
@@ -13,6 +14,7 @@ from lxml import etree
 from rsnotify.errors import Fault, Rejected
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.xml_guard import PARSER_OPTIONS, check_before_parsing
+from rsnotify.resourcesync.xml_structure import Oddity, oddities_of
 from rsnotify.resourcesync.xml_writer import (
     ENTRY,
     LINK_FIELDS,
@@ -49,11 +51,33 @@ _NAMESPACES = {
 
 def parse_document(data: bytes, *, most_entries: int | None = None) -> Document:
     """Read a document; `Rejected` says what is wrong, where, and how to mend it."""
+    element, root = _opened(data, most_entries)
+    return EntryReader().document(element, root)
+
+
+def parse_all_of_document(
+    data: bytes, *, most_entries: int | None = None
+) -> tuple[Document, list[Oddity]]:
+    """The document, and what in it `Document` has no place for: a hundred of each kind."""
+    element, root = _opened(data, most_entries)
+    document = EntryReader().document(element, root)
+    return document, list(_few_of_each_kind(oddities_of(element)))
+
+
+def _few_of_each_kind(oddities: Iterable[Oddity]) -> Iterator[Oddity]:
+    seen = Counter[str]()
+    for oddity in oddities:
+        seen[oddity.kind] += 1
+        if seen[oddity.kind] <= MAX_FAULTS:
+            yield oddity
+
+
+def _opened(data: bytes, most_entries: int | None) -> tuple[etree._Element, Root]:
     element = _read(data)
     root = root_of(element)
     if most_entries is not None and len(element) > most_entries:
         _check_entries(element, root, most_entries)
-    return EntryReader().document(element, root)
+    return element, root
 
 
 def _check_entries(element: etree._Element, root: Root, most: int) -> None:

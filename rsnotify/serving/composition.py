@@ -33,9 +33,11 @@ from rsnotify.delivery.websub.lost import put_subscriptions_back
 from rsnotify.errors import TryAgain
 from rsnotify.history import History
 from rsnotify.hub import Hub
+from rsnotify.hub.capabilities import Offers
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.resources import Resources
+from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
@@ -50,9 +52,12 @@ from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.told import ToldDocuments
 from rsnotify.storage.windows import Windows
+from rsnotify.storage.writable import Writable
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
+from rsnotify.upkeep.documents_told import DocumentsTold
 from rsnotify.upkeep.loads import LoadKeeper
 
 RETRY_SECONDS = 0.1
@@ -93,7 +98,7 @@ class Composition:
         added = [await self.hub.add_set(name) for name in self._set_names]
         new = [record for record, made in added if made]
         for record in new:
-            await self._upkeep.announcements.set_changed(record, "created")
+            await self._upkeep.announcements.set_made(record)
         if new:
             await self._upkeep.announcements.announce_description()
 
@@ -111,7 +116,7 @@ class Composition:
         administration = Administration(hub, access, self._tokens, self._upkeep)
         return table.build_app(
             [
-                *table.publishing_routes(intake),
+                *table.publishing_routes(intake, SeveralSets(hub, access)),
                 *table.resource_routes(Resources(hub, access, self._loads, self._load_keeper)),
                 *table.administration_routes(
                     administration, SubscriptionAdmin(hub, access, self._subscriptions)
@@ -120,7 +125,7 @@ class Composition:
                     table.channel_routes(self.channels, self._sse, Topic(hub, access, self._origin))
                 ),
                 *table.websub_routes(self._websub_endpoint(intake)),
-                *table.health_routes(hub),
+                *table.health_routes(hub, Writable(self._journal_client)),
                 *cors.opened(self._pull_routes()),
             ]
         )
@@ -152,10 +157,9 @@ class Composition:
             self.hub,
             admission,
             self._origin,
-            self._windows,
+            self._offers,
             self._snapshots,
             describedby=self._settings.describedby,
-            index_days=days,
         )
         change_lists = ChangeLists(
             self.hub,
@@ -217,11 +221,22 @@ class Composition:
             archived_days=settings.resourcelist_archive_days,
         )
 
+    @cached_property
+    def _offers(self) -> Offers:
+        return Offers(self._windows, self._snapshots, self._settings.changelist_days)
+
     # --- what runs beside the server -------------------------------------------------------------
 
     @cached_property
     def _upkeep(self) -> Upkeep:
-        announcements = Announcements(self.hub, AnnouncedDescriptions(self._client))
+        documents = DocumentsTold(
+            self._windows,
+            self._offers,
+            ToldDocuments(self._client),
+            self._schedule,
+            self.hub.base_url,
+        )
+        announcements = Announcements(self.hub, AnnouncedDescriptions(self._client), documents)
         return Upkeep(
             self.hub,
             self._windows,

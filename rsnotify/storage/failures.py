@@ -122,9 +122,11 @@ def judge(error: Exception) -> Exception:
 
 def code_of(error: Exception) -> str:
     """The first word of what Redis said, such as MISCONF; empty if it said nothing."""
-    for class_, code in _CODES.items():
-        if isinstance(error, class_):
-            return code
+    known = next((code for class_, code in _CODES.items() if isinstance(error, class_)), None)
+    if known is not None:
+        return known
+    if isinstance(error.__cause__, AuthenticationError):  # the library hides it while it connects
+        return "WRONGPASS"
     text = str(error)
     if _UNKNOWN in text:
         return "NOAUTH"

@@ -53,7 +53,11 @@ UNSEEN = Position(0)
 
 BEHIND = "the journal in Redis has lost changes, and is repaired first"
 SILENCE = "the journal does not answer; repeat with the same key"
-UNCERTAIN = "the journal does not answer, and may have stored the changes"
+NOTHING = "the journal does not answer; nothing was stored"
+UNCERTAIN = (
+    "the journal does not answer, and may have stored the changes; "
+    "repeating the request may store them twice: send an Idempotency-Key from the first time on"
+)
 
 OUR_KEY_SECONDS = 600  # only for repetitions by the client library
 
@@ -91,7 +95,7 @@ class _Append:
     def give_up(self) -> None:
         """Its Source has waited for long enough, if it can find out later what became of it."""
         if not self.answer.done() and (self.submission.key or not self.is_taken):
-            self.answer.set_exception(TryAgain(SILENCE))
+            self.answer.set_exception(TryAgain(SILENCE if self.submission.key else NOTHING))
 
 
 class Journal:
@@ -193,6 +197,22 @@ class Journal:
             yield len(submission.fragments)
             for fragment in submission.fragments:
                 yield from change_arguments(fragment, of_changes)
+
+    async def check_key(self, submissions: Mapping[ChannelName, Submission]) -> None:
+        """Refuse a key that one of these channels remembers for other changes."""
+        keyed = {channel: each for channel, each in submissions.items() if each.key}
+        pipeline = self.client.pipeline(transaction=False)
+        for channel in keyed:
+            pipeline.hget(keys.record(channel), "created")
+        created = await pipeline.execute() if keyed else []
+        for channel, begun in zip(keyed, created, strict=True):
+            pipeline.get(
+                f"{keys.remembered(channel)}{(begun or b'').decode()}:{keyed[channel].key}"
+            )
+        known = await pipeline.execute() if keyed else []
+        for submission, found in zip(keyed.values(), known, strict=True):
+            if found is not None and found.split(b" ")[0].decode() != submission.fingerprint:
+                raise _used_otherwise(submission)
 
     async def read(
         self, channel: ChannelName, after: Position, *, count: int, until: Position | None = None

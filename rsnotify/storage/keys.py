@@ -11,6 +11,7 @@ SETS_CHANGED = "rsnotify:sets:changed"  # when that was, by the clock of Redis
 SETS_ANNOUNCED = "rsnotify:sets:told"  # hash: the Source Description announced last
 LOADS = "rsnotify:loads"  # hash: sets whose whole state is being loaded -> token of the load
 CLOCK_HISTORY = "rsnotify:watched"  # see rsnotify.core.clock_history
+WRITABLE = "rsnotify:writable"  # written to see whether Redis takes writes
 TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
 TOKENS_REVOKED = "rsnotify:tokens:revoked"  # sorted set: those of the last day, by time
 

@@ -21,6 +21,11 @@ local function announce()
   redis.call('PUBLISH', ARGV[2], 'sets')
 end
 
+-- Whether others may have changed a set since this version, which is empty if that does not matter.
+local function is_outdated(version)
+  return version ~= '' and (redis.call('GET', KEYS[2]) or '0') ~= version
+end
+
 local function begin_journals(now)
   for _, journal in ipairs({KEYS[5], KEYS[6]}) do
     for _, field in ipairs({'created', 'first', 'last', 'head', 'window_from', 'changed', 'settled', 'told'}) do
@@ -31,16 +36,17 @@ local function begin_journals(now)
   end
 end
 
--- record, position at which its journals begin; the record that there is
-function acts.add(record, now)
+-- record, position at which its journals begin, the version; the record that there is
+function acts.add(record, now, version)
+  if is_outdated(version) then return false end
   begin_journals(now)
   if redis.call('HSETNX', records, name, record) == 1 then announce() end
   return redis.call('HGET', records, name)
 end
 
--- record as it was read, record to stand in its place
-function acts.edit(before, after)
-  if redis.call('HGET', records, name) ~= before then return 0 end
+-- record as it was read, record to stand in its place, the version
+function acts.edit(before, after, version)
+  if is_outdated(version) or redis.call('HGET', records, name) ~= before then return 0 end
   redis.call('HSET', records, name, after)
   announce()
   return 1
@@ -67,9 +73,9 @@ function acts.pass(number)
 end
 
 local function note_removal()
-  local record = redis.call('HGET', records, name)
-  if not record then return end
-  redis.call('ZADD', KEYS[7], time[1], name .. ' ' .. cjson.decode(record).created)
+  local is_whole, record = pcall(cjson.decode, redis.call('HGET', records, name) or '')
+  if not is_whole then return end
+  redis.call('ZADD', KEYS[7], time[1], name .. ' ' .. tostring(record.created))
   redis.call('ZREMRANGEBYSCORE', KEYS[7], '-inf', time[1] - DAY)
 end
 

@@ -6,14 +6,14 @@ atom.
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 import msgspec
 
 from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import KINDS, ChannelName
+from rsnotify.resourcesync.notification import KINDS, ChannelName, Kind
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, Script, each, redis_now
 from rsnotify.storage.data_id import new_data_id
@@ -30,10 +30,47 @@ class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     private: bool = False  # reading needs a token
     describedby: str | None = None  # a document that describes the set
-    resourcelist: str | None = None  # the Source's own Resource List, instead of the hub's
+    # The Source's own documents, which the Capability List names instead of the hub's.
+    resourcelist: str | None = None
     resourcedump: str | None = None
+    changelist: str | None = None
     changedump: str | None = None
+    resourcelist_archive: str | None = None
+    resourcedump_archive: str | None = None
+    changelist_archive: str | None = None
+    changedump_archive: str | None = None
+    # Names of the hub's channels as WebSub topics, at the Source.
+    topic: str | None = None
+    framework_topic: str | None = None
+    # Channels of the Source elsewhere, and their WebSub hub.
+    change_notification: str | None = None
+    framework_notification: str | None = None
+    channel_hub: str | None = None
     sockets_first: bool = False  # for Destinations that know version 0.8 only
+
+    @property
+    def own_documents(self) -> dict[str, str]:
+        """By capability."""
+        named = {name.replace("_", "-"): getattr(self, name) for name in DOCUMENTS}
+        return {name: loc for name, loc in named.items() if loc is not None}
+
+    def own_topic(self, kind: Kind) -> str | None:
+        """What the Source calls this channel; None if only the hub has a name for it."""
+        return self.topic if kind == "change" else self.framework_topic
+
+    def own_channel(self, kind: Kind) -> str | None:
+        """The Source's channel elsewhere, if it has one."""
+        return self.change_notification if kind == "change" else self.framework_notification
+
+
+TOPICS = ("topic", "framework_topic")
+DOCUMENTS = (
+    *("resourcelist", "resourcedump", "changelist", "changedump"),
+    *("resourcelist_archive", "resourcedump_archive", "changelist_archive", "changedump_archive"),
+)
+CHANNELS = ("change_notification", "framework_notification")
+ADDRESSES = ("describedby", *DOCUMENTS, *TOPICS, *CHANNELS, "channel_hub")
+"""The options that are addresses."""
 
 
 class SetRecord(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -42,6 +79,15 @@ class SetRecord(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     name: str
     created: str
     edited: str = ""  # when its options were chosen, by the clock of Redis
+
+
+def channel_of_own_topic(records: Iterable[SetRecord], topic: str) -> ChannelName | None:
+    """The channel that a Source calls so."""
+    for record in records:
+        for kind in KINDS:
+            if record.own_topic(kind) == topic:
+                return ChannelName(record.name, kind)
+    return None
 
 
 class Version(NamedTuple):
@@ -80,12 +126,15 @@ class Sets:
     async def add(self, name: str, options: SetOptions) -> tuple[SetRecord, bool, Version]:
         """The set's record, whether it was made just now, and the version with it."""
         check_name(name)
+        check_together(options)
         now = await redis_now(self._client)
         record = SetRecord(
             **msgspec.structs.asdict(options), name=name, created=str(now), edited=str(now)
         )
-        made = msgspec.json.encode(record)
-        stored, version = await self._act("add", name, made, int(now))
+        made, stored = msgspec.json.encode(record), None
+        while stored is None:
+            free = await self._free_topics(name, msgspec.structs.asdict(options))
+            stored, version = await self._act("add", name, made, int(now), free)
         return msgspec.json.decode(stored, type=SetRecord), stored == made, version
 
     async def edit(self, name: str, chosen: Mapping[str, object]) -> tuple[SetRecord, Version]:
@@ -99,9 +148,25 @@ class Sets:
             record = msgspec.structs.replace(
                 before, **chosen, edited=str(await redis_now(self._client))
             )
+            check_together(record)
             new = msgspec.json.encode(record)
-            is_written, version = await self._act("edit", name, stored, new)
+            free = await self._free_topics(name, chosen)
+            is_written, version = await self._act("edit", name, stored, new, free)
         return record, version
+
+    async def _free_topics(self, name: str, chosen: Mapping[str, object]) -> str:
+        """The version of the registry at which no other set has these topics; nothing if there are
+        none: then any version will do."""
+        topics = {topic for field in TOPICS if (topic := chosen.get(field)) is not None}
+        if not topics:
+            return ""
+        version = await self.version()  # read first: what comes in between moves it
+        for record in (await self.all()).values():
+            taken = topics & {record.topic, record.framework_topic}
+            if record.name != name and taken:
+                detail = f"{min(map(str, taken))} is a topic of the set {record.name!r} already"
+                raise Rejected(detail, status=409)
+        return str(version.number)
 
     async def remove(self, name: str) -> Version:
         """Remove the set and all its changes in one atom: none can be appended in between."""
@@ -152,6 +217,16 @@ def check_name(name: str) -> None:
         )
     if name in RESERVED:
         raise Rejected(f"the name {name!r} is reserved for the hub itself; choose another")
+
+
+def check_together(options: SetOptions) -> None:
+    """Refuse options that each may be right, but not with each other."""
+    if options.topic is not None and options.topic == options.framework_topic:
+        raise Rejected("topic and framework_topic are the same: the channels must differ")
+    for name in CHANNELS:
+        channel = getattr(options, name) or ""
+        if channel.startswith("http") and options.channel_hub is None:
+            raise Rejected(f"{name} is a WebSub topic: name its hub in channel_hub")
 
 
 def _version(data: bytes, number: bytes | None, changed: bytes | None) -> Version:

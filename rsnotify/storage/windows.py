@@ -101,6 +101,15 @@ class Windows:
         found = await self._client.zrange(keys.windows(_changes(set_name)), 0, 0)
         return Window.parse(found[0]) if found else None
 
+    async def archived(self, set_name: str, begin: Position) -> tuple[Window, Window] | None:
+        """The oldest and the newest of the closed windows that end at this position or before."""
+        key = keys.windows(_changes(set_name))
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.zrangebyscore(key, "-inf", int(begin), 0, 1)
+        pipeline.zrevrangebyscore(key, int(begin), "-inf", 0, 1)
+        oldest, newest = await pipeline.execute()
+        return (Window.parse(oldest[0]), Window.parse(newest[0])) if oldest else None
+
     async def now(self) -> Position:
         """The clock that all hub processes share."""
         return await redis_now(self._client)

@@ -28,6 +28,7 @@ from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION, ChannelName, 
 from rsnotify.storage.announced_description import AnnouncedDescriptions, DescriptionVersion
 from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.snapshots import Snapshot
+from rsnotify.upkeep.documents_told import DocumentsTold
 
 GATHER_SECONDS = 3.0  # changes of the Source Description within this time are one notification
 SETS_AT_ONCE = 100  # are announced of it in one go, so that Sources need not wait long
@@ -37,10 +38,15 @@ class Announcements:
     """Publishes on framework channels what has changed in the hub's documents."""
 
     def __init__(
-        self, hub: Hub, announced: AnnouncedDescriptions, clock: Callable[[], float] = monotonic
+        self,
+        hub: Hub,
+        announced: AnnouncedDescriptions,
+        documents: DocumentsTold,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._hub = hub
         self._announced = announced
+        self._documents = documents
         self._clock = clock
         self._noticed: float | None = None  # when the description was first seen to be another
 
@@ -66,6 +72,7 @@ class Announcements:
             self._hub.base_url + path, "created", capability="resourcelist", index=index
         )
         await self._publish(set_name, f"snapshot-{snapshot.name}", [change])
+        await self.documents_changed(set_name)
 
     async def archive_grew(self, set_name: str, snapshot: Snapshot, *, is_new: bool) -> None:
         """The Resource List Archive has got what this snapshot replaced."""
@@ -73,8 +80,27 @@ class Announcements:
         change = Change(loc, "created" if is_new else "updated", capability="resourcelist-archive")
         await self._publish(set_name, f"archive-{snapshot.name}", [change])
 
-    async def set_changed(self, record: SetRecord, change: str) -> None:
-        """A set was created or edited, or is about to be deleted."""
+    async def documents_changed(self, set_name: str) -> None:
+        """What the set offers may have changed; it is told if it has."""
+        with suppress(NoSuchSet):  # removed meanwhile
+            await self._documents.tell(self._hub.record(set_name), self._publish)
+
+    async def keep_archives_told(self) -> None:
+        """Tell of every set whose Change List Archive has grown."""
+        for name in [name for name in self._hub.sets if self._hub.has_changed(name)]:
+            with suppress(NoSuchSet):
+                await self._documents.tell_of_archive(self._hub.record(name), self._publish)
+        self._documents.forget_others(list(self._hub.sets))
+
+    async def set_made(self, record: SetRecord) -> None:
+        await self._set_changed(record, "created")
+        await self._documents.begin(record)
+
+    async def set_goes(self, record: SetRecord) -> None:
+        """It is about to be deleted: afterwards it has no channel."""
+        await self._set_changed(record, "deleted")
+
+    async def _set_changed(self, record: SetRecord, change: str) -> None:
         key = f"set-{change}-{record.name}-{record.edited}"
         loc = self._hub.base_url + capability_list(record.name)
         await self._publish(record.name, key, [Change(loc, change, capability="capabilitylist")])

@@ -62,6 +62,7 @@ class Upkeep:
             "keep windows": repeat(self.keep_windows, ROUND_SECONDS),
             "keep snapshots": repeat(self.keep_snapshots, ROUND_SECONDS),
             "let go of what is old": repeat(self.let_go, LETTING_GO_SECONDS),
+            "tell of archives": repeat(self.announcements.keep_archives_told, LETTING_GO_SECONDS),
             "tell of the sets": repeat(
                 self.announcements.keep_description_announced, ROUND_SECONDS
             ),

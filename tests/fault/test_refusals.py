@@ -63,6 +63,58 @@ async def test_a_hub_outlives_whatever_its_redis_refuses(
     assert "Traceback" not in hub.log.read_text()
 
 
+async def readiness(hub: RunningHub) -> str:
+    status, answer = await hub.ask("GET", "/health/ready")
+    return "ready" if status == 200 else str(answer["detail"])
+
+
+async def test_a_full_redis_is_507_and_not_ready_until_it_has_room(
+    hub: RunningHub, own_redis: OwnRedis
+) -> None:
+    assert await readiness(hub) == "ready"
+    async with raw_channel(hub.channel()) as reader:
+        async with out_of_memory(own_redis.client):
+            status, problem = await hub.ask("POST", "/api/sets/dataset1/changes", json=[CHANGE])
+            assert (status, problem["status"]) == (507, 507)
+            assert "Redis has no memory left (OOM)" in problem["detail"]
+
+            async def not_writable() -> bool:
+                return (await readiness(hub)).startswith("not writable: the journal cannot be used")
+
+            await until(not_writable)
+        await tells_the_next(hub, reader, "http://example.com/after")
+
+    async def ready() -> bool:
+        return await readiness(hub) == "ready"
+
+    await until(ready)
+    assert (await hub.ask("GET", "/health/live"))[0] == 200
+
+
+async def test_a_redis_that_wants_another_password_is_503_with_what_to_do(
+    own_redis: OwnRedis, tmp_path: Path
+) -> None:
+    client = own_redis.client
+    url = own_redis.url.replace("unix://", "unix://:first@")
+    await client.config_set("requirepass", "first")
+    await client.execute_command("AUTH", "first")
+    async with RunningHub(tmp_path / "data", "--redis", url) as hub:
+        await client.config_set("requirepass", "second")
+        await client.execute_command("AUTH", "second")
+        await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        for method, path, content in (
+            ("POST", "/api/sets/dataset1/changes", [CHANGE]),
+            ("PUT", "/api/sets/another", {}),
+            ("GET", "/dataset1/changelist.xml", None),
+        ):
+            status, problem = await hub.ask(method, path, json=content)
+            assert (status, "check them in its address" in problem["detail"]) == (503, True)
+        await client.config_set("requirepass", "first")
+        await until(lambda: is_accepted(hub))
+        assert "Traceback" not in hub.log.read_text()
+        await client.config_set("requirepass", "")
+
+
 async def is_accepted(hub: RunningHub) -> bool:
     return await status_of_a_publish(hub) == 201
 

@@ -1,6 +1,7 @@
 """Publishing over HTTP: who may, what is answered, and that a refused request leaves no trace."""
 
 import asyncio
+import gzip
 import io
 import json
 import os
@@ -47,8 +48,9 @@ async def number_of_changes(hub: RunningHub) -> int:
         (b"hello", {"Content-Type": "text/plain"}, 415, "text/plain"),
         (json.dumps(RES1).encode(), {"Idempotency-Key": "a b"}, 400, "Idempotency-Key"),
         (b" " * (BODY_BYTES + 1), {}, 413, "post the changes in parts"),
+        (json.dumps(RES1).encode(), {"Content-Encoding": "gzip"}, 400, "the body is not gzip"),
     ],
-    ids=["json", "fault", "doctype", "type", "key", "bytes"],
+    ids=["json", "fault", "doctype", "type", "key", "bytes", "gzip"],
 )
 async def test_a_refused_body_is_a_problem_document_and_stores_nothing(
     hub: RunningHub, body: bytes, headers: dict[str, str], status: int, detail: str
@@ -58,6 +60,13 @@ async def test_a_refused_body_is_a_problem_document_and_stores_nothing(
     assert answer_headers["Content-Type"] == "application/problem+json"
     assert detail in problem["detail"]
     assert await number_of_changes(hub) == 0
+
+
+async def test_a_body_may_be_packed_and_its_key_is_that_of_its_content(hub: RunningHub) -> None:
+    plain, key = json.dumps(RES1).encode(), {"Idempotency-Key": "k"}
+    packed = await post(hub, gzip.compress(plain), **key | {"Content-Encoding": "gzip"})
+    assert packed[0] == 201
+    assert (await post(hub, plain, **key))[2] == packed[2]
 
 
 async def test_an_endless_body_is_refused_while_it_arrives(hub: RunningHub) -> None:

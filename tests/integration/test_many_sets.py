@@ -8,7 +8,9 @@ from functools import partial
 import pytest
 
 from rsnotify.core.submission import Submission, fragment_of
+from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.hub import Hub
+from rsnotify.hub.capabilities import Offers
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.announced_description import AnnouncedDescriptions
@@ -16,7 +18,11 @@ from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets, Version
+from rsnotify.storage.snapshots import Snapshots
+from rsnotify.storage.told import ToldDocuments
+from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import GATHER_SECONDS, Announcements
+from rsnotify.upkeep.documents_told import DocumentsTold
 from tests.running import until
 
 PRIVATE = SetOptions(private=True)
@@ -161,7 +167,13 @@ class Teller:
     def __init__(self, client: Client) -> None:
         self.hub = hub_on(client)
         self.now = 0.0
-        self._say = Announcements(self.hub, AnnouncedDescriptions(client), clock=lambda: self.now)
+        windows = Windows(client)
+        schedule = DocumentSchedule(HOUR, 30, 365, 60)
+        documents = DocumentsTold(
+            windows, Offers(windows, Snapshots(client), 30), ToldDocuments(client), schedule, "u:"
+        )
+        announced = AnnouncedDescriptions(client)
+        self._say = Announcements(self.hub, announced, documents, clock=lambda: self.now)
 
     async def round(self, now: float) -> None:
         self.now = now

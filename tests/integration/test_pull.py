@@ -774,20 +774,143 @@ async def test_of_many_resource_lists_one_is_said_and_never_the_index(pulling: P
     assert await said(pulling) == [("resourcelist", "created", path)]
 
 
-@pytest.mark.parametrize("change", ["created", "updated", "deleted"])
-async def test_a_change_of_a_set_is_said_on_its_channel_and_of_the_source_on_all(
+@pytest.mark.parametrize("change", ["created", "deleted"])
+async def test_a_set_that_comes_or_goes_is_said_on_its_channel_and_of_the_source_on_all(
     pulling: Pulling, change: str
 ) -> None:
     await pulling.hub.add_set("other")
-    await pulling.upkeep.announcements.set_changed(pulling.hub.sets[SET], change)
-    await pulling.upkeep.announcements.set_changed(pulling.hub.sets[SET], change)
-    await pulling.upkeep.announcements.announce_description()
-    await pulling.upkeep.announcements.announce_description()
+    announcements = pulling.upkeep.announcements
+    say = announcements.set_made if change == "created" else announcements.set_goes
+    for _ in range(2):
+        await say(pulling.hub.sets[SET])
+    await announcements.announce_description()
+    await announcements.announce_description()
     described = ("description", "updated", "/.well-known/resourcesync")
     assert await said(pulling) == [
         ("capabilitylist", change, f"/{SET}/capabilitylist.xml"),
         described,
     ]
+
+
+# A set's documents change -----------------------------------------------------------------------
+
+CAPABILITIES = ("capabilitylist", "updated", f"/{SET}/capabilitylist.xml")
+ARCHIVE = f"/{SET}/changelist-archive.xml"
+
+
+async def newly_said(pulling: Pulling, after: int) -> list[tuple[str, str, str]]:
+    return (await said(pulling))[after:]
+
+
+@pytest.fixture
+async def told(pulling: Pulling) -> Pulling:
+    """Its set was announced as it is."""
+    await pulling.upkeep.announcements.set_made(pulling.hub.sets[SET])
+    return pulling
+
+
+async def test_the_capability_list_is_said_when_the_first_resource_list_is_in_it(
+    told: Pulling,
+) -> None:
+    for name in "ab":
+        await told.update(name)
+        await told.upkeep.snapshot(SET)
+    created = ("resourcelist", "created", RESOURCES)
+    assert await newly_said(told, 1) == [created, CAPABILITIES, created]
+
+
+async def test_an_edit_that_changes_no_byte_is_not_said(told: Pulling) -> None:
+    await told.hub.edit_set(SET, {"private": True})
+    await told.upkeep.announcements.documents_changed(SET)
+    assert await newly_said(told, 1) == []
+
+
+async def test_what_changes_and_changes_back_is_said_both_times_once(
+    client: Client, told: Pulling
+) -> None:
+    async with Pulling(client, changes=3) as other:
+        await other.hub.start()
+        for describedby in ("http://example.com/about", None, "http://example.com/about"):
+            await told.hub.edit_set(SET, {"describedby": describedby})
+            await other.hub.start()
+            await told.upkeep.announcements.documents_changed(SET)
+            await other.upkeep.announcements.documents_changed(SET)
+    assert await newly_said(told, 1) == [CAPABILITIES] * 3
+
+
+async def test_an_archive_that_appears_grows_and_ends_is_said(told: Pulling) -> None:
+    look = told.upkeep.announcements.keep_archives_told
+    await told.update(*"abc")
+    await told.upkeep.keep_windows()
+    before = len(await said(told))
+    await look()
+    assert await newly_said(told, before) == []
+    await grow_old(told, 40)
+    for _ in range(2):
+        await look()
+    created = ("changelist-archive", "created", ARCHIVE)
+    assert await newly_said(told, before) == [CAPABILITIES, created]
+    await told.update(*"abc")
+    await told.upkeep.keep_windows()
+    before = len(await said(told))
+    newest = (await told.windows.span(SET)).windows[-1]
+    await told.client.zrem(keys.windows(CHANGES), newest.render())
+    past = newest.until - 39 * DAY
+    aged = newest._replace(from_=past - 1, until=past)
+    await told.client.zadd(keys.windows(CHANGES), {aged.render(): past})
+    await look()
+    assert await newly_said(told, before) == [("changelist-archive", "updated", ARCHIVE)]
+    await told.windows.forget(SET, (await told.windows.span(SET)).windows)
+    await look()
+    deleted = ("changelist-archive", "deleted", ARCHIVE)
+    assert await newly_said(told, before + 1) == [CAPABILITIES, deleted]
+
+
+OWN = {
+    "resourcelist": "http://example.com/resourcelist.xml",
+    "resourcedump": "http://example.com/resourcedump.xml",
+    "changelist": "http://example.com/changelist.xml",
+    "changedump": "http://example.com/changedump.xml",
+    "resourcelist_archive": "http://example.com/resourcelist-archive.xml",
+    "resourcedump_archive": "http://example.com/resourcedump-archive.xml",
+    "changelist_archive": "http://example.com/changelist-archive.xml",
+    "changedump_archive": "http://example.com/changedump-archive.xml",
+}
+
+
+@pytest.mark.parametrize("option", OWN)
+async def test_a_document_of_the_sources_own_is_offered_and_said(
+    told: Pulling, option: str
+) -> None:
+    capability, path = option.replace("_", "-"), OWN[option].removeprefix("http://example.com")
+    await told.hub.edit_set(SET, {option: OWN[option]})
+    await told.upkeep.announcements.documents_changed(SET)
+    assert (await capabilities(told))[capability] == OWN[option]
+    assert [each[:2] for each in await newly_said(told, 1)] == [
+        CAPABILITIES[:2],
+        (capability, "created"),
+    ]
+    assert (await said(told))[-1][2].endswith(path)
+    await told.hub.edit_set(SET, {option: None})
+    await told.upkeep.announcements.documents_changed(SET)
+    assert (await newly_said(told, 3)) == [CAPABILITIES]
+
+
+async def test_channels_of_the_sources_own_are_offered_instead_of_the_hubs(
+    told: Pulling,
+) -> None:
+    topic, socket, hub = "http://a.org/topic", "wss://a.org/channel", "http://a.org/hub"
+    await told.hub.edit_set(
+        SET, {"change_notification": topic, "framework_notification": socket, "channel_hub": hub}
+    )
+    document = await told.document(f"/{SET}/capabilitylist.xml")
+    found = {entry.md.capability: entry for entry in document.entries if entry.md}
+    assert found["change-notification"].loc == topic
+    assert [link.href for link in found["change-notification"].links] == [hub]
+    assert found["framework-notification"].loc == socket
+    twin = await capabilities(told, "capabilitylist-ws.xml")
+    assert twin["framework-notification"] == socket
+    assert twin["change-notification"].startswith("ws")
 
 
 # What becomes of a set that goes meanwhile ------------------------------------------------------

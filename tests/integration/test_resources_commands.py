@@ -30,7 +30,7 @@ async def test_a_file_is_loaded_compared_and_asked_about(hub: RunningHub, tmp_pa
     assert shown.out.startswith("loc       http://example.com/d")
     file.write_bytes(ndjson(f"res{number}" for number in range(50_000)))
     no_set = await rsnotify("resources", "load", "none", str(file), hub=hub)
-    assert (no_set.status, "there is no set 'none'" in no_set.err) == (1, True), no_set
+    assert (no_set.status, "there is no set 'none'" in no_set.err) == (2, True), no_set
     gone = await rsnotify("resources", "show", "dataset1", "http://example.com/c", hub=hub)
     assert (gone.status, "never known, or deleted" in gone.err) == (1, True)
 

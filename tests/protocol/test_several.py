@@ -231,7 +231,10 @@ async def test_a_slow_reader_holds_up_nobody_and_gets_all_of_each_set_later(
         ("", "0 sets"),
         ("?set=a&set=a", "'a' is named twice"),
         ("?set=a&set=b@soon", "malformed `set=b@`"),
-        ("?set=a&form=2026-11-20", "unknown parameter 'form'; known here: access_token, from, s"),
+        (
+            "?set=a&form=2026-11-20",
+            "unknown parameter 'form'; known here: access_token, format, from, s",
+        ),
     ],
 )
 async def test_an_address_that_cannot_be_read_is_4400_or_400(

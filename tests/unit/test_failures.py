@@ -138,3 +138,9 @@ def test_other_trouble_with_tls_may_pass() -> None:
 def test_what_was_judged_before_is_not_judged_again() -> None:
     judged = RedisRefuses("the Sentinels know no primary")
     assert judge(lost(judged)) is judged
+
+
+def test_a_password_that_is_wrong_at_the_next_connection_is_named() -> None:
+    error = ConnectionLost("invalid username-password pair or user is disabled.")
+    error.__cause__ = AuthenticationError("invalid username-password pair")
+    assert "check them in its address (WRONGPASS)" in str(judge(error))

@@ -34,7 +34,11 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 ROOMS_OF = {
     "redis": ("rsnotify/storage/",),
-    "lxml": ("rsnotify/resourcesync/xml_reader.py", "rsnotify/resourcesync/stream.py"),
+    "lxml": (
+        "rsnotify/resourcesync/xml_reader.py",
+        "rsnotify/resourcesync/xml_structure.py",
+        "rsnotify/resourcesync/stream.py",
+    ),
     "aiohttp": ("rsnotify/delivery/websub/", "rsnotify/commands/", "clients/python/"),
     "uvicorn": (
         "rsnotify/serving/",

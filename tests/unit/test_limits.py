@@ -10,6 +10,7 @@ import pytest
 
 from rsnotify import access, cache, loops
 from rsnotify.core import (
+    bodies,
     forms,
     healing,
     load,
@@ -68,7 +69,7 @@ LIMITS: dict[str, float] = {
     "seconds that an outbox file may be locked by others": outboxfile.LOCKED_SECONDS,
     "seconds that a process waits at its end for what is in its queue": sender.EXIT_SECONDS,
     "a list to compare, decompressed": listing.DOCUMENT_BYTES,
-    "changes in a request": submission.MAX_CHANGES,
+    "changes in a request": bodies.MAX_CHANGES,
     "body of a request": submission.BODY_BYTES,
     "changes of a request, as the hub writes them in XML": submission.ENTRIES_BYTES,
     "one change, as the hub writes it in XML": submission.FRAGMENT_BYTES,
@@ -79,7 +80,7 @@ LIMITS: dict[str, float] = {
     "`pri` of a link": 999_999,
     "characters of an `Idempotency-Key`": 255,
     "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
-    "faults that an answer names": submission.MAX_FAULTS,
+    "faults that an answer names": bodies.MAX_FAULTS,
     "seconds of changes that a process remembers, to put them back if Redis loses "
     "them": healing.REMEMBERED_MICROSECONDS / MICROSECONDS,
     "bytes of them for a channel": healing.MEMORY_BYTES,
@@ -194,11 +195,14 @@ def test_every_number_among_the_settings_has_its_range_in_the_docs() -> None:
     }
 
 
+DAYS = {"RSNOTIFY_CHANGELIST_DAYS": "1", "RSNOTIFY_RETENTION_DAYS": "36500"}  # fit with any other
+
+
 @pytest.mark.parametrize("name", RANGES)
 def test_a_setting_may_be_what_its_range_says_and_no_more(name: str) -> None:
     low, high = RANGES[name]
     for value in (low, high):
-        settings = Settings.from_env({name: str(value)})
+        settings = Settings.from_env({**DAYS, name: str(value)})
         assert getattr(settings, name.removeprefix(PREFIX).lower()) == value
     for value in (low - 1, high + 1):
         with pytest.raises(InvalidSettings, match=f"a whole number from {low} to {high}"):
@@ -259,7 +263,7 @@ def test_a_change_may_be_as_long_as_documented_and_no_longer(name: str) -> None:
 
 
 def test_a_request_has_as_many_changes_as_documented_and_no_more() -> None:
-    changes = [json.dumps(ONE).encode()] * (submission.MAX_CHANGES + 1)
+    changes = [json.dumps(ONE).encode()] * (bodies.MAX_CHANGES + 1)
     assert accepted(b"[%s]" % b",".join(changes[:-1]))
     assert not accepted(b"[%s]" % b",".join(changes))
 

@@ -397,11 +397,17 @@ BROKEN = [
     (CHANGE_LIST, WHEN, f'{WHEN} seq="1"', "Core 7", f"{MD1}/@seq"),
     (CHANGE_LIST, WHEN, f"rs:{WHEN}", "Core 7", f"{MD1}/@rs:datetime"),
     # elements
-    (CHANGE_LIST, "</url>", "<changefreq/></url>", "Core 7", "/urlset/url[1]/changefreq"),
+    (
+        CHANGE_LIST,
+        "<rs:md change",
+        "<changefreq/><rs:md change",
+        "Core 7",
+        "/urlset/url[1]/changefreq",
+    ),
     (
         RESOURCE_LIST_INDEX,
-        "</sitemap>",
-        "<priority>1</priority></sitemap>",
+        "</loc>",
+        "</loc><priority>1</priority>",
         "Sitemap protocol",
         "priority",
     ),

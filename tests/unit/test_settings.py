@@ -35,6 +35,14 @@ def test_all_problems_are_told_at_once() -> None:
     assert len(problems(RSNOTIFY_PORT="x", RSNOTIFY_WORKERS="0", RSNOTIFY_NONSENSE="1")) == 3
 
 
+def test_lists_are_not_gone_before_they_leave_the_index() -> None:
+    days = {"RSNOTIFY_CHANGELIST_DAYS": "7", "RSNOTIFY_RETENTION_DAYS": "7"}
+    assert Settings.from_env(days).retention_days == 7
+    (told,) = problems(**days | {"RSNOTIFY_RETENTION_DAYS": "6"})
+    assert "RSNOTIFY_RETENTION_DAYS=6 is below RSNOTIFY_CHANGELIST_DAYS=7" in told
+    assert told.endswith("keep lists for 7 days or more, or let them leave the index after 6")
+
+
 @pytest.mark.parametrize("text", ["-1", "65536", "eighty", "", "8 0", "0x50"])
 def test_a_port_is_a_number_in_its_range(text: str) -> None:
     assert "whole number from 0 to 65535" in problems(RSNOTIFY_PORT=text)[0]

@@ -253,6 +253,92 @@ def test_an_entity_bomb_is_refused_unexploded() -> None:
     assert refusal(bomb, XML).status == 400
 
 
+# All of a document is judged ------------------------------------------------------------------
+
+LOC = "<loc>http://example.com/a</loc>"
+MD = '<rs:md change="deleted"/>'
+LOST = {
+    f'<url>{LOC}<rs:md change="created"><rs:ln rel="up" href="u:a"/></rs:md></url>': "<rs:ln> ",
+    f'<url>{LOC}{MD}<rs:ln rel="up" href="u:a"><url>{LOC}{MD}</url></rs:ln></url>': "<url> stands",
+    f"<url>{LOC}{MD}deleted</url>": "the text 'deleted' stands between elements",
+    f"<url>also {LOC}{MD}</url>": "the text 'also' stands between elements",
+    f"<url>{LOC}{MD}</url>and": "the text 'and' stands between elements",
+    f'<url>{LOC}<rs:md change="created">x</rs:md></url>': "the text 'x' stands between elements",
+    f'<url change="deleted">{LOC}{MD}</url>': "there is no attribute change",
+    f'<url><loc href="u:a">http://example.com/a</loc>{MD}</url>': "there is no attribute href",
+    f'<url>{LOC}<rs:md change="created" rs:length="1"/></url>': "no attribute rs:length: write it",
+    f'<url>{LOC}<rs:md change="created" size="1"/></url>': "size='1' is not allowed here",
+    f'<url>{LOC}<rs:md change="created" path="/a"/></url>': "path is not used in the rs:md of a",
+    f'<rs:md capability="resourcelist"/><url>{LOC}{MD}</url>': "capability is 'resourcelist': pub",
+    f'<rs:md capability="framework-notification"/><url>{LOC}{MD}</url>': "publish a change-notif",
+    f'<rs:md from="yesterday"/><url>{LOC}{MD}</url>': "from is 'yesterday': it must be",
+    f'<rs:md hash="{MD5}"/><url>{LOC}{MD}</url>': "hash is not used here: remove it",
+    f'<rs:ln rel="up" href="no uri"/><url>{LOC}{MD}</url>': "href is 'no uri': it must be",
+}
+
+
+@pytest.mark.parametrize("entries", LOST)
+def test_what_a_change_would_lose_is_refused_by_name(entries: str) -> None:
+    refused = refusal(urlset(entries), XML)
+    assert (refused.status, LOST[entries] in refused.detail) == (400, True), refused.detail
+
+
+def test_what_stands_behind_a_hundred_foreign_elements_is_still_refused() -> None:
+    entries = f"<url>{LOC}{MD}</url>" + '<a xmlns="urn:x"/>' * 200 + "lost"
+    assert "the text 'lost'" in refusal(urlset(entries), XML).detail
+
+
+def test_the_root_is_judged_by_its_channel() -> None:
+    md = '<rs:md change="created" capability="resourcelist"/>'
+    entries = f'<rs:md capability="{{}}"/><url>{LOC}{md}</url>'
+    assert read(urlset(entries.format("framework-notification")), XML, "framework").fragments
+    refused = refusal(urlset(entries.format("change-notification")), XML, "framework")
+    assert "publish a framework-notification here" in refused.detail
+
+
+@pytest.mark.parametrize(
+    ("element", "field"),
+    [
+        ('<x:image xmlns:x="urn:x"/>', "/urlset/url[1]/image"),
+        ("<priority>0.5</priority>", "priority"),
+    ],
+)
+def test_what_sitemaps_allow_but_a_change_has_no_field_for_is_named(
+    element: str, field: str
+) -> None:
+    submission = read(urlset(f"<url>{LOC}{element}{MD}</url>"), XML)
+    assert len(submission.fragments) == 1
+    assert [(fault["index"], fault["field"]) for fault in submission.not_kept] == [(0, field)]
+
+
+def test_a_hundred_things_that_are_not_kept_are_named_at_most() -> None:
+    entry = f"<url>{LOC}<priority>0.5</priority>{MD}</url>"
+    assert len(read(urlset(entry * 101), XML).not_kept) == 100
+
+
+def test_nothing_is_named_of_a_document_that_is_kept_whole() -> None:
+    body = urlset(
+        '\n<rs:ln rel="up" href="http://example.com/c"/>\n<!-- a comment --><?a pi?>'
+        '<rs:md capability="change-notification" from="2026-01-01T00:00:00Z"/>\n'
+        f"<url>\n{LOC}\n{MD}\n</url>\n"
+    ).replace(
+        b"<urlset ",
+        b'<urlset xmlns:i="http://www.w3.org/2001/XMLSchema-instance" i:schemaLocation="u:a u:b" ',
+    )
+    assert read(body, XML).not_kept == []
+
+
+@pytest.mark.parametrize("space", [b"\n", b"\r\n\t "])
+def test_a_template_may_begin_with_an_empty_line(space: bytes) -> None:
+    body = space + b'<?xml version="1.0" encoding="UTF-8"?>' + urlset(f"<url>{LOC}{MD}</url>")
+    assert len(read(body, XML).fragments) == 1
+
+
+def test_an_empty_line_hides_no_other_encoding() -> None:
+    body = b'\n<?xml version="1.0" encoding="latin-1"?>' + urlset(f"<url>{LOC}{MD}</url>")
+    assert "send it in UTF-8" in refusal(body, XML).detail
+
+
 @pytest.mark.parametrize("key", ["", "a b", "ä", "x" * 256])
 def test_an_idempotency_key_is_visible_ascii(key: str) -> None:
     with pytest.raises(Rejected, match="Idempotency-Key"):

@@ -16,13 +16,17 @@ def delivery_headers(
     has_missed: bool,
     algorithm: str,
     timestamp: int,
+    topic: str | None = None,
 ) -> dict[str, str]:
-    """WEBSUB 21, 22 and 25; whoever has missed changes is led to the Change Lists."""
-    headers = owed.derived(  # the same for all subscribers
-        "websub",
+    """WEBSUB 21, 22 and 25; whoever has missed changes is led to the Change Lists.
+
+    `topic`: what the Source calls the channel, if that is what was subscribed to.
+    """
+    headers = owed.derived(  # the same for all subscribers of a topic
+        f"websub {topic or ''}",
         lambda owed: {
             "Content-Type": CONTENT_TYPE,
-            "Link": render_links(channel, base_url),
+            "Link": render_links(channel, base_url, topic),
             "webhook-id": notification_id(channel, Interval(owed.from_, owed.until)),
         },
     )

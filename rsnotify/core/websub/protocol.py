@@ -154,6 +154,11 @@ def channel_of(topic: str, bases: Iterable[str]) -> ChannelName | None:
     return None
 
 
+def own_topic(channel: ChannelName, topic: str) -> str | None:
+    """The topic subscribed to, if it is not one of the hub's own names for the channel."""
+    return None if unquote(topic).endswith(channel.path) else topic
+
+
 def host_of(url: str) -> str:
     return urlsplit(url).hostname or ""
 
@@ -189,10 +194,13 @@ def _with_query(callback: str, fields: Mapping[str, str]) -> str:
 # --- links ---------------------------------------------------------------------------------------
 
 
-def render_links(channel: ChannelName, base_url: str) -> str:
-    """WEBSUB 22: self and hub in one header; RESOURCESYNC 1.4 adds where the set is described."""
+def render_links(channel: ChannelName, base_url: str, topic: str | None = None) -> str:
+    """WEBSUB 22: self and hub in one header; RESOURCESYNC 1.4 adds where the set is described.
+
+    `topic`: what the Source calls the channel, if it has a name of its own.
+    """
     return (
-        f'<{base_url}{channel.path}>; rel="self", <{base_url}/hub>; rel="hub", '
+        f'<{topic or base_url + channel.path}>; rel="self", <{base_url}/hub>; rel="hub", '
         f'<{base_url}{capability_list(channel.set_name)}>; rel="resourcesync"'
     )
 

@@ -11,6 +11,7 @@ from time import monotonic
 import msgspec
 
 from rsnotify.core.websub.delivery_headers import delivery_headers
+from rsnotify.core.websub.protocol import own_topic
 from rsnotify.core.websub.subscription import PROMPT_SECONDS, CallbackAnswer, after_answer
 from rsnotify.delivery.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.delivery.websub.rights import Rights
@@ -64,6 +65,7 @@ class Deliverer:
             has_missed=subscriber.progress.missed,
             algorithm=self._algorithm,
             timestamp=self._clock.now() // MICROSECONDS,
+            topic=own_topic(subscriber.channel, subscriber.subscription.topic),
         )
         maybe_stale = monotonic() - subscriber.answered < KEEP_ALIVE_SECONDS
         answer = await self._dialler.post(

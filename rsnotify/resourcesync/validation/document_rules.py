@@ -4,11 +4,20 @@ Each function below is one rule about a whole document that `tables` cannot expr
 has those about a single entry. Recommendations are not checked.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.validation.editions import (
+    DRAFT_ATTRIBUTES,
+    EDITIONS,
+    Edition,
+    as_of_today,
+    edition_of,
+    schema_0_8,
+)
 from rsnotify.resourcesync.validation.entry_rules import (
     ENTRY_RULES,
     Violation,
@@ -23,29 +32,61 @@ from rsnotify.resourcesync.validation.entry_rules import (
     values,
 )
 from rsnotify.resourcesync.validation.tables import (
-    CHANGE_0_8,
-    FRAMEWORK_0_8,
     FROM,
     MAX_BYTES,
     MAX_ENTRIES,
     ROOT_ATTRIBUTES,
-    SCHEMAS,
-    URLSETS,
     Schema,
 )
-from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify.resourcesync.xml_reader import parse_all_of_document
+from rsnotify.resourcesync.xml_structure import Oddity
 from rsnotify.resourcesync.xml_writer import ENTRY, Document, Entry
+
+
+class Verdict(NamedTuple):
+    """What a document is, and every violation in it."""
+
+    kind: str  # its capability, or `unreadable`
+    edition: Edition
+    violations: list[Violation]
 
 
 def check(data: bytes) -> list[Violation]:
     """Every violation in a document; one that cannot be read has that as its violation."""
+    return judge(data).violations
+
+
+def judge(data: bytes) -> Verdict:
+    """A document judged by the edition that it was written for."""
     if len(data) > MAX_BYTES:
         message = f"the document has {len(data)} bytes, more than {MAX_BYTES}"
-        return [Violation("Sitemap protocol", "/", message, "Split it.")]
+        too_large = Violation("Sitemap protocol", "/", message, "Split it.")
+        return Verdict("unreadable", "1.1", [too_large])
+    of_today, is_draft = as_of_today(data)
     try:
-        return check_document(parse_document(data))
+        document, oddities = parse_all_of_document(of_today)
     except Rejected as rejected:
-        return list(_unreadable(rejected))
+        return Verdict("unreadable", "1.1", list(_unreadable(rejected)))
+    edition = "draft of 2013" if is_draft else edition_of(document)
+    found = [*_misplaced(oddities), *check_document(document, edition)]
+    if is_draft:
+        found = [each for each in found if each.path.rpartition("@")[2] not in DRAFT_ATTRIBUTES]
+    return Verdict(_kind(document), edition, found)
+
+
+def _kind(document: Document) -> str:
+    named = attribute(document.md, "capability") or "notification"
+    return f"{named} index" if document.root == "sitemapindex" else named
+
+
+def _misplaced(oddities: Iterable[Oddity]) -> Violations:
+    """Elements of other namespaces are allowed."""
+    for oddity in oddities:
+        if oddity.kind == "order":
+            mend = "Write loc, lastmod, changefreq, priority, then the rest; entries come last."
+            yield Violation("Sitemap protocol", oddity.path, oddity.message, mend)
+        elif oddity.kind == "unknown":
+            yield Violation("Core 7", oddity.path, oddity.message, "Remove it.")
 
 
 def _unreadable(rejected: Rejected) -> Violations:
@@ -53,9 +94,9 @@ def _unreadable(rejected: Rejected) -> Violations:
         yield Violation("Core 7", "/", message, "Send a well-formed document.")
 
 
-def check_document(document: Document) -> list[Violation]:
+def check_document(document: Document, edition: Edition | None = None) -> list[Violation]:
     """Every violation in a document that has been parsed."""
-    schema = _schema_of(document)
+    schema = _schema_of(document, edition or edition_of(document))
     if isinstance(schema, Violation):
         return [schema]
     whole = [found for rule in DOCUMENT_RULES for found in rule(document, schema)]
@@ -67,26 +108,19 @@ def check_document(document: Document) -> list[Violation]:
     ]
 
 
-def _schema_of(document: Document) -> Schema | Violation:
+def _schema_of(document: Document, edition: Edition) -> Schema | Violation:
     """The schema of this document, or why it has none."""
     root, capability = document.root, attribute(document.md, "capability")
-    path = f"/{root}/rs:md/@capability"
+    schemas, path = EDITIONS[edition], f"/{root}/rs:md/@capability"
     if capability is None:
-        return _schema_0_8(document) or missing("Core 7", path, "capability")
-    if capability in SCHEMAS[root]:
-        return SCHEMAS[root][capability]
-    if capability in URLSETS:
+        return schema_0_8(document) or missing("Core 7", path, "capability")
+    if capability in schemas[root]:
+        return schemas[root][capability]
+    if capability in schemas["urlset"]:
         message = f"a {capability} is never a <{root}>"
-        return Violation(URLSETS[capability].clause, path, message, "Make it a <urlset>.")
+        return Violation(schemas["urlset"][capability].clause, path, message, "Make it a <urlset>.")
     message = f"{capability!r} is no document that the specifications define"
-    return Violation("Core 7", path, message, f"Use one of {', '.join(URLSETS)}.")
-
-
-def _schema_0_8(document: Document) -> Schema | None:
-    found = [entry.md for entry in document.entries if entry.md is not None]
-    if document.root != "urlset" or document.md is not None or not any(md.change for md in found):
-        return None
-    return FRAMEWORK_0_8 if any(md.capability for md in found) else CHANGE_0_8
+    return Violation("Core 7", path, message, f"Use one of {', '.join(schemas['urlset'])}.")
 
 
 def _entries(document: Document) -> Iterator[tuple[str, Entry]]:

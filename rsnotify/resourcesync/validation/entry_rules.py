@@ -9,6 +9,7 @@ from functools import cache
 import msgspec
 
 from rsnotify.resourcesync.change import Link, Position
+from rsnotify.resourcesync.validation.editions import MANIFESTS
 from rsnotify.resourcesync.validation.tables import (
     CHANNELS,
     ENTRY_ATTRIBUTES,
@@ -21,10 +22,8 @@ from rsnotify.resourcesync.values import CHANGE_TYPES, VALUES, is_datetime, prob
 from rsnotify.resourcesync.xml_writer import (
     LINK_FIELDS,
     MD_FIELDS,
-    RS_NS,
     Entry,
     Md,
-    foreign_of,
     strays,
 )
 
@@ -53,8 +52,6 @@ MENDS = {
     "up": 'Add <rs:ln rel="up" href="…"/> to the Capability List; from there, to the Source '
     "Description.",
 }
-
-MANIFESTS = (URLSETS["resourcedump-manifest"], URLSETS["changedump-manifest"])
 
 
 def missing(clause: str, path: str, name: str) -> Violation:
@@ -116,9 +113,6 @@ def _described(described: Md | Link, fields: Mapping[str, str], path: str) -> Vi
             yield from _value(name, str(value), f"{path}/@{name}")
     for name, text in strays(described).items():
         yield from _value(name, text, f"{path}/@{name}") if name in fields else _unknown(name, path)
-    for name in foreign_of(described):
-        if name.startswith(f"{{{RS_NS}}}"):
-            yield from _unknown(f"rs:{name.rpartition('}')[2]}", path)
 
 
 def _value(name: str, value: str, path: str) -> Violations:

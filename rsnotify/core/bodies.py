@@ -1,0 +1,236 @@
+"""A posted body, read in one of three formats: JSON, NDJSON and XML mean the same changes.
+
+What of a body is not understood is a fault, with its place. What the formats allow but a change has
+no field for is read over and named in `Body.not_kept`. Whether the changes are right is not judged.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from rsnotify.errors import Fault, Rejected
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import Kind
+from rsnotify.resourcesync.validation.entry_rules import values
+from rsnotify.resourcesync.xml_reader import change_of, parse_all_of_document
+from rsnotify.resourcesync.xml_structure import Oddity
+from rsnotify.resourcesync.xml_writer import MD_FIELDS, Document, Entry, Md, foreign_of, strays
+
+MAX_CHANGES = (
+    10_000  # Redis stores them in one atom, and is busy for a fifth of a second with so many
+)
+MAX_FAULTS = 100  # a body of 10,000 faults is answered with the first hundred
+PARTS = "post the changes in parts, each under a key of its own"
+
+Foreign = Mapping[str, str]
+
+
+class Body(NamedTuple):
+    """What was read: each change with the foreign attributes of its `rs:md`."""
+
+    changes: Sequence[tuple[Change, Foreign | None]]
+    not_kept: Sequence[Fault] = ()
+
+
+class ChangeForSets(Change, frozen=True, kw_only=True):
+    """A change that says by itself which sets it belongs to."""
+
+    sets: tuple[str, ...]
+
+
+Reader = Callable[[bytes, Kind], Body]
+
+
+def reader_for(content_type: str) -> Reader:
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type in _READERS:
+        return _READERS[media_type]
+    known = ", ".join(_READERS)
+    shown = f"Content-Type {media_type!r} is not understood" if media_type else "no Content-Type"
+    raise Rejected(f"{shown}; send one of {known}", status=415)
+
+
+def refused(faults: Sequence[Fault]) -> Rejected:
+    """The refusal of a body with these faults; its detail names the first."""
+    first = faults[0]
+    place = f"change {first['index']}" if "index" in first else "the document"
+    place += f", {first['field']}" if first.get("field") else ""
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return Rejected(f"{place}: {first['message']}{more}", faults=faults[:MAX_FAULTS])
+
+
+# --- JSON and NDJSON ---------------------------------------------------------------------------
+
+_JSON: msgspec.json.Decoder[list[Change] | Change] = msgspec.json.Decoder(list[Change] | Change)
+_JSON_CHANGE = msgspec.json.Decoder(Change)
+_JSON_FOR_SETS = msgspec.json.Decoder(ChangeForSets)
+_JSON_PARTS = msgspec.json.Decoder(list[msgspec.Raw])
+_PLACE = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<field>[^`]*)`)?$", re.DOTALL)
+
+Part = TypeVar("Part")
+AnyChange = TypeVar("AnyChange", bound=Change)
+
+
+def _read_json(body: bytes, _: Kind) -> Body:
+    try:
+        changes = _decoded(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Rejected(f"the body is not JSON: {error}") from None
+    return _plain(_within_limit(changes if isinstance(changes, list) else [changes]))
+
+
+def _within_limit(changes: Sequence[Part]) -> Sequence[Part]:
+    if len(changes) > MAX_CHANGES:
+        raise Rejected(
+            f"the body holds {len(changes)} changes, more than {MAX_CHANGES}; {PARTS}", status=413
+        )
+    return changes
+
+
+def _decoded(body: bytes) -> list[Change] | Change:
+    try:
+        return _JSON.decode(body)
+    except msgspec.ValidationError:  # only says what is wrong first
+        return _each_decoded(_within_limit(_parts(body)), _JSON_CHANGE)
+
+
+def _parts(body: bytes) -> Sequence[bytes | msgspec.Raw]:
+    return _JSON_PARTS.decode(body) if body.lstrip()[:1] == b"[" else [body]
+
+
+def _read_ndjson(body: bytes, _: Kind) -> Body:
+    return _plain(_each_decoded(_within_limit(_lines(body)), _JSON_CHANGE))
+
+
+def _lines(body: bytes) -> list[bytes]:
+    return [line for line in body.splitlines() if line.strip()]
+
+
+def _plain(changes: Sequence[Change]) -> Body:
+    if not changes:
+        raise _nothing()
+    return Body([(change, None) for change in changes])
+
+
+def _nothing() -> Rejected:
+    return Rejected("the body holds no change")
+
+
+def read_for_sets(body: bytes, content_type: str) -> list[ChangeForSets]:
+    """Changes that each name their sets: JSON or NDJSON, XML has no place for the names."""
+    reader = reader_for(content_type)
+    if reader is _read_xml:
+        raise Rejected("XML cannot name the sets of a change; send JSON or NDJSON", status=415)
+    if reader is _read_ndjson:
+        return _each_decoded(_within_limit(_lines(body)), _JSON_FOR_SETS)
+    try:
+        return _each_decoded(_within_limit(_parts(body)), _JSON_FOR_SETS)
+    except msgspec.DecodeError as error:
+        raise Rejected(f"the body is not JSON: {error}") from None
+
+
+def _each_decoded(
+    parts: Sequence[bytes | msgspec.Raw], decoder: msgspec.json.Decoder[AnyChange]
+) -> list[AnyChange]:
+    """Decode change by change, so that each fault is named with its place."""
+    changes, faults = list[AnyChange](), list[Fault]()
+    for index, part in enumerate(parts):
+        try:
+            changes.append(decoder.decode(part))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            faults.append(_misfit(index, str(error)))
+    if faults:
+        raise refused(faults)
+    return changes
+
+
+def _misfit(index: int, text: str) -> Fault:
+    found = _PLACE.match(text)
+    fault = Fault(index=index, message=found["message"] if found else text)
+    if found and found["field"]:
+        fault["field"] = found["field"]
+    return fault
+
+
+# --- XML ---------------------------------------------------------------------------------------
+
+_ROOT_CAPABILITIES: Mapping[Kind, tuple[str | None, ...]] = {
+    "change": (None, "change-notification", "changelist"),
+    "framework": (None, "framework-notification"),
+}
+"""What the document may call itself; those of version 0.8 have no name."""
+
+_ROOT_ATTRIBUTES = ("capability", "from_", "until")
+_NOT_OF_A_CHANGE = ("at", "completed", "from_", "until", "modified", "path")
+
+
+def _read_xml(body: bytes, kind: Kind) -> Body:
+    whole = body.lstrip(b" \t\r\n")  # templates begin with an empty line
+    document, oddities = parse_all_of_document(whole, most_entries=MAX_CHANGES)
+    if document.root != "urlset":
+        raise Rejected("the root element is <sitemapindex>; publish a <urlset> of changes")
+    faults = [*_misplaced(oddities, "unknown"), *_of_root(document, kind)]
+    for index, entry in enumerate(document.entries):
+        faults += _of_entry(index, entry)
+    if faults:
+        raise refused(faults)
+    if not document.entries:
+        raise _nothing()
+    changes = [(change_of(entry), foreign_of(entry.md)) for entry in document.entries]
+    not_kept = chain(_misplaced(oddities, "foreign"), _priorities(document.entries))
+    return Body(changes, list(islice(not_kept, MAX_FAULTS)))
+
+
+def _misplaced(oddities: Sequence[Oddity], kind: str) -> Iterator[Fault]:
+    for oddity in oddities:
+        if oddity.kind == kind:
+            fault = Fault(field=oddity.path, message=oddity.message)
+            if oddity.index is not None:
+                fault["index"] = oddity.index
+            yield fault
+
+
+def _of_root(document: Document, kind: Kind) -> Iterator[Fault]:
+    """Of the envelope only the values are judged: the hub gives its own."""
+    md = document.md or Md()
+    if md.capability not in _ROOT_CAPABILITIES[kind]:
+        known = " or ".join(name for name in _ROOT_CAPABILITIES[kind] if name)
+        message = f"capability is {md.capability!r}: publish a {known} here"
+        yield Fault(field="/urlset/rs:md/@capability", message=message)
+    for name in MD_FIELDS.values():
+        if name not in _ROOT_ATTRIBUTES and getattr(md, name) is not None:
+            message = f"{name} is not used here: remove it"
+            yield Fault(field=f"/urlset/rs:md/@{name}", message=message)
+    for wrong in values(document.md, document.links, "/urlset"):
+        yield Fault(field=wrong.path, message=wrong.message)
+
+
+def _of_entry(index: int, entry: Entry) -> Iterator[Fault]:
+    for described in (entry.md, *entry.links):
+        for name, value in strays(described).items():
+            message = f"{name}={value[:80]!r} is not allowed here"
+            yield Fault(index=index, field=name, message=message)
+    for name in _NOT_OF_A_CHANGE if entry.md is not None else ():
+        if getattr(entry.md, name) is not None:
+            message = f"{name.rstrip('_')} is not used in the rs:md of a change: remove it"
+            yield Fault(index=index, field=name.rstrip("_"), message=message)
+
+
+def _priorities(entries: Sequence[Entry]) -> Iterator[Fault]:
+    """Sitemaps may have them; they say nothing of a change."""
+    for index, entry in enumerate(entries):
+        if entry.priority is not None:
+            yield Fault(index=index, field="priority", message="a change has no priority")
+
+
+_READERS: Mapping[str, Reader] = {
+    "application/json": _read_json,
+    "application/ndjson": _read_ndjson,
+    "application/x-ndjson": _read_ndjson,
+    "application/jsonl": _read_ndjson,
+    "application/xml": _read_xml,
+    "text/xml": _read_xml,
+}

@@ -1,0 +1,90 @@
+"""Tells the framework channel of a set what has changed in what the set offers.
+
+Its Capability List is told when its bytes change, for whatever reason; the Change List Archive when
+it appears, grows or ends; the Source's own documents when they are named. What was told last is
+kept in Redis, so each is told once, however many processes look.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from hashlib import blake2b
+from time import time
+
+from rsnotify.core.documents import capabilities
+from rsnotify.core.told_documents import Told, changes_between
+from rsnotify.core.window import DAY, DocumentSchedule, last_edge
+from rsnotify.hub.capabilities import Offers
+from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
+from rsnotify.resourcesync.xml_writer import render_document
+from rsnotify.storage.sets import SetRecord
+from rsnotify.storage.told import ToldDocuments
+from rsnotify.storage.windows import Windows
+
+Publish = Callable[[str, str, Sequence[Change]], Awaitable[None]]
+
+
+class DocumentsTold:
+    """Compares what was told of a set's documents with what they are."""
+
+    def __init__(
+        self,
+        windows: Windows,
+        offers: Offers,
+        told: ToldDocuments,
+        schedule: DocumentSchedule,
+        base_url: str,
+    ) -> None:
+        self._windows = windows
+        self._offers = offers
+        self._told = told
+        self._schedule = schedule
+        self._base_url = base_url
+        self._archives: dict[tuple[str, str], str] = {}  # as last seen by this process
+
+    async def begin(self, record: SetRecord) -> None:
+        """A new set: that it was created says all there is to say."""
+        await self._write(record, await self._now(record, 0))
+
+    async def tell(self, record: SetRecord, publish: Publish) -> None:
+        told = await self._told.read(record.name)
+        now = await self._now(record, 0 if told is None else told.number + 1)
+        self._archives[record.name, record.created] = now.archive
+        if told is None:  # made by a hub that kept no note
+            await self._write(record, now)
+        elif not now.is_same(told):
+            changes = list(changes_between(told, now, self._base_url, record.name))
+            if changes:
+                await publish(record.name, f"documents-{_digest(now)}", changes)
+            await self._write(record, now)
+
+    async def tell_of_archive(self, record: SetRecord, publish: Publish) -> None:
+        """Time alone moves Change Lists into the archive: look whether it has."""
+        seen = self._archives.get((record.name, record.created))
+        if seen is None or seen != await self._archive(record):
+            await self.tell(record, publish)
+
+    def forget_others(self, names: Sequence[str]) -> None:
+        """Keep no note of sets that are gone."""
+        kept = set(names)
+        self._archives = {key: seen for key, seen in self._archives.items() if key[0] in kept}
+
+    async def _write(self, record: SetRecord, told: Told) -> None:
+        await self._told.write(record.name, Position.parse(record.created), told)
+
+    async def _now(self, record: SetRecord, number: int) -> Told:
+        offer = await self._offers.of(record, self._base_url)
+        content = render_document(capabilities(self._base_url, offer.capabilities))
+        digest = blake2b(content, digest_size=12).hexdigest()
+        return Told(number, digest, await self._archive(record), record.own_documents)
+
+    async def _archive(self, record: SetRecord) -> str:
+        """What the hub's own archive covers; nothing while it has none to tell of."""
+        if record.changelist_archive is not None:
+            return ""
+        left = int(time() * MICROSECONDS) - self._schedule.index_days * DAY
+        begin = Position(last_edge(left, self._schedule.period))
+        found = await self._windows.archived(record.name, begin)
+        return "" if found is None else f"{int(found[0].from_)}-{int(found[1].until)}"
+
+
+def _digest(told: Told) -> str:
+    return blake2b(repr(told).encode(), digest_size=12).hexdigest()
