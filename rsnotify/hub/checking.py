@@ -138,7 +138,8 @@ class Checking:
         for channel, standing in zip(channels, standings, strict=True):
             feed = self._feeds.get(channel)
             if feed is not None and isinstance(standing, Standing):
-                await self._repairing.check(feed, seen[channel], standing)
+                self._repairing.check(feed, seen[channel], standing)
+        await self._repairing.check_suspects()
         self._ended = monotonic()
         self._next_of_registry = self._ended + (CHECK_SHARE - 1) * (self._ended - began)
 

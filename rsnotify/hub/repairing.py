@@ -79,16 +79,15 @@ class Repairing:
         return ()
 
     async def check_lineage(self) -> None:
-        """Look at all records and journals, if Redis is another one now, with data that we know."""
+        """Suspect all records and journals, if Redis is another one now, with data that we know."""
         before, now = self._lineage, await self._repairs.lineage()
         if before is not None and before.data == now.data and before.server != now.server:
             for recover in self.recover:
                 await _unless_damaged(recover)
             self._suspects = dict.fromkeys(self._feeds.best_remembered())
         self._lineage = now
-        await self._check_suspects()
 
-    async def _check_suspects(self) -> None:
+    async def check_suspects(self) -> None:
         """Some at a time: nobody waits long for this, and appends look at their own journals."""
         until = monotonic() + SUSPECTS_SECONDS
         for feed in list(self._suspects):
@@ -97,13 +96,13 @@ class Repairing:
             if monotonic() > until:
                 break
 
-    async def check(self, feed: Feed, seen: Position, standing: Standing) -> None:
+    def check(self, feed: Feed, seen: Position, standing: Standing) -> None:
         """Its journal stands here: is that before what had been seen, or behind a gap?"""
         if standing.gap > feed.tail.head:
             feed.go_back(standing.gap)
             self._feeds.ring(feed.channel, standing.head)
         if standing.head < seen:
-            await self._is_done(feed)
+            self._suspects[feed] = None
 
     async def _is_done(self, feed: Feed) -> bool:
         """Whether its journal is as it should be; trouble with one stops no other."""
