@@ -27,7 +27,7 @@ Format = Annotated[
 ]
 MaxDelete = Annotated[
     float | None,
-    typer.Option(help="Percent of the known resources that may be deleted. [10]"),
+    typer.Option(min=0, max=100, help="Percent of the known resources that may be deleted. [10]"),
 ]
 Tell = Annotated[
     bool | None,

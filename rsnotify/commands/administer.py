@@ -103,4 +103,8 @@ def _shown(value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.0f}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(each)}" for name, each in value.items())
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -26,6 +26,7 @@ from rsnotify_client.connection import PATIENCE_SECONDS, Connection
 PIECE_BYTES = 256 * 1024
 AGAIN_SECONDS = 1.0
 GZIP = b"\x1f\x8b"
+GZIP_HEADER = {"Content-Encoding": "gzip"}
 STDIN = Path("-")
 
 
@@ -58,6 +59,8 @@ class Body(NamedTuple):
             with _opened(path) as file:
                 while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
                     yield piece
+            if not self.headers.keys() & GZIP_HEADER:
+                yield b"\n"  # the last line of a file may have no end
 
 
 def body_of(files: Sequence[Path], format_: str | None) -> Body:
@@ -72,7 +75,7 @@ def body_of(files: Sequence[Path], format_: str | None) -> Body:
     if any(packed) and not all(packed):
         raise InvalidSettings(["some files are gzip and some are not: make them all the same"])
     kind = FORMATS[format_] if format_ else _kind(files[0], begins[0])
-    return Body(files, {"Content-Type": kind} | ({"Content-Encoding": "gzip"} if packed[0] else {}))
+    return Body(files, {"Content-Type": kind} | (GZIP_HEADER if packed[0] else {}))
 
 
 def _kind(path: Path, begin: bytes) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 import typer
 
+from rsnotify.core.query import parse_moment
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify_client.changelists import HistoryGone
@@ -71,6 +72,6 @@ def as_xml(received: Received) -> Iterator[str]:
 
 def _parsed(text: str) -> Position:
     try:
-        return Position.parse(text)
-    except (ValueError, OverflowError) as error:
-        raise InvalidSettings([f"--from: {error}"]) from None
+        return parse_moment(text, "--from")
+    except Rejected as error:
+        raise InvalidSettings([error.detail]) from None

@@ -102,7 +102,10 @@ def print_all(found: Sequence[Judged], *, json: bool) -> None:
         if each.violations:
             typer.echo(f"{each.document}:")
             _print_violations(each.violations, indent="  ")
-    table = Table("document", "what it is", "outcome", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("document", overflow="fold")  # whole, however long: it tells which one it is
+    table.add_column("what it is")
+    table.add_column("outcome", no_wrap=True)
     for each in found:
         table.add_row(*map(escape, (each.document, _named(each), each.outcome)))
     Console(stderr=True).print(table)

@@ -84,7 +84,7 @@ class NdjsonReader:
         try:
             read = _LISTED.decode(line)
         except _UNREADABLE as error:
-            raise misfit(self._number, str(error)) from None
+            raise unreadable_resource(self._number, str(error)) from None
         self._number += 1
         return read
 
@@ -94,7 +94,7 @@ class JsonReader:
 
     def __init__(self) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
-        self._raw = json.JSONDecoder().raw_decode
+        self._end_of = json.JSONDecoder(parse_int=float).raw_decode  # int() refuses long ones
         self._text = ""
         self._number = 0
         self._expected = "["  # or a resource, or what comes after one; nothing after the end
@@ -113,6 +113,8 @@ class JsonReader:
         return found
 
     def close(self) -> list[Resource]:
+        if self._text.startswith("{") and "{" in self._expected:
+            self._read(self._text)  # says what is wrong with it
         if self._expected or self._text.strip():
             raise Rejected("the body is not one whole JSON array of resources")
         return []
@@ -135,15 +137,21 @@ class JsonReader:
 
     def _resource(self, at: int, found: list[Resource]) -> int | None:
         try:
-            value, end = self._raw(self._text, at)
-            found.append(msgspec.convert(value, Listed).created())
+            _, end = self._end_of(self._text, at)
         except json.JSONDecodeError:  # not complete, or wrong: then it never will be
             return None
-        except (msgspec.ValidationError, RecursionError) as error:
-            raise misfit(self._number, str(error)) from None
+        except RecursionError as error:
+            raise unreadable_resource(self._number, str(error)) from None
+        found.append(self._read(self._text[at:end]).created())
         self._number += 1
         self._expected = ",]"
         return end
+
+    def _read(self, text: str) -> Listed:
+        try:
+            return _LISTED.decode(text)
+        except _UNREADABLE as error:
+            raise unreadable_resource(self._number, str(error)) from None
 
 
 _AFTER = {"[": "{]", ",": "{", "]": ""}
@@ -151,7 +159,7 @@ _SPACE = re.compile(r"\s*").match
 _PLACE = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<field>[^`]*)`)?$", re.DOTALL)
 
 
-def unfit(number: int, faults: Iterable[tuple[str, str]]) -> Rejected:
+def wrong_resource(number: int, faults: Iterable[tuple[str, str]]) -> Rejected:
     """The refusal of a resource, with all that is wrong with it."""
     named = [Fault(index=number, message=message, field=field) for field, message in faults]
     first = named[0]
@@ -159,10 +167,10 @@ def unfit(number: int, faults: Iterable[tuple[str, str]]) -> Rejected:
     return Rejected(f"{place}: {first['message']}", faults=named)
 
 
-def misfit(number: int, text: str) -> Rejected:
+def unreadable_resource(number: int, text: str) -> Rejected:
     found = _PLACE.match(text)
     assert found is not None  # noqa: S101
-    return unfit(number, [(found["field"] or "", found["message"])])
+    return wrong_resource(number, [(found["field"] or "", found["message"])])
 
 
 def _check_length(rest: bytes | str, number: int) -> None:

@@ -42,7 +42,12 @@ _OPTIONS: Mapping[str, Callable[[str], Any]] = {
 
 def read_options(query: Iterable[tuple[str, str]]) -> LoadOptions:
     """The options; `Rejected` for one that is unknown or cannot be understood."""
-    return LoadOptions(**{name: _read(name, text) for name, text in query})
+    options: dict[str, Any] = {}
+    for name, text in query:
+        if name in options:
+            raise Rejected(f"{name} is given more than once: keep one")
+        options[name] = _read(name, text)
+    return LoadOptions(**options)
 
 
 def _read(name: str, text: str) -> Any:

@@ -7,7 +7,13 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rsnotify.core.bodies import Foreign
-from rsnotify.core.load_formats import JsonReader, NdjsonReader, Resource, ResourceReader, unfit
+from rsnotify.core.load_formats import (
+    JsonReader,
+    NdjsonReader,
+    Resource,
+    ResourceReader,
+    wrong_resource,
+)
 from rsnotify.core.load_xml import XmlReader
 from rsnotify.core.submission import LOC_START, fragment_of
 from rsnotify.errors import Rejected
@@ -55,11 +61,11 @@ class LoadReader:
     def _one(self, number: int, change: Change, foreign: Foreign | None) -> Ready:
         faults = faults_of(change, "change")
         if faults:
-            raise unfit(number, faults)
+            raise wrong_resource(number, faults)
         try:
             fragment = fragment_of(change, foreign)
         except Rejected as error:
-            raise unfit(number, [("", error.detail)]) from None
+            raise wrong_resource(number, [("", error.detail)]) from None
         end = LOC_START + fragment.loc_length
         return fragment.xml[LOC_START:end], fragment.xml[end:]
 
@@ -69,18 +75,19 @@ class _Gzip:
 
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(31)
-        self._has_begun = False
+        self._is_whole = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         piece = b""
         while data or len(piece) == PIECE_BYTES:
-            self._has_begun = True
+            self._is_whole = False
             piece = self._inflated(data)
-            yield piece
+            if piece:
+                yield piece
             data = self._inflate.unconsumed_tail
             if self._inflate.eof:
                 data, piece = self._inflate.unused_data, b""
-                self._inflate, self._has_begun = zlib.decompressobj(31), False
+                self._inflate, self._is_whole = zlib.decompressobj(31), True
 
     def _inflated(self, data: bytes) -> bytes:
         try:
@@ -89,8 +96,8 @@ class _Gzip:
             raise Rejected(f"the body is not gzip: {error}") from None
 
     def close(self) -> None:
-        if self._has_begun:
-            raise Rejected("the body is not whole: its gzip breaks off")
+        if not self._is_whole:
+            raise Rejected("the body is not whole: its gzip breaks off, or has not begun")
 
 
 def _gzip_for(content_encoding: str) -> _Gzip | None:

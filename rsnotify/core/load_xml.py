@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from rsnotify.core.load_formats import Resource, misfit
+from rsnotify.core.load_formats import Resource, unreadable_resource
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_reader import change_of
@@ -37,6 +37,10 @@ class XmlReader:
         found = self._feed(self._unseen)
         if self._document is not None:
             found += self._end()
+        if not self._lists and not self._named:
+            raise Rejected(
+                "the body holds no Resource List: send one without entries if that is meant"
+            )
         if self._named not in (0, self._lists):
             raise Rejected(
                 f"the Resource List Index names {self._named} lists, but {self._lists} came: send "
@@ -49,7 +53,7 @@ class XmlReader:
             data = data.lstrip()
             if not data:
                 return []
-            self._document = DocumentStream()
+            self._document = DocumentStream(is_judged=True)
         return self._resources(self._document.feed(data))
 
     def _end(self) -> list[Resource]:
@@ -64,6 +68,9 @@ class XmlReader:
         assert self._document is not None  # noqa: S101
         if self._document.skipped:
             raise Rejected(f"in document {self._lists + 1}, {self._document.skipped[0]}")
+        if self._document.odd is not None:
+            odd = self._document.odd
+            raise Rejected(f"in document {self._lists + 1}, {odd.path}: {odd.message}")
         if not entries:
             return []
         self._check_head(self._document.head)
@@ -80,8 +87,12 @@ class XmlReader:
         change = change_of(entry)
         for described in (entry.md, *entry.links):
             for name in strays(described):
-                raise misfit(self._number, f"{name} is not allowed here - at `$.{name}`")
+                raise unreadable_resource(
+                    self._number, f"{name} is not allowed here - at `$.{name}`"
+                )
         if change.change or change.datetime or change.capability:
-            raise misfit(self._number, "says that it changed: a Resource List says what there is")
+            raise unreadable_resource(
+                self._number, "says that it changed: a Resource List says what there is"
+            )
         self._number += 1
         return msgspec.structs.replace(change, change="created"), foreign_of(entry.md) or None

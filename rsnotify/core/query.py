@@ -47,6 +47,7 @@ def parse_query(text: bytes, known: Sequence[str]) -> Query:
     if unknown:
         names = ", ".join(known)
         raise refused(f"unknown parameter {', '.join(unknown)}; known here: {names}")
+    single(query, "format")
     return query
 
 

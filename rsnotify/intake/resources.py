@@ -8,10 +8,10 @@ all of it was read and judged.
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from html import unescape
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,12 +30,18 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.keys import STATE_SHARDS
 from rsnotify.storage.loads import Load, Loads, pack
+from rsnotify.storage.sets import SetRecord
 from rsnotify.upkeep.loads import LoadKeeper, Outcome, outcome
 
 STAGED_AT_ONCE = 1_000
 LOAD_SECONDS = 3600.0  # for a body to come
 ANSWER_SECONDS = 20.0  # that a request waits once it is decided
 Pieces = list[tuple[Sequence[Ready], bytes]]  # resources, and the same packed for Redis
+
+_READS = asyncio.Semaphore(1)
+
+Source = TypeVar("Source")
+Result = TypeVar("Result")
 
 UNDER_WAY = "a load of {!r} is under way; ask again when it is done"
 
@@ -54,14 +60,25 @@ class Resources:
     async def show(self, request: Request) -> Response:
         """One resource, as it is known; without `loc`, how many there are and what is loaded."""
         record = self._hub.record(request.path_params["set"])
-        await self._access.require_reader(request, record)
+        await self._require_asker(request, record)
         unknown = request.query_params.keys() - {"loc", "access_token"}
         if unknown:
             raise Rejected(f"{min(unknown)[:80]!r} is not understood here; there is loc")
-        loc = request.query_params.get("loc")
+        locs = request.query_params.getlist("loc")
+        if len(locs) > 1:
+            raise Rejected("loc is given more than once: ask about one resource at a time")
         return json_response(
-            await (self._all(record.name) if loc is None else self._one(record.name, loc))
+            await (self._one(record.name, locs[0]) if locs else self._all(record.name))
         )
+
+    async def _require_asker(self, request: Request, record: SetRecord) -> None:
+        """A reader; how far a load is may be asked by whoever may send one."""
+        try:
+            await self._access.require_reader(request, record)
+        except Rejected:
+            if "loc" in request.query_params:
+                raise
+            await self._access.require(request, "publish", record.name)
 
     async def _all(self, name: str) -> dict[str, Any]:
         load = await self._loads.current(name)
@@ -106,10 +123,20 @@ class Resources:
                 stage = "publishing" if is_told else "listing"
                 load = begun._replace(stage=stage, found=found, key=key, fingerprint=fingerprint)
                 if options.dry_run:
+                    named = await self._readable(request, named)
                     return json_response(_compared(load, named, options.max_delete))
                 check_deletions(found, options.max_delete)
                 await self._decide(load)
             return await self._answer(load, self._keeper.finish(load, held.pop_all()))
+
+    async def _readable(self, request: Request, named: list[Difference]) -> list[Difference]:
+        """Whoever may not read the set learns no more of it than was sent."""
+        record = self._hub.record(request.path_params["set"])
+        try:
+            await self._access.require_reader(request, record)
+        except Rejected:
+            return [each for each in named if each.change != "deleted"]
+        return named
 
     @asynccontextmanager
     async def _begun(self, name: str) -> AsyncIterator[Load]:
@@ -176,15 +203,26 @@ async def _read(
     async for part in parts:
         digest.update(part)
         pieces = reader.feed(part)
-        while (found := await asyncio.to_thread(_next, pieces)) is not None:
+        while (found := await read_beside_the_loop(_next, pieces)) is not None:
             yield found
-    yield _packed(await asyncio.to_thread(reader.close))
+    yield await read_beside_the_loop(_last, reader)
+
+
+async def read_beside_the_loop(read: Callable[[Source], Result], source: Source) -> Result:
+    """Read a piece beside the event loop. Loads take turns: each thread more that is busy makes the
+    loop wait longer for the interpreter."""
+    async with _READS:
+        return await asyncio.to_thread(read, source)
 
 
 def _next(pieces: Iterator[Sequence[Ready]]) -> Pieces | None:
     """The next piece; None after the last."""
     ready = next(pieces, None)
     return None if ready is None else _packed(ready)
+
+
+def _last(reader: LoadReader) -> Pieces:
+    return _packed(reader.close())
 
 
 def _packed(ready: Sequence[Ready]) -> Pieces:

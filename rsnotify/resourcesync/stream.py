@@ -16,6 +16,13 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_guard import ENCODINGS, PARSER_OPTIONS, TAG_BYTES
 from rsnotify.resourcesync.xml_reader import EntryReader, root_of
+from rsnotify.resourcesync.xml_structure import (
+    Oddity,
+    is_plain,
+    name_of,
+    oddities_of_entry,
+    stray_text,
+)
 from rsnotify.resourcesync.xml_writer import ENTRY, SITEMAP_NS, Entry, Md, Root
 
 SKIPPED_NAMED = 100
@@ -46,7 +53,9 @@ class Head(msgspec.Struct, frozen=True):
 class DocumentStream:
     """Feed it the bytes of one document; each feeding gives the entries that are complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_judged: bool = False) -> None:
+        self.odd: Oddity | None = None  # the first that would be lost, if that is judged
+        self._is_judged = is_judged
         self.skipped: list[str] = []
         self.skipped_count = 0
         self._parser = etree.XMLPullParser(events=("end",), tag=_TAGS, **PARSER_OPTIONS)
@@ -109,13 +118,32 @@ class DocumentStream:
             self._head = _head(self._root)
         tag = f"{{{SITEMAP_NS}}}{ENTRY[self._head.root]}"
         entries = [entry for each in elements if (entry := self._entry(each, tag)) is not None]
+        if self._is_judged:
+            self._judge_texts(self._root)
         del self._root[: max(0, len(self._root) - 1)]  # the last may not be whole yet
         return entries
+
+    def _judge_texts(self, root: etree._Element) -> None:
+        """What stands between the entries that were read."""
+        texts = (text for text in (root.text, *(each.tail for each in root)) if text)
+        path = f"/{etree.QName(root).localname}"
+        self._note(odd for text in texts for odd in stray_text(text, path, None))
+
+    def _judge_entry(self, entry: etree._Element) -> None:
+        root = cast("etree._Element", self._root)
+        path = f"/{etree.QName(root).localname}/{name_of(entry)}[{self._number}]"
+        self._note(oddities_of_entry(entry, path, self._number - 1))
+
+    def _note(self, oddities: Iterable[Oddity]) -> None:
+        if self.odd is None:
+            self.odd = next((odd for odd in oddities if odd.kind == "unknown"), None)
 
     def _entry(self, element: etree._Element, tag: str) -> Entry | None:
         if element.tag != tag or element.getparent() is not self._root:
             return None
         self._number += 1
+        if self._is_judged and not is_plain(element):
+            self._judge_entry(element)
         try:
             return EntryReader().one(element, self._number - 1)
         except Rejected as error:

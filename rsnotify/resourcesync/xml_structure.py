@@ -40,21 +40,21 @@ def oddities_of(root: etree._Element) -> Iterator[Oddity]:
     name = etree.QName(root).localname
     tag, path = f"{{{SITEMAP_NS}}}{ENTRY[name]}", f"/{name}"  # type: ignore[index]
     yield from _attributes(root, path, None)
-    yield from _text(root.text, path, None)
+    yield from stray_text(root.text, path, None)
     index = -1
     for child in root:
-        yield from _text(child.tail, path, None)
+        yield from stray_text(child.tail, path, None)
         if child.tag == tag:
             index += 1
-            if not _is_plain(child):
-                yield from _of_entry(child, f"{path}/{ENTRY[name]}[{index + 1}]", index)  # type: ignore[index]
+            if not is_plain(child):
+                yield from oddities_of_entry(child, f"{path}/{ENTRY[name]}[{index + 1}]", index)  # type: ignore[index]
         else:
             yield from _of_child(child, path, None)
             if index >= 0:
                 yield Oddity("order", f"{path}/{name_of(child)}", "stands after an entry")
 
 
-def _is_plain(entry: etree._Element) -> bool:
+def is_plain(entry: etree._Element) -> bool:
     """Whether nothing in it is odd: a hot path of publishing, nearly every entry is."""
     if entry.keys() or _says(entry.text):
         return False
@@ -76,11 +76,11 @@ def _says(text: str | None) -> bool:
     return text is not None and not text.isspace()
 
 
-def _of_entry(entry: etree._Element, path: str, index: int) -> Iterator[Oddity]:
+def oddities_of_entry(entry: etree._Element, path: str, index: int) -> Iterator[Oddity]:
     yield from _attributes(entry, path, index)
-    yield from _text(entry.text, path, index)
+    yield from stray_text(entry.text, path, index)
     for child in entry:
-        yield from _text(child.tail, path, index)
+        yield from stray_text(child.tail, path, index)
         yield from _of_child(child, path, index)
     for before, after in pairwise(entry):
         if _place(after) < _place(before):
@@ -93,7 +93,7 @@ def _of_child(child: etree._Element, path: str, index: int | None) -> Iterator[O
     tag, path = child.tag, f"{path}/{name_of(child)}"
     if tag in (_MD, _LN):
         yield from _qualified(child, path, index)
-        yield from _text(child.text, path, index)
+        yield from stray_text(child.text, path, index)
         for inner in child:
             message = f"<{name_of(inner)}> stands inside it: close the element before"
             yield Oddity("unknown", path, message, index)
@@ -107,7 +107,7 @@ def _place(element: etree._Element) -> int:
     return _ORDER.get(str(element.tag), _AFTER_TEXTS)
 
 
-def _text(text: str | None, path: str, index: int | None) -> Iterator[Oddity]:
+def stray_text(text: str | None, path: str, index: int | None) -> Iterator[Oddity]:
     if text and _says(text):
         shown = text.strip()[:SHOWN]
         yield Oddity("unknown", path, f"the text {shown!r} stands between elements", index)

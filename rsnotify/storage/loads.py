@@ -124,8 +124,8 @@ class Loads:
 
     async def finish(self, load: Load, outcome: bytes) -> None:
         """It is done: keep what became of it, and nothing else."""
-        remembered = (keys.load(load.set_name, "key", load.key), KEY_SECONDS) if load.key else ()
-        await self._act(load, "finish", outcome, *remembered)
+        remembered = (await self._outcome_of(load.set_name, load.key), KEY_SECONDS)
+        await self._act(load, "finish", outcome, *(remembered if load.key else ()))
         await self._client.hdel(keys.LOADS, load.set_name)
 
     async def discard(self, load: Load) -> None:
@@ -139,11 +139,16 @@ class Loads:
 
     async def outcome(self, set_name: str, key: str) -> tuple[str, dict[str, Any]] | None:
         """The fingerprint of what was sent with this key, and what became of it."""
-        kept = await self._client.get(keys.load(set_name, "key", key))
+        kept = await self._client.get(await self._outcome_of(set_name, key))
         if kept is None:
             return None
         fingerprint, _, outcome = kept.partition(b" ")
         return fingerprint.decode(), msgspec.json.decode(outcome)
+
+    async def _outcome_of(self, set_name: str, key: str) -> str:
+        """Where that is kept: a later set of the same name knows nothing of it."""
+        created = await self._client.hget(keys.record(ChannelName(set_name, "change")), "created")
+        return keys.load(set_name, "key", (created or b"").decode(), key)
 
     async def last_outcome(self, set_name: str) -> dict[str, Any] | None:
         kept = await self._client.get(keys.load(set_name, "last"))

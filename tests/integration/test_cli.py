@@ -341,6 +341,7 @@ async def test_a_hub_that_is_not_there_is_told_soon() -> None:
         (("subscribe", "dataset1", "--from", "noon"), {}, "--from"),
         (("validate", "/no/such/file"), {}, "cannot read"),
         (("subscribe", "x", "--count", "-1"), {}, "'--count'"),
+        (("resources", "load", "x", "a.xml", "--max-delete", "101"), {}, "'--max-delete'"),
         (
             ("subscribe", "x", "--cursor", "/no/dir/c"),
             {},
@@ -417,9 +418,9 @@ async def test_several_workers_share_the_port_and_the_sets(tmp_path: Path) -> No
         assert await hub.stop() == 0
 
 
-async def test_a_position_before_all_history_is_the_beginning(hub: RunningHub) -> None:
+@pytest.mark.parametrize("begin", ["2020-01-01T00:00:00Z", "2020-01-01"])
+async def test_a_position_before_all_history_is_the_beginning(hub: RunningHub, begin: str) -> None:
     await hub.publish("http://example.com/res1")
-    begin = ("--from", "2020-01-01T00:00:00Z", "--count", "1")
-    ended = await rsnotify("subscribe", "dataset1", *begin, hub=hub)
+    ended = await rsnotify("subscribe", "dataset1", "--from", begin, "--count", "1", hub=hub)
     assert ended.status == 0
     assert "http://example.com/res1" in ended.out

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -201,7 +202,10 @@ async def test_no_more_is_deleted_than_the_source_has_said(
     assert await loading.leavings() == []
 
 
-@pytest.mark.parametrize("query", ["tell=maybe", "max_delete=101", "max_delete=-1", "speed=11"])
+@pytest.mark.parametrize(
+    "query",
+    ["tell=maybe", "max_delete=101", "max_delete=-1", "speed=11", "max_delete=1&max_delete=100"],
+)
 async def test_an_option_that_is_not_understood_is_refused(loading: Loading, query: str) -> None:
     assert (await loading.put(ndjson(TEN), query))[0] == 400
 
@@ -400,6 +404,16 @@ async def test_a_key_that_was_used_for_another_load_is_refused(loading: Loading)
     assert (await loading.put(ndjson(TEN), "tell=no", idempotency_key="k"))[0] == 409
 
 
+async def test_a_later_set_of_the_same_name_knows_no_key_of_the_one_before(
+    loading: Loading,
+) -> None:
+    await loading.load(ndjson(TEN), idempotency_key="k")
+    await loading.hub.remove_set(SET)
+    await loading.hub.add_set(SET)
+    await loading.load(ndjson(TEN), idempotency_key="k")
+    assert list(await loading.known()) == TEN
+
+
 # Who may ---------------------------------------------------------------------------------------
 
 
@@ -410,16 +424,38 @@ async def test_a_private_set_is_asked_about_by_its_readers_only(loading: Loading
     assert (await loading.ask(f"{PATH}?loc={loc('res0')}"))[0] == 401
     assert (await loading.ask(PATH))[0] == 401
     assert (await loading.ask(PATH, authorization=f"Bearer {TOKEN}"))[0] == 200
+    publisher = await token_for(loading, ("publish",))
+    assert (await loading.ask(PATH, authorization=publisher))[0] == 200
+    assert (await loading.ask(f"{PATH}?loc={loc('res0')}", authorization=publisher))[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("rights", "named"),
+    [(("publish",), ["updated"]), (("publish", "read"), ["deleted", "updated"])],
+)
+async def test_a_dry_run_names_nothing_of_a_private_set_but_what_was_sent(
+    loading: Loading, rights: tuple[Right, ...], named: list[str]
+) -> None:
+    await loading.load(ndjson(TEN))
+    await loading.hub.edit_set(SET, {"private": True})
+    token = await token_for(loading, rights)
+    answer = await loading.load(ndjson(["res0"], length=5), "dry_run=yes", authorization=token)
+    assert answer["deleted"] == 9
+    assert sorted({each["change"] for each in answer["first"]}) == named
+
+
+async def token_for(loading: Loading, rights: tuple[Right, ...]) -> str:
+    secret = new_secret()
+    token = Token(id_of(secret), sets=(SET,), created="2026-11-21T00:00:00Z", rights=rights)
+    await Tokens(loading.client).create(secret, token)
+    return f"Bearer {secret}"
 
 
 @pytest.mark.parametrize(("rights", "status"), [(("read",), 403), (("publish",), 200)])
 async def test_a_load_needs_the_right_to_publish(
     loading: Loading, rights: tuple[Right, ...], status: int
 ) -> None:
-    secret = new_secret()
-    token = Token(id_of(secret), sets=(SET,), created="2026-11-21T00:00:00Z", rights=rights)
-    await Tokens(loading.client).create(secret, token)
-    found, _ = await loading.put(ndjson(TEN), authorization=f"Bearer {secret}")
+    found, _ = await loading.put(ndjson(TEN), authorization=await token_for(loading, rights))
     assert found == status
 
 
@@ -443,6 +479,7 @@ async def test_a_resource_is_told_as_it_was_published_with_its_position(loading:
 async def test_a_question_that_is_not_understood_is_refused(loading: Loading) -> None:
     status, problem = await loading.ask(f"{PATH}?uri={loc('res0')}")
     assert (status, problem["detail"]) == (400, "'uri' is not understood here; there is loc")
+    assert (await loading.ask(f"{PATH}?loc={loc('res0')}&loc={loc('res1')}"))[0] == 400
 
 
 async def test_a_load_under_way_is_shown(loading: Loading) -> None:
@@ -459,6 +496,18 @@ async def test_a_load_under_way_is_shown(loading: Loading) -> None:
 
 
 # Limits ----------------------------------------------------------------------------------------
+
+
+async def test_one_piece_of_all_loads_is_read_at_once() -> None:
+    both = threading.Barrier(2)
+
+    def read(_: None) -> None:
+        both.wait(timeout=0.1)
+
+    found = await asyncio.gather(
+        *(resources.read_beside_the_loop(read, None) for _ in range(2)), return_exceptions=True
+    )
+    assert [type(each) for each in found] == [threading.BrokenBarrierError] * 2
 
 
 @pytest.mark.parametrize(("most", "status"), [(10, 200), (9, 413)])

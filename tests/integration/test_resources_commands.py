@@ -51,6 +51,16 @@ async def test_an_index_and_its_parts_are_one_load(hub: RunningHub, tmp_path: Pa
     assert "names 2 lists, but 1 came" in broken.err
 
 
+async def test_files_whose_last_line_has_no_end_are_one_load(
+    hub: RunningHub, tmp_path: Path
+) -> None:
+    files = [tmp_path / f"{name}.ndjson" for name in "ab"]
+    for file in files:
+        file.write_bytes(ndjson([file.stem]).rstrip())
+    loaded = await rsnotify("resources", "load", "dataset1", *map(str, files), "--json", hub=hub)
+    assert (loaded.status, json.loads(loaded.out)["created"]) == (0, 2), loaded
+
+
 async def test_stdin_is_loaded_and_what_cannot_be_read_is_said(
     hub: RunningHub, tmp_path: Path
 ) -> None:

@@ -130,8 +130,8 @@ def test_the_map_shows_every_file_of_the_code_and_nothing_else() -> None:
     drawn = set(mapped(DOCS["design.md"]))
     kept = {
         str(path.relative_to(ROOT))
-        for folder in ("rsnotify", "clients/python/rsnotify_client")
-        for suffix in ("py", "lua")
+        for folder in ("rsnotify", "clients/python/rsnotify_client", "clients/javascript")
+        for suffix in ("py", "lua", "js")
         for path in (ROOT / folder).rglob(f"*.{suffix}")
         if path.name != "__init__.py"  # its folder stands for it
     }

@@ -88,6 +88,9 @@ def test_an_empty_list_may_have_no_end_tag() -> None:
 
 
 LOC = b'{"loc": "http://example.com/a"}'
+NESTED = listed(RESOURCES[0]).replace(
+    b' length="5"/>', b' length="5"><rs:ln rel="describes" href="http://a.example/"/></rs:md>'
+)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +98,10 @@ LOC = b'{"loc": "http://example.com/a"}'
     [
         (JSON, b"", "one whole JSON array"),
         (JSON, b"[" + LOC, "one whole JSON array"),
+        (JSON, b"[" + LOC + b', {"loc" 1}]', "resource 1: JSON is malformed: expected ':'"),
+        (JSON, b"[" + LOC + b', {"loc": "http', "resource 1: Input data was truncated"),
+        (JSON, b'[{"loc": "http://example.com/", "\\ud800": 1}]', "resource 0: "),
+        (JSON, LOC[:-1].join((b"[", b', "length": ' + b"9" * 5000 + b"}]")), "resource 0, length"),
         (JSON, LOC, "after 0 resources stands '{'"),
         (JSON, b"[" + LOC + b",]", "after 1 resources stands ']'"),
         (JSON, b"[" + LOC + b"] []", "after 1 resources stands '['"),
@@ -108,6 +115,10 @@ LOC = b'{"loc": "http://example.com/a"}'
         (NDJSON, b'{"loc": "http://example.com/\\ud800"}', "resource 0"),
         (XML, listed(*RESOURCES)[:-12], "not well-formed"),
         (XML, b"<urlset/>", "xmlns"),
+        (XML, b" \n", "holds no Resource List"),
+        (XML, NESTED, "/urlset/url[1]/rs:md: <rs:ln> stands inside it"),
+        (XML, listed(*RESOURCES).replace(b"<url>", b"!<url>", 1), "/urlset: the text '!'"),
+        (XML, listed(*RESOURCES).replace(b"</url>", b"</url>!"), "/urlset: the text '!'"),
         (XML, INDEXED, "names 2 lists, but 1 came"),
         (XML, listed(md=Md(capability="changelist")), "this is a changelist"),
         (XML, listed(RESOURCES[0]).replace(b"<rs:md l", b'<rs:md change="updated" l'), "changed"),
@@ -142,3 +153,10 @@ def test_a_gzip_that_breaks_off_is_refused() -> None:
         read(NDJSON, "gzip", gzip.compress(LINES)[:-1], 10)
     with pytest.raises(Rejected, match="not gzip"):
         read(NDJSON, "gzip", LINES, 10)
+    with pytest.raises(Rejected, match="has not begun"):
+        read(NDJSON, "gzip", b"", 10)
+
+
+def test_gzips_that_hold_nothing_cost_no_piece_each() -> None:
+    empty = gzip.compress(b"") * 1_000
+    assert list(LoadReader(NDJSON, "gzip").feed(empty + gzip.compress(LINES))) == [EXPECTED[:-1]]

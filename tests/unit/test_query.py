@@ -130,3 +130,8 @@ def test_cursors_are_read_as_they_were_written() -> None:
     assert parse_cursors(text) == {"a": T, "b.c-d_e": T + 1}
     with pytest.raises(Rejected, match="malformed `Last-Event-ID`"):
         parse_cursors("a")
+
+
+def test_a_form_is_named_once() -> None:
+    with pytest.raises(Rejected, match="`format` is given more than once"):
+        parse_query(b"format=xml&format=json", CHANGE_LIST)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rsnotify.commands import administer
+from rsnotify.commands import administer, validate
 from rsnotify.commands.audit import SHOWN, print_audit
 from rsnotify.commands.mirror import options_of
 from rsnotify.commands.publish import Body, of_file, of_locs
@@ -173,6 +173,22 @@ def test_a_table_shows_values_as_a_reader_would_write_them(
     administer.print_fields(ROW, json=False)
     fields = [line.split("  ")[-1].strip() for line in capsys.readouterr().out.splitlines()]
     assert fields == [ID, "a b", "2", "-"]
+    administer.print_fields({"load": {"stage": "done", "told": False}}, json=False)
+    assert capsys.readouterr().out == "load  stage done, told no\n"
+
+
+def test_documents_that_were_validated_are_named_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    documents = [f"http://example.com/{'a' * 60}/{number}" for number in range(2)]
+    validate.print_all(
+        [validate.Judged(each, "resourcelist", "1.1", []) for each in documents], json=False
+    )
+    table = "".join(
+        line.partition("   ")[0].strip() for line in capsys.readouterr().err.splitlines()
+    )
+    assert all(each in table for each in documents)
 
 
 @pytest.mark.parametrize("show", [administer.print_fields, administer.print_snapshot])

@@ -1,0 +1,206 @@
+// A Source's Change Lists, read from a position on: the archive, closed lists, the open one.
+//
+// Lists must join one another; where one is missing, `HistoryGone` says so. A document is read entry
+// by entry, plain or compressed, up to a cap.
+
+import { DocumentReader, linkIn, timedChanges } from "./document.js";
+import { HistoryGone, Rejected } from "./errors.js";
+import { later, positionOf } from "./position.js";
+import { decoded, pieces, refused } from "./web.js";
+
+export const DOCUMENT_BYTES = 50 * 1024 * 1024; // the specification's limit
+const GZIP = [0x1f, 0x8b];
+
+// Deciding ----------------------------------------------------------------------------------------
+
+/** The lists that an index or an archive names, in its order. */
+export function namedLists(url, entries) {
+  return entries.map(({ loc, lastmod, md }) => ({
+    loc: URL.canParse(loc, url) ? new URL(loc, url).href : loc,
+    from: positionOf(md.from),
+    until: positionOf(md.until),
+    modified: positionOf(lastmod),
+  }));
+}
+
+/** From where on these lists tell everything, if they say it. */
+export function beginning(lists) {
+  return lists
+    .map(({ from }) => from)
+    .filter(Boolean)
+    .sort()[0];
+}
+
+/** Those that may tell of what came after the cursor; `HistoryGone` where they do not join. */
+export function listsAfter(lists, cursor) {
+  if (cursor === undefined) return lists;
+  const found = [];
+  let reached = cursor;
+  for (const list of lists) {
+    const ended = list.until ?? (list.from === undefined ? list.modified : undefined);
+    if (ended !== undefined && ended < cursor) continue;
+    if (list.from > reached) throw new HistoryGone(reached, `a Change List begins at ${list.from}`);
+    reached = later(reached, list.until);
+    found.push(list);
+  }
+  return found;
+}
+
+// Fetching ----------------------------------------------------------------------------------------
+
+export class ChangeLists {
+  #web;
+  #url;
+  #archive;
+  #standsAlone = false;
+  #read = new Map(); // of each list read to its end: its ETag, and how far it told
+
+  constructor(web, url, archive) {
+    this.#web = web;
+    this.#url = url;
+    this.#archive = archive;
+  }
+
+  /** All changes from the cursor on, those at the cursor included, oldest first. */
+  async *after(cursor) {
+    for (const { loc } of await this.#lists(cursor)) {
+      for await (const received of this.#changes(loc, cursor)) {
+        cursor = cursor === undefined ? received.until : later(cursor, received.until);
+        yield received;
+      }
+    }
+  }
+
+  /** The last change that there is: whoever follows from now on begins behind it. */
+  async end() {
+    let last;
+    for (const { loc } of (await this.#lists(undefined)).slice(-1)) {
+      for await (const received of this.#changes(loc, undefined)) {
+        if (received.timed.length || !last) last = received;
+      }
+    }
+    return last;
+  }
+
+  async #lists(cursor) {
+    const lists = await this.#named();
+    const begins = beginning(lists);
+    if (cursor === undefined || begins === undefined || cursor >= begins || !this.#archive) {
+      return listsAfter(lists, cursor);
+    }
+    return listsAfter([...(await this.#archived(this.#archive)), ...lists], cursor);
+  }
+
+  /** What the index names; or the only list that there is, or its index. */
+  async #named(depth = 0) {
+    if (this.#standsAlone) return [{ loc: this.#url }];
+    const found = [];
+    for await (const { head, entries } of this.#document(this.#url)) {
+      if (head.root === "urlset") return this.#around(head, depth);
+      found.push(...namedLists(this.#url, entries));
+    }
+    return found;
+  }
+
+  /** A list stands alone, unless it names the index that it belongs to. */
+  async #around(head, depth) {
+    const index = linkIn(head, "index");
+    const at = index && URL.canParse(index, this.#url) ? new URL(index, this.#url).href : this.#url;
+    if (at === this.#url || depth > 0) {
+      this.#standsAlone = index === undefined;
+      return [{ loc: this.#url, from: positionOf(head.md.from), until: positionOf(head.md.until) }];
+    }
+    this.#url = at;
+    return this.#named(1);
+  }
+
+  async #archived(url, depth = 0) {
+    const found = [];
+    let isIndex = false;
+    for await (const { head, entries } of this.#document(url)) {
+      isIndex = head.root === "sitemapindex";
+      found.push(...namedLists(url, entries));
+    }
+    if (!isIndex || depth > 0) return found;
+    const parts = [];
+    for (const { loc } of found) parts.push(...(await this.#archived(loc, 1)));
+    return parts;
+  }
+
+  /** The changes of one list, as stretches that join; nothing if it is known to have none. */
+  async *#changes(url, cursor) {
+    const read = this.#read.get(url);
+    const etag = read && cursor !== undefined && cursor >= read.position ? read.etag : undefined;
+    let begin, end;
+    for await (const { head, entries, tag } of this.#document(url, etag)) {
+      begin ??= beginningOf(head, cursor);
+      const timed = timedChanges(entries, end ?? begin);
+      const until = later(timed.at(-1)?.position ?? end ?? begin, positionOf(head.md.until));
+      const last = tag === undefined ? timed.at(-1)?.position : until;
+      if (last === undefined) continue;
+      yield { payload: "", from: end ?? begin ?? last, until: last, timed, joins: false };
+      end = last;
+      if (tag !== undefined) this.#read.set(url, { etag: tag, position: later(end, cursor) });
+    }
+  }
+
+  /** `{head, entries}` again and again; the last one has the document's `tag`, maybe null. */
+  async *#document(url, etag) {
+    const headers = { Accept: "application/xml, text/xml;q=0.9, */*;q=0.1" };
+    if (etag && !this.#web.isForeign(url)) headers["If-None-Match"] = etag;
+    const answer = await this.#web.ask(url, { headers });
+    if (answer.status === 304) return;
+    if (answer.status !== 200) throw refused(url, answer);
+    const reader = new DocumentReader();
+    try {
+      for await (const text of decoded(bounded(unpacked(pieces(answer))), { fatal: true })) {
+        const entries = reader.feed(text);
+        if (entries.length) yield { head: reader.head, entries };
+      }
+      const entries = reader.close();
+      yield { head: reader.head, entries, tag: answer.headers.get("ETag") };
+    } catch (error) {
+      throw error.constructor === Rejected ? new Rejected(`${url}: ${error.message}`) : error;
+    }
+  }
+}
+
+function beginningOf(head, cursor) {
+  const begin = head.md.capability === "changelist" ? positionOf(head.md.from) : undefined;
+  if (cursor !== undefined && begin > cursor) {
+    throw new HistoryGone(cursor, `the Change List begins at ${begin}`);
+  }
+  return begin;
+}
+
+async function* bounded(parts) {
+  let total = 0;
+  for await (const piece of parts) {
+    total += piece.length;
+    if (total > DOCUMENT_BYTES) throw new Rejected(`it is longer than ${DOCUMENT_BYTES} bytes`);
+    yield piece;
+  }
+}
+
+/** Inflates what begins as gzip does; leaves the rest as it is. */
+async function* unpacked(parts) {
+  const first = await parts.next();
+  const again = (async function* () {
+    if (!first.done) yield first.value;
+    yield* parts;
+  })();
+  if (first.done || !GZIP.every((byte, index) => first.value[index] === byte)) return yield* again;
+  const body = streamOf(again).pipeThrough(new DecompressionStream("gzip"));
+  yield* pieces({ body, url: "the compressed document" });
+}
+
+function streamOf(parts) {
+  return new ReadableStream({
+    async pull(controller) {
+      const { done, value } = await parts.next();
+      if (done) controller.close();
+      else controller.enqueue(value);
+    },
+    cancel: () => parts.return(),
+  });
+}

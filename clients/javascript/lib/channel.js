@@ -1,0 +1,240 @@
+// One connection to a channel, by WebSocket or as an event stream; it gives payloads.
+//
+// An event stream is opened first in any case: its status says why a channel is refused, and its
+// header where it begins. A WebSocket says neither to a program in JavaScript. Where one can be
+// had it takes over; until it is open the stream stays, so nothing lies between the two.
+
+import { Rejected, TooOld, TryAgain } from "./errors.js";
+import { positionOf } from "./position.js";
+import { decoded, httpTwin, isSocket, pieces, refused, textOf, withQuery } from "./web.js";
+
+export const NOTIFICATION_CHARS = 16 * 1024 * 1024;
+export const HANDSHAKE_SECONDS = 10;
+export const QUIET_SECONDS = 90; // then it is looked whether a WebSocket has missed something
+const REFUSED = [1008, 4400, 4404]; // another try would end the same
+const TOO_OLD = 4410;
+const EVENT_STREAM = "text/event-stream";
+
+/**
+ * `{transport, begins, payloads, close}`; `begins` is undefined where the peer does not say it.
+ * `standing` is a function: up to where its reader has got.
+ */
+export async function openChannel(web, url, standing, { WebSocket, quietSeconds } = {}) {
+  const wantsSocket = isSocket(url) && WebSocket;
+  const stream = await openStream(web, httpTwin(url), standing()).catch((error) => {
+    if (!wantsSocket || error instanceof TooOld || web.signal?.aborted) throw error;
+    return { error };
+  });
+  if (!wantsSocket) return stream;
+  const from = standing() ?? stream.begins;
+  const socket = await openSocket(WebSocket, web.shown(resumed(url, from)), web.signal);
+  if (socket && stream.begins !== undefined) {
+    const isDeaf = () => hasMore(web, httpTwin(url), standing() ?? from);
+    watch(socket, isDeaf, quietSeconds);
+  }
+  if (socket) stream.close?.();
+  else if (stream.error) throw stream.error;
+  return socket ? { ...socket, transport: "websocket", begins: stream.begins } : stream;
+}
+
+function resumed(url, cursor) {
+  return cursor === undefined ? url : withQuery(url, "from", cursor);
+}
+
+// Event streams -----------------------------------------------------------------------------------
+
+export async function openStream(web, url, cursor) {
+  const closing = new AbortController();
+  const signal = web.signal ? AbortSignal.any([web.signal, closing.signal]) : closing.signal;
+  const answer = await web.ask(resumed(url, cursor), { headers: { Accept: EVENT_STREAM }, signal });
+  const close = () => closing.abort();
+  const isStream = answer.headers.get("Content-Type")?.startsWith(EVENT_STREAM);
+  if (answer.status !== 200 || !isStream) {
+    const error = await refusal(url, answer);
+    close();
+    throw error;
+  }
+  const begins = positionOf(answer.headers.get("Rsnotify-From"));
+  return { transport: "sse", begins, payloads: events(decoded(pieces(answer)), close), close };
+}
+
+async function refusal(url, answer) {
+  const detail = answer.status === 200 ? undefined : detailIn(await textOf(answer));
+  if (answer.status === 410) return new TooOld(detail ?? "the channel no longer has it");
+  if (answer.status !== 200) return refused(url, answer, detail);
+  return new Rejected(`${url} is no channel: it serves neither a WebSocket nor an event stream`);
+}
+
+function detailIn(text) {
+  try {
+    const { detail } = JSON.parse(text);
+    return typeof detail === "string" ? detail : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The data of each event; the stream's end is `TryAgain`. */
+async function* events(texts, close) {
+  const parse = eventParser();
+  try {
+    for await (const text of texts) yield* parse(text);
+    throw new TryAgain("the hub closed the stream");
+  } finally {
+    close();
+  }
+}
+
+/** A function that is fed text and gives the data of the events that it completes. */
+export function eventParser() {
+  let rest = "";
+  let data = [];
+  let size = 0;
+  return (text) => {
+    const lines = (rest + text).split("\n");
+    rest = lines.pop();
+    const found = [];
+    for (const line of lines.map((each) => each.replace(/\r$/, ""))) {
+      if (line === "" && data.length) found.push(data.splice(0).join("\n"));
+      if (line === "") size = 0;
+      const [, value] = /^data(?:: ?(.*))?$/s.exec(line) ?? [];
+      if (line.startsWith("data")) data.push(value ?? "");
+      size += line.length;
+    }
+    if (size + rest.length > NOTIFICATION_CHARS) {
+      throw new TryAgain(`an event is longer than ${NOTIFICATION_CHARS} characters`);
+    }
+    return found;
+  };
+}
+
+// WebSockets --------------------------------------------------------------------------------------
+
+/** `{queue, payloads, close}` of an open WebSocket; undefined if none can be had. */
+async function openSocket(WebSocket, url, signal) {
+  const socket = made(WebSocket, url);
+  if (!socket) return undefined;
+  const queue = new Queue(NOTIFICATION_CHARS);
+  const close = () => socket.close();
+  const leave = () => queue.end(new TryAgain("following was ended"));
+  signal?.addEventListener("abort", leave);
+  queue.atEnd(() => signal?.removeEventListener("abort", leave), close);
+  socket.onmessage = ({ data }) => queue.put(String(data));
+  socket.onclose = ({ code, reason }) => queue.end(ended(code, reason));
+  if (await hasOpened(socket, queue)) return { queue, payloads: payloadsOf(queue, close), close };
+  leave();
+  return undefined;
+}
+
+/** A page of https may not open ws. */
+function made(WebSocket, url) {
+  try {
+    return new WebSocket(url);
+  } catch {
+    return undefined;
+  }
+}
+
+function hasOpened(socket, queue) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, HANDSHAKE_SECONDS * 1000, false);
+    const told = (isOpen) => {
+      clearTimeout(timer);
+      resolve(isOpen);
+    };
+    socket.onopen = () => told(true);
+    queue.atEnd(() => told(false));
+  });
+}
+
+async function* payloadsOf(queue, close) {
+  try {
+    yield* queue;
+  } finally {
+    close();
+  }
+}
+
+/** A program is told of no ping: whether a silent connection is dead must be asked. */
+function watch({ queue }, isDeaf, seconds = QUIET_SECONDS) {
+  let count = -1;
+  const look = async () => {
+    const heard = queue.count;
+    const isQuiet = heard === count && queue.isEmpty;
+    if (isQuiet && (await isDeaf()) && queue.count === heard) {
+      queue.end(new TryAgain("the connection is dead: it has not brought what the hub has"));
+    }
+    count = heard;
+  };
+  const timer = setInterval(look, seconds * 1000);
+  queue.atEnd(() => clearInterval(timer));
+}
+
+/** Whether the hub stands after the cursor, or cannot be asked. */
+async function hasMore(web, url, cursor) {
+  try {
+    const stream = await openStream(web, url);
+    stream.close();
+    return stream.begins > cursor;
+  } catch {
+    return true;
+  }
+}
+
+function ended(code, reason) {
+  if (code === TOO_OLD) return new TooOld(reason);
+  if (REFUSED.includes(code)) {
+    return new Rejected(reason || `the channel was closed with ${code}`, { closeCode: code });
+  }
+  return new TryAgain(`the connection was lost (${`${code ?? ""} ${reason ?? ""}`.trim()})`);
+}
+
+/** Texts that wait for their reader, up to a bound; then an end, which is an error. */
+export class Queue {
+  count = 0; // of all that were ever put
+
+  #items = [];
+  #size = 0;
+  #bound;
+  #error;
+  #wake = () => {};
+  #ends = [];
+
+  constructor(bound) {
+    this.#bound = bound;
+  }
+
+  get isEmpty() {
+    return this.#items.length === 0;
+  }
+
+  /** What does not fit ends it: whoever reads comes again, and begins where they have got to. */
+  put(item) {
+    if (this.#error) return;
+    this.count += 1;
+    this.#items.push(item);
+    this.#size += item.length;
+    if (this.#size > this.#bound) this.end(new TryAgain("more was waiting than is kept"));
+    this.#wake();
+  }
+
+  atEnd(...actions) {
+    this.#ends.push(...actions);
+  }
+
+  end(error) {
+    if (this.#error) return;
+    this.#error = error;
+    for (const action of this.#ends) action();
+    this.#wake();
+  }
+
+  async *[Symbol.asyncIterator]() {
+    for (;;) {
+      for (let item; (item = this.#items.shift()) !== undefined; this.#size -= item.length)
+        yield item;
+      if (this.#error) throw this.#error;
+      await new Promise((resolve) => (this.#wake = resolve));
+    }
+  }
+}

@@ -1,0 +1,180 @@
+// From any address that a person might have to what a Source offers.
+//
+// A document is known by what it says of itself, not by its name. The ways to find one are tried in
+// the order of the specification: links, then the well-known URI, then robots.txt. What is found is
+// decided by pure functions; `discover` only fetches.
+
+import { linkIn, DocumentReader } from "./document.js";
+import { Rejected } from "./errors.js";
+import { httpTwin, isSocket, refused } from "./web.js";
+
+export const WELL_KNOWN = "/.well-known/resourcesync";
+export const STEPS = 8; // from an address to a Capability List; a longer way goes in a circle
+const DESCRIPTIONS = ["description", "resourcesync"]; // the latter until 0.9
+const UP = ["up", "resourcesync"];
+const OFFERS = {
+  changelist: "changelist",
+  "changelist-archive": "archive",
+  resourcelist: "resourcelist",
+};
+
+// Deciding ----------------------------------------------------------------------------------------
+
+/** The first target of a relation in a `Link` header. */
+export function linked(header, relation) {
+  for (const [, target, parameters] of (header ?? "")
+    .slice(0, 8192)
+    .matchAll(/<([^>]*)>([^<]*)/g)) {
+    const rel = /;\s*rel\s*=\s*(?:"([^"]*)"|([^\s;,"]+))/i.exec(parameters);
+    if (words(rel?.[1] ?? rel?.[2]).includes(relation)) return target;
+  }
+  return undefined;
+}
+
+/** The target of `<link rel="resourcesync">`. */
+export function linkedInHtml(text) {
+  for (const [tag] of text.matchAll(/<link\s[^>]{1,4000}>/gi)) {
+    if (words(attribute(tag, "rel")).includes("resourcesync")) return attribute(tag, "href");
+  }
+  return undefined;
+}
+
+function attribute(tag, name) {
+  const found = new RegExp(`\\s${name}\\s*=\\s*(?:"([^"]*)"|'([^']*)'|([^\\s"'>]+))`, "i").exec(
+    tag,
+  );
+  return (found?.[1] ?? found?.[2] ?? found?.[3])?.replaceAll("&amp;", "&");
+}
+
+function words(text) {
+  return (text ?? "").toLowerCase().split(/\s+/);
+}
+
+/** What `Sitemap:` lines name. */
+export function sitemapsOf(robots) {
+  return Array.from(robots.matchAll(/^\s*sitemap\s*:\s*(\S+)\s*$/gim), ([, url]) => url);
+}
+
+/** What a Capability List offers: 1.0.1 with alternates, 0.8 with `ws://` addresses, or 1.1. */
+export function offered(url, entries) {
+  const found = { url };
+  for (const { loc, md, links } of entries) {
+    const at = resolved(loc, url);
+    if (Object.hasOwn(OFFERS, md.capability)) found[OFFERS[md.capability]] ??= at;
+    if (md.capability === "change-notification") addChannel(found, at, links, url);
+  }
+  return found;
+}
+
+function addChannel(found, at, links, url) {
+  if (isSocket(at)) {
+    found.socket ??= at;
+    return;
+  }
+  found.topic ??= at;
+  const others = links
+    .filter(({ rel }) => rel === "alternate")
+    .map(({ href }) => resolved(href, url));
+  found.socket ??= others.find(isSocket);
+}
+
+function resolved(reference, base) {
+  return URL.canParse(reference, base) ? new URL(reference, base).href : reference;
+}
+
+/** What a document says of where it belongs: `{source}`, or `{next}`, the address to look at. */
+export function foundIn(url, head, entries) {
+  const { capability } = head.md;
+  if (capability === "capabilitylist") return { source: offered(url, entries) };
+  if (DESCRIPTIONS.includes(capability)) return { next: theOnly(url, entries) };
+  const up = linkIn(head, ...UP);
+  if (up !== undefined && resolved(up, url) !== url) return { next: resolved(up, url) };
+  if (capability === "changelist") return { source: { url, changelist: url } };
+  if ([undefined, "resourcelist"].includes(capability))
+    return { source: { url, resourcelist: url } };
+  throw new Rejected(`${url} is a ${capability}, from which nothing leads to a Capability List`);
+}
+
+function theOnly(url, entries) {
+  const lists = entries.map(({ loc }) => resolved(loc, url));
+  if (!lists.length) throw new Rejected(`${url} offers no set of resources yet`);
+  if (lists.length === 1) return lists[0];
+  const names = lists.slice(0, 20).join(", ");
+  throw new Rejected(
+    `${url} offers ${lists.length} sets of resources: give the address of one: ${names}`,
+  );
+}
+
+// Fetching ----------------------------------------------------------------------------------------
+
+/** What the Source at this address offers; `Rejected` says why nothing was found. */
+export async function discover(web, url) {
+  if (isSocket(url)) return ofChannel(web, url);
+  return walk(web, url);
+}
+
+async function walk(web, url) {
+  for (let step = 0; step < STEPS; step++) {
+    const { source, next } = await look(web, url);
+    if (source) return source;
+    url = next;
+  }
+  throw new Rejected(`the links from ${url} lead in a circle, never to a Capability List`);
+}
+
+async function look(web, url) {
+  const page = await web.page(url);
+  if ([401, 403].includes(page.status)) throw refused(url, page);
+  const found = page.status === 200 ? read(page) : undefined;
+  if (found) return found;
+  const link = linkOf(page);
+  if (link !== undefined && resolved(link, page.url) !== url)
+    return { next: resolved(link, page.url) };
+  return atKnownPlaces(web, url, page);
+}
+
+/** What the page says, if it is a document of ours. */
+function read({ url, text }) {
+  const reader = new DocumentReader();
+  let entries = [];
+  try {
+    entries = [...reader.feed(text), ...reader.close()];
+  } catch (error) {
+    if (!(error instanceof Rejected) || !reader.hasHead) return undefined;
+    if (["capabilitylist", ...DESCRIPTIONS].includes(reader.head.md.capability)) return undefined;
+  }
+  if (/-notification$/.test(reader.head.md.capability)) return undefined; // its Link header says more
+  return foundIn(url, reader.head, entries);
+}
+
+function linkOf(page) {
+  const isHtml = page.headers.get("Content-Type")?.includes("html");
+  return (
+    linked(page.headers.get("Link"), "resourcesync") ??
+    (isHtml ? linkedInHtml(page.text) : undefined)
+  );
+}
+
+async function atKnownPlaces(web, url, page) {
+  if (new URL(url).pathname !== WELL_KNOWN) {
+    const answer = await web.page(resolved(WELL_KNOWN, url));
+    const found = answer.status === 200 ? read(answer) : undefined;
+    if (found) return found;
+  }
+  const robots = await web.page(resolved("/robots.txt", url), "text/plain, */*;q=0.1");
+  const [first] = robots.status === 200 ? sitemapsOf(robots.text) : [];
+  if (first !== undefined) return { next: resolved(first, url) };
+  if (page.status !== 200) throw refused(url, page);
+  throw new Rejected(
+    `${url} leads to no ResourceSync document: neither a link, ${WELL_KNOWN} nor robots.txt does; ` +
+      "give the address of its Capability List",
+  );
+}
+
+/** A channel by its ws address: its http twin may link to the Capability List. */
+async function ofChannel(web, url) {
+  const page = await web.page(httpTwin(url));
+  const link = page.status === 200 ? linkOf(page) : undefined;
+  if (link === undefined) return { url, socket: url };
+  return { ...(await walk(web, resolved(link, httpTwin(url)))), socket: url };
+}

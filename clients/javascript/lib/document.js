@@ -1,0 +1,135 @@
+// ResourceSync documents: `<urlset>` and `<sitemapindex>` of every version, entry by entry.
+//
+// Known by namespace, never by prefix. Reading is lenient: what does not fit its field is kept or
+// left out, what is missing is missing.
+
+import { DomReader } from "./dom.js";
+import { Rejected } from "./errors.js";
+import { positionOf } from "./position.js";
+import { XmlReader } from "./xml.js";
+
+const SITEMAP = "{http://www.sitemaps.org/schemas/sitemap/0.9}";
+const RS = "{http://www.openarchives.org/rs/terms/}";
+const ROOTS = { [`${SITEMAP}urlset`]: "url", [`${SITEMAP}sitemapindex`]: "sitemap" };
+const TEXTS = ["loc", "lastmod", "changefreq", "priority"].map((name) => `${SITEMAP}${name}`);
+const NUMBERS = ["length", "pri"];
+
+/** Reads one document: feed it text, it gives the entries that are complete. */
+export class DocumentReader {
+  #reader;
+  #head = { md: {}, links: [] };
+  #hasEntries = false;
+
+  constructor(reader = typeof DOMParser === "undefined" ? new XmlReader() : new DomReader()) {
+    this.#reader = reader;
+  }
+
+  /** What stands before the entries: `{root, md, links}`; known with the first of them. */
+  get head() {
+    return { root: rootOf(this.#reader.root), ...this.#head };
+  }
+
+  get hasHead() {
+    return this.#hasEntries;
+  }
+
+  feed(text) {
+    return this.#entries(this.#reader.feed(text));
+  }
+
+  close() {
+    const entries = this.#entries(this.#reader.close());
+    rootOf(this.#reader.root);
+    this.#hasEntries = true;
+    return entries;
+  }
+
+  #entries(nodes) {
+    if (this.#reader.root !== undefined) rootOf(this.#reader.root);
+    return nodes
+      .filter((node) => !this.#isOfHead(node))
+      .map(entryOf)
+      .filter((entry) => entry.loc);
+  }
+
+  #isOfHead(node) {
+    const isEntry = node.name === `${SITEMAP}${ROOTS[this.#reader.root]}`;
+    if (isEntry) this.#hasEntries = true;
+    else if (node.name === `${RS}md`) this.#head.md = attributesOf(node);
+    else if (node.name === `${RS}ln` && this.#head.links.length < 1000) {
+      this.#head.links.push(attributesOf(node));
+    }
+    return !isEntry;
+  }
+}
+
+/** A whole document: `{root, md, links, entries}`. */
+export function parseDocument(text, reader = new DocumentReader()) {
+  const entries = [...reader.feed(text), ...reader.close()];
+  return { ...reader.head, entries };
+}
+
+function rootOf(name) {
+  if (Object.hasOwn(ROOTS, name)) return name.slice(SITEMAP.length);
+  throw new Rejected(`the root element is ${name}: it must be ${SITEMAP}urlset or sitemapindex`);
+}
+
+function entryOf({ children }) {
+  const entry = { md: {}, links: [] };
+  for (const child of children) {
+    const { name, text } = child;
+    if (name === `${RS}md`) entry.md = attributesOf(child);
+    else if (name === `${RS}ln`) entry.links.push(attributesOf(child));
+    else if (TEXTS.includes(name)) entry[name.slice(SITEMAP.length)] = text.trim();
+  }
+  return entry;
+}
+
+function attributesOf({ attributes }) {
+  const found = { ...attributes };
+  for (const name of NUMBERS) {
+    if (name in found)
+      found[name] = /^\s*\d{1,15}\s*$/.test(found[name]) ? Number(found[name]) : undefined;
+  }
+  return found;
+}
+
+/** The target of the first of these relations that a head has. */
+export function linkIn(head, ...relations) {
+  for (const relation of relations) {
+    const link = head.links.find(({ rel }) => rel === relation);
+    if (link?.href) return link.href;
+  }
+  return undefined;
+}
+
+/** The change that an entry describes. */
+export function changeOf({ loc, lastmod, changefreq, md, links }) {
+  const { change, datetime, length, type, encoding, capability } = md;
+  const hash = md.hash?.trim().split(/\s+/).join(" ");
+  const fields = {
+    loc,
+    change,
+    datetime,
+    lastmod,
+    hash,
+    length,
+    type,
+    encoding,
+    changefreq,
+    capability,
+  };
+  const known = Object.entries(fields).filter(([, value]) => value !== undefined);
+  return { ...Object.fromEntries(known), links };
+}
+
+/** Each change with its position: its datetime, else its lastmod where that fits. */
+export function timedChanges(entries, begin) {
+  let before = begin;
+  return entries.map((entry) => {
+    const change = changeOf(entry);
+    const told = positionOf(change.datetime) ?? positionOf(change.lastmod);
+    if (told !== undefined && (before === undefined || told > before)) before = told;
+    return { position: before, change };
+  });
+}

@@ -1,0 +1,43 @@
+// What can go wrong. An error says what is wrong, where, and how to mend it.
+
+/** Another try would end the same: an unknown set, a refused token, a broken document. */
+export class Rejected extends Error {
+  name = "Rejected";
+
+  constructor(message, { status, closeCode, faults = [] } = {}) {
+    super(message);
+    Object.assign(this, { status, closeCode, faults });
+  }
+}
+
+/** Another try may succeed, not before `retryAfter` seconds. */
+export class TryAgain extends Error {
+  name = "TryAgain";
+
+  constructor(message, { retryAfter = 0, status } = {}) {
+    super(message);
+    Object.assign(this, { retryAfter, status });
+  }
+}
+
+/** Nothing that the Source offers tells all that followed `from`: copy its Resource List anew. */
+export class HistoryGone extends Error {
+  name = "HistoryGone";
+
+  constructor(from, reason) {
+    super(
+      `what followed ${from} cannot be had (${reason}): copy the Resource List, follow from its at`,
+    );
+    Object.assign(this, { from, reason });
+  }
+}
+
+/** The channel itself no longer tells what followed the cursor; Change Lists may. */
+export class TooOld extends Error {
+  name = "TooOld";
+}
+
+/** A notification was lost on the way: the next one does not begin at the cursor. */
+export class NotJoined extends Error {
+  name = "NotJoined";
+}

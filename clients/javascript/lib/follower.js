@@ -1,0 +1,262 @@
+// Follow a Source: every notification once and in order, across lost connections and lost history.
+//
+// One loop for everything: a channel, or Change Lists that are polled; where the channel does not
+// reach back, Change Lists do. The place comes from what was told, never from a clock.
+
+import { ChangeLists } from "./changelists.js";
+import { openChannel } from "./channel.js";
+import { discover } from "./discovery.js";
+import { HistoryGone, NotJoined, Rejected, TooOld, TryAgain } from "./errors.js";
+import { readNotification } from "./notification.js";
+import { positionOf } from "./position.js";
+import { delaySeconds, LONGEST_SECONDS, sleep } from "./retry.js";
+import { Timeline } from "./timeline.js";
+import { checkedUrl, httpTwin, isSocket, Web } from "./web.js";
+
+export const POLL_SECONDS = 60;
+export const LIST_ATTEMPTS = 3; // then Change Lists count as unreadable: another origin forbids it
+
+export class Follower {
+  #url;
+  #options;
+  #web;
+  #timeline;
+  #source;
+  #lists;
+  #attempt = 0;
+  #failedLists = 0;
+  #notJoinedAt;
+  #mustCatchUp = false;
+  #gap;
+  #isPolling = false;
+  #liveSince = Infinity;
+
+  constructor(url, options = {}) {
+    this.#url = checked(String(url), options);
+    this.#options = { WebSocket: socketOf(options), ...options };
+    this.#web = new Web({ ...options, url: this.#url });
+    this.#timeline = new Timeline(positionOf(options.from));
+  }
+
+  /** Up to here everything was handed on. */
+  get cursor() {
+    return this.#timeline.cursor;
+  }
+
+  async *[Symbol.asyncIterator]() {
+    while (!this.#isAborted) {
+      try {
+        for await (const received of this.#round()) {
+          if (this.#isAborted) return;
+          this.#attempt = 0;
+          yield received;
+        }
+      } catch (error) {
+        if (this.#isAborted) return;
+        await this.#mend(error);
+      }
+    }
+  }
+
+  get #isAborted() {
+    return this.#options.signal?.aborted ?? false;
+  }
+
+  /** Until something fails: catch up if need be, then live, or one poll and a pause. */
+  async *#round() {
+    const address = await this.#address();
+    if (this.#mustCatchUp || address === undefined) yield* this.#caughtUp();
+    if (address === undefined) return this.#waitForNextPoll();
+    const channel = await openChannel(this.#web, address, () => this.cursor, this.#options);
+    try {
+      yield* this.#live(channel);
+    } finally {
+      channel.close();
+    }
+  }
+
+  #waitForNextPoll() {
+    if (!this.#isPolling) this.#say("live", { transport: "polling" });
+    this.#isPolling = true;
+    this.#attempt = 0;
+    const seconds = this.#options.pollSeconds ?? POLL_SECONDS;
+    return sleep(seconds * (0.9 + 0.2 * Math.random()), this.#options.signal);
+  }
+
+  async *#live({ begins, payloads, transport }) {
+    if (begins !== undefined) this.#timeline.begin(begins);
+    this.#tellGap();
+    this.#say("live", { transport });
+    this.#liveSince = performance.now();
+    if (begins === undefined && this.#lists) yield* this.#bridged();
+    for await (const payload of payloads) {
+      const received = this.#timeline.joined(this.#read(payload));
+      this.#notJoinedAt = undefined;
+      this.#attempt = 0;
+      if (received) yield received;
+    }
+  }
+
+  /** The peer did not say where it begins: what came meanwhile stands in its Change Lists. */
+  async *#bridged() {
+    if (this.cursor === undefined) return this.#standAtTheEnd().catch(ignoreTrouble);
+    yield* this.#caughtUp(true);
+    this.#tellGap();
+  }
+
+  /** A notification that cannot be read is lost; what it told is asked for again. */
+  #read(payload) {
+    try {
+      return readNotification(payload);
+    } catch (error) {
+      if (!(error instanceof Rejected)) throw error;
+      throw new NotJoined(`a notification after ${this.cursor} cannot be read: ${error.message}`);
+    }
+  }
+
+  // Change Lists ----------------------------------------------------------------------------------
+
+  async *#caughtUp(isGap = this.#mustCatchUp) {
+    if (this.#mustCatchUp) this.#say("catching-up");
+    try {
+      yield* this.#fromLists();
+    } catch (error) {
+      if (!(error instanceof HistoryGone) && !(isGap && this.#isFinal(error))) throw error;
+      this.#giveUp(error.reason ?? error.message);
+    }
+    this.#failedLists = 0;
+    this.#mustCatchUp = false;
+  }
+
+  #isFinal(error) {
+    if (error instanceof TryAgain) this.#failedLists += 1;
+    return error instanceof Rejected || this.#failedLists >= LIST_ATTEMPTS;
+  }
+
+  async *#fromLists() {
+    if (this.cursor === undefined) return this.#standAtTheEnd();
+    for await (const received of this.#lists.after(this.cursor)) {
+      const found = this.#timeline.newIn(received);
+      if (found?.timed.length) yield found;
+    }
+  }
+
+  /** Nothing of what is listed now is handed on, only what comes after it. */
+  async #standAtTheEnd() {
+    const end = await this.#lists.end();
+    if (end) this.#timeline.newIn(end);
+    this.#tellGap();
+  }
+
+  // Where -----------------------------------------------------------------------------------------
+
+  /** The channel's address; undefined if there is none, then Change Lists are polled. */
+  async #address() {
+    if (isSocket(this.#url)) {
+      if (!this.#isFramework) await this.#discovered().catch(ignoreTrouble);
+      return this.#url;
+    }
+    const { socket, topic, changelist } = await this.#discovered();
+    if (socket === undefined && topic === undefined && changelist === undefined) {
+      throw new Rejected(`${this.#url} offers neither a channel nor a Change List to follow`);
+    }
+    if (this.#isTopic && httpTwin(socket ?? "") !== this.#url) return this.#url;
+    return socket ?? topic;
+  }
+
+  async #discovered() {
+    if (this.#source === undefined) {
+      this.#source = await discover(this.#web, this.#url);
+      const { changelist, archive } = this.#source;
+      if (changelist && !this.#isFramework)
+        this.#lists = new ChangeLists(this.#web, changelist, archive);
+    }
+    return this.#source;
+  }
+
+  /** Whether the caller named a channel by its http address. */
+  get #isTopic() {
+    return /\/(change|framework)_notification_channel(\?|$)/.test(this.#url);
+  }
+
+  get #isFramework() {
+    return this.#url.includes("/framework_notification_channel");
+  }
+
+  // Trouble ---------------------------------------------------------------------------------------
+
+  async #mend(error) {
+    if (error instanceof NotJoined) await this.#askAgain(error);
+    else if (error instanceof TooOld) this.#catchUp(error.message);
+    else if (error instanceof TryAgain) await this.#pause(error);
+    else throw error;
+  }
+
+  /** The first time the channel is asked again from the cursor; then the lists are. */
+  async #askAgain(error) {
+    if (this.#notJoinedAt === this.cursor) this.#catchUp(error.message);
+    this.#notJoinedAt = this.cursor;
+    await this.#pause(error);
+  }
+
+  #catchUp(reason) {
+    if (this.#lists) this.#mustCatchUp = true;
+    else this.#giveUp(`${reason}; there is no Change List to catch up from`);
+  }
+
+  /** What followed the cursor cannot be had: go on from where the channel begins. */
+  #giveUp(reason) {
+    const from = this.cursor;
+    if (!this.#options.onGap) throw new HistoryGone(from, reason);
+    this.#gap = { from, reason };
+    this.#timeline.forget();
+  }
+
+  #tellGap() {
+    const gap = this.#gap;
+    this.#gap = undefined;
+    if (gap) this.#options.onGap({ ...gap, until: this.cursor });
+  }
+
+  async #pause(error) {
+    if (performance.now() - this.#liveSince > LONGEST_SECONDS * 1000) this.#attempt = 0;
+    this.#liveSince = Infinity;
+    const seconds = delaySeconds(this.#attempt, Math.random(), error.retryAfter);
+    this.#attempt += 1;
+    this.#isPolling = false;
+    this.#say("waiting", { error, seconds });
+    await sleep(seconds, this.#options.signal);
+  }
+
+  #say(state, more = {}) {
+    this.#options.onState?.({ state, cursor: this.cursor, ...more });
+  }
+}
+
+function checked(url, { from, transport, WebSocket = globalThis.WebSocket }) {
+  checkedUrl(url);
+  if (from !== undefined && positionOf(from) === undefined) {
+    throw new Rejected(`from is ${from}: give a datetime such as 2026-11-20T21:34:00.123456Z`);
+  }
+  if (![undefined, "websocket", "sse"].includes(transport)) {
+    throw new Rejected(`transport is ${transport}: it must be websocket or sse`);
+  }
+  if (transport === "websocket" && !WebSocket) {
+    throw new Rejected("there is no WebSocket here: give the option WebSocket, or transport sse");
+  }
+  if (/\/channels\/\w+_notification_channel(\?|$)/.test(url)) {
+    throw new Rejected(
+      `${url} is a channel of several sets: follow each of them at its own address`,
+    );
+  }
+  return url;
+}
+
+function socketOf({ transport, WebSocket = globalThis.WebSocket }) {
+  return transport === "sse" ? undefined : WebSocket;
+}
+
+/** A channel can be followed even where nothing more is found of its Source. */
+function ignoreTrouble(error) {
+  if (!(error instanceof Rejected) && !(error instanceof TryAgain)) throw error;
+}

@@ -1,0 +1,33 @@
+// A notification: its changes, the interval that they cover, their positions.
+//
+// Positions never run backwards within one; a change that does not say when it happened has the
+// position of the one before it. Version 0.8 says no interval, so it joins nothing.
+
+import { parseDocument, timedChanges } from "./document.js";
+import { Rejected } from "./errors.js";
+import { positionOf } from "./position.js";
+
+/** `{payload, from, until, timed, joins}`; `timed` is `[{position, change}]`. */
+export function readNotification(payload) {
+  const { md, entries } = parseDocument(payload);
+  const told = { from: positionOf(md.from), until: positionOf(md.until) };
+  const timed = timedChanges(entries, told.from);
+  const from = told.from ?? timed[0]?.position;
+  const until = told.until ?? timed.at(-1)?.position;
+  if (from === undefined || until === undefined) {
+    throw new Rejected("the notification says neither an interval nor when anything happened");
+  }
+  const joins = told.from !== undefined && told.until !== undefined;
+  return { payload, from, until, timed, joins };
+}
+
+/** Each change with the `cursor` from which whoever has dealt with it goes on. */
+export function withCursors({ from, until, timed }) {
+  let cursor = from;
+  return timed.map(({ position, change }, index) => {
+    const isLast = index === timed.length - 1;
+    if (isLast) cursor = until;
+    else if (position !== timed[index + 1].position) cursor = position;
+    return { ...change, cursor };
+  });
+}

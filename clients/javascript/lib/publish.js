@@ -1,0 +1,61 @@
+// Publish changes to a hub: one request, all or nothing, repeated safely until it is answered.
+
+import { Rejected, TryAgain } from "./errors.js";
+import { delaySeconds, sleep } from "./retry.js";
+import { refused, textOf, Web } from "./web.js";
+
+export const GIVE_UP_SECONDS = 60;
+
+/**
+ * Publish one change or several to a set of the hub at `url`; gives `{accepted, from, until}`.
+ *
+ * A request that fails on the way is repeated with the same key, so it is stored once. `Rejected`
+ * names each fault; `TryAgain` says that `giveUpSeconds` were over without an answer.
+ */
+export async function publish(url, set, changes, options = {}) {
+  const { framework = false, key = crypto.randomUUID(), signal } = options;
+  const { giveUpSeconds = GIVE_UP_SECONDS } = options;
+  const kind = framework ? "framework" : "changes";
+  const address = new URL(
+    `api/sets/${encodeURIComponent(set)}/${kind}`,
+    `${url.replace(/\/$/, "")}/`,
+  ).href;
+  const request = {
+    method: "POST",
+    body: JSON.stringify(changes),
+    headers: { "Content-Type": "application/json", "Idempotency-Key": key },
+  };
+  const web = new Web({ ...options, url: address });
+  const end = performance.now() + giveUpSeconds * 1000;
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await contentOf(address, await web.ask(address, request));
+    } catch (error) {
+      const seconds = delaySeconds(attempt, Math.random(), error.retryAfter);
+      const isOver = performance.now() + seconds * 1000 > end;
+      if (!(error instanceof TryAgain) || isOver || signal?.aborted) throw error;
+      await sleep(seconds, signal);
+      signal?.throwIfAborted();
+    }
+  }
+}
+
+async function contentOf(url, answer) {
+  const content = await contentIn(answer);
+  if (answer.ok && content) return content;
+  const error = refused(url, answer, content?.detail);
+  if (Array.isArray(content?.errors)) error.faults = content.errors;
+  if (answer.ok)
+    throw new Rejected(`${url} answered something else than JSON: is it a hub's address?`);
+  throw error;
+}
+
+/** An answer that breaks off is none; what is no JSON is undefined. */
+async function contentIn(answer) {
+  const text = await textOf(answer);
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,174 @@
+// HTTP as a Destination speaks it: bounded, with clear words for what failed.
+//
+// The token is shown to the origin that it is for, and to no other.
+
+import { Rejected, TryAgain } from "./errors.js";
+
+export const PAGE_CHARS = 2 * 1024 * 1024;
+export const PAGE_SECONDS = 60; // until it has come
+export const ANSWER_SECONDS = 20; // until an answer begins
+export const SILENCE_SECONDS = 45; // until more of it comes; a hub says something every 25 s
+export const RETRY_AFTER_SECONDS = 3_600;
+const AGAIN = [408, 425, 429, 500, 502, 503, 504];
+const XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1";
+const MENDS = {
+  401: "a token is needed: give one that may read it",
+  403: "it may not be read: give a token that may",
+  404: "there is nothing at this address: look whether it is right",
+  410: "it is there no longer",
+};
+
+/** The http address of a channel's ws address. */
+export function httpTwin(url) {
+  return url.replace(/^ws(s?:)/, "http$1");
+}
+
+export function isSocket(url) {
+  return /^wss?:\/\//.test(url);
+}
+
+/** An address that can be fetched, or that of its socket. */
+export function checkedUrl(url) {
+  if (URL.canParse(url) && /^(https?|wss?):\/\//.test(url)) return url;
+  throw new Rejected(`${url} is no address that can be fetched: give one of http:// or https://`);
+}
+
+/** The address with one parameter of its query set. */
+export function withQuery(url, name, value) {
+  const parsed = new URL(checkedUrl(url));
+  parsed.searchParams.set(name, value);
+  return parsed.href.replaceAll("%3A", ":");
+}
+
+/** Seconds, whether a number or a date was sent; an hour at most. */
+export function retryAfter(text, now = Date.now()) {
+  const seconds = /^\d+$/.test(text?.trim() ?? "") ? Number(text) : (Date.parse(text) - now) / 1000;
+  return Math.min(Math.max(0, seconds || 0), RETRY_AFTER_SECONDS);
+}
+
+export class Web {
+  #token;
+  #origin;
+  #fetch;
+
+  constructor({ token, url, signal, fetch = globalThis.fetch }) {
+    this.signal = signal;
+    this.#token = token;
+    this.#origin = new URL(httpTwin(checkedUrl(url))).origin;
+    this.#fetch = fetch.bind(globalThis);
+  }
+
+  /** An address as a socket must have it, which knows no headers. */
+  shown(url) {
+    const isOurs = this.#token && new URL(httpTwin(url)).origin === this.#origin;
+    return isOurs ? withQuery(url, "access_token", this.#token) : url;
+  }
+
+  /** Whether a page asks another origin: it may send few headers, and read few answers. */
+  isForeign(url) {
+    const isPage = "document" in globalThis || "importScripts" in globalThis; // or a page's worker
+    return isPage && new URL(url).origin !== globalThis.location.origin;
+  }
+
+  /** One answer of any status, its body still to come. */
+  async ask(url, { headers = {}, signal = this.signal, method, body } = {}) {
+    const isOurs = new URL(checkedUrl(url)).origin === this.#origin && this.#token;
+    const inHeader = isOurs && !this.isForeign(url);
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), ANSWER_SECONDS * 1000);
+    const signals = [late.signal, signal].filter(Boolean);
+    try {
+      return await this.#fetch(inHeader ? url : this.shown(url), {
+        method,
+        body,
+        headers: inHeader ? { ...headers, Authorization: `Bearer ${this.#token}` } : headers,
+        signal: AbortSignal.any(signals),
+        cache: "no-cache",
+        credentials: "same-origin",
+      });
+    } catch (error) {
+      throw unreachable(url, error);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Something fetched whole: `{url, status, headers, text}`, its text up to a cap. */
+  async page(url, accept = XML_FIRST) {
+    const answer = await this.ask(url, { headers: { Accept: accept } });
+    if (AGAIN.includes(answer.status)) throw refused(url, answer);
+    const { status, headers } = answer;
+    return { url: answer.url || url, status, headers, text: await textOf(answer) };
+  }
+}
+
+/** A body as text, up to a cap in characters and in seconds. */
+export async function textOf(answer, seconds = PAGE_SECONDS) {
+  const end = performance.now() + seconds * 1000;
+  let text = "";
+  for await (const piece of decoded(pieces(answer, Math.min(seconds, SILENCE_SECONDS)))) {
+    text += piece;
+    if (text.length > PAGE_CHARS || performance.now() > end) break;
+  }
+  return text;
+}
+
+function unreachable(url, error) {
+  const cause = error.cause?.code ?? error.cause?.message ?? error.message;
+  return new TryAgain(`${url} cannot be reached: ${cause}`);
+}
+
+/** What an answer means that brings nothing to read. */
+export function refused(url, { status, headers }, detail) {
+  if (AGAIN.includes(status)) {
+    const seconds = retryAfter(headers.get("Retry-After"));
+    return new TryAgain(`${url} cannot be served now (${detail ?? status})`, {
+      retryAfter: seconds,
+      status,
+    });
+  }
+  const words = detail ?? MENDS[status] ?? `the answer was ${status}`;
+  return new Rejected(`${url}: ${words}`, { status });
+}
+
+/** The pieces of a body; one that says nothing for too long is given up. */
+export async function* pieces(answer, seconds = SILENCE_SECONDS) {
+  const reader = answer.body?.getReader();
+  if (!reader) return;
+  try {
+    for (;;) {
+      const { done, value } = await within(seconds, reader.read(), answer.url);
+      if (done) return;
+      yield value;
+    }
+  } catch (error) {
+    throw error instanceof TryAgain ? error : unreachable(answer.url, error);
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+async function within(seconds, promise, url) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    const error = new TryAgain(`${url} said nothing for ${seconds} s`);
+    timer = setTimeout(reject, seconds * 1000, error);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Bytes as text. */
+export async function* decoded(parts, options = {}) {
+  const decoder = new TextDecoder("utf-8", options);
+  try {
+    for await (const piece of parts) yield decoder.decode(piece, { stream: true });
+    yield decoder.decode();
+  } catch (error) {
+    if (error instanceof TypeError) throw new Rejected("the document is not UTF-8");
+    throw error;
+  }
+}

@@ -1,0 +1,359 @@
+// Following Sources of every kind, over HTTP, in this process.
+
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, describe, test } from "node:test";
+import { gzipSync } from "node:zlib";
+
+import { DOCUMENT_BYTES } from "../../clients/javascript/lib/changelists.js";
+import { follow, HistoryGone, notifications, Rejected } from "../../clients/javascript/rsnotify.js";
+import * as servers from "./servers.mjs";
+
+const {
+  answered,
+  at,
+  brokenStream,
+  capabilities,
+  changed,
+  document,
+  index,
+  link,
+  notification,
+  stream,
+} = servers;
+Math.random = () => 0.02; // no test needs long pauses between attempts
+
+const CHANNEL = "/channels/set/change_notification_channel";
+const quick = { transport: "sse", pollSeconds: 0.02 };
+
+let source;
+
+beforeEach(async () => {
+  source = await servers.serve({});
+});
+
+afterEach(() => source.close());
+
+/** So many changes: the last part of each address. */
+async function read(path, count, options = {}) {
+  const found = [];
+  for await (const { loc } of follow(source.url + path, { ...quick, ...options })) {
+    found.push(loc.split("/").at(-1));
+    if (found.length === count) break;
+  }
+  return found;
+}
+
+/** A Source with a channel, and a Change List if `list` is given. */
+function offer(channel, list) {
+  const offers = [[CHANNEL, "change-notification"]];
+  if (list) offers.push(["/list.xml", "changelist"]);
+  source.answers["/c.xml"] = capabilities(...offers);
+  source.answers["/list.xml"] = list;
+  source.answers[CHANNEL] = channel;
+}
+
+const list = (md, ...changes) => document({ capability: "changelist", ...md }, ...changes);
+const inTurn =
+  (...answers) =>
+  (about, response) =>
+    (answers.length > 1 ? answers.shift() : answers[0])(about, response);
+
+describe("a Source", () => {
+  test("is found by a header, a page, the well-known address and robots.txt", async () => {
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    source.answers["/head"] = answered(200, "x", { Link: '</c.xml>; rel="resourcesync"' });
+    source.answers["/page"] = answered(200, '<link rel="resourcesync" href="/c.xml">', {
+      "Content-Type": "text/html",
+    });
+    for (const path of ["/head", "/page", "/c.xml"]) assert.deepEqual(await read(path, 1), ["1"]);
+    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml", {
+      "Content-Type": "text/plain",
+    });
+    assert.deepEqual(await read("/nowhere", 1), ["1"]);
+    const entry = "<url><loc>/c.xml</loc></url>";
+    source.answers["/.well-known/resourcesync"] = document({ capability: "description" }, entry);
+    delete source.answers["/robots.txt"];
+    assert.deepEqual(await read("/", 1), ["1"]);
+  });
+
+  test("that is none says so", async () => {
+    await assert.rejects(read("/nothing", 1), /look whether it is right/);
+    source.answers["/one"] = answered(200, "x", { Link: '</two>; rel="resourcesync"' });
+    source.answers["/two"] = answered(200, "x", { Link: '</one>; rel="resourcesync"' });
+    await assert.rejects(read("/one", 1), /in a circle/);
+    source.answers["/list"] = document({ capability: "resourcelist" });
+    await assert.rejects(read("/list", 1), /neither a channel nor a Change List/);
+    source.answers["/private"] = answered(401);
+    await assert.rejects(
+      read("/private", 1),
+      (error) => error instanceof Rejected && error.status === 401,
+    );
+  });
+
+  test("that leads to no address that can be fetched says so", async () => {
+    for (const loc of ["javascript:1", "http://[", "ftp://a/", "ws://["]) {
+      source.answers["/c.xml"] = capabilities([loc, "change-notification"]);
+      await assert.rejects(read("/c.xml", 1), Rejected);
+      source.answers["/c.xml"] = capabilities([loc, "changelist"]);
+      await assert.rejects(read("/c.xml", 1), Rejected);
+    }
+  });
+
+  for (const [url, options] of [
+    ["example.org"],
+    ["ftp://a/"],
+    ["http://a/", { from: "now" }],
+    ["http://a/", { transport: "websocket", WebSocket: null }],
+    ["http://a/", { transport: "pigeon" }],
+    ["ws://a/channels/change_notification_channel?set=a&set=b"],
+  ]) {
+    test(`cannot be asked for with ${url} and ${JSON.stringify(options)}`, async () => {
+      await assert.rejects(follow(url, options).next(), Rejected);
+    });
+  }
+});
+
+describe("a channel", () => {
+  test("is resumed from the cursor when the connection breaks", async () => {
+    const begun = brokenStream(at(0), notification(0, 2, changed(1), changed(2)));
+    offer(inTurn(begun, stream(at(2), notification(2, 3, changed(3)))));
+    assert.deepEqual(await read("/c.xml", 3), ["1", "2", "3"]);
+    const asked = source.asked.filter(({ path }) => path === CHANNEL);
+    assert.deepEqual(
+      asked.map(({ from }) => from),
+      [null, at(2)],
+    );
+  });
+
+  test("is resumed from where it said that it begins, if it breaks before anything came", async () => {
+    offer(inTurn(brokenStream(at(4)), stream(at(4), notification(4, 5, changed(5)))));
+    assert.deepEqual(await read("/c.xml", 1), ["5"]);
+    assert.equal(source.asked.at(-1).from, at(4));
+  });
+
+  test("is asked again when it cannot serve now, as late as it says", async () => {
+    const busy = answered(503, "", { "Retry-After": "0" });
+    offer(inTurn(busy, answered(429), stream(at(0), notification(0, 1, changed(1)))));
+    const states = [];
+    await read("/c.xml", 1, { onState: ({ state }) => states.push(state) });
+    assert.deepEqual(states, ["waiting", "waiting", "live"]);
+  });
+
+  test("that is refused ends it with its own words", async () => {
+    offer(answered(403, '{"detail": "the token is for another set"}'));
+    await assert.rejects(read("/c.xml", 1), /the token is for another set/);
+    offer(answered(200, "hello"));
+    await assert.rejects(read("/c.xml", 1), /is no channel/);
+  });
+
+  test("of a notification that cannot be read is asked for it again", async () => {
+    const broken = stream(at(0), notification(0, 1, changed(1)), "<urlset");
+    offer(inTurn(broken, stream(at(1), notification(1, 2, changed(2)))));
+    assert.deepEqual(await read("/c.xml", 2), ["1", "2"]);
+    assert.equal(source.asked.at(-1).from, at(1));
+  });
+
+  test("ends when its signal is aborted, at once, while it waits for anything", async () => {
+    for (const waiting of [stream(at(0)), () => {}, answered(503)]) {
+      offer(waiting);
+      const ending = new AbortController();
+      const reading = read("/c.xml", 1, { signal: ending.signal });
+      while (!source.asked.some(({ path }) => path === CHANNEL)) await new Promise(setImmediate);
+      ending.abort();
+      assert.deepEqual(await reading, []);
+      source.asked.length = 0;
+    }
+  });
+
+  test("that does not say where it begins is joined by its Change List", async () => {
+    const silent = stream(undefined, notification(3, 4, changed(4)));
+    offer(silent, list({ from: at(0) }, changed(2), changed(3)));
+    assert.deepEqual(await read("/c.xml", 3, { from: at(1) }), ["2", "3", "4"]);
+    assert.deepEqual(await read("/c.xml", 1), ["4"]);
+  });
+
+  test("that does not say where it begins, with a list that cannot be read, is a gap", async () => {
+    offer(stream(undefined, notification(3, 4, changed(4))), answered(404));
+    const gaps = [];
+    const onGap = ({ from, until }) => gaps.push([from, until]);
+    assert.deepEqual(await read("/c.xml", 1, { from: at(1), onGap }), ["4"]);
+    assert.deepEqual(gaps, [[at(1), undefined]]);
+    await assert.rejects(read("/c.xml", 1, { from: at(1) }), HistoryGone);
+    assert.deepEqual(await read("/c.xml", 1), ["4"]);
+  });
+
+  test("gives whole notifications to whoever asks for them", async () => {
+    const payload = notification(0, 1, changed(1));
+    offer(stream(at(0), payload));
+    const { value } = await notifications(`${source.url}/c.xml`, quick).next();
+    assert.deepEqual([value.payload, value.from, value.until], [payload, at(0), at(1)]);
+  });
+});
+
+describe("a gap", () => {
+  test("between notifications is asked for again, then read from the Change List", async () => {
+    const gapped = stream(at(1), notification(3, 4, changed(4)));
+    const later = stream(at(4), notification(4, 5, changed(5)));
+    offer(inTurn(gapped, gapped, later), list({ from: at(0) }, changed(2), changed(3), changed(4)));
+    assert.deepEqual(await read("/c.xml", 4, { from: at(1) }), ["2", "3", "4", "5"]);
+  });
+
+  test("before a channel begins is none: else it would have refused the cursor", async () => {
+    offer(stream(at(3), notification(3, 4, changed(4))), list({ from: at(0) }, changed(2)));
+    assert.deepEqual(await read("/c.xml", 1, { from: at(1) }), ["4"]);
+  });
+
+  test("of a channel that no longer has it is read from the index, closed lists and the archive", async () => {
+    offer(
+      inTurn(answered(410, "{}"), stream(at(9))),
+      list({ from: at(6) }, link("index", "/index.xml"), changed(7)),
+    );
+    source.answers["/c.xml"] = capabilities(
+      [CHANNEL, "change-notification"],
+      ["/list.xml", "changelist"],
+      ["/archive.xml", "changelist-archive"],
+    );
+    source.answers["/index.xml"] = index(
+      "changelist",
+      ["/closed.xml", `from="${at(4)}" until="${at(6)}"`],
+      ["/list.xml", `from="${at(6)}"`],
+    );
+    source.answers["/archive.xml"] = document(
+      { capability: "changelist-archive" },
+      `<url><loc>/old.xml</loc><rs:md from="${at(0)}" until="${at(2)}"/></url>`,
+      `<url><loc>/older.xml</loc><rs:md from="${at(2)}" until="${at(4)}"/></url>`,
+    );
+    source.answers["/older.xml"] = list({ from: at(2), until: at(4) }, changed(4));
+    source.answers["/closed.xml"] = list({ from: at(4), until: at(6) }, changed(5));
+    assert.deepEqual(await read("/c.xml", 3, { from: at(3) }), ["4", "5", "7"]);
+    assert.ok(!source.asked.some(({ path }) => path === "/old.xml"));
+  });
+
+  test("repeats what happened at the cursor itself, where another change may have happened too", async () => {
+    offer(
+      inTurn(answered(410, "{}"), stream(at(9))),
+      list({ from: at(0) }, changed(1, "a"), changed(1, "b"), changed(2, "c")),
+    );
+    assert.deepEqual(await read("/c.xml", 3, { from: at(1) }), ["a", "b", "c"]);
+  });
+
+  const gone = { from: at(5) };
+  const unread = {
+    "a Change List that begins too late": list(gone, changed(6)),
+    "a Change List that is broken": "<urlset",
+    "a Change List that is not there": answered(404),
+    "a Change List that cannot be had for long": answered(503),
+    "no Change List": undefined,
+  };
+  for (const [what, answer] of Object.entries(unread)) {
+    test(`with ${what} is told, and then it goes on`, async () => {
+      offer(
+        ({ from }, response) =>
+          (from === at(1) ? answered(410, "{}") : stream(at(7), notification(7, 8, changed(8))))(
+            {},
+            response,
+          ),
+        answer,
+      );
+      const gaps = [];
+      assert.deepEqual(await read("/c.xml", 1, { from: at(1), onGap: (gap) => gaps.push(gap) }), [
+        "8",
+      ]);
+      assert.deepEqual(
+        gaps.map(({ from, until }) => [from, until]),
+        [[at(1), at(7)]],
+      );
+    });
+  }
+
+  test("that nobody wants to hear of ends it", async () => {
+    offer(answered(410, "{}"));
+    await assert.rejects(
+      read("/c.xml", 1, { from: at(1) }),
+      (error) => error instanceof HistoryGone && error.from === at(1),
+    );
+  });
+});
+
+describe("Change Lists without a channel", () => {
+  beforeEach(() => {
+    source.answers["/c.xml"] = capabilities(["/list.xml", "changelist"]);
+  });
+
+  test("are asked for again and again, and tell what is new", async () => {
+    const lists = [
+      list({ from: at(0) }, changed(1)),
+      list({ from: at(0) }, changed(1), changed(2)),
+    ];
+    source.answers["/list.xml"] = inTurn(...lists.map((text) => answered(200, text)));
+    assert.deepEqual(await read("/c.xml", 2, { from: at(0) }), ["1", "2"]);
+  });
+
+  test("tell nothing of before to whoever begins now", async () => {
+    const both = list({ from: at(0) }, changed(1), changed(2));
+    source.answers["/list.xml"] = inTurn(
+      answered(200, list({ from: at(0) }, changed(1))),
+      answered(200, list({ from: at(0) }, changed(1))),
+      answered(200, both),
+    );
+    assert.deepEqual(await read("/c.xml", 1), ["2"]);
+  });
+
+  test("are asked for with a condition", async () => {
+    const text = list({ from: at(0) }, changed(1));
+    const served = ({ headers }, response) =>
+      headers["if-none-match"] === '"1"'
+        ? answered(304)({}, response)
+        : answered(200, text, { ETag: '"1"' })({}, response);
+    source.answers["/list.xml"] = served;
+    const ending = new AbortController();
+    const reading = read("/c.xml", 2, { from: at(0), signal: ending.signal });
+    while (!source.asked.some(({ headers }) => headers["if-none-match"]))
+      await new Promise(setImmediate);
+    ending.abort();
+    assert.deepEqual(await reading, ["1"]);
+  });
+
+  test("are asked for again after trouble, and it is said how it stands", async () => {
+    const text = list({ from: at(0) }, changed(1));
+    const empty = answered(200, list({ from: at(0) }));
+    source.answers["/list.xml"] = inTurn(
+      empty,
+      empty,
+      empty,
+      answered(503),
+      empty,
+      answered(200, text),
+    );
+    const states = [];
+    const onState = ({ state, transport }) => states.push(transport ?? state);
+    await read("/c.xml", 1, { from: at(0), onState });
+    assert.deepEqual(states, ["polling", "waiting", "polling"]);
+  });
+
+  test("may be compressed files", async () => {
+    source.answers["/list.xml"] = answered(200, gzipSync(list({ from: at(0) }, changed(1))));
+    assert.deepEqual(await read("/c.xml", 1, { from: at(0) }), ["1"]);
+  });
+
+  test("are inflated up to the cap and no further", async () => {
+    source.answers["/list.xml"] = answered(200, gzipSync(Buffer.alloc(DOCUMENT_BYTES + 1, " ")));
+    await assert.rejects(read("/c.xml", 1, { from: at(0) }), Rejected);
+  });
+
+  test("that are not UTF-8 are refused", async () => {
+    source.answers["/list.xml"] = answered(200, Buffer.from([...Buffer.from("<urlset"), 0xff]));
+    await assert.rejects(read("/c.xml", 1, { from: at(0) }), /not UTF-8/);
+  });
+
+  test("of 0.9, without datetimes, tell their changes by lastmod", async () => {
+    const entry =
+      '<url><loc>http://a/x</loc><lastmod>2013-01-02T11:00:00Z</lastmod><rs:md change="updated"/></url>';
+    source.answers["/list.xml"] = list(
+      { from: "2013-01-01T11:00:00Z" },
+      link("resourcesync", "/c.xml"),
+      entry,
+    );
+    assert.deepEqual(await read("/list.xml", 1, { from: "2013-01-01T12:00:00Z" }), ["x"]);
+  });
+});

@@ -1,0 +1,20 @@
+// Follows an address and prints a line of JSON for each thing that it is told.
+//
+//   node reader.mjs MODULE URL [OPTIONS AS JSON]
+
+const [module, url, options = "{}"] = process.argv.slice(2);
+const { follow } = await import(module);
+
+const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
+const told = {
+  onState: ({ state, cursor, transport, error }) =>
+    say({ state, cursor, transport, error: error?.message }),
+};
+const given = JSON.parse(options);
+if (given.onGap) given.onGap = (gap) => say({ gap });
+
+try {
+  for await (const change of follow(url, { ...told, ...given })) say({ change });
+} catch (error) {
+  say({ failed: error.name, message: error.message });
+}

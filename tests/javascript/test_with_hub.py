@@ -1,0 +1,148 @@
+"""The JavaScript client against a real hub: killed, restarted, private, without old history."""
+
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from rsnotify.resourcesync.notification import FROM_HEADER
+from rsnotify.resourcesync.xml_writer import Entry, Md
+from tests.javascript.programs import Reader, nodes
+from tests.running import RunningHub
+from tests.sources import CAPABILITIES, Source, rendered
+
+AT = "2026-11-20T00:00:01.000000Z"
+NOTIFICATION = (
+    '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
+    'xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="change-notification" '
+    'from="2026-11-20T00:00:00.000000Z" until="{until}"/><url><loc>http://example.com/1</loc>'
+    '<rs:md change="updated" datetime="{until}"/></url></urlset>'
+)
+
+
+@pytest.fixture
+def readers_of(request: pytest.FixtureRequest) -> Any:
+    """Every way in which a program reads: a WebSocket, an event stream, both Nodes."""
+
+    def made(url: str) -> list[Reader]:
+        streams = [Reader(url, node=node, transport="sse") for node in nodes()]
+        return [Reader(url, transport="websocket"), *streams]
+
+    return made
+
+
+async def test_a_killed_hub_costs_no_change_and_repeats_none(
+    hub: RunningHub, readers_of: Any
+) -> None:
+    async with AsyncExitStack() as stack:
+        readers = [await stack.enter_async_context(each) for each in readers_of(hub.channel())]
+        for reader in readers:
+            await reader.live()
+        await hub.publish("http://example.com/1", "http://example.com/2")
+        for reader in readers:
+            assert await reader.changes(1) == ["1"]
+        await hub.kill()
+        await hub.start()
+        await hub.publish("http://example.com/3")
+        await hub.publish("http://example.com/4")
+        for reader in readers:
+            assert await reader.changes(3) == ["2", "3", "4"]
+
+
+async def test_every_address_of_a_set_leads_to_its_channel(hub: RunningHub) -> None:
+    paths = ("", "/.well-known/resourcesync", "/dataset1/capabilitylist.xml")
+    async with AsyncExitStack() as stack:
+        opened = [Reader(hub.url + path) for path in paths]
+        for reader in [await stack.enter_async_context(each) for each in opened]:
+            live = await reader.live()
+            assert live["transport"] == "websocket"
+            assert live["cursor"] is not None
+
+
+async def test_whoever_begins_before_all_history_gets_all_of_it(hub: RunningHub) -> None:
+    await hub.publish(*(f"http://example.com/{number}" for number in range(3)))
+    for way in ("websocket", "sse"):
+        async with Reader(hub.channel(), **{"from": "2020-01-01", "transport": way}) as reader:
+            assert await reader.changes(3) == ["0", "1", "2"]
+
+
+async def test_a_private_set_is_read_with_a_token_and_refused_without(hub: RunningHub) -> None:
+    await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
+    wanted = {"sets": ["dataset1"], "rights": ["read"]}
+    _, made = await hub.ask("POST", "/api/tokens", json=wanted)
+    async with (
+        Reader(hub.channel()) as without,
+        Reader(hub.channel(), token=made["token"]) as socket,
+        Reader(hub.channel(), token=made["token"], transport="sse") as stream,
+    ):
+        assert (await without.line(lambda line: "failed" in line))["failed"] == "Rejected"
+        for reader in (socket, stream):
+            await reader.live()
+        await hub.publish("http://example.com/1")
+        for reader in (socket, stream):
+            assert await reader.changes(1) == ["1"]
+        await hub.ask("DELETE", f"/api/tokens/{made['id']}")
+        for reader in (socket, stream):
+            assert (await reader.line(lambda line: "failed" in line))["failed"] == "Rejected"
+
+
+async def test_a_websocket_that_is_dead_is_noticed_and_left() -> None:
+    """The first one brings nothing, though the Source goes on; the second one does."""
+    sockets: list[web.WebSocketResponse] = []
+
+    async def channel(request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Upgrade") != "websocket":
+            begins = AT if sockets else "2026-11-20T00:00:00.000000Z"
+            begins = request.query.get("from", begins)
+            answer = web.StreamResponse(
+                headers={"Content-Type": "text/event-stream", FROM_HEADER: begins}
+            )
+            await answer.prepare(request)
+            return answer
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        sockets.append(socket)
+        if len(sockets) > 1:
+            await socket.send_str(NOTIFICATION.format(until=AT))
+        await socket.receive()
+        return socket
+
+    async with Source() as source:
+        source.handlers["/channel"] = channel
+        url = source.url.replace("http", "ws") + "/channel"
+        async with Reader(url, quietSeconds=0.1) as reader:
+            await reader.live()
+            assert await reader.changes(1) == ["1"]
+    assert len(sockets) == 2
+
+
+async def test_a_source_of_websockets_alone_is_followed_and_its_lists_fill_the_gap() -> None:
+    """As version 0.8 has it: no event stream, and 4410 for a cursor that is too old."""
+    cursors: list[str | None] = []
+
+    async def channel(request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Upgrade") != "websocket":
+            return web.Response(status=404)
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        cursors.append(request.query.get("from"))
+        if len(cursors) == 1:
+            await socket.close(code=4410, message=b"begin at the index")
+            return socket
+        await socket.send_str(NOTIFICATION.format(until="2026-11-21T00:00:00.000000Z"))
+        await socket.receive()
+        return socket
+
+    async with Source() as source:
+        change = source.change("2", b"content")
+        entry = Entry(
+            source.url.replace("http", "ws") + "/channel", md=Md(capability="change-notification")
+        )
+        lists = Entry(source.loc("changelist.xml"), md=Md(capability="changelist"))
+        source.documents[CAPABILITIES] = rendered("capabilitylist", [entry, lists])
+        source.handlers["/channel"] = channel
+        url = source.url + CAPABILITIES
+        async with Reader(url, **{"from": str(source.at)}) as reader:
+            assert await reader.changes(2) == ["2", "1"]
+    assert cursors == [str(source.at), change.datetime]

@@ -1,0 +1,52 @@
+// What the types must allow, and what they must refuse; checked by tsc, never run.
+
+import {
+    follow,
+    HistoryGone,
+    notifications,
+    parseDocument,
+    publish,
+    Rejected,
+    TryAgain,
+} from "rsnotify";
+import type { FollowedChange, Gap, Notification } from "rsnotify";
+
+export async function allowed(signal: AbortSignal): Promise<string | undefined> {
+    let cursor: string | undefined;
+    const onGap = (gap: Gap) => console.log(gap.from, gap.until, gap.reason);
+    for await (const change of follow(new URL("http://a/"), {
+        from: "2026-11-20",
+        signal,
+        shared: true,
+        onGap,
+    })) {
+        const known: FollowedChange = change;
+        if (known.change === "deleted") cursor = known.cursor;
+    }
+    for await (const { timed, until } of notifications("ws://a/", { transport: "sse" })) {
+        cursor = timed[0]?.position ?? until;
+    }
+    const { accepted, until } = await publish(
+        "http://a/",
+        "set",
+        [{ loc: "http://a/", change: "created" }],
+        { key: "k" },
+    );
+    console.log(accepted + 1, until, parseDocument("<urlset/>").entries[0]?.md.change);
+    return cursor;
+}
+
+export function told(error: unknown): string | undefined {
+    if (error instanceof Rejected) return error.faults[0]?.message ?? String(error.status);
+    if (error instanceof TryAgain) return `${error.retryAfter} s`;
+    return error instanceof HistoryGone ? error.reason : undefined;
+}
+
+// @ts-expect-error: an address is needed
+follow();
+// @ts-expect-error: no such transport
+follow("http://a/", { transport: "pigeon" });
+// @ts-expect-error: no such change
+publish("http://a/", "set", { loc: "http://a/", change: "moved" });
+// @ts-expect-error: what was told is not to be changed
+export const change = (told: Notification) => (told.until = "");

@@ -1,0 +1,21 @@
+"""The closing line of `make test` counts everything and says what was not run."""
+
+from pathlib import Path
+
+from tests.run import Counts, read_report
+
+REPORT = """<testsuites><testsuite tests="4" failures="1" errors="0" skipped="2">
+<testcase/><testcase><failure message="no"/></testcase>
+<testcase><skipped type="pytest.skip" message="no Chromium"/></testcase>
+<testcase><skipped type="pytest.skip" message="no Chromium"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_what_was_skipped_is_counted_and_its_reason_said_once(tmp_path: Path) -> None:
+    (tmp_path / "report.xml").write_text(REPORT)
+    total = Counts(1, 0, 0) + read_report(tmp_path / "report.xml")
+    assert str(total) == "2 passed, 1 failed, 2 skipped; no Chromium"
+
+
+def test_where_nothing_was_skipped_it_ends_with_the_counts() -> None:
+    assert str(Counts(3, 0, 0) + Counts(1, 0, 0)) == "4 passed, 0 failed, 0 skipped"
