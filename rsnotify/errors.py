@@ -56,10 +56,11 @@ class NoSuchSet(Rejected):
 
 
 class HistoryDeleted(Rejected):
-    """What followed the reader's position has been deleted."""
+    """What followed the reader's position has been deleted, or lost; what is kept begins later."""
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, begins: int = 0) -> None:
         super().__init__(detail, status=410, close_code=4410)
+        self.begins = begins
 
 
 class TokenRefused(Rejected):

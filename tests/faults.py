@@ -119,6 +119,27 @@ class OwnRedis:
             return False
 
 
+class Losing:
+    """Loses what is written in its block, as a failover to a lagging replica does."""
+
+    def __init__(self, client: Client, pattern: str = "*") -> None:
+        self._client = client
+        self._pattern = pattern
+        self._before: dict[bytes, bytes] = {}
+
+    async def __aenter__(self) -> None:
+        names = await self._client.keys(self._pattern)
+        self._before = {name: await self._client.dump(name) for name in names}
+
+    async def __aexit__(self, *_: object) -> None:
+        for name in await self._client.keys(self._pattern):
+            await self._client.delete(name)
+        for name, value in self._before.items():
+            await self._client.restore(name, 0, value)
+        await self._client.replicaof("127.0.0.1", "1")
+        await self._client.replicaof("NO", "ONE")  # it was promoted: its replication id is new
+
+
 # --- refusals ----------------------------------------------------------------------------------
 
 

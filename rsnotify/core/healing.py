@@ -11,10 +11,12 @@ journal, and repairs it (`plan_repair`). These rules hold:
 - The newest change of a resource stays the newest: if a repair would put an older one behind it, it
   is appended once more.
 
-So a change may be told twice, but none that somebody remembers is lost. Nothing here knows Redis.
+So a change may be told twice, but none that somebody remembers is lost. Of what nobody remembers,
+it is known at least that it was there (`lost_until`): then the journal gets a gap, a position that
+no reader passes without being told. Nothing here knows Redis.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -45,7 +47,7 @@ class Memory:
     is known as soon as it is acknowledged, and may lie above `read_until`.
     """
 
-    __slots__ = ("_keys", "_rows", "newest", "read_after", "read_until", "size")
+    __slots__ = ("_begins", "_keys", "_rows", "newest", "read_after", "read_until", "size")
 
     stays_when_idle = False
 
@@ -54,17 +56,28 @@ class Memory:
         self.size = 0
         self._rows: dict[Position, bytes] = {}
         self._keys: dict[Position, UsedKey] = {}
+        self._begins: dict[Position, Position] = {}  # until of an append -> the newest before it
 
     def read(self, rows: Iterable[Row], until: Position) -> None:
         """These rows, and no others, followed `read_until` in the journal."""
         self.read_until = until
         self._add(rows, until)
 
-    def appended(self, rows: Iterable[Row], until: Position, key: UsedKey | None = None) -> None:
-        """The journal has acknowledged these rows of this process, perhaps once more."""
+    def appended(
+        self,
+        rows: Iterable[Row],
+        until: Position,
+        key: UsedKey | None = None,
+        *,
+        begin: Position | None = None,
+    ) -> None:
+        """The journal has acknowledged these rows of this process, perhaps once more; its newest
+        change was at `begin` before."""
         if until > self.newest - REMEMBERED_MICROSECONDS:
             if key is not None:
                 self._keys[until] = key
+            if begin is not None:
+                self._begins[until] = begin
             self._add(rows, until)
 
     def skip_to(self, head: Position) -> None:
@@ -87,6 +100,7 @@ class Memory:
                 break
             self.size -= len(self._rows.pop(known)) + ROW_BYTES
             self._keys.pop(known, None)
+            self._begins.pop(known, None)
             self.read_after = max(self.read_after, known)
             self.read_until = max(self.read_until, known)
 
@@ -94,13 +108,19 @@ class Memory:
         """Forget everything but the newest position."""
         self._rows.clear()
         self._keys.clear()
+        self._begins.clear()
         self.size = 0
         self.read_after = self.read_until
 
     @property
     def begins(self) -> Position:
         """Nothing up to this position is remembered."""
-        return min((Position(each - 1) for each in self._rows), default=self.newest)
+        return Position(min((*self._rows, *self.witnessed)) - 1)
+
+    @property
+    def witnessed(self) -> Collection[Position]:
+        """Positions of the journal that this process has known; what is there, it may not know."""
+        return {self.read_after, self.newest, *self._begins.values()}
 
     @property
     def rows(self) -> Mapping[Position, bytes]:
@@ -146,6 +166,20 @@ def plan_repair(
         return Repair()
     again += _still_newest(put_back, again, _by_age(lost, journal, repaired))
     return Repair(put_back, again, memory.keys_of(lost))
+
+
+def lost_until(
+    memory: Memory, journal: Sequence[Row], begin: Position, repaired: Repaired
+) -> Position | None:
+    """The newest change that was in the journal, is not there now, and is not remembered here.
+
+    Other processes may remember it. At or before `begin`, where the stream begins or its newest gap
+    ends, nothing is missed.
+    """
+    there = {position for position, _ in journal}.union(memory.rows)
+    gone = (each for each in memory.witnessed if each > begin and each not in there)
+    told = (repaired.put_back, repaired.again)
+    return max((each for each in gone if not any(each in marks for marks in told)), default=None)
 
 
 def _was_passed(row: Row, memory: Memory, repaired: Repaired) -> bool:

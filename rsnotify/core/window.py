@@ -102,16 +102,20 @@ def is_due(record: JournalRecord, now: int, period: int) -> bool:
 def stretch_after(cursor: Position, span: Span) -> Stretch:
     """As many whole windows after the cursor as one document may hold, at least one.
 
-    It ends where a window ends, so it is fixed for ever unless it reaches the head.
+    It ends where a window ends, so it is fixed for ever unless it reaches the head. It ends before
+    a gap.
     `span.windows` are those that end after the cursor.
     """
     room_changes, room_bytes, until = STRETCH_CHANGES, WINDOW_BYTES, None
     for window in span.windows:
         room_changes -= window.changes
         room_bytes -= window.size
-        if until is not None and (room_changes < 0 or room_bytes < 0):
+        has_gap = until is not None and window.from_ > until
+        if until is not None and (has_gap or room_changes < 0 or room_bytes < 0):
             return Stretch(cursor, until)
         until = window.until
+    if until is not None and span.record.window_from > until:
+        return Stretch(cursor, until)
     open_fits = span.record.window_count <= room_changes and span.record.window_bytes <= room_bytes
     reaches_head = until is None or open_fits
     return Stretch(cursor, None if reaches_head else until)
@@ -120,6 +124,22 @@ def stretch_after(cursor: Position, span: Span) -> Stretch:
 def kept_from(span: Span) -> Position:
     """Where the history begins that is kept."""
     return span.record.window_from if span.oldest is None else span.oldest.from_
+
+
+def following_from(span: Span) -> Position:
+    """Where the first of these windows begins, or the open one if there are none: what was before
+    it and behind the cursor is not kept, or was lost."""
+    return span.windows[0].from_ if span.windows else span.record.window_from
+
+
+def whole_from(span: Span) -> Position:
+    """Where the history begins that is kept, and without a gap among these windows."""
+    begin = span.record.window_from
+    for window in reversed(span.windows):
+        if window.until != begin:
+            return begin
+        begin = window.from_
+    return kept_from(span)
 
 
 def split(windows: Sequence[Window], begin: int) -> tuple[Sequence[Window], Sequence[Window]]:

@@ -5,9 +5,11 @@ nobody changes the sets between reading and comparing.
 """
 
 import asyncio
+import logging
 from itertools import product
 from time import monotonic
 
+from rsnotify.core.recall import plan_recall
 from rsnotify.hub.feeds import Feeds
 from rsnotify.hub.known_sets import KnownSets
 from rsnotify.hub.repairing import Repairing
@@ -18,6 +20,8 @@ from rsnotify.storage.sets import SetRecord, Sets, Version
 TICK_SECONDS = 1.0
 CHECK_SHARE = 10  # at most a tenth of the time is spent on checks because the bell rang
 UNREAD_EVERY = 10  # a channel without readers is checked every tenth time
+log = logging.getLogger(__name__)
+
 STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
 
 
@@ -42,6 +46,7 @@ class Checking:
         self._ended = monotonic() - STALE_SECONDS
         self._registry_rang = False
         self._checks = 0
+        repairing.recover.append(self._put_sets_back)
 
     @property
     def is_current(self) -> bool:
@@ -97,6 +102,28 @@ class Checking:
             elif is_new:
                 self._feeds.add_set(name, record.created)
 
+    async def _put_sets_back(self) -> None:
+        """What is known here and Redis has lost; and remove again what was removed."""
+        known, number = self._sets.records, self._sets.number
+        stored = await self._registry.stored()
+        records = {name: record for name, (_, record) in stored.items()}
+        removed = self._sets.removed.at(monotonic())
+        plan = plan_recall(known, removed, records, lambda record: (record.created, record.edited))
+        for name in plan.remove:
+            await self._registry.remove(name)
+        for name in plan.put_back:
+            await self._put_set_back(known[name], *stored.get(name, (b"", None)))
+        await self._registry.pass_version(number)
+
+    async def _put_set_back(
+        self, record: SetRecord, before: bytes, other: SetRecord | None
+    ) -> None:
+        if other is not None and other.created != record.created:
+            await self._registry.remove(record.name)  # it was, before the set was made again
+            before = b""
+        if await self._registry.put_back(record, before):
+            log.error("Redis had lost the set %r, or its last change: it is put back", record.name)
+
     async def update(self) -> None:
         """Read what Redis has, and compare; under the lock."""
         began, self._registry_rang = monotonic(), False
@@ -117,7 +144,8 @@ class Checking:
         for channel, standing in zip(channels, standings, strict=True):
             feed = self._feeds.get(channel)
             if feed is not None and isinstance(standing, Standing):
-                await self._repairing.check(feed, seen[channel], standing)
+                self._repairing.check(feed, seen[channel], standing)
+        await self._repairing.check_suspects()
         self._ended = monotonic()
         self._next_of_registry = self._ended + (CHECK_SHARE - 1) * (self._ended - began)
 

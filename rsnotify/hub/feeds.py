@@ -100,7 +100,7 @@ class Feeds:
         pairs = zip(map(Position, stored.positions), xml, strict=False)
         rows = [row for row in pairs if row[0]]  # what a load has found may be left out
         key = submission.key and UsedKey(submission.key, submission.fingerprint, *stored.interval)
-        feed.memory.appended(rows, stored.until, key or None)
+        feed.memory.appended(rows, stored.until, key or None, begin=stored.from_)
         self._cache.use(feed.memory)
 
     def seen(self, channel: ChannelName) -> Position:
@@ -108,9 +108,9 @@ class Feeds:
         feed = self._feeds.get(channel)
         return Position(0) if feed is None else max(feed.tail.head, feed.memory.newest)
 
-    def with_memory(self) -> list[Feed]:
-        """The feeds of which something is remembered."""
-        return [feed for feed in self._feeds.values() if feed.memory.rows]
+    def best_remembered(self) -> list[Feed]:
+        """All feeds; first those of which something is remembered."""
+        return sorted(self._feeds.values(), key=lambda feed: not feed.memory.rows)
 
     # --- which have changes to read --------------------------------------------------------------
 

@@ -50,11 +50,11 @@ class Hub:
         self._sets = KnownSets()
         woken = asyncio.Event()
         self.feeds = Feeds(self.cache, woken)
-        self._repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
-        self.checking = Checking(journal, sets, self._repairing, self._sets, self.feeds)
+        self.repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
+        self.checking = Checking(journal, sets, self.repairing, self._sets, self.feeds)
         self._reading = Reading(journal, History(journal, windows), self.cache, base_url)
         self.following = Following(
-            *(journal, bell, self.checking, self._repairing, self._sets, self.feeds, self.cache),
+            *(journal, bell, self.checking, self.repairing, self._sets, self.feeds, self.cache),
             woken=woken,
             base_url=base_url,
         )
@@ -63,7 +63,7 @@ class Hub:
 
     async def publish(self, channel: ChannelName, submission: Submission) -> Interval:
         """Store the changes and ring the bell. Readers are not waited for."""
-        stored = await self._repairing.append(channel, submission)
+        stored = await self.repairing.append(channel, submission)
         self.feeds.ring(channel, stored.until)
         return stored.interval
 

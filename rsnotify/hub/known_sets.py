@@ -3,7 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from time import monotonic
 
+from rsnotify.core.recall import Recent
 from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
 from rsnotify.storage.sets import SetRecord, Version
@@ -17,6 +19,7 @@ class KnownSets:
     def __init__(self) -> None:
         self.records: dict[str, SetRecord] = {}
         self.version: Version | None = None  # None before the first read
+        self.removed: Recent[SetRecord] = Recent()
         self.lost = asyncio.Event()  # set when Redis has lost sets that it had
 
     @property
@@ -41,6 +44,8 @@ class KnownSets:
         self.records, self.version = records, version
         if known is not None and version.is_behind(known):
             self._report_loss(before)
+        elif records is not before:
+            self._note_removed(before)
         if records is before:
             return []
         return [name for name, record in records.items() if _turns(before.get(name), record)]
@@ -58,10 +63,15 @@ class KnownSets:
             self.version = version  # otherwise the next check reads all sets
         before = self.records.get(name)
         if record is None:
-            self.records.pop(name, None)
+            self._note_removed({name: removed} if (removed := self.records.pop(name, None)) else {})
             return []
         self.records[name] = record
         return [name] if _turns(before, record) else []
+
+    def _note_removed(self, before: Mapping[str, SetRecord]) -> None:
+        for name, record in before.items():
+            if name not in self.records:
+                self.removed.note(name, record, monotonic())
 
     def _report_loss(self, before: Mapping[str, SetRecord]) -> None:
         left = {(record.name, record.created) for record in self.records.values()}

@@ -112,4 +112,4 @@ class Reading:
         detail = (
             f"see {index}: what is kept begins at {begins}"  # a close frame may first_batch its end
         )
-        return HistoryDeleted(detail)
+        return HistoryDeleted(detail, begins)

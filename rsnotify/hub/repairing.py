@@ -5,21 +5,36 @@ join; a journal ends before a position that was seen; Redis is another one, or w
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from time import monotonic
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
-from rsnotify.core.healing import Repair, plan_repair
+from rsnotify.core.healing import Repair, lost_until, plan_repair
 from rsnotify.core.submission import Submission
 from rsnotify.errors import JournalIsBehind, NoSuchSet, TryAgain
 from rsnotify.feed import Feed
-from rsnotify.hub.feeds import Feeds
+from rsnotify.hub.feeds import Feeds, log_unreadable
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.journal import Appended, Journal, Standing
-from rsnotify.storage.repairs import Repairs
+from rsnotify.storage.repairs import Lineage, Repairs
+
+OTHERS_SECONDS = 3.0  # other processes notice a loss within a second
+SUSPECTS_SECONDS = 0.25  # of each second, to look at journals after Redis has changed
 
 log = logging.getLogger(__name__)
+
+
+class _Look(NamedTuple):
+    """What a journal needs; no plan if nothing."""
+
+    last: Position
+    plan: Repair | None
+    lost: Position | None  # and remembered by nobody here
+    is_held: bool
 
 
 class Repairing:
@@ -29,7 +44,11 @@ class Repairing:
         self._journal = journal
         self._repairs = repairs
         self._feeds = feeds
-        self._lineage = ""
+        self._lineage: Lineage | None = None
+        self.recover: list[Callable[[], Awaitable[None]]] = []  # what puts records back
+        self._suspects: dict[Feed, None] = {}  # to be looked at, because Redis is another one
+        self._doubts: WeakKeyDictionary[Feed, float] = WeakKeyDictionary()  # since when
+        self.gaps = 0  # how often changes were lost that nobody remembered
         self._running: SingleFlight[Feed, None] = SingleFlight("repair of a journal")
 
     async def append(self, channel: ChannelName, submission: Submission) -> Appended:
@@ -54,24 +73,47 @@ class Repairing:
         if found and found[0][0] == cursor:
             return found[1:]
         standing = await self._standing(feed.channel)
-        if standing is None or standing.first >= cursor:
+        if standing is None or standing.gap <= cursor <= max(standing.first, standing.gap):
             return found
-        await self.repair(feed)
+        await self._is_done(feed)
         return ()
 
     async def check_lineage(self) -> None:
-        """Look at every journal of which something is remembered, if Redis is another one now."""
-        lineage = await self._repairs.lineage()
-        if lineage != self._lineage:
-            if self._lineage:
-                for feed in self._feeds.with_memory():
-                    await self.repair(feed)
-            self._lineage = lineage
+        """Suspect all records and journals, if Redis is another one now, with data that we know."""
+        before, now = self._lineage, await self._repairs.lineage()
+        if before is not None and before.data == now.data and before.server != now.server:
+            for recover in self.recover:
+                await _unless_damaged(recover)
+            self._suspects = dict.fromkeys(self._feeds.best_remembered())
+        self._lineage = now
 
-    async def check(self, feed: Feed, seen: Position, standing: Standing) -> None:
-        """Its journal ends here: is that before what had been seen?"""
+    async def check_suspects(self) -> None:
+        """Some at a time: nobody waits long for this, and appends look at their own journals."""
+        until = monotonic() + SUSPECTS_SECONDS
+        for feed in list(self._suspects):
+            if await self._is_done(feed):
+                self._suspects.pop(feed, None)
+            if monotonic() > until:
+                break
+
+    def check(self, feed: Feed, seen: Position, standing: Standing) -> None:
+        """Its journal stands here: is that before what had been seen, or behind a gap?"""
+        if standing.gap > feed.tail.head:
+            feed.go_back(standing.gap)
+            self._feeds.ring(feed.channel, standing.head)
         if standing.head < seen:
+            self._suspects[feed] = None
+
+    async def _is_done(self, feed: Feed) -> bool:
+        """Whether its journal is as it should be; trouble with one stops no other."""
+        try:
             await self.repair(feed)
+        except TryAgain as error:
+            log.debug("%r is repaired later: %s", feed, error.detail)
+            return False
+        except Exception as error:
+            log_unreadable(feed.channel, error)
+        return True
 
     async def repair(self, feed: Feed) -> None:
         """Put back what is remembered, and say what is lost; once for all who ask at a time."""
@@ -79,26 +121,43 @@ class Repairing:
             await self._running.result(feed, lambda: self._repair(feed))
 
     async def _repair(self, feed: Feed) -> None:
-        _, plan = await self._plan(feed)
-        if plan is not None:
+        found = await self._look(feed)
+        self._leave_to_others(feed, found.lost)
+        if found.plan is not None:
             async with self._repairs.held(feed.channel) as holder:
                 await self._carry_out(feed, holder)
-        else:
+        elif found.is_held:
             await self._repairs.released(feed.channel)
         await self._go_back(feed)
 
-    async def _plan(self, feed: Feed) -> tuple[Position, Repair | None]:
-        """Where the journal ends, and what it needs; None if nothing."""
+    async def _look(self, feed: Feed) -> _Look:
         memory = feed.memory
         left = await self._repairs.remains(feed.channel, memory.begins)
         plan = plan_repair(memory, left.rows, left.last, left.repaired)
-        return left.last, plan if plan or left.last < memory.newest else None
+        lost = lost_until(memory, left.rows, left.begin, left.repaired)
+        is_needed = plan or lost is not None or left.last < memory.newest
+        return _Look(left.last, plan if is_needed else None, lost, left.is_held)
+
+    def _leave_to_others(self, feed: Feed, lost: Position | None) -> None:
+        """What is not remembered here, another process may remember: it comes first."""
+        if lost is None:
+            self._doubts.pop(feed, None)
+            return
+        if feed not in self._doubts:
+            log.warning("Redis has lost changes of %s that are not remembered here", feed.channel)
+            feed.release()  # what is read meanwhile is read from the journal
+        since = self._doubts.setdefault(feed, monotonic())
+        if monotonic() < since + OTHERS_SECONDS:
+            raise TryAgain(f"lost changes of {feed.channel} are still to be put back")
 
     async def _carry_out(self, feed: Feed, holder: str) -> None:
-        last, plan = await self._plan(feed)
-        if plan is None:  # another process has repaired it
+        found = await self._look(feed)
+        if found.lost is not None:
+            await self._leave_gap(feed, found.lost, holder)
+            found = await self._look(feed)
+        if found.plan is None:  # another process has repaired it
             return
-        seen = feed.memory.newest
+        last, plan, seen = found.last, found.plan, feed.memory.newest
         if not await self._repairs.repair(feed.channel, plan, last=last, seen=seen, holder=holder):
             raise TryAgain("the journal has changed while it was repaired")
         log.error(
@@ -106,15 +165,23 @@ class Repairing:
             *(feed.channel, len(plan.put_back), len(plan.again)),
         )
 
+    async def _leave_gap(self, feed: Feed, lost: Position, holder: str) -> None:
+        if not await self._repairs.leave_gap(feed.channel, lost, holder):
+            raise TryAgain("the journal has changed while it was repaired")
+        self.gaps += 1
+        log.error(
+            "changes of %s up to %s are lost: no hub process remembers them; its readers are told",
+            *(feed.channel, lost),
+        )
+
     async def _go_back(self, feed: Feed) -> None:
-        """Follow the journal as it is now: what nobody remembers is lost."""
+        """Follow the journal as it is now."""
         standing = await self._standing(feed.channel)
         if standing is None:
             return
-        if standing.head < feed.tail.head:
-            log.error(
-                "%r went back to %s: changes are lost that nobody remembers", feed, standing.head
-            )
+        if standing.gap > feed.tail.head:
+            feed.go_back(standing.gap)
+        elif standing.head < feed.tail.head:
             feed.go_back(standing.head)
         self._feeds.ring(feed.channel, standing.head)
 
@@ -123,3 +190,13 @@ class Repairing:
         if isinstance(standing, Exception):
             raise standing
         return standing
+
+
+async def _unless_damaged(recover: Callable[[], Awaitable[None]]) -> None:
+    """Data that cannot be read must not keep the rest from being put back."""
+    try:
+        await recover()
+    except TryAgain:
+        raise
+    except Exception as error:
+        log.warning("records that Redis has lost cannot be put back", exc_info=error)

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from socket import gethostname
 from time import time
@@ -35,6 +35,7 @@ from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
 from rsnotify.delivery.websub.dialler import Dialler
+from rsnotify.delivery.websub.lost import put_subscriptions_back
 from rsnotify.errors import TryAgain
 from rsnotify.history import History
 from rsnotify.hub import Hub
@@ -236,7 +237,10 @@ class Composition:
     def hub(self) -> Hub:
         bell = Bell(self._redis_url)
         sets, cache = Sets(self._client), Cache(self._settings.cache_mb)
-        return Hub(self._journal, sets, bell, self._windows, base_url=self._base_url, cache=cache)
+        hub = Hub(self._journal, sets, bell, self._windows, base_url=self._base_url, cache=cache)
+        lost = partial(put_subscriptions_back, self._subscriptions)
+        hub.repairing.recover += (self._tokens.put_back, lost)
+        return hub
 
     @cached_property
     def _journal(self) -> Journal:
@@ -369,4 +373,5 @@ class Composition:
             algorithm=settings.signature,
         ) as ownership:
             self._watching.process.ownership = ownership
+            self.hub.repairing.recover.append(ownership.redis_went_back)
             yield ownership.loops()

@@ -67,10 +67,11 @@ OUR_KEY_SECONDS = 600  # only for repetitions by the client library
 
 
 class Standing(NamedTuple):
-    """Where a journal begins, and its newest change."""
+    """Where a journal begins, its newest change, and where its newest gap ends."""
 
     first: Position
     head: Position
+    gap: Position = UNSEEN
 
 
 class Appended(NamedTuple):
@@ -235,33 +236,39 @@ class Journal:
     async def read(
         self, channel: ChannelName, after: Position, *, count: int, until: Position | None = None
     ) -> list[Row]:
-        """Up to `count` changes in `(after, until]`, oldest first; `Trimmed` if some are gone."""
+        """Up to `count` changes in `(after, until]`, oldest first; `Trimmed` if some are gone.
+
+        They end before a gap, and what begins before one and has no more changes is `Trimmed`.
+        """
         end = "+" if until is None else until.stream_id
         pipeline = self.client.pipeline(transaction=False)
         pipeline.execute_command(
             "XRANGE", keys.stream(channel), f"({after.stream_id}", end, "COUNT", count
         )
-        pipeline.hget(keys.record(channel), "first")  # afterwards: a trim in between shows
-        rows, first = await pipeline.execute()
+        # Afterwards: a trim in between shows.
+        pipeline.hmget(keys.record(channel), "first", "gaps")
+        entries, (first, gaps) = await pipeline.execute()
         if first is None:
             raise NoSuchSet(channel.set_name)
         if after < int(first):
             raise Trimmed(Position(int(first)))
-        return rows_of(rows)
+        return _before_gap(rows_of(entries), _gap_after(gaps, after), until)
 
     async def read_back(
         self, channel: ChannelName, until: Position, *, count: int
     ) -> tuple[list[Row], Position]:
-        """Up to `count` changes up to `until`, newest first; and where the stream begins."""
+        """Up to `count` changes up to `until`, newest first; and where the stream begins, or the
+        gap ends that they do not pass."""
         pipeline = self.client.pipeline(transaction=False)
         pipeline.execute_command(
             "XREVRANGE", keys.stream(channel), until.stream_id, "-", "COUNT", count
         )
-        pipeline.hget(keys.record(channel), "first")  # afterwards, as in `read`
-        rows, first = await pipeline.execute()
+        pipeline.hmget(keys.record(channel), "first", "gaps")  # afterwards, as in `read`
+        entries, (first, gaps) = await pipeline.execute()
         if first is None:
             raise NoSuchSet(channel.set_name)
-        return rows_of(rows), Position(int(first))
+        begin = max([Position(int(first)), *(gap for gap in _gaps(gaps) if gap <= until)])
+        return [row for row in rows_of(entries) if row[0] > begin], begin
 
     async def read_on(
         self, cursors: Mapping[ChannelName, Position], *, count: int
@@ -289,7 +296,7 @@ class Journal:
         """Where each journal stands; None if there is no such channel, or why nobody knows."""
         pipeline = self.client.pipeline(transaction=False)
         for channel in channels:
-            pipeline.hmget(keys.record(channel), "first", "head")
+            pipeline.hmget(keys.record(channel), "first", "head", "gaps")
         return each(await pipeline.execute(raise_on_error=False), _standing)
 
     async def latest(self, channel: ChannelName) -> Position | None:
@@ -343,5 +350,25 @@ def _used_otherwise(submission: Submission) -> Rejected:
 
 
 def _standing(fields: Sequence[bytes | None]) -> Standing | None:
-    first, head = fields
-    return None if first is None or head is None else Standing(Position(first), Position(head))
+    first, head, gaps = fields
+    if first is None or head is None:
+        return None
+    return Standing(Position(int(first)), Position(int(head)), max(_gaps(gaps), default=UNSEEN))
+
+
+def _gaps(gaps: bytes | None) -> list[Position]:
+    """Where each gap ends."""
+    return [Position(int(gap)) for gap in (gaps or b"").split()]
+
+
+def _gap_after(gaps: bytes | None, after: Position) -> Position | None:
+    return min((gap for gap in _gaps(gaps) if gap > after), default=None)
+
+
+def _before_gap(rows: list[Row], gap: Position | None, until: Position | None) -> list[Row]:
+    if gap is None or (until is not None and until < gap):
+        return rows
+    rows = [row for row in rows if row[0] < gap]
+    if not rows:
+        raise Trimmed(gap)
+    return rows

@@ -7,6 +7,7 @@ REPORTS_BELL = "rsnotify:reports"  # pub/sub: what each hub process tells of its
 DATA_ID = "rsnotify:data"  # chosen by chance for an empty Redis: another one means other data
 SETS = "rsnotify:sets"  # hash: name -> record of the set
 SETS_VERSION = "rsnotify:sets:version"
+SETS_REMOVED = "rsnotify:sets:removed"  # sorted set: "name created" of the last day, by time
 SETS_CHANGED = "rsnotify:sets:changed"  # when that was, by the clock of Redis
 SETS_ANNOUNCED = "rsnotify:sets:told"  # hash: the Source Description announced last
 LOADS = "rsnotify:loads"  # hash: sets whose whole state is being loaded -> token of the load
@@ -14,6 +15,7 @@ CLOCK_HISTORY = "rsnotify:watched"  # see rsnotify.core.clock_history
 WRITABLE = "rsnotify:writable"  # written to see whether Redis takes writes
 TOKENS_USED = "rsnotify:tokens:used"  # hash: id of a token -> when it was used last
 TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
+TOKENS_REVOKED = "rsnotify:tokens:revoked"  # sorted set: those of the last day, by time
 
 WAITED = "rsnotify:waited"  # written before replicas are waited for; it says nothing
 

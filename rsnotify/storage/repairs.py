@@ -8,7 +8,7 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rsnotify.core.healing import LOC_END, Repair, Repaired
 from rsnotify.core.submission import LOC_START, Fragment
@@ -17,6 +17,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, Script
+from rsnotify.storage.data_id import new_data_id
 from rsnotify.storage.if_equals import IfEquals
 from rsnotify.storage.journal_format import (
     CALLERS_KEY_SECONDS,
@@ -27,6 +28,7 @@ from rsnotify.storage.journal_format import (
 )
 
 _REPAIR = Script("journal.lua", "repair.lua")
+_GAP = Script("journal.lua", "gap.lua")
 
 PAGE = 1000
 HOLD_SECONDS = 5  # a repair takes far less, and nobody publishes meanwhile
@@ -34,12 +36,22 @@ LOOK_SECONDS = 0.05
 REMEMBERED_SECONDS = 24 * 3600  # far longer than a process remembers changes
 
 
+class Lineage(NamedTuple):
+    """`server` differs after Redis has been started again, or another has taken over; `data` after
+    it has been emptied."""
+
+    server: str
+    data: bytes
+
+
 class Remains(NamedTuple):
     """What a journal has left."""
 
     rows: Sequence[Row]
     last: Position
+    begin: Position  # of the stream, or behind its newest gap: nothing is missing before it
     repaired: Repaired
+    is_held: bool
 
 
 class Repairs:
@@ -50,12 +62,15 @@ class Repairs:
         self._window = window
         self._if_equals = IfEquals(client)
 
-    async def lineage(self) -> str:
-        """Another one after Redis has been started again, or another Redis has taken over."""
-        server, replication = await asyncio.gather(
-            self._client.info("server"), self._client.info("replication")
-        )
-        return f"{server['run_id']} {replication.get('master_replid', '')}"
+    async def lineage(self) -> Lineage:
+        """Which Redis this is, and which data."""
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.info("server")
+        pipeline.info("replication")
+        pipeline.get(keys.DATA_ID)
+        server, replication, data = await pipeline.execute()
+        name = f"{server['run_id']} {replication.get('master_replid', '')}"
+        return Lineage(name, data or await new_data_id(self._client))
 
     @asynccontextmanager
     async def held(self, channel: ChannelName) -> AsyncIterator[str]:
@@ -69,9 +84,8 @@ class Repairs:
 
     async def released(self, channel: ChannelName) -> None:
         """Wait until nobody holds the journal."""
-        if await self._client.exists(keys.hold(channel)):
-            async with self.held(channel):
-                pass
+        async with self.held(channel):
+            pass
 
     async def _take(self, key: str, me: str) -> None:
         """Take the hold, also of a process that has died with it: by our own clock, not Redis's."""
@@ -86,18 +100,35 @@ class Repairs:
 
     async def remains(self, channel: ChannelName, after: Position) -> Remains:
         """What the journal holds after this position; `last` is read before the rows."""
-        last = await self._client.hget(keys.record(channel), "last")
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.exists(keys.hold(channel))
+        pipeline.hmget(keys.record(channel), "last", "first", "gaps")
+        self._page(pipeline, channel, after)
+        pipeline.hgetall(keys.repaired(channel))
+        is_held, (last, first, gaps), page, marks = await pipeline.execute()
         if last is None:
             raise NoSuchSet(channel.set_name)
-        rows: list[Row] = []
-        while page := await self._page(channel, rows[-1][0] if rows else after):
-            rows += page
-        marks = await self._client.hgetall(keys.repaired(channel))
-        return Remains(rows, Position(int(last)), _repaired(marks))
+        rows = rows_of(page)
+        while len(page) == PAGE:
+            page = await self._page(self._client, channel, rows[-1][0])
+            rows += rows_of(page)
+        begin = Position(max(map(int, [first, *(gaps or b"").split()])))
+        return Remains(rows, Position(int(last)), begin, _repaired(marks), bool(is_held))
 
-    async def _page(self, channel: ChannelName, after: Position) -> list[Row]:
-        stream, begin = keys.stream(channel), f"({after.stream_id}"
-        return rows_of(await self._client.xrange(stream, begin, "+", PAGE))
+    def _page(self, client: Client, channel: ChannelName, after: Position) -> Any:
+        return client.xrange(keys.stream(channel), f"({after.stream_id}", "+", PAGE)
+
+    async def leave_gap(self, channel: ChannelName, lost: Position, holder: str) -> bool:
+        """What was there up to `lost` is not known to anybody; False if it is not held.
+
+        The version of the sets moves before anything can be appended: so no process reads on behind
+        the gap before it has compared its journals.
+        """
+        common = channel_arguments(channel, self._window, lost)
+        done = await _GAP.run(self._client, channel_keys(channel), *common, holder, int(lost))
+        if done:
+            await self._client.incr(keys.SETS_VERSION)
+        return bool(done)
 
     async def repair(
         self, channel: ChannelName, repair: Repair, *, last: Position, seen: Position, holder: str

@@ -3,6 +3,7 @@
 --
 -- KEYS  1 records of the sets (hash)   2 their version   3 when they changed   4 which data they are
 --       5 the set's journals: their records, then    6 of framework changes
+--       7 sets that were removed in the last day (sorted set: "name created", by time)
 -- ARGV  1 the act   2 the bell   3 name of the set, then what the act needs
 --
 -- Answers what became of it, then as it is now: which data it is, the version, when that changed.
@@ -11,8 +12,10 @@
 local records, name = KEYS[1], ARGV[3]
 local acts = {}
 
+local DAY = 86400
+local time = redis.call('TIME')
+
 local function announce()
-  local time = redis.call('TIME')
   redis.call('SET', KEYS[3], string.format('%.0f', time[1] * 1000000 + time[2]))
   redis.call('INCR', KEYS[2])
   redis.call('PUBLISH', ARGV[2], 'sets')
@@ -23,9 +26,7 @@ local function is_outdated(version)
   return version ~= '' and (redis.call('GET', KEYS[2]) or '0') ~= version
 end
 
--- record, position at which its journals begin, the version; the record that there is
-function acts.add(record, now, version)
-  if is_outdated(version) then return false end
+local function begin_journals(now)
   for _, journal in ipairs({KEYS[5], KEYS[6]}) do
     for _, field in ipairs({'created', 'first', 'last', 'head', 'window_from', 'changed', 'settled', 'told'}) do
       redis.call('HSETNX', journal, field, now)
@@ -33,6 +34,12 @@ function acts.add(record, now, version)
     redis.call('HSETNX', journal, 'window_count', 0)
     redis.call('HSETNX', journal, 'window_bytes', 0)
   end
+end
+
+-- record, position at which its journals begin, the version; the record that there is
+function acts.add(record, now, version)
+  if is_outdated(version) then return false end
+  begin_journals(now)
   if redis.call('HSETNX', records, name, record) == 1 then announce() end
   return redis.call('HGET', records, name)
 end
@@ -43,6 +50,33 @@ function acts.edit(before, after, version)
   redis.call('HSET', records, name, after)
   announce()
   return 1
+end
+
+-- record that was read, or nothing; newer one that was lost; when the set was created, and its
+-- position: put it back, unless the set was removed
+function acts.put_back(before, record, created, now)
+  if redis.call('ZSCORE', KEYS[7], name .. ' ' .. created) then return 0 end
+  if (redis.call('HGET', records, name) or '') ~= before then return 0 end
+  begin_journals(now)
+  redis.call('HSET', records, name, record)
+  announce()
+  return 1
+end
+
+-- a version that some process knows: the next one is higher, also after Redis has lost some
+function acts.pass(number)
+  if tonumber(redis.call('GET', KEYS[2]) or 0) < tonumber(number) then
+    redis.call('SET', KEYS[2], number)
+    announce()
+  end
+  return 1
+end
+
+local function note_removal()
+  local is_whole, record = pcall(cjson.decode, redis.call('HGET', records, name) or '')
+  if not is_whole then return end
+  redis.call('ZADD', KEYS[7], time[1], name .. ' ' .. tostring(record.created))
+  redis.call('ZREMRANGEBYSCORE', KEYS[7], '-inf', time[1] - DAY)
 end
 
 local function remove_snapshot(prefix, name)
@@ -62,6 +96,7 @@ function acts.remove(windows, packed, snapshot, snapshots, archive, ...)
   if newest then remove_snapshot(snapshots, newest) end
   for _, old in ipairs(redis.call('ZRANGE', archive, 0, -1)) do remove_snapshot(snapshots, old) end
   redis.call('UNLINK', snapshot, archive, windows, KEYS[5], KEYS[6], ...)
+  note_removal()
   if redis.call('HDEL', records, name) == 0 then return 0 end
   announce()
   return 1

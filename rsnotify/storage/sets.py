@@ -6,7 +6,6 @@ atom.
 
 import logging
 import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
@@ -17,6 +16,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Kind
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, Script, each, redis_now
+from rsnotify.storage.data_id import new_data_id
 
 log = logging.getLogger(__name__)
 
@@ -116,10 +116,7 @@ class Sets:
         """It changes with every record, and when Redis has lost some."""
         names = keys.DATA_ID, keys.SETS_VERSION, keys.SETS_CHANGED
         data, number, changed = await self._client.mget(*names)
-        if data is None:
-            await self._client.set(keys.DATA_ID, secrets.token_hex(8), nx=True)
-            data = await self._client.get(keys.DATA_ID)
-        return _version(data, number, changed)
+        return _version(data or await new_data_id(self._client), number, changed)
 
     async def all(self) -> dict[str, SetRecord]:
         records = await self._client.hgetall(keys.SETS)
@@ -179,10 +176,34 @@ class Sets:
             raise NoSuchSet(name)
         return version
 
+    async def stored(self) -> dict[str, tuple[bytes, SetRecord]]:
+        """Each set's record, also as it is stored."""
+        records = await self._client.hgetall(keys.SETS)
+        return {record.name: (records[record.name.encode()], record) for record in _whole(records)}
+
+    async def put_back(self, record: SetRecord, before: bytes = b"") -> bool:
+        """Put back a record that Redis has lost; False if the set was removed, or is not stored as
+        it was before."""
+        new = msgspec.json.encode(record)
+        begin = int(Position.parse(record.created))
+        is_done, _ = await self._act("put_back", record.name, before, new, record.created, begin)
+        return bool(is_done)
+
+    async def pass_version(self, number: int) -> None:
+        """Let every later version be higher than one that Redis has lost."""
+        await self._act("pass", "", number)
+
     async def _act(self, act: str, name: str, *arguments: bytes | str | int) -> tuple[Any, Version]:
         """What became of it, and the version afterwards."""
         journals = [keys.record(ChannelName(name, kind)) for kind in KINDS]
-        names = [keys.SETS, keys.SETS_VERSION, keys.SETS_CHANGED, keys.DATA_ID, *journals]
+        names = [
+            keys.SETS,
+            keys.SETS_VERSION,
+            keys.SETS_CHANGED,
+            keys.DATA_ID,
+            *journals,
+            keys.SETS_REMOVED,
+        ]
         command = _SETS.command(names, act, keys.BELL, name, *arguments)
         ((outcome, *version),) = await self._client.durably([command])
         return outcome, _version(*version)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rsnotify.core.clock import LivenessTracker
+from rsnotify.core.recall import Recent
 from rsnotify.core.websub.protocol import authority
 from rsnotify.core.websub.subscription import (
     SHARES,
@@ -76,6 +77,8 @@ class Subscriptions:
         self._clock = clock
         self._watch = LivenessTracker(CLAIM_SECONDS)
         self._beat = 0
+        self._kept: Recent[Stored] = Recent()  # verified by this process
+        self._ended: Recent[Subscription] = Recent()
 
     # --- for whoever asks ------------------------------------------------------------------------
 
@@ -150,6 +153,7 @@ class Subscriptions:
             subscription_id(subscription.channel, subscription.callback),
         )
         await self._client.durably([SCRIPT.command(_keys(share, ""), "remove", id_)])
+        self.note_end(id_, subscription)
         await self.deny(subscription, reason)
 
     # --- for the owner of a share ----------------------------------------------------------------
@@ -232,6 +236,9 @@ class Subscriptions:
         (done,) = await self._act([(share, host, act)])
         if request.asker:
             await self._dismiss(request.asker, id_)
+        if done and keep is not None:
+            self._kept.note(request.subscription_id, keep, self._clock())
+            self._ended.forget(request.subscription_id)
         return bool(done)
 
     async def write_progress(self, progress: Mapping[int, Mapping[str, Progress]]) -> set[int]:
@@ -247,6 +254,44 @@ class Subscriptions:
     async def forget(self, share: int, ids: Sequence[str]) -> bool:
         parts = [ids[at : at + RECORDED_AT_ONCE] for at in range(0, len(ids), RECORDED_AT_ONCE)]
         return all(await self._act([(share, "", ("forget", self.me, *part)) for part in parts]))
+
+    async def at(self, share: int, id_: str) -> Stored | None:
+        """This subscription of the share, as it is in Redis."""
+        pipeline = self._client.pipeline(transaction=False)
+        for name in ("records", "progress"):
+            pipeline.hget(keys.of_share(share, name), id_)
+        record, progress = await pipeline.execute()
+        if record is None or progress is None:
+            return None
+        return Stored(_subscription_decoder.decode(record), _progress_decoder.decode(progress))
+
+    # --- what is remembered, see `delivery.websub.lost` ------------------------------------------
+
+    def note_end(self, id_: str, subscription: Subscription) -> None:
+        """It must not come back with an older Redis."""
+        self._ended.note(id_, subscription, self._clock())
+        self._kept.forget(id_)
+
+    def remembered(self) -> tuple[dict[str, Stored], dict[str, Subscription]]:
+        """What this process has verified, and what it has ended, within the last minute."""
+        return self._kept.at(self._clock()), self._ended.at(self._clock())
+
+    async def records(
+        self, wanted: Mapping[str, Subscription]
+    ) -> dict[str, tuple[bytes, Subscription]]:
+        """Those of these that are in Redis, also as they are written there."""
+        pipeline = self._client.pipeline(transaction=False)
+        for id_, subscription in wanted.items():
+            pipeline.hget(keys.of_share(share_of(subscription.callback), "records"), id_)
+        found = zip(wanted, await pipeline.execute(), strict=True)
+        return {id_: (text, _subscription_decoder.decode(text)) for id_, text in found if text}
+
+    async def put_back(self, id_: str, before: bytes, stored: Stored) -> None:
+        """Unless it has ended, or is not written as it was `before`; its owner is told."""
+        act = ("put_back", id_, before, *map(msgspec.json.encode, stored))
+        share = share_of(stored.subscription.callback)
+        await self._client.durably([SCRIPT.command(_keys(share, ""), *act)])
+        await self.retry(stored.subscription)
 
     # --- the script ------------------------------------------------------------------------------
 
@@ -267,7 +312,8 @@ async def release_all_claims(url: str) -> None:
 
 def _keys(share: int, host: str) -> tuple[object, ...]:
     names = ("owner", "records", "progress", "requests", "latest")
-    return (*(keys.of_share(share, name) for name in names), keys.of_share(share, "host", host))
+    last = (keys.of_share(share, "host", host), keys.of_share(share, "ended"))
+    return (*(keys.of_share(share, name) for name in names), *last)
 
 
 def _order(order: Order, subscription: Subscription, reason: str = "") -> PendingRequest:

@@ -1,16 +1,22 @@
 """Tokens: who may publish to, or read, which sets. Redis has only their SHA-256 hashes."""
 
+import logging
 from collections.abc import Collection
-from time import time
+from time import monotonic, time
 from typing import Literal
 
 import msgspec
 
+from rsnotify.core.recall import Recent
 from rsnotify.core.token_secret import token_key
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client
+from rsnotify.storage.connection import Client, Script
+
+log = logging.getLogger(__name__)
+
+_TOKENS = Script("tokens.lua")
 
 Right = Literal["publish", "read"]
 
@@ -38,12 +44,16 @@ class Tokens:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._made: Recent[bytes] = Recent()  # by this process
+        self._revoked: Recent[None] = Recent()
 
     async def create(self, secret: str, token: Token) -> bool:
         """Keep the token's record, but not the secret; false if there is one for it already."""
-        record = msgspec.json.encode(token)
-        command = ("HSETNX", keys.TOKENS, token_key(secret), record)
-        (is_new,) = await self._client.durably([command])
+        key, record = token_key(secret), msgspec.json.encode(token)
+        is_new = await self._act("create", key, record)
+        if is_new:
+            self._made.note(key, record, monotonic())
+            self._revoked.forget(key)
         return bool(is_new)
 
     async def find(self, secret: str) -> Token | None:
@@ -84,9 +94,29 @@ class Tokens:
         return sorted((await self._records()).values(), key=lambda token: token.created)
 
     async def revoke(self, token_id: str) -> None:
-        key, _ = await self.of_id(token_id)
-        used = ("HDEL", keys.TOKENS_USED, token_id)
-        await self._client.durably([("HDEL", keys.TOKENS, key), used])
+        found, _ = await self.of_id(token_id)
+        key = found.decode()
+        await self._act("revoke", key)
+        await self._client.hdel(keys.TOKENS_USED, token_id)
+        self._revoked.note(key, None, monotonic())
+        self._made.forget(key)
+
+    async def put_back(self) -> None:
+        """After Redis has gone back: what this process has made and revoked of late."""
+        now = monotonic()
+        made = [await self._act("put_back", *each) for each in self._made.at(now).items()]
+        again = list(self._revoked.at(now))
+        gone = await self._act("revoke", *again) if again else 0
+        if any(made) or gone:
+            log.error(
+                "Redis had lost changes of tokens: %d were put back, %d were revoked again",
+                *(sum(made), gone),
+            )
+
+    async def _act(self, act: str, *arguments: str | bytes) -> int:
+        names = (keys.TOKENS, keys.TOKENS_REVOKED)
+        (done,) = await self._client.durably([_TOKENS.command(names, act, *arguments)])
+        return int(done)
 
     async def _records(self) -> dict[bytes, Token]:
         records = await self._client.hgetall(keys.TOKENS)

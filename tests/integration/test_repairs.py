@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from rsnotify.core.submission import Submission, fragment_of
-from rsnotify.hub import Hub
+from rsnotify.core.window import following_from, stretch_after
+from rsnotify.errors import HistoryDeleted, TryAgain
+from rsnotify.hub import Hub, repairing
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys, repairs
@@ -13,6 +15,8 @@ from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
+from rsnotify.storage.windows import Windows
+from tests.faults import Losing
 
 CHANNEL = ChannelName("a", "change")
 
@@ -44,7 +48,8 @@ def submission(name: str, *, key: str | None = None, kind: str = "updated") -> S
 async def stored(client: Client) -> list[tuple[Position, str]]:
     journal = Journal(client, window_changes=10_000)
     (standing,) = await journal.standings([CHANNEL])
-    rows = await journal.read(CHANNEL, standing.first, count=1000)
+    rows, _ = await journal.read_back(CHANNEL, standing.head, count=1000)
+    rows.reverse()
     return [(at, xml.split(b"</loc>")[0].rpartition(b"/")[2].decode()) for at, xml in rows]
 
 
@@ -62,24 +67,8 @@ async def state(client: Client) -> set[str]:
 
 
 @pytest.fixture
-def losing(client: Client):
-    """Loses what is published in its block, as a failover to a lagging replica does."""
-
-    class Losing:
-        async def __aenter__(self) -> None:
-            self.before = {
-                key: await client.dump(key) for key in await client.keys("rsnotify:{a}*")
-            }
-
-        async def __aexit__(self, *_: object) -> None:
-            for key in await client.keys("rsnotify:{a}*"):
-                await client.delete(key)
-            for key, value in self.before.items():
-                await client.restore(key, 0, value)
-            await client.replicaof("127.0.0.1", "1")
-            await client.replicaof("NO", "ONE")  # it was promoted: its replication id is new
-
-    return Losing()
+def losing(client: Client) -> Losing:
+    return Losing(client, "rsnotify:{a}*")
 
 
 async def test_lost_changes_are_put_back_before_the_next_one(hub, client, losing):
@@ -167,6 +156,13 @@ class Silent:
     def end(self) -> None: ...
 
 
+@pytest.fixture
+def alone(monkeypatch) -> None:
+    """No other process may remember anything: nobody waits for them."""
+    monkeypatch.setattr(repairing, "OTHERS_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("alone")
 async def test_positions_do_not_come_again_when_nobody_remembers_the_changes(hub, client, losing):
     async with losing:
         lost = await hub.publish(CHANNEL, submission("lost"))
@@ -175,6 +171,99 @@ async def test_positions_do_not_come_again_when_nobody_remembers_the_changes(hub
     after = await hub.publish(CHANNEL, submission("next"))
     assert after.until > lost.until
     assert await names(client) == ["next"]
+
+
+# --- what nobody remembers ------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def gap(hub, client, losing, alone) -> tuple[Position, Position]:
+    """Between `kept` and the first change `after`, changes were lost that nobody remembers."""
+    kept = await hub.publish(CHANNEL, submission("kept"))
+    async with losing:
+        for number in range(3):
+            await hub.publish(CHANNEL, submission(f"lost-{number}"))
+        hub.feed(CHANNEL).memory.release()
+    after = await hub.publish(CHANNEL, submission("after"))
+    await hub.start()
+    return kept.until, after.from_
+
+
+async def test_a_reader_from_before_a_loss_gets_what_is_left_and_is_then_told(hub, client, gap):
+    kept, begins = gap
+    feed = hub.feed(CHANNEL)
+    found = await hub.after(feed, Position(kept - 1))
+    assert (found.until, found.count) == (kept, 1)
+    for cursor in (kept, begins - 1):
+        with pytest.raises(HistoryDeleted) as told:
+            await hub.after(feed, Position(cursor))
+        assert told.value.begins == begins
+    assert (await hub.after(feed, begins)).count == 1
+    assert hub.repairing.gaps == 1
+
+
+async def test_change_lists_do_not_join_where_changes_are_lost(hub, client, gap):
+    kept, begins = gap
+    span = await Windows(client).span("a")
+    (closed,) = span.windows
+    assert (closed.until, closed.changes) == (kept, 1)
+    assert (span.record.window_from, span.record.window_count) == (begins, 1)
+    assert stretch_after(Position(kept - 1), span).until == kept
+    assert following_from(await Windows(client).span("a", after=kept)) == begins
+
+
+async def test_no_reader_of_any_process_passes_a_gap_without_being_told(hub, client, losing, alone):
+    other = await started(client)
+    reader = Reader()
+    other.feed(CHANNEL).watchers.add(reader)
+    await hub.publish(CHANNEL, submission("kept"))
+    await other.start()
+    async with losing:
+        await hub.publish(CHANNEL, submission("lost"))
+        hub.feed(CHANNEL).memory.release()
+    await hub.publish(CHANNEL, submission("after"))
+    other.feeds.ring(CHANNEL, await hub.head(CHANNEL))
+    await other.following.read_on()  # as soon as the bell rings, before any check
+    await other.start()
+    assert reader.told == ["kept", "after"]
+    assert not reader.joins
+
+
+async def test_what_is_not_remembered_here_is_left_to_others_for_a_while(hub, client, losing):
+    other = await started(client)
+    async with losing:
+        await hub.publish(CHANNEL, submission("1"))
+        await other.publish(CHANNEL, submission("2"))
+    with pytest.raises(TryAgain, match="still to be put back"):
+        await other.publish(CHANNEL, submission("3"))
+    await hub.start()
+    await other.publish(CHANNEL, submission("3"))
+    assert await names(client) == ["1", "2", "3"]
+    assert other.repairing.gaps == 0
+
+
+async def test_what_is_left_above_a_gap_goes_back_to_its_place(hub, client, losing, alone):
+    other = await started(client)
+    async with losing:
+        await other.publish(CHANNEL, submission("lost"))  # and `other` dies
+        mine = await hub.publish(CHANNEL, submission("mine"))
+    await hub.start()
+    assert await stored(client) == [(mine.until, "mine")]
+    with pytest.raises(HistoryDeleted):
+        await hub.after(hub.feed(CHANNEL), Position(mine.from_ - 1))
+    assert (await hub.after(hub.feed(CHANNEL), mine.from_)).until == mine.until
+
+
+async def test_a_journal_that_cannot_be_read_stops_the_repair_of_no_other(hub, client, losing):
+    await hub.add_set("b")
+    await hub.publish(ChannelName("b", "change"), submission("x"))
+    async with losing:
+        await hub.publish(CHANNEL, submission("1"))
+    await client.delete("rsnotify:{b}:change")
+    await client.set("rsnotify:{b}:change", "damage")
+    await hub.start()
+    assert await names(client) == ["1"]
+    assert hub.is_current
 
 
 async def test_a_reader_is_told_what_was_put_back_and_nothing_twice(hub, client, losing):

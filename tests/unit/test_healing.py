@@ -10,6 +10,7 @@ from rsnotify.core.healing import (
     Repair,
     Repaired,
     UsedKey,
+    lost_until,
     plan_repair,
 )
 from rsnotify.resourcesync.change import Position
@@ -114,3 +115,44 @@ def test_a_repaired_journal_needs_no_repair():
     memory = memory_of(A1, B2, A3)
     repair = plan_repair(memory, [A1], A1[0], Repaired())
     assert not plan_repair(memory, [A1, *repair.put_back], A3[0], Repaired())
+
+
+def witness(*rows: tuple[Position, bytes], begin: int) -> Memory:
+    """A memory that has read nothing; its one append found the journal at `begin`."""
+    memory = Memory(Position(0))
+    memory.appended(rows, rows[-1][0], begin=Position(begin))
+    return memory
+
+
+def released(memory: Memory) -> Memory:
+    memory.release()
+    return memory
+
+
+LOSSES = {
+    "nothing": (memory_of(A1, B2), [A1, B2], 0, Repaired(), None),
+    "what is remembered": (memory_of(A1, B2), [], 0, Repaired(), None),
+    "what was before an append": (witness(A3, begin=2), [A1], 0, Repaired(), 2),
+    "what was before it, and is there": (witness(A3, begin=2), [A1, B2], 0, Repaired(), None),
+    "what another has put back": (witness(A3, begin=2), [A1], 0, Repaired(put_back={2}), None),
+    "what another has appended again": (witness(A3, begin=2), [B4], 0, Repaired(again={2}), None),
+    "what the stream no longer has": (witness(A3, begin=2), [], 2, Repaired(), None),
+    "what is just behind its beginning": (witness(A3, begin=2), [], 1, Repaired(), 2),
+    "what was released": (released(memory_of(A1, B2)), [A1], 0, Repaired(), 2),
+    "what was skipped": (Memory(Position(4)), [], 0, Repaired(), 4),
+}
+
+
+@pytest.mark.parametrize(
+    ("memory", "journal", "begin", "repaired", "lost"), LOSSES.values(), ids=LOSSES
+)
+def test_what_is_lost_that_nobody_here_remembers(memory, journal, begin, repaired, lost):
+    assert lost_until(memory, journal, Position(begin), repaired) == lost
+
+
+def test_what_is_forgotten_because_it_is_too_much_is_missed():
+    memory = Memory(Position(0))
+    memory.appended([A1, (Position(2), bytes(MEMORY_BYTES))], Position(2), begin=Position(0))
+    memory.appended([A3], A3[0], begin=Position(2))
+    assert set(memory.rows) == {3}
+    assert lost_until(memory, [], Position(0), Repaired()) == 2

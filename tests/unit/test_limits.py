@@ -12,10 +12,12 @@ from rsnotify import access, cache, loops
 from rsnotify.core import (
     bodies,
     forms,
+    healing,
     load,
     load_formats,
     load_reader,
     query,
+    recall,
     submission,
     tail,
     token_throttle,
@@ -28,15 +30,17 @@ from rsnotify.delivery.channels import protocol as channel_protocol
 from rsnotify.delivery.pull import pages
 from rsnotify.delivery.websub import bounded, dialler
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.hub import repairing
 from rsnotify.intake import administration, resources
 from rsnotify.resourcesync import change_rules, notification
 from rsnotify.resourcesync import xml_guard as xml
+from rsnotify.resourcesync.change import MICROSECONDS
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.validation import tables
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
-from rsnotify.storage import external_redis, journal, loads, sets
+from rsnotify.storage import external_redis, journal, loads, repairs, sets
 from rsnotify.storage.embedded_redis import directory
 from rsnotify.upkeep import announcements, snapshot
 from rsnotify.web import validation
@@ -79,6 +83,13 @@ LIMITS: dict[str, float] = {
     "characters of an `Idempotency-Key`": 255,
     "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
     "faults that an answer names": bodies.MAX_FAULTS,
+    "seconds of changes that a process remembers, to put them back if Redis loses "
+    "them": healing.REMEMBERED_MICROSECONDS / MICROSECONDS,
+    "bytes of them for a channel": healing.MEMORY_BYTES,
+    "records of sets, tokens or subscriptions that it remembers so": recall.REMEMBERED_RECORDS,
+    "seconds that other processes have to put back what this one does not "
+    "remember": repairing.OTHERS_SECONDS,
+    "seconds that a journal is held for its repair": repairs.HOLD_SECONDS,
     "resources of a load": load_reader.LOAD_RESOURCES,
     "body of a load, decompressed": load_reader.LOAD_BYTES,
     "bytes of one resource of a load, in NDJSON or JSON": load_formats.ENTRY_BYTES,

@@ -13,11 +13,13 @@ from rsnotify.core.window import (
     Span,
     Stretch,
     Window,
+    following_from,
     is_due,
     kept_from,
     last_edge,
     split,
     stretch_after,
+    whole_from,
 )
 from rsnotify.resourcesync.change import Position
 
@@ -123,3 +125,32 @@ def test_a_snapshot_is_wanted_when_it_is_old_and_something_has_changed(
     schedule = DocumentSchedule(HOUR, 30, 365, resourcelist_minutes=60)
     taken, now = Position(10), Position(10 + minutes * MINUTE)
     assert schedule.wants_snapshot(record(head=head), Position(10), taken, now) is wanted
+
+
+def test_a_stretch_ends_before_a_gap() -> None:
+    assert after(0, window(0, 5), window(5, 9), window(10, 12)) == (0, 9)
+    assert after(9, window(10, 12)) == (9, None)
+
+
+def test_a_stretch_ends_before_a_gap_in_front_of_the_open_list() -> None:
+    windows = (window(0, 5), window(5, 9))
+    opened = record(window_from=10, window_count=1)
+    assert stretch_after(Position(0), Span(opened, windows, windows[0])).until == 9
+
+
+@pytest.mark.parametrize(
+    ("windows", "begin"),
+    [
+        ((window(1, 5), window(5, 9)), 1),
+        ((window(1, 5), window(6, 9)), 6),
+        ((window(1, 5), window(6, 7), window(8, 9)), 8),
+        ((), 0),
+    ],
+)
+def test_where_the_history_begins_that_has_no_gap(windows: tuple[Window, ...], begin: int) -> None:
+    assert whole_from(span(*windows)) == begin
+
+
+def test_what_follows_a_position_before_a_gap_begins_behind_it() -> None:
+    assert following_from(span(window(6, 9))) == 6
+    assert following_from(span()) == 0

@@ -23,6 +23,7 @@ from rsnotify.core.window import (
     DAY,
     JournalRecord,
     Window,
+    following_from,
     kept_from,
     last_edge,
     split,
@@ -205,7 +206,7 @@ class ChangeLists:
         span = await self._windows.span(requested.name, after=cursor)
         record = span.record
         check_not_future(cursor, record.last, int(time() * MICROSECONDS))
-        if cursor < kept_from(span) > record.created:
+        if cursor < following_from(span) > record.created:
             raise gone(requested)
         stretch = stretch_after(min(max(cursor, record.created), record.last), span)
         end = record.head if stretch.until is None else stretch.until

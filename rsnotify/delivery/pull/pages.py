@@ -23,14 +23,15 @@ from rsnotify.core.query import (
     single,
     whole_number,
 )
-from rsnotify.core.window import STRETCH_CHANGES, JournalRecord, Span, Window, kept_from
+from rsnotify.core.window import STRETCH_CHANGES, JournalRecord, Span, Window, whole_from
 from rsnotify.delivery.pull.admission import RequestedSet
 from rsnotify.delivery.pull.responses import ByteStream, document_response, stream_list
-from rsnotify.errors import Rejected
+from rsnotify.errors import Rejected, Trimmed
 from rsnotify.history import History
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Row, render_rows
 
+LOST = "changes that followed this position are lost; what is kept begins at {}"
 PAGE_BYTES = 8 * 1024 * 1024
 READ_CHANGES = 1_000
 
@@ -52,7 +53,7 @@ class Bounds(NamedTuple):
 
 def bounds_of(span: Span) -> Bounds:
     """Everything that is kept; pages begin with the open list."""
-    record, from_ = span.record, kept_from(span)
+    record, from_ = span.record, whole_from(span)
     return Bounds(
         from_,
         end=record.head,
@@ -132,7 +133,10 @@ class Pages:
 
         async def read(rows: list[Row], wanted: int) -> list[Row]:
             after = rows[-1][0] if rows else cursor
-            return await self._history.read(channel, after, until=bounds.end, count=wanted)
+            try:
+                return await self._history.read(channel, after, until=bounds.end, count=wanted)
+            except Trimmed as trimmed:
+                raise Rejected(LOST.format(Position(trimmed.first)), status=410) from None
 
         rows, following = await _filled(read, limit)
         before = await self._back(channel, cursor, bounds, 1)

@@ -89,11 +89,11 @@ class Deliverer:
                 return await self._hub.stretch_after(feed, cursor)
             except HistoryDeleted as error:
                 log.warning("%r has missed changes: %s", subscriber, error.detail)
-            kept_from = await self._hub.kept_from(subscriber.channel)
+                begins = Position(error.begins)
             subscriber.advance(
-                msgspec.structs.replace(subscriber.progress, cursor=int(kept_from), missed=True)
+                msgspec.structs.replace(subscriber.progress, cursor=int(begins), missed=True)
             )
-            return await self._hub.stretch_after(feed, kept_from)
+            return await self._hub.stretch_after(feed, begins)
         except Rejected:  # the set has been removed: the owner of the share tells the peer
             return None
 

@@ -55,6 +55,7 @@ class Ownership:
         self._subscribers = subscribers
         self._verifier = verifier
         self.shares: dict[int, Share] = {}
+        self._are_claims_old = False
         self._rung: set[int] = set()
         self._woken = asyncio.Event()
 
@@ -113,6 +114,7 @@ class Ownership:
         now, hubs = await self._store.heartbeat()
         _warn_of_jump(self._clock.look(now))
         await self.renew()
+        await self._release_old_claims()
         part = fair_part(hubs)
         await self._claim_up_to(part)
         await self._give_back(part)
@@ -124,6 +126,15 @@ class Ownership:
             if share is not None:  # else it was lost meanwhile; it is read again like any free one
                 share.until = until
                 self._queue.requeue(share)
+
+    async def redis_went_back(self) -> None:
+        """Redis may have claims again that we had given back: nobody else could take them."""
+        self._are_claims_old = True
+
+    async def _release_old_claims(self) -> None:
+        if self._are_claims_old:
+            await self._store.release(set(range(SHARES)) - set(self.shares))
+            self._are_claims_old = False
 
     async def _claimed(self, numbers: Sequence[int], claim: Claim) -> list[tuple[int, float]]:
         """The shares that are ours now, and until when; the others are lost."""

@@ -138,6 +138,7 @@ class Subscribers:
         subscriber = share.subscribers.pop(id_, None)
         share.unrecorded.pop(id_, None)
         if subscriber is not None:
+            self._store.note_end(id_, subscriber.subscription)
             self._remove(subscriber)
 
     def abandon(self, share: Share) -> None:

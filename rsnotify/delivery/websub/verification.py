@@ -179,7 +179,12 @@ class Verifier:
             self._subscribers.keep(share, request.subscription_id, subscription, progress)
 
     async def _retry(self, verification: Verification) -> None:
-        subscriber = verification.share.subscribers.get(verification.request.subscription_id)
+        share, id_ = verification.share, verification.request.subscription_id
+        subscriber = share.subscribers.get(id_)
+        if subscriber is None:  # put back by another process, see `Subscriptions.put_back`
+            stored = await self._store.at(share.number, id_)
+            if stored is not None:
+                self._subscribers.keep(share, id_, *stored)
         await self._finish(verification)
         if subscriber is not None:
             self._subscribers.retry(subscriber)

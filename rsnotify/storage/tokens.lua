@@ -1,0 +1,31 @@
+-- Make, revoke or put back tokens. One that was revoked stays so, whatever a process remembers.
+--
+-- KEYS  1 tokens (hash: SHA-256 of a token -> its record)
+--       2 those that were revoked in the last day (sorted set, by time)
+-- ARGV  1 the act, then what it needs
+--
+-- Answers how many tokens were made or revoked.
+
+local tokens, revoked = KEYS[1], KEYS[2]
+local acts, time, DAY = {}, redis.call('TIME')[1], 86400
+
+-- token, record
+function acts.create(token, record)
+  local made = redis.call('HSETNX', tokens, token, record)
+  if made == 1 then redis.call('ZREM', revoked, token) end
+  return made
+end
+
+function acts.revoke(...)
+  for _, token in ipairs({...}) do redis.call('ZADD', revoked, time, token) end
+  redis.call('ZREMRANGEBYSCORE', revoked, '-inf', time - DAY)
+  return redis.call('HDEL', tokens, ...)
+end
+
+-- token, record
+function acts.put_back(token, record)
+  if redis.call('ZSCORE', revoked, token) then return 0 end
+  return redis.call('HSETNX', tokens, token, record)
+end
+
+return acts[ARGV[1]](unpack(ARGV, 2))
