@@ -91,6 +91,7 @@ class Feed:
 
     def push(self, notification: Notification) -> None:
         self.tail.push(notification)
+        self.newest_known = max(self.newest_known, notification.until)
         self._notify_watchers(lambda watcher: watcher.push(notification))
 
     def skip_to(self, head: Position) -> None:

@@ -16,8 +16,8 @@ it is known at least that it was there (`lost_until`): then the journal gets a g
 no reader passes without being told. Nothing here knows Redis.
 """
 
+from collections import OrderedDict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from rsnotify.core.submission import LOC_START
@@ -27,7 +27,7 @@ from rsnotify.resourcesync.notification import Row
 LOC_END = b"</loc>"
 REMEMBERED_MICROSECONDS = 60 * MICROSECONDS  # a failover is over by then
 MEMORY_BYTES = 8 * 1024 * 1024  # a channel
-ROW_BYTES = 150  # memory of a row besides its fragment
+ROW_BYTES = 200  # memory of a row besides its fragment
 FORGOTTEN_AT_ONCE = 2_000  # more than a round brings, and no long pause
 
 
@@ -54,7 +54,7 @@ class Memory:
     def __init__(self, head: Position) -> None:
         self.read_after = self.read_until = self.newest = head
         self.size = 0
-        self._rows: dict[Position, bytes] = {}
+        self._rows: OrderedDict[Position, bytes] = OrderedDict()
         self._keys: dict[Position, UsedKey] = {}
         self._begins: dict[Position, Position] = {}  # until of an append -> the newest before it
 
@@ -95,7 +95,8 @@ class Memory:
 
     def _forget_oldest(self, position: int) -> None:
         """What is at or before this position, and what is too much."""
-        for known in [*islice(self._rows, FORGOTTEN_AT_ONCE)]:
+        for _ in range(min(FORGOTTEN_AT_ONCE, len(self._rows))):
+            known = next(iter(self._rows))
             if known > position and self.size <= MEMORY_BYTES:
                 break
             self.size -= len(self._rows.pop(known)) + ROW_BYTES

@@ -96,9 +96,7 @@ class Feeds:
         self._cache.use(feed.memory)
 
     def remember_append(self, feed: Feed, submission: Submission, stored: Appended) -> None:
-        xml = (fragment.xml for fragment in submission.fragments)
-        pairs = zip(map(Position, stored.positions), xml, strict=False)
-        rows = [row for row in pairs if row[0]]  # what a load has found may be left out
+        rows = own_rows(submission, stored)
         key = submission.key and UsedKey(submission.key, submission.fingerprint, *stored.interval)
         feed.memory.appended(rows, stored.until, key or None, begin=stored.from_)
         self._cache.use(feed.memory)
@@ -147,6 +145,13 @@ class Feeds:
             else:
                 feed.skip_to(head)
         return found
+
+
+def own_rows(submission: Submission, stored: Appended) -> list[Row]:
+    """What was appended, as it stands in the journal; a load may have been left out of it."""
+    xml = (fragment.xml for fragment in submission.fragments)
+    pairs = zip(map(Position, stored.positions), xml, strict=False)
+    return [row for row in pairs if row[0]]
 
 
 def log_unreadable(channel: ChannelName, error: Exception) -> None:

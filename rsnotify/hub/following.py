@@ -30,6 +30,8 @@ from rsnotify.storage.journal import Journal
 
 log = logging.getLogger(__name__)
 
+OWN_STROKE_SECONDS = 0.25  # for what was appended here, but whose Source has gone
+
 
 class Following:
     """The follow loop, and what the bell wakes it for."""
@@ -47,6 +49,7 @@ class Following:
         woken: asyncio.Event,
         base_url: str,
     ) -> None:
+        self.caller = journal.caller
         self._journal = journal
         self._bell = bell
         self._checking = checking
@@ -74,13 +77,22 @@ class Following:
     async def listen(self) -> None:
         """Listen to the bell, which other hub processes ring too, for as long as the hub runs."""
         async for stroke in self._bell.strokes():
-            name, _, head = stroke.partition(" ")
+            name, _, appended = stroke.partition(" ")
+            caller, _, head = appended.partition(" ")
             set_name, _, kind = name.partition("/")
             if kind in KINDS and head.isdecimal():
-                self._feeds.ring(ChannelName(set_name, kind), Position(int(head)))
+                self.hear(ChannelName(set_name, kind), caller, Position(int(head)))
             else:
                 self._checking.ring()
                 self._woken.set()
+
+    def hear(self, channel: ChannelName, caller: str, head: Position) -> None:
+        """A caller has appended. Our own have been told of already, as a rule."""
+        if caller == self.caller:
+            loop = asyncio.get_running_loop()
+            loop.call_later(OWN_STROKE_SECONDS, self._feeds.ring, channel, head)
+        else:
+            self._feeds.ring(channel, head)
 
     def _try_again_later(self) -> None:
         self._checking.postpone()
@@ -109,12 +121,15 @@ class Following:
                 rows = await self._repairing.joined(feed, cursors[channel], found)
                 if self._feeds.get(channel) is not feed or feed.tail.head != cursors[channel]:
                     continue  # the set was created again, or Redis lost changes
-                if self._push(feed, rows) == NOTIFICATION_CHANGES:
+                if self.push(feed, rows) == NOTIFICATION_CHANGES:
                     self._feeds.ring_again(channel, head)
                 await asyncio.sleep(0)  # let others run: there may be thousands of readers
 
-    def _push(self, feed: Feed, rows: Sequence[Row] | Exception) -> int:
-        """Push; return how many changes. An error in one channel does not stop the others."""
+    def push(self, feed: Feed, rows: Sequence[Row] | Exception) -> int:
+        """Push what follows the tail; return how many changes.
+
+        An error in one channel does not stop the others.
+        """
         try:
             if isinstance(rows, Exception):
                 raise rows

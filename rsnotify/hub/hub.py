@@ -18,6 +18,7 @@ from rsnotify.hub.following import Following
 from rsnotify.hub.known_sets import KnownSets
 from rsnotify.hub.reading import Reading
 from rsnotify.hub.repairing import Repairing
+from rsnotify.hub.shortcut import Shortcut
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Notification
 from rsnotify.storage.bell import Bell
@@ -58,13 +59,14 @@ class Hub:
             woken=woken,
             base_url=base_url,
         )
+        self._shortcut = Shortcut(*(journal, self.following, self.checking, self._sets, self.feeds))
 
     # --- publishing ------------------------------------------------------------------------------
 
     async def publish(self, channel: ChannelName, submission: Submission) -> Interval:
-        """Store the changes and ring the bell. Readers are not waited for."""
+        """Store the changes, and have readers told. They are not waited for."""
         stored = await self.repairing.append(channel, submission)
-        self.feeds.ring(channel, stored.until)
+        self._shortcut.appended(channel, submission, stored)
         return stored.interval
 
     async def publish_each(

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, TypeVar
 
+from hiredis import pack_command
 from redis import asyncio as redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
@@ -128,16 +129,18 @@ class _Client(redis.Redis):
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> "_Pipeline":
         return _Pipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
 
-    async def once(self, commands: Sequence[Command]) -> list[Any]:
+    async def once(self, commands: Sequence[Command], *then: Command) -> list[Any]:
         """Execute these in one round trip that the library does not repeat; an error is an answer.
 
         `Unanswered` means that they may have been executed, any other `TryAgain` that none was.
+        What is to be read `then` is always read behind them.
         """
-        answers = await self._once(commands)
+        answers = await self._once(commands, then)
         forgotten = [at for at, each in enumerate(answers) if isinstance(each, NoScriptError)]
         if forgotten:
-            again = await self._once([Script.in_full(commands[at]) for at in forgotten])
-            for at, answer in zip(forgotten, again, strict=True):
+            again = [Script.in_full(commands[at]) for at in forgotten]
+            places = [*forgotten, *range(len(commands), len(answers))]
+            for at, answer in zip(places, await self._once(again, then), strict=True):
                 answers[at] = answer
         return answers
 
@@ -154,13 +157,14 @@ class _Client(redis.Redis):
                 raise answer
         return answers
 
-    async def _once(self, commands: Sequence[Command]) -> list[Any]:
+    async def _once(self, commands: Sequence[Command], then: Sequence[Command]) -> list[Any]:
         with _judged():
             pool: Any = self.connection_pool
             connection = await pool.get_connection()
         try:
-            await connection.send_packed_command(connection.pack_commands(commands))
+            _write(connection, [*commands, *then])
             answers = [await _answer(connection) for _ in commands]
+            answers += [await _answer_or_loss(connection) for _ in then]
             if any(isinstance(answer, NoScriptError) for answer in answers):
                 return answers  # more is to be written
             return await self.replicas.confirm(connection, answers)
@@ -195,12 +199,26 @@ class _Pipeline(Pipeline):
         return answer
 
 
+def _write(connection: Any, commands: Sequence[Command]) -> None:
+    """Write past the library, which packs in Python, and in a task of its own; the time limit of
+    the answers is enough."""
+    connection._writer.write(b"".join(map(pack_command, commands)))
+
+
 async def _answer(connection: Any) -> Any:
     try:
         return await connection.read_response()
     except NoScriptError as error:
         return error
     except ResponseError as error:
+        return judge(error)
+
+
+async def _answer_or_loss(connection: Any) -> Any:
+    """The commands before it are answered, even if the connection ends here."""
+    try:
+        return await _answer(connection)
+    except (RedisError, OSError) as error:
         return judge(error)
 
 

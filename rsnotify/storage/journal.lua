@@ -6,7 +6,7 @@
 --       4 prefix of the 256 hashes that hold the set's current state
 --       5 prefix of the idempotency keys   6 hold: who repairs the journal
 --       7 what was changed since a load of the whole state began (set, see loads.lua)
--- ARGV  1 name of the channel as the bell calls it   2 the bell
+-- ARGV  1 name of the channel, and of the caller, as the bell tells them   2 the bell
 --       3 changes a window holds, 0 for a channel without windows   4 bytes it holds
 --       5 microseconds between the edges of the grid on which windows close
 --       6 the newest position that the caller has seen in this channel

@@ -12,7 +12,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain, count, repeat
 from time import monotonic
 from typing import NamedTuple
 
@@ -54,6 +54,7 @@ SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.25, 0.5, 1,
 CHANGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
 UNSEEN = Position(0)
+UNKNOWN = -2  # a version that no process has
 
 BEHIND = "the journal in Redis has lost changes, and is repaired first"
 SILENCE = "the journal does not answer; repeat with the same key"
@@ -80,6 +81,7 @@ class Appended(NamedTuple):
     from_: Position
     until: Position
     is_repeated: bool  # its key was known
+    sets_version: int  # of the sets' records, read after the append; or UNKNOWN
     positions: Sequence[int]  # of each change, 0 if it was left out; none if only Redis knew them
 
     @property
@@ -114,7 +116,8 @@ class Journal:
         self.accepted = dict.fromkeys(KINDS, 0)  # changes that were appended by this process
         self.append_seconds = Histogram(SECONDS)
         self.round_changes = Histogram(CHANGES)
-        self._own_keys = (f"{secrets.token_hex(8)}-{number}" for number in count(1))
+        self.caller = secrets.token_hex(8)  # tells our strokes of the bell from others'
+        self._own_keys = (f"{self.caller}-{number}" for number in count(1))
 
     async def append(
         self, channel: ChannelName, submission: Submission, *, seen: Position = UNSEEN
@@ -143,6 +146,11 @@ class Journal:
     def waiting_bytes(self) -> int:
         """Of changes that wait for a round to Redis."""
         return self._waiting_bytes
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an append is under way."""
+        return bool(self._waiting or self._writers)
 
     def _start_writer(self) -> None:
         if sum(not writer.done() for writer in self._writers) < WRITERS:
@@ -198,12 +206,14 @@ class Journal:
         by_channel: dict[ChannelName, list[_Append]] = {}
         for append in appends:
             by_channel.setdefault(append.channel, []).append(append)
-        replies = await self.client.once([self._command(*each) for each in by_channel.items()])
-        return list(chain.from_iterable(map(_answers, replies, by_channel.values())))
+        commands = [self._command(*each) for each in by_channel.items()]
+        *replies, version = await self.client.once(commands, ("GET", keys.SETS_VERSION))
+        answers = map(_answers, replies, by_channel.values(), repeat(version))
+        return list(chain.from_iterable(answers))
 
     def _command(self, channel: ChannelName, group: Sequence[_Append]) -> Command:
         seen = max(append.seen for append in group)
-        common = channel_arguments(channel, self.window, seen)
+        common = channel_arguments(channel, self.window, seen, self.caller)
         return APPEND.command(channel_keys(channel), *common, *self._arguments(channel, group))
 
     def _arguments(self, channel: ChannelName, group: Sequence[_Append]) -> Iterable[object]:
@@ -305,7 +315,7 @@ class Journal:
         return None if latest is None else max(Position(int(latest)), Position(int(first)))
 
 
-def _answers(reply: object, group: Sequence[_Append]) -> Sequence[object]:
+def _answers(reply: object, group: Sequence[_Append], version: object) -> Sequence[object]:
     """One answer for each append of a channel, whatever became of the call."""
     if isinstance(reply, Exception):
         return [reply] * len(group)
@@ -313,7 +323,8 @@ def _answers(reply: object, group: Sequence[_Append]) -> Sequence[object]:
         return [NoSuchSet(group[0].channel.set_name)] * len(group)
     if not isinstance(reply, list):
         return [JournalIsBehind(BEHIND)] * len(group)
-    return reply
+    number = UNKNOWN if isinstance(version, Exception) else int(version or 0)  # type: ignore[call-overload]
+    return [answer and (number, *answer) for answer in reply]
 
 
 def _answer(appends: Sequence[_Append], answers: Sequence[object]) -> None:
@@ -329,12 +340,17 @@ def _answer(appends: Sequence[_Append], answers: Sequence[object]) -> None:
 
 
 def _appended(
-    submission: Submission, from_: int, until: int, repeated: int, positions: Sequence[int] = ()
+    submission: Submission,
+    version: int,
+    from_: int,
+    until: int,
+    repeated: int,
+    positions: Sequence[int] = (),
 ) -> Appended:
     are_unknown = any(fragment.position or fragment.load for fragment in submission.fragments)
     if not positions and not are_unknown:
         positions = range(until - len(submission.fragments) + 1, until + 1)
-    return Appended(Position(from_), Position(until), bool(repeated), positions)
+    return Appended(Position(from_), Position(until), bool(repeated), version, positions)
 
 
 def _is_uncertain(answer: object) -> bool:

@@ -20,11 +20,11 @@ def channel_keys(channel: ChannelName) -> tuple[str, ...]:
 
 
 def channel_arguments(
-    channel: ChannelName, window: tuple[int, int, int], seen: Position
+    channel: ChannelName, window: tuple[int, int, int], seen: Position, caller: str = ""
 ) -> tuple[object, ...]:
     """ARGV of journal.lua."""
     limits = window if channel.kind == "change" else NO_WINDOW
-    return (str(channel), keys.BELL, *limits, int(seen))
+    return (f"{channel} {caller}", keys.BELL, *limits, int(seen))
 
 
 def change_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]:

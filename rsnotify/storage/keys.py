@@ -2,7 +2,7 @@
 
 from rsnotify.resourcesync.notification import ChannelName
 
-BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <head>" after an append, "sets" or "tokens" else
+BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <caller> <head>" after an append, else "sets"
 REPORTS_BELL = "rsnotify:reports"  # pub/sub: what each hub process tells of itself
 DATA_ID = "rsnotify:data"  # chosen by chance for an empty Redis: another one means other data
 SETS = "rsnotify:sets"  # hash: name -> record of the set

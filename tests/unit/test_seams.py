@@ -8,6 +8,7 @@ import zlib
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from hiredis import pack_command
 from starlette.applications import Starlette
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
@@ -27,10 +28,33 @@ from rsnotify.resourcesync.notification import Notification
 from rsnotify.serving.http_protocol import HttpProtocol
 from rsnotify.serving.webserver import WebServer, web_config
 from rsnotify.settings import Settings
+from rsnotify.storage.connection import connect
 from tests import raw
 
 PAYLOAD = b"<urlset/>" * 10
 REQUEST = b"GET /%b HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+# --- redis-py ----------------------------------------------------------------------------------
+
+COMMANDS = [("GET", "key"), ("EVALSHA", "sha", 1, "é", b"\x00\r\n", 2**53, 0, "", b"x" * 7_000)]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_hiredis_packs_a_command_as_redis_py_does(command: tuple[str | bytes | int, ...]) -> None:
+    connection = connect("redis://127.0.0.1:1").connection_pool.make_connection()
+    assert pack_command(command) == b"".join(connection.pack_command(*command))
+
+
+async def test_what_is_written_past_redis_py_is_answered_through_it() -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readuntil(b"ECHO\r\n$2\r\n"):
+            writer.write(b"$2\r\n" + await reader.readexactly(2) + b"\r\n")
+
+    async with await asyncio.start_server(echo, "127.0.0.1", 0) as server:
+        client = connect(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        assert await client.once([("ECHO", "é"), ("ECHO", b"hi")]) == ["é".encode(), b"hi"]
+        await client.aclose()
 
 
 # --- uvicorn -----------------------------------------------------------------------------------

@@ -1,0 +1,218 @@
+"""What this process has appended is told from memory, and is what the journal would tell."""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rsnotify.core.submission import Submission, fragment_of
+from rsnotify.feed import Feed
+from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import ChannelName, Notification
+from rsnotify.storage import keys
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import Client
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import Sets
+
+CHANNEL = ChannelName("dataset1", "change")
+
+
+class Reader:
+    """Keeps what it is told."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.told: list[Notification] = []
+        feed.watchers.add(self)
+
+    def push(self, notification: Notification) -> None:
+        self.told.append(notification)
+
+    def turn_private(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [each.payload for each in self.told]
+
+    @property
+    def intervals(self) -> list[tuple[int, int]]:
+        return [(each.from_, each.until) for each in self.told]
+
+
+def hub_on(client: Client) -> Hub:
+    journal = Journal(client, window_changes=10)
+    return Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+
+
+async def hubs_on(client: Client) -> tuple[Hub, Hub]:
+    """Two processes that know the same sets."""
+    await client.flushall()
+    one, other = hub_on(client), hub_on(client)
+    await one.add_set(CHANNEL.set_name)
+    await other.start()
+    return one, other
+
+
+def submission(*locs: str, key: str | None = None, **fields: str) -> Submission:
+    changes = [Change(f"http://example.com/{loc}", "updated", **fields) for loc in locs]
+    return Submission([fragment_of(change) for change in changes], key, key or "")
+
+
+async def read_on(hub: Hub) -> None:
+    """What the follow loop does next."""
+    hub.following.hear(CHANNEL, "another", (await hub.standing(CHANNEL)).head)
+    await hub.following.read_on()
+
+
+async def publish(hub: Hub, *submissions: Submission) -> None:
+    """Publish them in one round, and let the shortcut have its turn."""
+    await asyncio.gather(*(hub.publish(CHANNEL, each) for each in submissions))
+    await asyncio.sleep(0)
+
+
+SUBMISSIONS = st.builds(
+    lambda locs, fields: submission(*locs, **fields),
+    st.lists(st.text("abc&<é", min_size=1, max_size=5), min_size=1, max_size=3),
+    st.fixed_dictionaries({}, optional={"datetime": st.just("2026-11-20T00:00:00.5Z")}),
+)
+
+
+@given(rounds=st.lists(st.lists(SUBMISSIONS, min_size=1, max_size=3), min_size=1, max_size=4))
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+async def test_what_is_told_from_memory_is_byte_for_byte_what_the_journal_tells(
+    client: Client, rounds: Sequence[Sequence[Submission]]
+) -> None:
+    hub, other = await hubs_on(client)
+    from_memory, from_journal = Reader(hub.feed(CHANNEL)), Reader(other.feed(CHANNEL))
+    for submissions in rounds:
+        await publish(hub, *submissions)
+        await read_on(other)
+    assert from_memory.payloads == from_journal.payloads
+    assert from_memory.intervals == from_journal.intervals
+    assert hub.feed(CHANNEL).memory.rows == other.feed(CHANNEL).memory.rows
+
+
+async def test_what_was_published_in_one_round_is_one_notification(client: Client) -> None:
+    hub, _ = await hubs_on(client)
+    reader = Reader(hub.feed(CHANNEL))
+    await publish(hub, submission("1"), submission("2"), submission("3"))
+    assert [each.count for each in reader.told] == [3]
+    assert not hub.feeds.have_rung
+
+
+async def test_more_than_a_notification_carries_is_told_in_several_that_join(
+    client: Client,
+) -> None:
+    hub, _ = await hubs_on(client)
+    reader = Reader(hub.feed(CHANNEL))
+    await publish(hub, submission(*(str(number) for number in range(1_001))))
+    first, second = reader.told
+    assert (first.count, second.count) == (1_000, 1)
+    assert first.until == second.from_
+
+
+async def test_while_more_is_on_its_way_all_of_it_is_left_to_the_follow_loop(
+    client: Client,
+) -> None:
+    hub, _ = await hubs_on(client)
+    reader = Reader(hub.feed(CHANNEL))
+    more = asyncio.create_task(publish(hub, submission("1")))
+    await publish(hub, submission("2"))
+    await more
+    await hub.following.read_on()
+    assert sum(each.count for each in reader.told) == 2
+    assert joins(reader)
+
+
+async def test_what_another_process_has_appended_before_is_told_first(client: Client) -> None:
+    hub, other = await hubs_on(client)
+    reader = Reader(hub.feed(CHANNEL))
+    await other.publish(CHANNEL, submission("before"))
+    await publish(hub, submission("after"))
+    assert reader.told == []
+    await hub.following.read_on()
+    (told,) = reader.told
+    assert told.payload.index(b"before") < told.payload.index(b"after")
+
+
+async def test_while_the_follow_loop_reads_nothing_passes_it(client: Client) -> None:
+    hub, _ = await hubs_on(client)
+    reader = Reader(hub.feed(CHANNEL))
+    async with hub.checking.lock:
+        await publish(hub, submission("1"))
+        assert reader.told == []
+    await hub.following.read_on()
+    assert [each.count for each in reader.told] == [1]
+
+
+async def test_a_set_that_another_process_has_made_private_is_known_to_be_first(
+    client: Client,
+) -> None:
+    hub, other = await hubs_on(client)
+    reader = Reader(hub.feed(CHANNEL))
+    await other.edit_set(CHANNEL.set_name, {"private": True})
+    await publish(hub, submission("secret"))
+    assert reader.told == []
+    assert not hub.record(CHANNEL.set_name).private
+    await hub.following.read_on()
+    assert hub.record(CHANNEL.set_name).private
+    assert len(reader.told) == 1
+
+
+async def test_a_redis_that_has_forgotten_its_scripts_does_not_hide_that_a_set_became_private(
+    client: Client,
+) -> None:
+    hub, other = await hubs_on(client)
+    reader = Reader(hub.feed(CHANNEL))
+    await other.edit_set(CHANNEL.set_name, {"private": True})
+    await client.script_flush()
+    await publish(hub, submission("secret"))
+    assert reader.told == []
+
+
+async def test_a_version_of_the_sets_that_cannot_be_read_means_the_long_way(
+    client: Client,
+) -> None:
+    hub, _ = await hubs_on(client)
+    reader = Reader(hub.feed(CHANNEL))
+    await client.delete(keys.SETS_VERSION)
+    await client.rpush(keys.SETS_VERSION, "damaged")
+    await publish(hub, submission("1"))
+    assert reader.told == []
+    assert hub.feeds.have_rung
+
+
+async def test_what_is_repeated_under_its_key_is_told_once(client: Client) -> None:
+    hub, _ = await hubs_on(client)
+    reader = Reader(hub.feed(CHANNEL))
+    for _ in range(2):
+        await publish(hub, submission("1", key="key"))
+    assert [each.count for each in reader.told] == [1]
+
+
+async def test_what_nobody_reads_is_not_made(client: Client) -> None:
+    hub, _ = await hubs_on(client)
+    await publish(hub, submission("1"))
+    assert hub.feed(CHANNEL).tail.newest is None
+    assert hub.feeds.have_rung
+
+
+async def test_our_own_stroke_of_the_bell_wakes_nobody_at_once(client: Client) -> None:
+    hub, other = await hubs_on(client)
+    Reader(hub.feed(CHANNEL))
+    head = (await other.publish(CHANNEL, submission("1"))).until
+    hub.following.hear(CHANNEL, hub.following.caller, head)
+    assert not hub.feeds.have_rung
+    hub.following.hear(CHANNEL, other.following.caller, head)
+    assert hub.feeds.have_rung
+
+
+def joins(reader: Reader) -> bool:
+    return all(one.until == two.from_ for one, two in pairwise(reader.told))
