@@ -1,15 +1,21 @@
-# The hub alone: it needs a Redis beside it, as docker-compose.yml brings.
-FROM python:3.12-slim
+# The hub alone: it needs a Redis beside it, as docker-compose.yml brings. It writes nothing, so it
+# runs with a read-only file system.
+ARG PYTHON=3.12.12-slim-bookworm
 
-RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/rsnotify rsnotify
-
+FROM python:${PYTHON} AS build
+RUN python -m venv /opt/rsnotify
 COPY pyproject.toml README.md LICENSE /src/
 COPY rsnotify /src/rsnotify
 COPY clients/python /src/clients/python
-RUN pip install --no-cache-dir '/src[hub]' && rm -r /src
+RUN /opt/rsnotify/bin/pip install --no-cache-dir '/src[hub]'
 
-USER rsnotify
-WORKDIR /var/lib/rsnotify
+FROM python:${PYTHON}
+RUN useradd --system --uid 10001 --no-create-home rsnotify
+COPY --from=build /opt/rsnotify /opt/rsnotify
+ENV PATH=/opt/rsnotify/bin:$PATH
+
+USER 10001
+WORKDIR /tmp
 EXPOSE 8080
 
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \

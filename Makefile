@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-versions soak bench clean
+.PHONY: help run check test test-versions soak bench release-check clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,11 +32,14 @@ check: $(VENV)/test.stamp ## the fast half: format, lint, types and the unit tes
 test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest
 	@$(BIN)/python tests/versions.py $(PYTEST_ARGS)
 
-soak: $(VENV)/test.stamp ## prove what takes minutes: kills, backlogs, full disks
+soak: $(VENV)/test.stamp ## prove what takes minutes; SOAK_ARGS=storm SOAK_SECONDS=600: all that can fail
 	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
 bench: $(VENV)/test.stamp ## measure; BENCH_ARGS are handed on
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
+
+release-check: $(VENV)/test.stamp ## build sdist and wheel; install the wheel elsewhere and let it serve
+	@$(BIN)/python -m tests.release --fresh
 
 clean: ## remove the environment and what tools leave behind; data stay
 	@rm -rf $(VENV) $(VENV)-lowest $(VENV)-lowest.txt $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

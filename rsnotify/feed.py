@@ -144,10 +144,8 @@ class Feed:
         """The notification and those after it as one; made once for all at this cursor."""
         joined = self.joined.get(found.from_)
         if joined is None or self._has_room(joined):
-            run = self.tail.run_after(
-                found.from_, changes=NOTIFICATION_CHANGES, size=NOTIFICATION_BYTES
-            )
-            joined = join_notifications(self.channel, run or [found], base_url=base_url)
+            run = self.tail.run_from(found, changes=NOTIFICATION_CHANGES, size=NOTIFICATION_BYTES)
+            joined = join_notifications(self.channel, run, base_url=base_url)
             if joined.holder is None:  # otherwise it is one that the tail holds
                 self.joined.keep(joined)
         return joined

@@ -95,6 +95,10 @@ class OwnRedis:
             self._process.kill()
         await self._process.wait()
 
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def copy_of_data(self) -> Path:
         """What it has written until now."""
         copy = self.folder / "copy"

@@ -32,7 +32,7 @@ ServedSets = Annotated[
 Workers = Annotated[
     str | None, typer.Option(metavar="NUMBER", help="Hub processes sharing the port. [1]")
 ]
-SharePort = Annotated[bool, typer.Option(hidden=True)]  # how the other hub processes are started
+InheritedSocket = Annotated[int | None, typer.Option(hidden=True)]  # how workers are started
 
 
 @commands.command()
@@ -44,7 +44,7 @@ def serve(
     public_url: PublicUrl = None,
     sets: ServedSets = None,
     workers: Workers = None,
-    share_port: SharePort = False,
+    inherited_socket: InheritedSocket = None,
 ) -> None:
     """Run the hub until SIGTERM or Ctrl-C.
 
@@ -59,7 +59,7 @@ def serve(
     chosen |= {"public_url": public_url, "workers": workers}
     settings = Settings.from_env(os.environ, **chosen)
     _log_as(settings)
-    _run(settings, sets or [], share_port=share_port)
+    _run(settings, sets or [], inherited_socket)
 
 
 def _log_as(settings: "Settings") -> None:
@@ -76,13 +76,15 @@ def _log_as(settings: "Settings") -> None:
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
 
 
-def _run(settings: "Settings", sets: list[str], *, share_port: bool) -> None:
+def _run(settings: "Settings", sets: list[str], inherited_socket: int | None) -> None:
     from rsnotify.serving.serve import run
     from rsnotify.serving.workers import end_with_parent
 
-    if share_port:
+    is_worker = inherited_socket is not None
+    if is_worker:
         end_with_parent()
-    run(settings, sets, _announcer(settings, sets, share_port), share_port=share_port)
+    on_ready = _announcer(settings, sets, is_worker)
+    run(settings, sets, on_ready, inherited_socket=inherited_socket)
 
 
 def _announcer(settings: "Settings", sets: list[str], is_worker: bool) -> Callable[[str], None]:

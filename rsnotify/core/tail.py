@@ -73,14 +73,16 @@ class Tail:
     def newest(self) -> Notification | None:
         return self._notifications[-1] if self._notifications else None
 
-    def run_after(self, cursor: Position, *, changes: int, size: int) -> list[Notification]:
-        """The notifications after the cursor that together stay within these limits."""
+    def run_from(self, first: Notification, *, changes: int, size: int) -> list[Notification]:
+        """It and those that join it, as long as all together stay within these limits."""
         run: list[Notification] = []
-        for each in self._notifications[bisect_left(self._notifications, cursor, key=_from) :]:
-            changes, size = changes - each.count, size - each.entries_size
+        following: Notification | None = first
+        while following is not None:
+            changes, size = changes - following.count, size - following.entries_size
             if run and (changes < 0 or size < 0):
                 break
-            run.append(each)
+            run.append(following)
+            following = self.next_after(following.until)
         return run
 
     def boundary_after(self, cursor: Position) -> Position:

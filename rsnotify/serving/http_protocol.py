@@ -20,6 +20,7 @@ from rsnotify.serving.unread_output import UnreadOutput
 
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of the content
+LAST_REQUEST_SECONDS = 1.0  # for an idle peer, whose next request may be on its way at shutdown
 PIPELINED = 100  # requests that may wait for earlier responses
 LINGER_SECONDS = 30.0
 LINGER_BYTES = 64 * 1024 * 1024  # eight times the largest body: its sender reads the answer
@@ -106,15 +107,18 @@ class HttpProtocol(asyncio.Protocol):
         self._output.release()
 
     def shutdown(self) -> None:
-        """Called by uvicorn when the server stops: answer what was asked, read nothing more."""
+        """Called by uvicorn when the server stops: answer what is asked, and then close.
+
+        Who is idle may be asking just now; so they have a moment for it.
+        """
         self._is_draining = True
         reader = self._reader
         if reader.newest is not None:
             reader.newest.keep_alive = False
-        if reader.state == IDLE:
+        if reader.state == IDLE and self._serving is not None:
             reader.state = CLOSED
-            if self._serving is None:
-                self._close()
+        elif reader.state == IDLE:
+            self._deadlines.set(self._close, LAST_REQUEST_SECONDS)
 
     def _leave(self) -> None:
         if self._connections is not None:
@@ -128,6 +132,7 @@ class HttpProtocol(asyncio.Protocol):
     def _unregister(self) -> None:
         self._server_state.connections.discard(self)
         self._deadlines.remove_idle(self._close)
+        self._deadlines.clear(self._close)
         self._deadlines.clear(self._on_read_deadline)
         self._output.clear_deadline()
 
@@ -135,6 +140,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def request_began(self) -> None:
         self._deadlines.remove_idle(self._close)
+        self._deadlines.clear(self._close)
 
     def request_read(self, exchange: Exchange) -> None:
         if self._is_draining:

@@ -7,8 +7,7 @@ answers but does nothing.
 import gc
 import logging
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -18,7 +17,9 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.serving.admin_token import admin_token
 from rsnotify.serving.composition import Composition
-from rsnotify.serving.reachable import reachable, warning
+from rsnotify.serving.listening import address_of, bound_sockets
+from rsnotify.serving.reachable import warning
+from rsnotify.serving.sd_notify import READY, notify
 from rsnotify.serving.webserver import WebServer, web_config
 from rsnotify.serving.workers import run_workers
 from rsnotify.settings import Settings
@@ -39,34 +40,41 @@ def run(
     sets: Sequence[str],
     on_ready: Callable[[str], None],
     *,
-    share_port: bool = False,
+    inherited_socket: int | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT. A worker has inherited its socket from its parent."""
     gc.set_threshold(*GC_THRESHOLDS)
     try:
-        uvloop.run(run_to_the_end(_serve(settings, sets, on_ready, share_port=share_port)))
+        uvloop.run(run_to_the_end(_serve(settings, sets, on_ready, inherited_socket)))
     except BaseExceptionGroup as group:
         raise _only_error(group) from None
 
 
 async def _serve(
-    settings: Settings, sets: Sequence[str], on_ready: Callable[[str], None], *, share_port: bool
+    settings: Settings,
+    sets: Sequence[str],
+    on_ready: Callable[[str], None],
+    inherited_socket: int | None,
 ) -> None:
-    several = settings.workers > 1
+    is_worker = inherited_socket is not None
     redis_url = redis_url_of(settings)  # before a token is written
     token = admin_token(settings)
-    with _bound(settings, share=share_port or several) as bound:
-        address = _address(bound)
-        message = warning(bound.getsockname()[0], address, settings.public_url)
-        if message and not share_port:  # otherwise the parent has logged it
+    with bound_sockets(settings, inherited_socket) as sockets:
+        address = address_of(sockets[0])
+        message = warning(sockets[0].getsockname()[0], address, settings.public_url)
+        if message and not is_worker:  # otherwise the parent has logged it
             log.warning("%s", message)
 
-        def served(redis: _Redis) -> Loop:
-            if several:
-                return run_workers(settings, sets, redis.url, address, on_ready, redis.locks)
-            return _run_hub(settings, sets, redis.url, token, bound, lambda: on_ready(address))
+        def ready() -> None:
+            on_ready(address)
+            notify(READY)
 
-        await _on_redis(settings, redis_url, served, is_worker=share_port)
+        def served(redis: _Redis) -> Loop:
+            if settings.workers > 1:
+                return run_workers(settings, sets, redis.url, sockets, ready, redis.locks)
+            return _run_hub(settings, sets, redis.url, token, sockets[0], ready)
+
+        await _on_redis(settings, redis_url, served, is_worker=is_worker)
 
 
 def redis_url_of(settings: Settings) -> str | None:
@@ -79,30 +87,6 @@ def redis_url_of(settings: Settings) -> str | None:
         return None
     parse_address(url)
     return with_password(url, password) if password else url
-
-
-@contextmanager
-def _bound(settings: Settings, *, share: bool) -> Iterator[socket.socket]:
-    """A socket that is bound to the address, but not listening yet."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as bound:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if share:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        try:
-            bound.bind((settings.host, settings.port))
-        except OSError as error:
-            where = f"{settings.host}:{settings.port}"
-            raise InvalidSettings(
-                [f"cannot listen on {where}: {error.strerror}; choose another --host or --port"]
-            ) from None
-        yield bound
-
-
-def _address(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    host = reachable(host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _Redis(NamedTuple):
@@ -135,7 +119,7 @@ async def _run_hub(
     bound: socket.socket,
     on_ready: Callable[[], None],
 ) -> None:
-    base_url = settings.public_url or _address(bound)
+    base_url = settings.public_url or address_of(bound)
     composition = Composition(settings, redis_url, token, base_url, port=bound.getsockname()[1])
     try:
         await composition.open(sets)

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
-from signal import SIGINT, SIGTERM
+from signal import SIGHUP, SIGINT, SIGTERM
 from typing import Any
 
 import uvicorn
@@ -19,10 +19,13 @@ from rsnotify.delivery.channels.handshake import Handshake
 from rsnotify.serving.connections import Connections
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.http_protocol import HttpProtocol
+from rsnotify.serving.sd_notify import STOPPING, notify
 from rsnotify.settings import Settings
 
 BACKLOG = 4_096  # thousands of Destinations may reconnect at once
 GRACE_SECONDS = 10  # for running requests, after the readers are disconnected
+
+ENDING = (SIGHUP, SIGINT, SIGTERM)  # a process alone has nobody to take its place at SIGHUP
 
 Drain = Callable[[], Coroutine[Any, Any, None]]
 
@@ -65,6 +68,7 @@ class WebServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept nothing more, finish running requests, and disconnect the readers meanwhile."""
+        notify(STOPPING)
         draining = asyncio.create_task(self._drain())
         await super().shutdown(sockets)
         if self.force_exit:
@@ -74,12 +78,12 @@ class WebServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        for signal in (SIGINT, SIGTERM):
+        for signal in ENDING:
             loop.add_signal_handler(signal, self._end)
         try:
             yield
         finally:
-            for signal in (SIGINT, SIGTERM):
+            for signal in ENDING:
                 loop.remove_signal_handler(signal)
 
     def _end(self) -> None:

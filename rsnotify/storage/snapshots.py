@@ -20,7 +20,7 @@ from rsnotify.storage.connection import Client, Script, each, write_in_pieces
 
 _BEGIN, _PUBLISH = Script("begin_snapshot.lua"), Script("snapshot.lua")
 
-CLAIM_SECONDS = 30
+CLAIM_SECONDS = 25  # with the next round, it is taken over within 30 s
 JOURNEY_RESOURCES = 4_000  # to be read from Redis at once, about
 WALK_SECONDS = 3600  # how long a replaced part stays after it was asked for last
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.serving import workers
+from rsnotify.serving.listening import bound_sockets
 from rsnotify.settings import Settings
 from tests.running import RunningHub
 
@@ -63,10 +64,11 @@ async def test_a_worker_that_is_stuck_for_good_is_killed(
     settings = Settings(workers=2, drain_seconds=0)
     ready: list[str] = []
 
-    def end(address: str) -> None:
-        ready.append(address)
+    def end() -> None:
+        ready.append("ready")
         signal.raise_signal(signal.SIGTERM)
 
-    await workers.run_workers(settings, [], "redis://nowhere", "http://127.0.0.1:1", end)
-    assert ready == ["http://127.0.0.1:1"]
+    with bound_sockets(Settings(port=0, workers=2), None) as sockets:
+        await workers.run_workers(settings, [], "redis://nowhere", sockets, end)
+    assert ready == ["ready"]
     assert len([text for text in caplog.messages if "does not end" in text]) == 2

@@ -77,6 +77,19 @@ def test_a_stretch_that_reaches_the_head_is_shared() -> None:
     assert from_the_beginning(followed) is from_the_beginning(followed)
 
 
+@pytest.mark.parametrize("until", [3, 4])
+def test_a_stretch_from_within_a_notification_leaves_nothing_out(until: int) -> None:
+    """Another process has grouped the changes otherwise; the rest is read from the journal."""
+    followed = feed()
+    push(followed, 4)
+    push(followed, 2)
+    rows = [(Position(number), SMALL) for number in range(3, until + 1)]
+    found = render_notification(CHANNEL, Position(2), rows, base_url="http://hub")
+    joined = followed.join_after(found, "http://hub")
+    assert joined.from_ == 2
+    assert joined.count == joined.until - joined.from_
+
+
 async def test_who_waits_for_a_position_is_woken_when_it_comes_and_watches_no_longer() -> None:
     followed = feed()
     with followed.arrival_at(Position(2)) as arrived:

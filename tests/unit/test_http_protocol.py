@@ -14,6 +14,7 @@ from rsnotify.serving.deadlines import IDLE_SECONDS, Deadlines, idle_limit
 from rsnotify.serving.http_protocol import (
     BODY_SECONDS,
     HEAD_SECONDS,
+    LAST_REQUEST_SECONDS,
     LINGER_BYTES,
     LINGER_SECONDS,
     PIPELINED,
@@ -401,12 +402,35 @@ async def test_when_the_hub_ends_idle_connections_are_closed_and_others_answered
     await busy.sends(SLOW)
     for each in (idle, busy, fresh):
         each.protocol.shutdown()
+        each.waits(LAST_REQUEST_SECONDS)
     assert idle.transport.ended == fresh.transport.ended == ["closed"]
     assert busy.transport.ended == []
     busy.slow.set()
     await settled()
     assert CLOSE in busy.transport.written
     assert busy.transport.ended == ["closed"]
+
+
+async def test_a_request_that_was_on_its_way_when_the_hub_ends_is_answered() -> None:
+    idle, fresh = Peer(), Peer()
+    await idle.sends(GET)
+    for each in (idle, fresh):
+        each.protocol.shutdown()
+        each.waits(LAST_REQUEST_SECONDS - 0.1)
+        assert each.transport.ended == []
+        await each.sends(GET)
+        assert each.transport.statuses[-1] == 200
+        assert CLOSE in each.transport.written
+        assert each.transport.ended == ["closed"]
+
+
+async def test_one_that_begins_within_that_moment_has_its_usual_time(peer: Peer) -> None:
+    peer.protocol.shutdown()
+    await peer.sends(GET[:10])
+    peer.waits(LAST_REQUEST_SECONDS)
+    assert peer.transport.ended == []
+    await peer.sends(GET[10:])
+    assert peer.transport.statuses == [200]
 
 
 async def test_a_request_under_way_when_the_hub_ends_is_told_that_it_is_the_last(

@@ -1,0 +1,50 @@
+"""The sockets that a hub listens on: one for each process, made by the process that starts them.
+
+A connection that nobody has accepted yet belongs to its socket. The parent of several processes
+keeps their sockets open, so such a connection waits for the next process and is not reset.
+"""
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from rsnotify.errors import InvalidSettings
+from rsnotify.serving.reachable import reachable
+from rsnotify.settings import Settings
+
+
+@contextmanager
+def bound_sockets(settings: Settings, inherited: int | None) -> Iterator[Sequence[socket.socket]]:
+    """One for each process, bound but not listening yet; a worker gets its own from its parent."""
+    with ExitStack() as held:
+        if inherited is not None:
+            yield [held.enter_context(socket.socket(fileno=inherited))]
+            return
+        bound: list[socket.socket] = []
+        for _ in range(settings.workers):
+            port = bound[0].getsockname()[1] if bound else settings.port
+            one = _bound(settings.host, port, share=settings.workers > 1)
+            bound.append(held.enter_context(one))
+        yield bound
+
+
+def _bound(host: str, port: int, *, share: bool) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if share:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise InvalidSettings(
+            [f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port"]
+        ) from None
+    return made
+
+
+def address_of(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    host = reachable(host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,107 @@
+"""Two hubs behind a proxy with the configuration of docs/operations, restarted one by one."""
+
+import asyncio
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.fault.test_workers import grown, publishing, reading, told
+from tests.faults import OwnRedis
+from tests.redis_server import free_port
+from tests.running import RunningHub, until
+
+EXAMPLES = Path(__file__).parents[2] / "docs/operations"
+NGINX = """
+daemon off; master_process off; pid {folder}/pid; error_log {folder}/error; events {{}}
+http {{ access_log off; {temporary} {site} }}
+"""
+TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+
+
+def nginx(folder: Path, port: int, hubs: list[str]) -> list[str]:
+    site = (EXAMPLES / "nginx.conf").read_text()
+    site = site.replace("listen 443 ssl", f"listen 127.0.0.1:{port}")
+    site = re.sub(r"(?m)^ +ssl_certificate.*$", "", site)
+    for example, hub in zip(("10.0.0.11:8080", "10.0.0.12:8080"), hubs, strict=True):
+        site = site.replace(example, hub)
+    temporary = "".join(f"{name}_temp_path {folder}/{name};" for name in TEMPORARY)
+    config = folder / "nginx.conf"
+    config.write_text(NGINX.format(folder=folder, temporary=temporary, site=site))
+    return ["nginx", "-e", f"{folder}/error", "-c", str(config)]
+
+
+def haproxy(folder: Path, port: int, hubs: list[str]) -> list[str]:
+    site = (EXAMPLES / "haproxy.cfg").read_text()
+    site = re.sub(r"bind :443 .*", f"bind 127.0.0.1:{port}", site).replace("20000", "200")
+    for example, hub in zip(("10.0.0.11:8080", "10.0.0.12:8080"), hubs, strict=True):
+        site = site.replace(example, hub)
+    config = folder / "haproxy.cfg"
+    config.write_text(site)
+    return ["haproxy", "-f", str(config)]
+
+
+@contextmanager
+def running(command: list[str]) -> Iterator[None]:
+    server = subprocess.Popen(command)
+    try:
+        yield
+    finally:
+        server.terminate()
+        server.wait()
+
+
+class Proxied(RunningHub):
+    """The hubs behind the proxy, as their peers see them: by its address."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        super().__init__(folder)
+        self.url = f"http://127.0.0.1:{port}"
+
+    async def is_up(self) -> bool:
+        try:
+            return (await self.ask("GET", "/health/ready"))[0] == 200
+        except OSError:
+            return False
+
+
+@asynccontextmanager
+async def two_hubs(folder: Path, redis: OwnRedis) -> AsyncIterator[list[RunningHub]]:
+    options = ("--redis", redis.url)
+    hubs = [
+        RunningHub(folder / name, *options, drain_seconds="1", trusted_proxies="127.0.0.1")
+        for name in ("one", "other")
+    ]
+    await asyncio.gather(*(hub.start() for hub in hubs))
+    try:
+        yield hubs
+    finally:
+        await asyncio.gather(*(hub.stop() for hub in hubs))
+
+
+@pytest.mark.parametrize("proxy", [nginx, haproxy])
+async def test_hubs_behind_a_proxy_are_restarted_one_by_one_and_no_publish_is_dropped(
+    tmp_path: Path, own_redis: OwnRedis, proxy: object
+) -> None:
+    if shutil.which(proxy.__name__) is None:
+        pytest.skip(f"there is no {proxy.__name__}: its configuration is not tried")
+    async with two_hubs(tmp_path, own_redis) as hubs:
+        port = free_port()
+        command = proxy(tmp_path, port, [hub.url.partition("//")[2] for hub in hubs])
+        proxied = Proxied(tmp_path / "proxied", port)
+        with running(command):
+            await until(proxied.is_up)
+            async with reading(proxied) as found, publishing(proxied.url) as publishers:
+                for hub in hubs:
+                    await until(lambda: grown(publishers))
+                    await hub.stop()
+                    await until(lambda: grown(publishers))
+                    await hub.start()
+                    await until(proxied.is_up)
+                for publisher in publishers:
+                    publisher.end()
+                await until(lambda: told(publishers, found))

@@ -1,0 +1,174 @@
+"""Several processes on one port: one is killed, or all are replaced, while the hub is busy."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from rsnotify_client import follow
+from tests.running import TOKEN, RunningHub, until
+
+FIRST = "http://example.com/first"
+
+
+class Publisher:
+    """Publishes one change after another, and repeats nothing: what fails is lost."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.published: list[str] = []
+        self.seen = 0  # of these, by a test
+        self.prefix = f"http://example.com/{name}/"
+        self._url = f"{url}/api/sets/dataset1/changes"
+        self._is_ending = False
+
+    async def run(self, *, keeps_alive: bool) -> None:
+        connector = aiohttp.TCPConnector(force_close=not keeps_alive)
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+            while not self._is_ending:
+                loc = f"{self.prefix}{len(self.published)}"
+                change = {"loc": loc, "change": "updated"}
+                async with session.post(self._url, json=change) as answer:
+                    assert answer.status == 201, await answer.text()
+                self.published.append(loc)
+
+    def end(self) -> None:
+        self._is_ending = True
+
+
+@asynccontextmanager
+async def publishing(url: str) -> AsyncIterator[list[Publisher]]:
+    """One that keeps its connection, and one that opens another each time, until the block ends."""
+    publishers = [Publisher(url, "keeps"), Publisher(url, "opens")]
+    async with asyncio.TaskGroup() as tasks:
+        for publisher in publishers:
+            tasks.create_task(publisher.run(keeps_alive=publisher is publishers[0]))
+        yield publishers
+        for publisher in publishers:
+            publisher.end()
+
+
+async def grown(publishers: list[Publisher]) -> bool:
+    """Whether each has published some more since the last time."""
+    before = [each.seen for each in publishers]
+    if all(len(one.published) > seen + 5 for one, seen in zip(publishers, before, strict=True)):
+        for each in publishers:
+            each.seen = len(each.published)
+        return True
+    return False
+
+
+async def told(publishers: list[Publisher], found: list[list[str]]) -> bool:
+    """Whether every reader has got every change of each, once and in order."""
+    return all(
+        [loc for loc in each if loc.startswith(publisher.prefix)] == publisher.published
+        for each in found
+        for publisher in publishers
+    )
+
+
+async def read(url: str, after: str, found: list[str]) -> None:
+    async for change in follow(url, after=after):
+        async with change:
+            found.append(change.loc)
+
+
+@asynccontextmanager
+async def reading(hub: RunningHub) -> AsyncIterator[list[list[str]]]:
+    """By WebSocket and as an event stream, from now on."""
+    after = (await hub.publish(FIRST))["until"]
+    urls = (hub.channel(), hub.channel().replace("ws", "http", 1))
+    found: list[list[str]] = [[] for _ in urls]
+    tasks = [
+        asyncio.create_task(read(url, after, each)) for url, each in zip(urls, found, strict=True)
+    ]
+    try:
+        yield found
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def workers_of(hub: RunningHub) -> set[int]:
+    """The hub's processes: its children, of which Redis and its guard are none."""
+    pid = hub.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    commands = {int(each): Path(f"/proc/{each}/cmdline").read_bytes() for each in children}
+    return {each for each, command in commands.items() if b"--inherited-socket" in command}
+
+
+async def test_a_rolling_restart_under_load_drops_no_publish_and_no_reader_misses_or_repeats_one(
+    tmp_path: Path,
+) -> None:
+    hub = RunningHub(tmp_path / "data", "--workers", "2", drain_seconds="1")
+    async with hub, reading(hub) as found:
+        before = workers_of(hub)
+        async with publishing(hub.url) as publishers:
+            await until(lambda: grown(publishers))
+            hub.process.send_signal(signal.SIGHUP)
+            await until(lambda: _logged(hub, "all workers are replaced"), 60)
+        assert not before & workers_of(hub)
+        await until(lambda: told(publishers, found))
+
+
+async def _logged(hub: RunningHub, words: str) -> bool:
+    return words in hub.log.read_text()
+
+
+async def test_when_all_workers_were_killed_a_publish_waits_for_the_next_one(
+    tmp_path: Path,
+) -> None:
+    async with RunningHub(tmp_path / "data", "--workers", "2") as hub:
+        before = workers_of(hub)
+        for worker in before:
+            os.kill(worker, signal.SIGKILL)
+        await hub.publish(FIRST)
+        assert len(before) == 2
+        assert not before & workers_of(hub)
+
+
+@contextmanager
+def systemd(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """Hears what a hub that is started meanwhile tells systemd."""
+    path = folder / "notify"
+    monkeypatch.setenv("NOTIFY_SOCKET", str(path))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(path))
+        heard.settimeout(60)
+        yield heard
+
+
+async def test_systemd_is_told_when_the_hub_is_ready_and_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with systemd(tmp_path, monkeypatch) as heard:
+        async with RunningHub(tmp_path / "data", drain_seconds="0") as hub:
+            assert heard.recv(100) == b"READY=1"
+            assert await hub.stop() == 0
+            assert heard.recv(100) == b"STOPPING=1"
+
+
+async def test_workers_that_cannot_be_replaced_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = RunningHub(tmp_path / "data", "--workers", "2", admin_token="")
+    hub.data.mkdir()
+    (hub.data / "admin-token").write_text(TOKEN)
+    with systemd(tmp_path, monkeypatch) as heard:
+        await hub.start()
+        before = workers_of(hub)
+        (hub.data / "admin-token").write_text("too short")
+        hub.process.send_signal(signal.SIGHUP)
+        await until(lambda: _logged(hub, "did not become ready; the rest stay"), 60)
+        assert workers_of(hub) == before
+        await hub.publish(FIRST)
+        assert await hub.stop() == 0
+        told = [heard.recv(100).partition(b"\n")[0] for _ in range(4)]
+    assert told == [b"READY=1", b"RELOADING=1", b"READY=1", b"STOPPING=1"]

@@ -1,0 +1,99 @@
+"""A hub is backed up while it runs, and put back on another machine."""
+
+import shutil
+import subprocess
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from rsnotify_client import follow
+from tests import forks
+from tests.faults import OwnRedis
+from tests.running import RunningHub, clean_environment
+
+BEFORE, AFTER = "http://example.com/before", "http://example.com/after"
+
+
+async def rsnotify(*words: str) -> forks.Ended:
+    return await forks.run(words, clean_environment())
+
+
+async def next_change(hub: RunningHub, cursor: str) -> str:
+    """What a reader with this cursor is told first."""
+    async with aclosing(follow(hub.channel(), after=cursor)) as changes:
+        async for change in changes:
+            async with change:
+                return change.loc
+    raise AssertionError("the channel ended")
+
+
+async def test_a_restored_hub_has_what_was_backed_up_and_its_readers_go_on(tmp_path: Path) -> None:
+    file, place = str(tmp_path / "backup.rdb"), str(tmp_path / "restored")
+    async with RunningHub(tmp_path / "data") as hub:
+        cursor = (await hub.publish("http://example.com/read"))["until"]
+        await hub.publish(BEFORE)
+        ended = await rsnotify("backup", file, "--data", str(hub.data))
+        assert ended.status == 0, ended.err
+        seen_since = (await hub.publish("http://example.com/lost"))["until"]
+        assert not (hub.data / "dump.rdb").exists()
+    ended = await rsnotify("restore", file, "--data", place)
+    assert ended.status == 0, ended.err
+    async with RunningHub(Path(place), sets=()) as restored:
+        await restored.publish(AFTER)
+        assert await next_change(restored, cursor) == BEFORE
+        assert await next_change(restored, seen_since) == AFTER
+        _, listed = await restored.ask("GET", "/dataset1/changelist.xml")
+        assert b"http://example.com/lost" not in listed
+
+
+async def test_what_is_no_backup_is_refused_and_so_is_a_directory_with_journals(
+    tmp_path: Path,
+) -> None:
+    file, place = tmp_path / "file", tmp_path / "data"
+    file.write_bytes(b"REDI")
+    ended = await rsnotify("restore", str(file), "--data", str(place))
+    assert (ended.status, "is no backup" in ended.err) == (2, True)
+    file.write_bytes(b"REDIS0011")
+    (place / "appendonlydir").mkdir(parents=True)
+    ended = await rsnotify("restore", str(file), "--data", str(place))
+    assert (ended.status, "has journals already" in ended.err) == (2, True)
+
+
+async def test_without_a_hub_there_is_nothing_to_back_up(tmp_path: Path) -> None:
+    ended = await rsnotify("backup", str(tmp_path / "file"), "--data", str(tmp_path))
+    assert ended.status == 2
+    assert f"no hub with a Redis of its own runs in {tmp_path}" in ended.err
+    assert not (tmp_path / "file").exists()
+
+
+async def test_a_disk_that_is_full_leaves_no_half_backup(tmp_path: Path) -> None:
+    folder = tmp_path / "none"
+    async with RunningHub(tmp_path / "data") as hub:
+        ended = await rsnotify("backup", str(folder / "file"), "--data", str(hub.data))
+        assert ended.status == 1
+        assert str(folder) in ended.err
+        assert not (hub.data / "dump.rdb").exists()
+
+
+async def test_the_redis_of_an_operator_is_backed_up_and_put_back_by_its_own_commands(
+    tmp_path: Path, own_redis: OwnRedis
+) -> None:
+    """As docs/operations.md says it."""
+    command = shutil.which("redis-cli") or shutil.which("valkey-cli")
+    if command is None:
+        pytest.skip("there is neither redis-cli nor valkey-cli")
+    async with RunningHub(tmp_path / "data", "--redis", own_redis.url) as hub:
+        cursor = (await hub.publish("http://example.com/read"))["until"]
+        await hub.publish(BEFORE)
+        file = str(tmp_path / "backup.rdb")
+        words = [command, "-s", str(own_redis.folder / "s"), "--rdb", file]
+        subprocess.run(words, check=True, capture_output=True)
+    await own_redis.kill()
+    shutil.rmtree(own_redis.folder / "appendonlydir")
+    place = tmp_path / "restored"
+    assert (await rsnotify("restore", file, "--data", str(place))).status == 0
+    shutil.move(place / "appendonlydir", own_redis.folder)
+    await own_redis.start()
+    async with RunningHub(tmp_path / "data", "--redis", own_redis.url, sets=()) as hub:
+        assert await next_change(hub, cursor) == BEFORE

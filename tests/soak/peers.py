@@ -1,0 +1,162 @@
+"""Who publishes and who reads while hubs and Redis fail; each keeps what it was told."""
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, suppress
+
+import aiohttp
+
+from tests.raw import CLOSE, PING, PONG, TEXT, frame, raw_channel
+from tests.running import TOKEN, RunningHub
+
+INTERVAL = re.compile(rb' from="([^"]+)" until="([^"]+)"')
+LOC = re.compile(rb"<loc>([^<]*)</loc>")
+DATETIME = re.compile(rb'<rs:md[^>]* datetime="([^"]+)"')
+LOST = (aiohttp.ClientError, OSError, TimeoutError, asyncio.IncompleteReadError)
+PATIENCE = aiohttp.ClientTimeout(total=30)
+OF_STREAMS = aiohttp.ClientTimeout(total=None, sock_read=30)
+AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class Peer:
+    """Speaks to any of the hubs, and to another one when that fails."""
+
+    def __init__(self, hubs: Sequence[RunningHub], chance: random.Random) -> None:
+        self._hubs = hubs
+        self._chance = chance
+
+    def hub(self) -> RunningHub:
+        return self._chance.choice(self._hubs)
+
+    async def pause(self) -> None:
+        await asyncio.sleep(self._chance.uniform(0.02, 0.3))
+
+
+class Publisher(Peer):
+    """With keys it repeats each change until that is acknowledged; without it never repeats one."""
+
+    def __init__(
+        self, hubs: Sequence[RunningHub], chance: random.Random, name: str, *, keyed: bool
+    ) -> None:
+        super().__init__(hubs, chance)
+        self.prefix = f"http://example.com/{name}/"
+        self.acknowledged: list[str] = []
+        self.refused = 0
+        self.is_ending = False
+        self._keyed = keyed
+
+    async def run(self) -> None:
+        number = 0
+        async with aiohttp.ClientSession(headers=AUTHORIZATION, timeout=PATIENCE) as session:
+            while not self.is_ending:
+                number += 1
+                loc = f"{self.prefix}{number}"
+                while not await self._is_acknowledged(session, loc) and self._keyed:
+                    await self.pause()
+                await self.pause()
+
+    async def _is_acknowledged(self, session: aiohttp.ClientSession, loc: str) -> bool:
+        url = f"{self.hub().url}/api/sets/dataset1/changes"
+        headers = {"Idempotency-Key": loc[-40:]} if self._keyed else {}
+        change = {"loc": loc, "change": "updated"}
+        status = 0
+        with suppress(*LOST):
+            async with session.post(url, json=change, headers=headers) as answer:
+                status = answer.status
+        assert status in (0, 201, 503, 507), status
+        if status == 201:
+            self.acknowledged.append(loc)
+        self.refused += status != 201
+        return status == 201
+
+
+class Reader(Peer):
+    """Reads a channel and comes back with its cursor; each notification joins the one before."""
+
+    def __init__(
+        self, hubs: Sequence[RunningHub], chance: random.Random, cursor: str, *, by_stream: bool
+    ) -> None:
+        super().__init__(hubs, chance)
+        self.found: list[str] = []
+        self.connections = 0
+        self._cursor = cursor
+        self._by_stream = by_stream
+
+    async def run(self) -> None:
+        while True:
+            self.connections += 1
+            url = f"{self.hub().channel()}?from={self._cursor}"
+            with suppress(*LOST):
+                async with aclosing(self._notifications(url)) as notifications:
+                    async for each in notifications:
+                        self._take(each)
+            await self.pause()
+
+    def _notifications(self, url: str) -> AsyncIterator[bytes]:
+        return events(url.replace("ws", "http", 1)) if self._by_stream else messages(url)
+
+    def _take(self, notification: bytes) -> None:
+        begins, ends = (each.decode() for each in INTERVAL.search(notification).groups())
+        assert begins == self._cursor, f"after {self._cursor} came what begins at {begins}"
+        self.found += [loc.decode() for loc in LOC.findall(notification)]
+        self._cursor = ends
+
+
+async def messages(url: str) -> AsyncIterator[bytes]:
+    """By WebSocket, until the hub closes it."""
+    async with raw_channel(url) as raw:
+        while raw.status == 101:
+            found = await raw.frame()
+            if found.opcode == CLOSE:
+                assert found.data[:2] < (4400).to_bytes(2), found.data
+                return
+            if found.opcode == PING:
+                await raw.send(frame(PONG, found.data))
+            if found.opcode == TEXT:
+                yield found.data
+
+
+async def events(url: str) -> AsyncIterator[bytes]:
+    """As an event stream, until it ends."""
+    headers = {"Accept": "text/event-stream"}
+    async with (
+        aiohttp.ClientSession(timeout=OF_STREAMS, read_bufsize=2**20) as session,
+        session.get(url, headers=headers) as answer,
+    ):
+        lines: list[bytes] = []
+        if answer.status != 200:
+            return
+        async for line in answer.content:
+            if line.startswith(b"data: "):
+                lines.append(line[6:])
+            elif line == b"\n" and lines:
+                yield b"".join(lines)
+                lines = []
+
+
+class Poller(Peer):
+    """Asks again and again for the Change List of what followed."""
+
+    def __init__(self, hubs: Sequence[RunningHub], chance: random.Random, cursor: str) -> None:
+        super().__init__(hubs, chance)
+        self.found: list[str] = []
+        self._cursor = cursor
+
+    async def run(self) -> None:
+        async with aiohttp.ClientSession(timeout=PATIENCE) as session:
+            while True:
+                with suppress(*LOST):
+                    await self._poll(session)
+                await asyncio.sleep(0.5)
+
+    async def _poll(self, session: aiohttp.ClientSession) -> None:
+        url = f"{self.hub().url}/dataset1/changelist.xml?from={self._cursor}"
+        async with session.get(url) as answer:
+            body = await answer.read()
+            assert answer.status in (200, 503, 507), (answer.status, body)
+        locs = [loc.decode() for loc in LOC.findall(body)]
+        if locs and answer.status == 200:
+            self.found += locs
+            self._cursor = DATETIME.findall(body)[-1].decode()

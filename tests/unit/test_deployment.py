@@ -1,0 +1,103 @@
+"""The files to run a hub with: what they say of it is true."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rsnotify import __version__
+from rsnotify.settings import Settings
+from tests.unit.test_docs import DOCS
+
+ROOT = Path(__file__).parents[2]
+KUBERNETES = list(yaml.safe_load_all((ROOT / "docs/operations/kubernetes.yaml").read_text()))
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+UNIT = (ROOT / "docs/operations/rsnotify.service").read_text()
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+DEFAULT = re.compile(r"\$\{\w+:[-?]([^{}]*)\}")
+
+
+def defaults(text: str) -> str:
+    """The text with the defaults of its variables, as compose would see it."""
+    while DEFAULT.search(text):
+        text = DEFAULT.sub(r"\1", text)
+    return text
+
+
+def of_kubernetes(kind: str, name: str) -> Any:
+    (found,) = [
+        each for each in KUBERNETES if (each["kind"], each["metadata"]["name"]) == (kind, name)
+    ]
+    return found
+
+
+HUB = of_kubernetes("Deployment", "rsnotify")["spec"]["template"]["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {
+            name: defaults(value)
+            for name, value in COMPOSE["services"]["hub"]["environment"].items()
+        },
+        {each["name"]: each.get("value", "x" * 32) for each in HUB["env"]},
+        dict(re.findall(r"^Environment=(\w+)=(.*)$", UNIT, re.MULTILINE)),
+    ],
+    ids=["compose", "kubernetes", "systemd"],
+)
+def test_every_setting_is_one_and_has_a_good_value(environment: dict[str, str]) -> None:
+    read = Settings.from_env(environment)
+    assert read.admin_token is None or read.trusted_proxies
+
+
+def test_every_selector_finds_its_pods() -> None:
+    pods = [
+        each["spec"]["template"]["metadata"]["labels"]
+        for each in KUBERNETES
+        if each["kind"] in ("Deployment", "StatefulSet")
+    ]
+    for each in KUBERNETES:
+        selector = each["spec"].get("selector")
+        if selector:
+            assert selector.get("matchLabels", selector) in pods, each["metadata"]["name"]
+
+
+def test_probes_ask_for_what_the_hub_answers() -> None:
+    for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
+        assert f"`{HUB[probe]['httpGet']['path']}`" in DOCS["reference/http.md"]
+
+
+@pytest.mark.parametrize("file", ["docker-compose.yml", "docs/operations/kubernetes.yaml"])
+def test_the_redis_beside_the_hub_keeps_what_is_acknowledged(file: str) -> None:
+    text = re.sub(r"[^\w-]+", " ", (ROOT / file).read_text())
+    for option in ("--appendonly yes", "--appendfsync always", "--maxmemory-policy noeviction"):
+        assert option in text
+
+
+def test_every_image_is_pinned() -> None:
+    images = re.findall(r"image: (\S+)", (ROOT / "docker-compose.yml").read_text())
+    images += re.findall(r"image: (\S+)", (ROOT / "docs/operations/kubernetes.yaml").read_text())
+    images += [f"python:{tag}" for tag in re.findall(r"ARG PYTHON=(\S+)", DOCKERFILE)]
+    assert len(images) == 5
+    for image in images:
+        assert re.search(r":\d+\.\d+\.\d+", image), image
+    assert HUB["image"].endswith(f":{__version__}")
+
+
+def test_the_image_is_not_root_and_has_two_stages_and_every_file_that_it_copies() -> None:
+    assert re.search(r"^USER 10001$", DOCKERFILE, re.MULTILINE)
+    assert len(re.findall(r"^FROM ", DOCKERFILE, re.MULTILINE)) == 2
+    for sources in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE):
+        assert all((ROOT / source).exists() for source in sources.split())
+
+
+def test_time_to_end_is_longer_than_the_hub_needs() -> None:
+    needed = Settings.drain_seconds + 20
+    pod = of_kubernetes("Deployment", "rsnotify")["spec"]["template"]["spec"]
+    compose = COMPOSE["services"]["hub"]["stop_grace_period"]
+    (unit,) = re.findall(r"TimeoutStopSec=(\d+)", UNIT)
+    for given in (pod["terminationGracePeriodSeconds"], int(compose.rstrip("s")), int(unit)):
+        assert given > needed
