@@ -75,6 +75,12 @@ RESOURCES: Content = {
 }
 ONE_DOCUMENT: Content = {XML: ANY_TEXT, JSON: ANY_OBJECT}
 LIST: Content = {**ONE_DOCUMENT, NDJSON: ANY_TEXT}
+NAMED: Json = {
+    "type": "object",
+    "properties": {"url": {"type": "string", "format": "uri"}},
+    "required": ["url"],
+    "additionalProperties": False,
+}
 KEY = ("Idempotency-Key",)
 CONDITIONS = ("If-None-Match", "If-Modified-Since")
 FORMS: Json = {
@@ -193,6 +199,15 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("DELETE", "/api/tokens/{token}"): Operation(
         "Revoke a token", "admin", {204: {}}, errors=(507,)
     ),
+    ("POST", "/api/tokens/{token}/rotate"): Operation(
+        "Replace a token by another one with the same rights",
+        "admin",
+        {201: {JSON: ref("NewTokenShown")}, 200: {JSON: ref("NewTokenShown")}},
+        body={JSON: ref("Rotation")},
+        body_required=False,
+        examples={JSON: {"grace_seconds": 60}},
+        errors=(404, 409, 507),
+    ),
     ("GET", "/api/subscriptions"): Operation(
         "The WebSub subscriptions", "admin", {200: {JSON: _array("Subscription")}}
     ),
@@ -239,7 +254,37 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: {TEXT: ANY_TEXT}},
         errors=(507,),
     ),
-    ("GET", "/"): Operation("To the Source Description", "everybody", {302: {}}),
+    ("GET", "/api/status"): Operation(
+        "The hub at a glance; private sets and WebSub for the admin only",
+        "everybody",
+        {200: {JSON: ANY_OBJECT}},
+        errors=(401,),
+    ),
+    ("GET", "/metrics"): Operation(
+        "Numbers for Prometheus; with the token that the operator chose, if there is one",
+        "everybody",
+        {200: {TEXT: ANY_TEXT}},
+        errors=(401,),
+    ),
+    ("POST", "/api/validate"): Operation(
+        "Check a ResourceSync document that is sent, or that the admin names",
+        "everybody",
+        {200: {JSON: ANY_OBJECT}},
+        body={XML: ANY_TEXT, JSON: NAMED},
+        examples={XML: ENTRY},
+        errors=(401, 403, 429),
+    ),
+    ("GET", "/"): Operation(
+        "The page for people; others are led to the Source Description",
+        "everybody",
+        {200: {"text/html": ANY_TEXT}, 302: {}, 304: {}},
+    ),
+    ("GET", "/static/{file}"): Operation(
+        "A file of the page",
+        "everybody",
+        {200: {"text/css": ANY_TEXT, "text/javascript": ANY_TEXT}, 304: {}},
+        errors=(404,),
+    ),
     ("GET", "/.well-known/resourcesync"): _document("Source Description"),
     ("GET", "/robots.txt"): Operation(
         "For crawlers", "everybody", {200: {TEXT: ANY_TEXT}, 304: {}}, headers=CONDITIONS

@@ -6,7 +6,14 @@ import msgspec
 
 from rsnotify.core.bodies import MAX_CHANGES, ChangeForSets
 from rsnotify.errors import Fault
-from rsnotify.intake.administration import NOTE_CHARACTERS, SECRET, SETS_OF_A_TOKEN, NewToken
+from rsnotify.intake.administration import (
+    GRACE_SECONDS,
+    NOTE_CHARACTERS,
+    SECRET,
+    SETS_OF_A_TOKEN,
+    NewToken,
+    Rotation,
+)
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.change_rules import (
     LENGTH_END,
@@ -133,7 +140,7 @@ class Subscription(msgspec.Struct, omit_defaults=True):
 
 
 TYPES = (
-    *(Change, ChangeForSets, SetOptions, SetRecord, NewToken, Token),
+    *(Change, ChangeForSets, SetOptions, SetRecord, NewToken, Rotation, Token),
     *(Problem, Accepted, AcceptedForSets, NewTokenShown, Snapshot, LoadOutcome, Loaded),
     *(Resource, Subscription),
 )
@@ -182,7 +189,9 @@ def _narrow(found: dict[str, Json]) -> None:
     token["sets"] |= {"minItems": 1, "maxItems": SETS_OF_A_TOKEN}
     token["rights"]["minItems"] = 1
     token["note"]["description"] = f"Cut after {NOTE_CHARACTERS} characters."
-    token["token"] = {"type": ["string", "null"], "pattern": f"^{SECRET.pattern}$", "default": None}
+    chosen = {"type": ["string", "null"], "pattern": f"^{SECRET.pattern}$", "default": None}
+    token["token"] = found["Rotation"]["properties"]["token"] = chosen
+    found["Rotation"]["properties"]["grace_seconds"] |= {"minimum": 0, "maximum": GRACE_SECONDS}
 
 
 def _without(schema: Json, *names: str) -> Json:

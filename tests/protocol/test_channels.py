@@ -228,7 +228,7 @@ async def test_a_reader_ends_with_its_token_and_the_others_stay(private: Running
             await ends.recv()
         assert closed.value.rcvd is not None
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (
-            *(1008, "the token has been revoked"),
+            *(1008, "the token has been revoked or has expired"),
         )
         await private.publish("http://example.com/a", set_name="secrets")
         assert [each.loc for each in (await received(stays)).changes] == ["http://example.com/a"]
