@@ -152,7 +152,9 @@ class Composition:
                 ),
                 *table.websub_routes(self._websub_endpoint(intake)),
                 *table.watching_routes(self._watching),
-                *table.page_routes(Page(is_on=self._settings.page == "on"), self._validation),
+                *cors.opened(
+                    table.page_routes(Page(is_on=self._settings.page == "on"), self._validation)
+                ),
                 *cors.opened(self._pull_routes()),
             ]
         )

@@ -67,6 +67,7 @@ class ThisProcess:
             "rsnotify_redis_round_trip_seconds": _one(self._health.write_seconds),
             "rsnotify_event_loop_delay_seconds": _one(self._delay.longest()),
             "rsnotify_cache_bytes": _one(self._hub.cache.size),
+            "rsnotify_gaps": _one(self._hub.repairing.gaps),
         }
 
     def _publishing(self) -> Numbers:

@@ -64,6 +64,11 @@ async def test_every_page_may_read_what_is_public(websub_hub, new_set, path) -> 
     assert {"ETag", "Link", "Retry-After", "Rsnotify-From"} <= {*headers[EXPOSE].split(", ")}
 
 
+async def test_a_page_that_follows_a_site_is_led_on(websub_hub) -> None:
+    status, headers = await ask(websub_hub.url + "/", origin=PAGE)
+    assert (status, headers[ALLOW]) == (302, "*")
+
+
 @pytest.mark.parametrize("path", ERRORS)
 async def test_a_page_may_read_why_it_was_refused(websub_hub, new_set, path) -> None:
     status, headers = await ask(websub_hub.url + path.replace("SET", new_set), origin=PAGE)
