@@ -50,6 +50,7 @@ PARAMETERS: dict[str, Json] = {
     "part": {"type": "string", "description": "As an index or an archive names it"},
     "subscription": {"type": "string"},
     "token": {"type": "string", "description": "The id of a token"},
+    "file": {"type": "string", "description": "As the page names it"},
     # in the query
     "access_token": {"type": "string", "description": "A token; it opens private sets only"},
     "from": MOMENT | {"description": "A position: all that came after it"},

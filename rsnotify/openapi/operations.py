@@ -186,7 +186,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         errors=(507,),
     ),
     ("GET", "/api/tokens"): Operation(
-        "The tokens, without the tokens themselves", "admin", {200: {JSON: _array("Token")}}
+        "The tokens, without the tokens themselves", "admin", {200: {JSON: _array("TokenListed")}}
     ),
     ("POST", "/api/tokens"): Operation(
         "Make a token; 200 if the one that was chosen is there already",

@@ -24,7 +24,7 @@ from rsnotify.resourcesync.change_rules import (
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
 from rsnotify.resourcesync.values import CHANGE_FREQUENCIES, CHANGE_TYPES, VALUES
 from rsnotify.storage.sets import ADDRESSES, SetOptions, SetRecord
-from rsnotify.storage.tokens import Token
+from rsnotify.storage.tokens import Right, Token
 
 Json = dict[str, Any]
 REF = "#/components/schemas/{name}"
@@ -55,6 +55,18 @@ class AcceptedForSets(msgspec.Struct):
     """What was stored for each set."""
 
     sets: dict[str, Accepted]
+
+
+class TokenListed(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A token as the list shows it."""
+
+    id: str
+    sets: tuple[str, ...]
+    created: str
+    expires: str | None
+    used: str | None
+    rights: tuple[Right, ...] = ("publish",)
+    note: str = ""
 
 
 class NewTokenShown(Token, frozen=True, kw_only=True):
@@ -141,7 +153,16 @@ class Subscription(msgspec.Struct, omit_defaults=True):
 
 TYPES = (
     *(Change, ChangeForSets, SetOptions, SetRecord, NewToken, Rotation, Token),
-    *(Problem, Accepted, AcceptedForSets, NewTokenShown, Snapshot, LoadOutcome, Loaded),
+    *(
+        Problem,
+        Accepted,
+        AcceptedForSets,
+        NewTokenShown,
+        TokenListed,
+        Snapshot,
+        LoadOutcome,
+        Loaded,
+    ),
     *(Resource, Subscription),
 )
 

@@ -211,7 +211,7 @@ async def stored(hub: RunningHub, key: dict[str, str]) -> dict[str, Any]:
                 return answer
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/api", "/api/sets/dataset1/changes/1"])
+@pytest.mark.parametrize("path", ["/nothing", "/api/nothing", "/api/sets/dataset1/changes/1"])
 async def test_what_is_not_there_is_a_problem_document(hub: RunningHub, path: str) -> None:
     status, problem = await hub.ask("GET", path)
     assert (status, problem["status"]) == (404, 404)

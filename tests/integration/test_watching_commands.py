@@ -12,7 +12,9 @@ async def rsnotify(*words: str, **environ: str) -> tuple[int, str, str]:
     return ended.status, ended.out, ended.err
 
 
-async def test_status_shows_the_whole_and_health_answers_for_a_container(hub: RunningHub) -> None:
+async def test_status_shows_the_whole_and_health_answers_for_a_container(
+    hub: RunningHub, tmp_path: Path
+) -> None:
     await hub.publish("http://example.com/1", "http://example.com/2")
     mine = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
     status, out, _ = await rsnotify("status", **mine)
@@ -20,7 +22,7 @@ async def test_status_shows_the_whole_and_health_answers_for_a_container(hub: Ru
     assert f"at {hub.url} is ready\nRedis answers in " in out
     assert "dataset1   2" in out
     assert "WebSub: no subscribers" in out
-    _, out, _ = await rsnotify("status", "--json", "--url", hub.url)
+    _, out, _ = await rsnotify("status", "--json", "--url", hub.url, "--data", str(tmp_path))
     assert "websub" not in json.loads(out)  # who is not the admin is not told
     assert await rsnotify("health", "--url", hub.url) == (0, "ready\n", "")
     assert await rsnotify("health", "--quiet", "--url", hub.url) == (0, "", "")
