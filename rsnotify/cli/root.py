@@ -1,6 +1,7 @@
 """`rsnotify` itself: its groups of commands, and what an error becomes."""
 
 import logging
+import os
 import sys
 from typing import Annotated
 
@@ -40,10 +41,16 @@ def main() -> None:
         _complain(f"{str(error.object)[:200]!r} is not UTF-8: write it so")
         sys.exit(2)
     except OSError as error:  # of this machine: a full disk, no more files
+        _forget_output()
         _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _forget_output() -> None:
+    """What could not be written is not tried again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _complain(*problems: str) -> None:

@@ -78,12 +78,13 @@ def without_password(url: str) -> str:
 
 
 def _of_sentinels(scheme: str, rest: str) -> Address:
-    parts = urlsplit(f"//{rest}")
-    user, at, hosts = parts.netloc.rpartition("@")
-    name, _, database = parts.path.strip("/").partition("/")
+    before, _, options = rest.partition("?")
+    netloc, _, path = before.partition("/")
+    user, at, hosts = netloc.rpartition("@")
+    name, _, database = path.strip("/").partition("/")
     if not name:
         raise ValueError("it needs the name of the primary: redis+sentinel://host,host/name")
-    asked = dict(parse_qsl(parts.query))
+    asked = dict(parse_qsl(options))
     of_sentinels = {key: asked.pop(key) for key in list(asked) if key.startswith("sentinel_")}
     query = urlencode(asked)
     own = {key.removeprefix("sentinel_"): value for key, value in of_sentinels.items()}

@@ -192,11 +192,11 @@ async def test_rights_taken_from_a_running_hub_are_answered_503(
         await admin.acl_setuser("hub", enabled=True, passwords=["+x"], **everything)
         url = server.url.replace("//", "//hub:x@")
         async with RunningHub(tmp_path / "data", "--redis", url) as hub:
-            await admin.acl_setuser("hub", categories=["-@all"])
+            await admin.acl_setuser("hub", enabled=True, categories=["-@all"])
             changes = [{"loc": "http://example.com/1", "change": "updated"}]
             status, _ = await hub.ask("POST", "/api/sets/dataset1/changes", json=changes)
             assert status == 503
-            await admin.acl_setuser("hub", categories=["+@all"])
+            await admin.acl_setuser("hub", enabled=True, categories=["+@all"])
             await hub.publish("http://example.com/1")
             assert await hub.stop() == 0
         assert "Traceback" not in hub.log.read_text()

@@ -6,6 +6,7 @@ import socket
 import weakref
 import zlib
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 
 import pytest
 from hiredis import pack_command
@@ -48,8 +49,10 @@ def test_hiredis_packs_a_command_as_redis_py_does(command: tuple[str | bytes | i
 
 async def test_what_is_written_past_redis_py_is_answered_through_it() -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while await reader.readuntil(b"ECHO\r\n$2\r\n"):
-            writer.write(b"$2\r\n" + await reader.readexactly(2) + b"\r\n")
+        with suppress(asyncio.IncompleteReadError):  # the client has gone
+            while await reader.readuntil(b"ECHO\r\n$2\r\n"):
+                writer.write(b"$2\r\n" + await reader.readexactly(2) + b"\r\n")
+        writer.close()
 
     async with await asyncio.start_server(echo, "127.0.0.1", 0) as server:
         client = connect(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
