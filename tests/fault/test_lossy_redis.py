@@ -62,8 +62,13 @@ async def in_the_change_list(hub: RunningHub) -> list[str]:
     return [loc.decode() for loc in LOC.findall(document)]
 
 
-async def all_told(readers: list[Reader], names: set[str]) -> None:
+async def all_told(
+    readers: list[Reader], names: set[str], reading: list[asyncio.Task[None]]
+) -> None:
     async def told() -> bool:
+        for task in reading:
+            if task.done():
+                task.result()  # why the reader ended
         return all(names <= set(reader.told) for reader in readers)
 
     await until(told)
@@ -88,7 +93,7 @@ async def test_what_was_acknowledged_is_kept_and_told_to_every_reader(
         await own_redis.go_back(copy)
         acknowledged |= {await each for each in going_on}
         acknowledged.add(await published(hubs[1], "after"))
-        await all_told(readers, acknowledged - {"before"})
+        await all_told(readers, acknowledged - {"before"}, reading)
         for task in reading:
             task.cancel()
     for hub in hubs:
