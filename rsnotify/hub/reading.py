@@ -109,7 +109,5 @@ class Reading:
     def _history_deleted(self, channel: ChannelName, trimmed: Trimmed) -> HistoryDeleted:
         index = self._base_url + change_list_index(channel.set_name)
         begins = Position(trimmed.first)
-        detail = (
-            f"see {index}: what is kept begins at {begins}"  # a close frame may first_batch its end
-        )
+        detail = f"see {index}: what is kept begins at {begins}"  # a close frame may cut its end
         return HistoryDeleted(detail, begins)

@@ -67,7 +67,11 @@ class Repairing:
     async def joined(
         self, feed: Feed, cursor: Position, found: Sequence[Row] | Exception
     ) -> Sequence[Row] | Exception:
-        """The rows after the cursor; none if they do not join, after a repair."""
+        """The rows after the cursor; none if they do not join it, until that is repaired.
+
+        They join if the change at the cursor is there, if nothing was kept before them, or if that
+        change was lost and stands further on now: then what follows is all that is not told yet.
+        """
         if isinstance(found, Exception):
             return found
         if found and found[0][0] == cursor:
@@ -75,8 +79,8 @@ class Repairing:
         standing = await self._standing(feed.channel)
         if standing is None or standing.gap <= cursor <= max(standing.first, standing.gap):
             return found
-        await self._is_done(feed)
-        return ()
+        is_done = await self._is_done(feed)
+        return found if is_done and await self._repairs.is_moved(feed.channel, cursor) else ()
 
     async def check_lineage(self) -> None:
         """Suspect all records and journals, if Redis is another one now, with data that we know."""

@@ -115,6 +115,10 @@ class Repairs:
         begin = Position(max(map(int, [first, *(gaps or b"").split()])))
         return Remains(rows, Position(int(last)), begin, _repaired(marks), bool(is_held))
 
+    async def is_moved(self, channel: ChannelName, position: Position) -> bool:
+        """Whether the change that was there was lost, and has been appended again elsewhere."""
+        return await self._client.hget(keys.repaired(channel), str(int(position))) == b"a"
+
     def _page(self, client: Client, channel: ChannelName, after: Position) -> Any:
         return client.xrange(keys.stream(channel), f"({after.stream_id}", "+", PAGE)
 

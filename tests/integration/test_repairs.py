@@ -282,6 +282,27 @@ async def test_a_reader_is_told_what_was_put_back_and_nothing_twice(hub, client,
     assert reader.joins
 
 
+async def test_readers_go_on_from_a_lost_change_that_was_appended_again(hub, client, losing):
+    """Also those of a process that has not repaired the journal itself."""
+    hubs, readers = [hub, await started(client)], [Reader(), Reader()]
+    for each, reader in zip(hubs, readers, strict=True):
+        each.feed(CHANNEL).watchers.add(reader)
+    async with losing:
+        await hub.publish(CHANNEL, submission("lost"))
+        for each in hubs:
+            await each.start()
+    stranger = await started(client)
+    await stranger.publish(CHANNEL, submission("new"))
+    for each in hubs:
+        await each.start()
+    await hub.publish(CHANNEL, submission("next"))
+    for each in hubs:
+        await each.start()
+    for reader in readers:
+        assert reader.told == ["lost", "new", "lost", "next"]
+        assert reader.joins
+
+
 class Reader(Silent):
     def __init__(self) -> None:
         self.told: list[str] = []

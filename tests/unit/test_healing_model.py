@@ -72,7 +72,9 @@ class Hub:
 
     def read_on(self, journal: Journal) -> None:
         self.repair(journal)
-        rows = [row for row in journal.rows if row[0] > self.memory.read_until]
+        cursor = self.memory.read_until
+        assert cursor in {0, *(at for at, _ in journal.rows), *journal.again}, "it never goes on"
+        rows = [row for row in journal.rows if row[0] > cursor]
         self.told += rows
         self.memory.read(rows, max(journal.head, self.memory.read_until))
 
