@@ -107,7 +107,7 @@ def _pairs(hello: object) -> dict[str, str]:
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
-def _problem(hello: dict[str, str], address: str, *, is_cluster: bool) -> str | None:
+def _problem(hello: dict[str, str], address: str, *, is_cluster: bool = False) -> str | None:
     """Why a server that says this of itself cannot be used; None if it can."""
     not_alone = NOT_ALONE.get(hello.get("mode", ""))
     if not_alone and not is_cluster:

@@ -202,9 +202,14 @@ class Sets:
         raise TryAgain(f"the set {name!r} was changed while it was removed")
 
     async def begin_lost_journals(self, records: Iterable[SetRecord]) -> None:
-        """Those of sets whose record is there still; where there are journals, nothing happens."""
-        for record in records if self._client.is_cluster else ():
-            await self._begun(record.name, Position.parse(record.created))
+        """In a Cluster, those of sets whose record is there still."""
+        asked = list(records) if self._client.is_cluster else []
+        pipeline = self._client.pipeline(transaction=False)
+        for record in asked:
+            pipeline.exists(keys.record(ChannelName(record.name, "change")))
+        for record, is_there in zip(asked, await pipeline.execute(), strict=True):
+            if not is_there:
+                await self._begun(record.name, Position.parse(record.created))
 
     async def _alone(self, act: str, name: str, *arguments: bytes | str | int) -> Any:
         names = [keys.record(ChannelName(name, kind)) for kind in KINDS]

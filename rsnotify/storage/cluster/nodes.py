@@ -121,7 +121,10 @@ class Nodes:
 
     def note_trouble(self, node: Node, error: TryAgain) -> PartAway | RedisRefuses:
         """Leave it alone until it answers again, and ask whether another has its slots."""
-        if isinstance(error, RedisRefuses | PartAway):
+        if isinstance(error, RedisRefuses):
+            return error
+        if isinstance(error, PartAway):
+            self._begin("until all are back", self._ask_until_all_are_back)
             return error
         if isinstance(error.__cause__, ConnectionLost) and isinstance(error, Unanswered):
             self._begin("refresh", self.refresh)  # perhaps it was this connection only
@@ -157,8 +160,11 @@ class Nodes:
         known = [view for view in views if isinstance(view, _View)]
         if not known:
             raise _nobody_knows([each for each in views if isinstance(each, Exception)])
+        before = self.masters
         self._of_slot = self._table(max(known, key=lambda view: (view.epoch, view.is_ok)))
         self._is_known = True
+        for node in set(before) - set(self.masters):
+            _note_end(node, "has no slots any more")
 
     async def _views(self, hosts: Sequence[Host]) -> list[_View | BaseException]:
         asked = (self._ask(self.at(host)) for host in hosts)
@@ -169,19 +175,13 @@ class Nodes:
         for answer in (slots, info):
             if isinstance(answer, ResponseError):
                 raise answer
-        self._note_answer(node)
+        _note_end(node, "answers again")
         said = dict(line.split(":", 1) for line in info.decode().split("\r\n") if ":" in line)
         ranges = [
             (begin, end, ((host or b"").decode() or node.host[0], port))
             for begin, end, (host, port, *_), *_ in slots
         ]
         return _View(int(said["cluster_current_epoch"]), said["cluster_state"] == "ok", ranges)
-
-    def _note_answer(self, node: Node) -> None:
-        if node.away_since is not None:
-            away = monotonic() - node.away_since
-            log.warning("the node %s of the Redis Cluster answers again after %.0f s", node, away)
-            node.away_since = None
 
     def _table(self, view: _View) -> list[Node | None]:
         table: list[Node | None] = [None] * SLOTS
@@ -194,6 +194,14 @@ class Nodes:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await asyncio.gather(*(node.aclose() for node in self._nodes.values()))
+
+
+def _note_end(node: Node, how: str) -> None:
+    """Of its trouble, if it had any."""
+    if node.away_since is not None:
+        away = monotonic() - node.away_since
+        log.warning("the node %s of the Redis Cluster %s after %.0f s", node, how, away)
+        node.away_since = None
 
 
 async def _quietly(act: Any) -> None:
