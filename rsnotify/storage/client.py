@@ -51,7 +51,7 @@ class RedisClient(redis.Redis):
     replicas = Replicas(0)
     is_cluster = False
 
-    def lane(self, _key: str) -> str:
+    def lane(self, _tag: str) -> str:
         """What is in the same lane waits for the same server."""
         return ""
 

@@ -162,7 +162,7 @@ class Journal:
         return any(lane.waiting or lane.writers for lane in self._lanes.values())
 
     def _lane_of(self, channel: ChannelName) -> _Lane:
-        name = self.client.lane(keys.record(channel))
+        name = self.client.lane(channel.set_name)
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = _Lane()

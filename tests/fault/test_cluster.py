@@ -222,7 +222,7 @@ async def test_a_set_is_loaded_listed_and_removed_without_a_trace(tmp_path: Path
         assert status == 204
         there = await redis.master_of_set("dataset1")
         for left in await keys_of(redis, "dataset1"):  # what is remembered of requests expires
-            assert await redis.say(there, "TTL", left) > 0
+            assert await redis.say(there, "TTL", left) > 0, left
         status, _ = await hub.ask("GET", "/dataset1/changelist.xml")
         assert status == 404
 

@@ -1,21 +1,29 @@
 """What the hub keeps, kept in a real Redis Cluster."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from rsnotify.errors import InvalidSettings, NoSuchSet, PartAway
+from rsnotify.errors import InvalidSettings, NoSuchSet, PartAway, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
+from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.external_redis import wait_until_usable
 from rsnotify.storage.repairs import Repairs
-from rsnotify.storage.sets import SetOptions, Sets
-from tests.redis_cluster import RunningCluster, cluster, slot_of_set
-from tests.redis_server import RedisServer
-from tests.running import until
+from rsnotify.storage.sets import SetOptions, SetRecord, Sets
+from tests.integration.test_redis_access import OPERATIONS, do_everything, documented_rights
+from tests.receivers import Receiver
+from tests.redis_cluster import SLOTS, RunningCluster, cluster, slot_of_set
+from tests.redis_server import RedisServer, free_port
+from tests.redis_tls import AUTHORITY, SERVER, WITH_CERTIFICATE
+from tests.running import RunningHub, until
 
 NAMES = ("a", "b", "c", "d", "e")
 
@@ -195,11 +203,89 @@ async def test_scripts_that_a_node_does_not_know_are_sent_in_full(
     assert set(await sets.all()) == set(NAMES)
 
 
+async def test_the_bell_is_heard_wherever_it_is_rung_and_after_its_node_is_gone(
+    running: RunningCluster,
+) -> None:
+    heard: set[str] = set()
+
+    async def listen() -> None:
+        async for stroke in Bell(running.url).strokes():
+            heard.add(stroke)
+
+    async def hears(server: RedisServer, stroke: str) -> bool:
+        await running.say(server, "PUBLISH", keys.BELL, stroke)
+        return stroke in heard
+
+    listening = asyncio.create_task(listen())
+    for server in running.servers:
+        await until(partial(hears, server, f"from {server.port}"))
+    (listened_to,) = [each for each in running.servers if await listeners(running, each)]
+    await listened_to.kill()
+    left = next(each for each in running.servers if each is not listened_to)
+    await until(partial(hears, left, "again"))
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+
+
+async def listeners(running: RunningCluster, server: RedisServer) -> int:
+    ((_, count),) = await running.say(server, "PUBSUB NUMSUB", keys.BELL)
+    return int(count)
+
+
+async def test_with_tls_it_is_spoken_to_the_nodes_that_are_found(tmp_path: Path) -> None:
+    port = free_port()
+    certificates = ("--tls-cert-file", SERVER, "--tls-key-file", SERVER)
+    names = ("--cluster-announce-hostname", "localhost")
+    options = (
+        *("--cluster-enabled", "yes", "--tls-cluster", "yes", "--tls-port", port),
+        *(
+            *certificates,
+            *names,
+            "--tls-ca-cert-file",
+            AUTHORITY,
+            "--cluster-preferred-endpoint-type",
+            "hostname",
+        ),
+    )
+    async with RedisServer(tmp_path, *map(str, options)) as server, server.client() as admin:
+        await admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
+        url = f"rediss+cluster://localhost:{port}{WITH_CERTIFICATE}"
+        async with connect(url) as client:
+
+            async def is_served() -> bool:
+                with suppress(TryAgain):
+                    return bool(await client.set(keys.WRITABLE, "x"))
+                return False
+
+            await until(is_served)
+            assert await client.get(keys.WRITABLE) == b"x"
+            (node,) = client.nodes.masters
+            assert str(node) == f"localhost:{port}"
+
+
 def _channel(name: str) -> ChannelName:
     return ChannelName(name, "change")
 
 
-def _named(record: object, name: str) -> object:
-    import msgspec
+def _named(record: SetRecord, name: str) -> SetRecord:
+    return msgspec.structs.replace(record, name=name)
 
-    return msgspec.structs.replace(record, name=name)  # type: ignore[type-var]
+
+async def test_a_user_with_the_documented_rights_is_enough_for_all_that_a_hub_does(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    (more,) = re.findall(r"A user of few rights also needs `(.+?)`", OPERATIONS.read_text())
+    rights = (*documented_rights(), *more.split())
+    for server in running.servers:
+        await running.say(server, "ACL", "SETUSER", "rsnotify", "on", ">x", *rights)
+    url = running.url.replace("//", "//rsnotify:x@")
+    settings = {"callback_private": "allow", "changelist_max": "2"}
+    hub = RunningHub(tmp_path / "data", "--redis", url, **settings)
+    async with Receiver() as receiver, hub:
+        await do_everything(hub, receiver)
+        assert await hub.stop() == 0
+    for server in running.servers:
+        assert await running.say(server, "ACL", "LOG") == []
+    log = hub.log.read_text()
+    assert "Traceback" not in log
+    assert "NOPERM" not in log

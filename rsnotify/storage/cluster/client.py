@@ -31,7 +31,7 @@ from rsnotify.storage.client import (
     judge_answers,
 )
 from rsnotify.storage.cluster.nodes import Node, Nodes
-from rsnotify.storage.cluster.slots import placed, slot_of, tagged, waited_in
+from rsnotify.storage.cluster.slots import placed, slot_of, waited_in
 from rsnotify.storage.replicas import Replicas
 from rsnotify.storage.script import Command, Script
 
@@ -71,9 +71,9 @@ class ClusterClient(redis.Redis):
         await self.nodes.aclose()
         await super().aclose(close_connection_pool)
 
-    def lane(self, key: str) -> str:
+    def lane(self, tag: str) -> str:
         """What is in the same lane waits for the same server."""
-        return str(self.nodes.known(slot_of(tagged(key))))
+        return str(self.nodes.known(slot_of(tag)))
 
     async def servers(self) -> tuple[str, ...]:
         """The server of each slot; one that does not answer keeps the name that it had."""

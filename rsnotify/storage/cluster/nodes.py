@@ -80,17 +80,13 @@ class Nodes:
         self._options = address.options
         self._nodes: dict[Host, Node] = {}
         self._of_slot: list[Node | None] = [None] * SLOTS
+        self.masters: list[Node] = []  # those that have slots
         self._is_known = False
         self._asking: SingleFlight[str, None] = SingleFlight("question to the nodes of the Cluster")
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def known(self, slot: int) -> Node | None:
         return self._of_slot[slot]
-
-    @property
-    def masters(self) -> list[Node]:
-        """Those that have slots."""
-        return list({id(node): node for node in self._of_slot if node is not None}.values())
 
     def servers(self) -> tuple[str, ...]:
         """The name of each slot's server, as it was when it was asked last."""
@@ -114,7 +110,9 @@ class Nodes:
 
     def move(self, moved: MovedError, told_by: Node) -> None:
         """Another node has the slot; whoever says so may know of more."""
-        self._of_slot[moved.slot_id] = self.at((moved.host, moved.port), told_by)
+        node = self._of_slot[moved.slot_id] = self.at((moved.host, moved.port), told_by)
+        if node not in self.masters:
+            self.masters.append(node)
         self._begin("refresh", self.refresh)
 
     # --- trouble ---------------------------------------------------------------------------------
@@ -161,8 +159,7 @@ class Nodes:
         if not known:
             raise _nobody_knows([each for each in views if isinstance(each, Exception)])
         before = self.masters
-        self._of_slot = self._table(max(known, key=lambda view: (view.epoch, view.is_ok)))
-        self._is_known = True
+        self._learn(max(known, key=lambda view: (view.epoch, view.is_ok)))
         for node in set(before) - set(self.masters):
             _note_end(node, "has no slots any more")
 
@@ -183,11 +180,12 @@ class Nodes:
         ]
         return _View(int(said["cluster_current_epoch"]), said["cluster_state"] == "ok", ranges)
 
-    def _table(self, view: _View) -> list[Node | None]:
-        table: list[Node | None] = [None] * SLOTS
+    def _learn(self, view: _View) -> None:
+        self._of_slot = [None] * SLOTS
         for begin, end, host in view.ranges:
-            table[begin : end + 1] = [self.at(host)] * (end + 1 - begin)
-        return table
+            self._of_slot[begin : end + 1] = [self.at(host)] * (end + 1 - begin)
+        self.masters = list(dict.fromkeys(self.at(host) for _, _, host in view.ranges))
+        self._is_known = True
 
     async def aclose(self) -> None:
         for task in self._tasks.values():
