@@ -157,6 +157,43 @@ async def test_a_master_that_fails_is_followed_by_its_replica_and_the_others_go_
 
 
 @pytest.mark.timeout(120)
+async def test_when_the_master_of_the_registry_fails_everything_goes_on(tmp_path: Path) -> None:
+    async with (
+        cluster(tmp_path) as redis,
+        hubs_on(redis, tmp_path, 2) as (hub, other),
+        raw_channel(other.channel()) as raw,
+    ):
+        reader = Reader(raw)
+        reading = asyncio.create_task(reader.read())
+        away = await redis.master_of(REGISTRY_SLOT)
+        assert away is not await redis.master_of_set("dataset1")
+        await away.kill()
+        acknowledged = await published(hub, ["while-it-is-away"])
+
+        async def is_promoted() -> bool:
+            return await redis.is_promoted(away, REGISTRY_SLOT)
+
+        await until(is_promoted, seconds=40)
+        await until_done(hub, "PUT", "/api/sets/new", json={"private": True})
+        await until_done(hub, "POST", "/api/tokens", json={"sets": ["new"], "rights": ["read"]})
+
+        async def is_known() -> bool:
+            return (await other.ask("GET", "/new/capabilitylist.xml"))[0] == 200
+
+        await until(is_known)
+        acknowledged |= await published(other, ["after"])
+        await all_in([reader], acknowledged)
+        assert await listed(hub, "dataset1") == acknowledged
+
+        async def is_ready() -> bool:
+            return (await hub.ask("GET", "/health/ready"))[0] == 200
+
+        await until(is_ready)
+        assert not reading.done()
+        reading.cancel()
+
+
+@pytest.mark.timeout(120)
 async def test_what_a_replica_had_not_got_is_put_back(tmp_path: Path) -> None:
     """Its master alone had acknowledged changes of one set, and a set that was made."""
     async with (
