@@ -1,0 +1,44 @@
+"""A body unpacked: what its Content-Encoding says, no more than is allowed, or refused by name."""
+
+import gzip
+
+import pytest
+
+from rsnotify.core.decompression import decoded
+from rsnotify.errors import Rejected
+
+MOST = 1_000
+CONTENT = b"x" * MOST
+
+
+@pytest.mark.parametrize("encoding", ["", "identity", " Identity "])
+def test_a_plain_body_stays_as_it_is(encoding: str) -> None:
+    assert decoded(b"plain", encoding, MOST) == b"plain"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "GZIP"])
+def test_a_packed_body_is_unpacked_up_to_the_limit(encoding: str) -> None:
+    assert decoded(gzip.compress(CONTENT), encoding, MOST) == CONTENT
+
+
+REFUSED = [
+    (b"{}", "gzip", 400, "the body is not gzip, as its Content-Encoding says"),
+    (b"", "gzip", 400, "cut off"),
+    (gzip.compress(CONTENT)[:-1], "gzip", 400, "cut off"),
+    (gzip.compress(CONTENT) + b"{}", "gzip", 400, "something follows it"),
+    (gzip.compress(CONTENT + b"x"), "gzip", 413, "unpacked, the body exceeds 1000 bytes"),
+    (gzip.compress(b"x" * 50_000_000), "gzip", 413, "unpacked, the body exceeds 1000 bytes"),
+    (b"{}", "br", 415, "Content-Encoding 'br' is not understood; send gzip"),
+    (b"{}", "gzip, gzip", 415, "is not understood"),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "status", "told"), REFUSED, ids=[row[3][:20] for row in REFUSED]
+)
+def test_what_is_not_what_it_says_is_refused(
+    body: bytes, encoding: str, status: int, told: str
+) -> None:
+    with pytest.raises(Rejected) as refused:
+        decoded(body, encoding, MOST)
+    assert (refused.value.status, told in refused.value.detail) == (status, True)
