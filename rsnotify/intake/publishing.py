@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
-from rsnotify.core.content_encoding import decoded
+from rsnotify.core.decompression import decoded
 from rsnotify.core.submission import BODY_BYTES, Submission, read_submission
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub

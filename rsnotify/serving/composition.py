@@ -27,10 +27,10 @@ from rsnotify.delivery.channels.reader_limits import ReaderLimits
 from rsnotify.delivery.channels.sse import Sse
 from rsnotify.delivery.cors import Cors
 from rsnotify.delivery.pull.admission import SetAdmission
-from rsnotify.delivery.pull.changelists import ChangeLists
+from rsnotify.delivery.pull.changelists import ChangeListEndpoints
 from rsnotify.delivery.pull.discovery import Discovery
 from rsnotify.delivery.pull.pages import Pages
-from rsnotify.delivery.pull.resourcelists import ResourceLists
+from rsnotify.delivery.pull.resourcelists import ResourceListEndpoints
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
@@ -217,7 +217,7 @@ class Composition:
             self._snapshots,
             describedby=self._settings.describedby,
         )
-        change_lists = ChangeLists(
+        change_lists = ChangeListEndpoints(
             self.hub,
             admission,
             self._windows,
@@ -226,7 +226,7 @@ class Composition:
             period=self._schedule.period,
             index_days=days,
         )
-        resource_lists = ResourceLists(admission, self._snapshots, page_size=size)
+        resource_lists = ResourceListEndpoints(admission, self._snapshots, page_size=size)
         return table.pull_routes(discovery, change_lists, resource_lists)
 
     @cached_property

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rsnotify.core.content_coding import accepts_gzip
+from rsnotify.core.accept_encoding import accepts_gzip
 from rsnotify.core.gzip_parts import GZIP_HEAD, flushed
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.entry import Entry, requested_channels, requested_kind
