@@ -48,7 +48,7 @@ from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
 from rsnotify.serving.access_log import AccessLog
-from rsnotify.serving.connections import Connections, total_connections
+from rsnotify.serving.connections import ConnectionLimits, total_connections
 from rsnotify.settings import WORKER, Settings
 from rsnotify.storage import keys
 from rsnotify.storage.announced_description import AnnouncedDescriptions
@@ -176,11 +176,11 @@ class Composition:
         )
 
     @cached_property
-    def connections(self) -> Connections:
+    def connections(self) -> ConnectionLimits:
         settings, readers = self._settings, self.channels.limits
         total = total_connections(settings.connections)
         per_address = settings.connections_per_address
-        return Connections(total, per_address, self._origin.counted_as, lambda: len(readers))
+        return ConnectionLimits(total, per_address, self._origin.counted_as, lambda: len(readers))
 
     @cached_property
     def _sse(self) -> Sse:
