@@ -185,6 +185,19 @@ async def test_one_node_that_is_gone_is_no_matter_of_the_others(
     await until(is_back)
 
 
+async def test_where_no_node_answers_everything_fails_as_where_one_server_does_not() -> None:
+    async with connect(f"redis+cluster://127.0.0.1:{free_port()}") as client:
+        pipeline = client.pipeline(transaction=False)
+        for name in NAMES * 100:
+            pipeline.exists(keys.load(name))
+        with pytest.raises(TryAgain, match="no node of the Redis Cluster answers"):
+            await pipeline.execute()
+        with pytest.raises(TryAgain, match="no node of the Redis Cluster answers"):
+            await client.once([("GET", keys.SETS_VERSION)])
+        with pytest.raises(TryAgain, match="no node of the Redis Cluster answers"):
+            await client.get(keys.SETS_VERSION)
+
+
 async def test_a_server_that_is_no_cluster_is_refused(tmp_path: Path) -> None:
     async with RedisServer(tmp_path) as server:
         url = f"redis+cluster://127.0.0.1:{server.port}"

@@ -113,7 +113,8 @@ class ClusterClient(redis.Redis):
         command, asking, answer = routed.command, None, None
         for _ in range(REDIRECTIONS):
             try:
-                node = asking or await self.nodes.of_slot(routed.slot)
+                await self.nodes.require_known()
+                node = asking or self.nodes.of_slot(routed.slot)
                 before: tuple[Command, ...] = (("ASKING",),) if asking else ()
                 *_, answer = await self._repeatable(node, [*before, command])
             except TryAgain as error:
@@ -156,9 +157,10 @@ class ClusterClient(redis.Redis):
     ) -> list[tuple[Node, list[int]]]:
         """The places of those that each node has; what no node has is answered."""
         groups: dict[Node, list[int]] = {}
+        await self.nodes.require_known()
         for at in places:
             try:
-                groups.setdefault(await self.nodes.of_slot(routed[at].slot), []).append(at)
+                groups.setdefault(self.nodes.of_slot(routed[at].slot), []).append(at)
             except TryAgain as error:
                 answers[at] = error
         return list(groups.items())
@@ -188,7 +190,8 @@ class ClusterClient(redis.Redis):
             raise ValueError("a transaction has keys of several slots")
         wrapped = [("MULTI",), *(each.command for each in routed), ("EXEC",)]
         for _ in range(REDIRECTIONS):
-            node = await self.nodes.of_slot(routed[0].slot)
+            await self.nodes.require_known()
+            node = self.nodes.of_slot(routed[0].slot)
             answers = await self._repeatable(node, wrapped)
             if not isinstance(answers[-1], Exception):
                 return list(answers[-1])

@@ -92,9 +92,12 @@ class Nodes:
         """The name of each slot's server, as it was when it was asked last."""
         return tuple("" if node is None else node.server for node in self._of_slot)
 
-    async def of_slot(self, slot: int) -> Node:
+    async def require_known(self) -> None:
+        """Ask which slots there are, the first time."""
         if not self._is_known:
             await self.refresh()
+
+    def of_slot(self, slot: int) -> Node:
         node = self._of_slot[slot]
         if node is None:
             self._begin("refresh", self.refresh)
