@@ -17,7 +17,6 @@ from tests.running import until
 
 MASTERS = 3
 SLOTS = 16_384
-REPLICATED_WITHIN = ("--repl-ping-replica-period", "1")
 OPTIONS = (
     *("--cluster-enabled", "yes", "--cluster-node-timeout", "1000"),
     *("--cluster-replica-validity-factor", "0", "--cluster-require-full-coverage", "no"),
@@ -105,10 +104,10 @@ def slot_of_set(name: str) -> int:
 
 
 @asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[RunningCluster]:
+async def cluster(folder: Path, *, binary: str | None = None) -> AsyncIterator[RunningCluster]:
     """All nodes know each other, all slots are served, all replicas follow."""
     async with AsyncExitStack() as started:
-        servers = [_server(folder / f"node{number}") for number in range(2 * MASTERS)]
+        servers = [_server(folder / f"node{number}", binary) for number in range(2 * MASTERS)]
         await asyncio.gather(*map(started.enter_async_context, servers))
         running = RunningCluster(servers)
         await _meet(running)
@@ -117,9 +116,9 @@ async def cluster(folder: Path) -> AsyncIterator[RunningCluster]:
             each.signal(signal.SIGCONT)
 
 
-def _server(folder: Path) -> RedisServer:
+def _server(folder: Path, binary: str | None) -> RedisServer:
     folder.mkdir()
-    return RedisServer(folder, *OPTIONS)
+    return RedisServer(folder, *OPTIONS, binary=binary)
 
 
 async def _meet(running: RunningCluster) -> None:

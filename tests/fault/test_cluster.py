@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.storage.cluster.slots import REGISTRY_SLOT
+from rsnotify.storage.embedded_redis.binaries import installed_binaries
 from tests.fault.test_sentinel import Publisher, hears
 from tests.lossy_failover import LOC, Reader, all_in, listed, published, until_done
 from tests.raw import raw_channel
@@ -56,10 +57,15 @@ async def has_heard(receiver: Receiver, locs: Iterable[str]) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_slots_that_move_while_publishing_lose_and_double_nothing(tmp_path: Path) -> None:
-    settings = {"replicas": "1", "callback_private": "allow"}
+@pytest.mark.parametrize(("engine", "replicas"), [("redis", "1"), ("valkey", "0")])
+async def test_slots_that_move_while_publishing_lose_and_double_nothing(
+    tmp_path: Path, engine: str, replicas: str
+) -> None:
+    found = await installed_binaries()
+    binary = next(each.path for each in found if each.engine.name == engine)
+    settings = {"replicas": replicas, "callback_private": "allow"}
     async with (
-        cluster(tmp_path) as redis,
+        cluster(tmp_path, binary=binary) as redis,
         hubs_on(redis, tmp_path, 2, **settings) as (hub, other),
         raw_channel(other.channel()) as reader,
         Receiver() as receiver,
