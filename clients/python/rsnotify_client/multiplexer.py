@@ -40,12 +40,12 @@ class _Busy:
         self.until = 0.0
         self.serves = True
 
+    @property
+    def has_room(self) -> bool:
+        return self.serves and len(self.asked) < PIPELINED
+
     def give_time(self) -> None:
         self.until = monotonic() + SILENCE_SECONDS
-
-
-def _requests(busy: _Busy) -> int:
-    return len(busy.asked)
 
 
 class Multiplexer:
@@ -60,6 +60,7 @@ class Multiplexer:
         self._epoll: select.epoll | None = None
         self._looks_again: asyncio.TimerHandle | None = None
         self._to_flush: list[_Busy] = []
+        self.when_told: Callable[[], None] = lambda: None  # once for all that came together
 
     @property
     def busy(self) -> int:
@@ -89,14 +90,20 @@ class Multiplexer:
 
     def may_ask_behind(self, host: str) -> bool:
         """Whether a busy connection may serve more."""
-        lines = self._at_host.get(host, ()) if host not in self._one_by_one else ()
-        return any(busy.serves and len(busy.asked) < PIPELINED for busy in lines)
+        return self._with_room(host) is not None
+
+    def _with_room(self, host: str) -> _Busy | None:
+        if host in self._one_by_one:
+            return None
+        return next((busy for busy in self._at_host.get(host, ()) if busy.has_room), None)
 
     def ask_behind(self, url: str, headers: Mapping[str, str], heard: Heard) -> bool:
         """Whether it was asked, behind others by a busy connection."""
-        if not self.may_ask_behind(host := host_of(url)):
+        if (busy := self._with_room(host := host_of(url))) is None:
             return False
-        busy = min((each for each in self._at_host[host] if each.serves), key=_requests)
+        lines = self._at_host[host]
+        lines.remove(busy)
+        lines.append(busy)  # the next turn is another's
         self._ask(busy, _Asked(url, heard), headers)
         return True
 
@@ -149,6 +156,7 @@ class Multiplexer:
             busy.line.hear()
             while busy.asked and busy.serves and (answer := self._answered(busy)) is not None:
                 self._tell(busy, answer)
+            self.when_told()
         except BlockingIOError:
             return
         except OSError:
@@ -209,6 +217,7 @@ class Multiplexer:
             self._connections.drop(busy.line)
         while busy.asked:
             busy.asked.popleft().heard(None)
+        self.when_told()
 
     def _end_the_overdue(self) -> None:
         now = monotonic()
