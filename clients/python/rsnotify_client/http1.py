@@ -101,7 +101,9 @@ class Line:
 
     def __init__(self, target: Target) -> None:
         self.origin = target[:3]
-        self.socket = socket.create_connection((target.host, target.port), CONNECT_SECONDS)
+        host = target.host.encode()  # a text would be encoded again, by what is slow to import
+        address = (host, target.port)
+        self.socket = socket.create_connection(address, CONNECT_SECONDS)  # type: ignore[arg-type]
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if target.scheme == "https":
             self.socket = _tls().wrap_socket(self.socket, server_hostname=target.host)

@@ -56,6 +56,7 @@ class Multiplexer:
         self._small_bytes = small_bytes
         self._busy: dict[int, _Busy] = {}
         self._at_host: dict[str, list[_Busy]] = {}
+        self._roomy: dict[str, deque[_Busy]] = {}  # all that have room, and some that have ended
         self._one_by_one: set[str] = set()  # hosts that do not answer what is pipelined
         self._epoll: select.epoll | None = None
         self._looks_again: asyncio.TimerHandle | None = None
@@ -80,6 +81,7 @@ class Multiplexer:
         line.socket.settimeout(0)
         self._busy[busy.number] = busy
         self._at_host.setdefault(busy.host, []).append(busy)
+        self._roomy.setdefault(busy.host, deque()).append(busy)
         self._watching().register(busy.number, select.EPOLLIN)
         self._ask(busy, _Asked(url, heard), headers)
         return True
@@ -95,16 +97,20 @@ class Multiplexer:
     def _with_room(self, host: str) -> _Busy | None:
         if host in self._one_by_one:
             return None
-        return next((busy for busy in self._at_host.get(host, ()) if busy.has_room), None)
+        lines = self._roomy.setdefault(host, deque())
+        while lines and not lines[0].has_room:
+            lines.popleft()
+        return lines[0] if lines else None
 
     def ask_behind(self, url: str, headers: Mapping[str, str], heard: Heard) -> bool:
         """Whether it was asked, behind others by a busy connection."""
         if (busy := self._with_room(host := host_of(url))) is None:
             return False
-        lines = self._at_host[host]
-        lines.remove(busy)
-        lines.append(busy)  # the next turn is another's
         self._ask(busy, _Asked(url, heard), headers)
+        lines = self._roomy[host]
+        lines.append(lines.popleft())  # the next turn is another's
+        if not busy.has_room:
+            lines.pop()
         return True
 
     def _ask(self, busy: _Busy, asked: _Asked, headers: Mapping[str, str]) -> None:
@@ -183,6 +189,8 @@ class Multiplexer:
         return length is not None and length <= self._small_bytes and answer.status != 206
 
     def _tell(self, busy: _Busy, answer: Answer) -> None:
+        if len(busy.asked) == PIPELINED:
+            self._roomy[busy.host].append(busy)
         asked, busy.answer = busy.asked.popleft(), None
         busy.give_time()
         if self._is_small(answer):
@@ -201,6 +209,7 @@ class Multiplexer:
         return self._busy.get(busy.number) is busy
 
     def _leave(self, busy: _Busy) -> None:
+        busy.serves = False
         if self._waits(busy):
             del self._busy[busy.number]
             self._watching().unregister(busy.number)

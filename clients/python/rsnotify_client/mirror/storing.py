@@ -162,7 +162,7 @@ class Store:
         if fetched.content is None:
             self._disk.put_part(row.loc, row.path, modified)
         else:
-            self._disk.put(row.loc, row.path, fetched.content, modified)
+            self._disk.put(row.path, fetched.content, modified)
         return row, fetched
 
     def _taken_into_memory(self, row: Row, fetched: Fetched) -> Fetched:
