@@ -1,5 +1,6 @@
 """The publisher against a real hub: what stands in the journal in the end."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -107,6 +108,29 @@ def test_the_flask_example_publishes(real_hub: HubProcess, tmp_path: Path) -> No
     assert [change.change for change in told] == ["created", "updated", "deleted"]
     assert told[0].loc == f"{url}/papers/one"
     assert told[0].length == 4
+
+
+@pytest.mark.parametrize("outbox", ["", "outbox"])
+def test_workers_of_gunicorn_publish_all_once_though_they_end_one_after_another(
+    real_hub: HubProcess, tmp_path: Path, outbox: str
+) -> None:
+    before = len(real_hub.told())
+    seen = tmp_path / "seen"
+    words = ["-m", "gunicorn", "--preload", "--chdir", str(EXAMPLES / "flask"), "app:app"]
+    words += ["--bind", "127.0.0.1:0", "--workers", "3", "--max-requests", "10"]
+    words += ["--access-logfile", str(seen), "--access-logformat", "%(p)s"]
+    more = {"OUTBOX": str(tmp_path / outbox)} if outbox else {}
+    process = python(*words, **environment(real_hub, **more))
+    url = address_in(process.stderr)
+    names = [f"paper{number}" for number in range(60)]
+    with ThreadPoolExecutor(3) as many:
+        statuses = set(many.map(lambda name: ask("PUT", f"{url}/papers/{name}", b"a"), names))
+    eventually(lambda: len(real_hub.told()) >= before + len(names))
+    process.terminate()
+    process.communicate()
+    assert statuses == {201}
+    assert sorted(real_hub.told()[before:]) == sorted(("created", name) for name in names)
+    assert len(set(seen.read_text().split())) >= 3
 
 
 @pytest.mark.parametrize("outbox", ["", "database"])
