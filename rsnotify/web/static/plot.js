@@ -44,7 +44,7 @@ export function draw(changes, deliveries) {
   const svg = byId("plot");
   svg.querySelector(".changes").setAttribute("d", `M1,${HEIGHT} L${area.join(" ")} V${HEIGHT} Z`);
   svg.querySelector(".deliveries").setAttribute("d", `M${line.join(" ")}`);
-  byId("scale").textContent = `the top is ${top.toLocaleString("en")} a second`;
+  byId("scale").textContent = `highest: ${top.toLocaleString("en")} a second`;
 }
 
 /** The mean of the last so many seconds. */
