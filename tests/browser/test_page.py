@@ -212,6 +212,7 @@ async def test_of_many_sets_the_first_are_offered_and_the_others_are_found(
         status = await (await asked.value).json()
         assert [each["name"] for each in status["sets"]] == ["set51"]
         await use_token(page)
+        await expect(page.locator("#admin")).to_be_visible()
         await expect(page.locator("#sets tr")).to_have_count(50)
         await page.fill("#find", "T3")
         await expect(page.locator("#found")).to_have_text("10 found")

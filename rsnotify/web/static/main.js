@@ -155,7 +155,9 @@ function start() {
   };
   byId("token").onsubmit = async (event) => {
     event.preventDefault();
-    if (await useTyped()) byId("loc").focus();
+    const isUsed = await useTyped();
+    const isFree = document.activeElement === document.body;
+    if (isUsed && isFree) byId("loc").focus(); // not while something else is typed already
   };
   byId("forget").onclick = () => { forget(); loadSets(); };
   setInterval(drawNumbers, 1000);
