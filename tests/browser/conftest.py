@@ -41,7 +41,7 @@ def chromium_path() -> str | None:
 
 @asynccontextmanager
 async def launched() -> AsyncIterator[Browser]:
-    arguments = ["--no-sandbox", "--disable-gpu", "--js-flags=--expose-gc"]  # root has no sandbox
+    arguments = ["--no-sandbox", "--disable-gpu"]  # root has no sandbox
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium_path(), args=arguments)
         yield browser

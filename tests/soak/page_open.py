@@ -23,7 +23,7 @@ CHANGES_A_SECOND = 200
 TOGETHER = 4  # changes of one publish, and so of one notification
 FIRST_SECONDS = 60  # after it, everything that is bounded has filled up
 MORE_BYTES = 1_000_000
-MORE_NODES = 500
+MORE_NODES = 2_000  # as many come and go between two collections
 SET = "dataset1"
 
 

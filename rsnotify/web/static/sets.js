@@ -50,8 +50,8 @@ const option = ({ name, private: isPrivate }, wanted) => element("option",
 
 function told(found, hasMore, missing) {
   if (missing) return `There is no set ${missing}, or it is private and needs a token.`;
-  if (hasMore) return `the first ${SHOWN} are offered`;
-  return byId("find").value ? `${found.length} found` : "";
+  if (hasMore) return `the list has the first ${SHOWN}`;
+  return byId("find").value ? `${found.length} found: choose from the list` : "";
 }
 
 export function show({ name: set, private: isPrivate }) {
