@@ -19,7 +19,7 @@ from starlette.responses import Response
 from rsnotify.access import Access
 from rsnotify.core.load import NAMED, Difference, Found, check_deletions, too_many_deleted
 from rsnotify.core.load_options import LoadOptions, read_options
-from rsnotify.core.load_reader import LoadReader, Ready
+from rsnotify.core.load_reader import LoadReader
 from rsnotify.core.resource_state import described
 from rsnotify.core.submission import KEY, LOC_START, fragment_of
 from rsnotify.errors import Rejected, TryAgain
@@ -29,21 +29,35 @@ from rsnotify.loops import end
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.keys import STATE_SHARDS
-from rsnotify.storage.loads import Load, Loads, pack
+from rsnotify.storage.load_parts import Gathered
+from rsnotify.storage.loads import Load, Loads
 from rsnotify.storage.sets import SetRecord
 from rsnotify.upkeep.loads import LoadKeeper, Outcome, outcome
 
-STAGED_AT_ONCE = 1_000
 LOAD_SECONDS = 3600.0  # for a body to come
 ANSWER_SECONDS = 20.0  # that a request waits once it is decided
-Pieces = list[tuple[Sequence[Ready], bytes]]  # resources, and the same packed for Redis
-
-_READS = asyncio.Semaphore(1)
 
 Source = TypeVar("Source")
 Result = TypeVar("Result")
 
 UNDER_WAY = "a load of {!r} is under way; ask again when it is done"
+
+
+class BesideTheLoop:
+    """Reads bodies in a thread, one piece of all loads at a time: each thread more that is busy
+    makes the event loop wait longer for the interpreter."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def do(self, read: Callable[[Source], Result], source: Source) -> Result:
+        async with self._turn:
+            return await asyncio.to_thread(read, source)
+
+    async def each(self, found: Iterator[Result]) -> AsyncIterator[Result]:
+        """What an iterator finds, one by one."""
+        while (one := await self.do(_next, found)) is not None:
+            yield one
 
 
 class Resources:
@@ -54,6 +68,7 @@ class Resources:
         self._access = access
         self._loads = loads
         self._keeper = keeper
+        self._beside = BesideTheLoop()
 
     # --- GET -----------------------------------------------------------------------------------
 
@@ -119,7 +134,7 @@ class Resources:
             is_told = options.is_told(await self._loads.count(name))
             async with self._begun(name) as begun:
                 fingerprint = await self._stage(request, begun, reader)
-                found, named = await self._compare(begun)
+                found, named = await self._compare(begun, NAMED if options.dry_run else 0)
                 stage = "publishing" if is_told else "listing"
                 load = begun._replace(stage=stage, found=found, key=key, fingerprint=fingerprint)
                 if options.dry_run:
@@ -155,31 +170,47 @@ class Resources:
         digest = _digest(request)
         try:
             async with asyncio.timeout(LOAD_SECONDS):
-                await self._stage_all(load, _read(request.stream(), reader, digest))
+                await self._stage_all(load, self._read(request.stream(), reader, digest))
         except TimeoutError:
             detail = f"the body did not come within {LOAD_SECONDS:.0f} s"
             raise Rejected(detail, status=408) from None
         return str(digest.hexdigest())
 
-    async def _stage_all(self, load: Load, pieces: AsyncIterator[Pieces]) -> None:
-        """Stage one piece while the next is read."""
-        staging = asyncio.create_task(self._stage_piece(load, []))
+    async def _stage_all(self, load: Load, gathered: AsyncIterator[Gathered]) -> None:
+        """Stage what is gathered while more is read."""
+        staging = asyncio.create_task(self._stage_gathered(load, Gathered()))
         try:
-            async for piece in pieces:
+            async for each in gathered:
                 await staging
-                staging = asyncio.create_task(self._stage_piece(load, piece))
+                staging = asyncio.create_task(self._stage_gathered(load, each))
             await staging
         finally:
             await end([staging])
 
-    async def _stage_piece(self, load: Load, piece: Pieces) -> None:
-        for ready, packed in piece:
-            await self._loads.stage(load, ready, packed)
+    async def _stage_gathered(self, load: Load, gathered: Gathered) -> None:
+        async for part in self._beside.each(gathered.parts()):
+            await self._loads.stage(load, part)
 
-    async def _compare(self, load: Load) -> tuple[Found, list[Difference]]:
+    async def _read(
+        self, parts: AsyncIterator[bytes], reader: LoadReader, digest: Any
+    ) -> AsyncIterator[Gathered]:
+        """What is in the body."""
+        gathered = Gathered()
+        async for part in parts:
+            digest.update(part)
+            async for ready in self._beside.each(reader.feed(part)):
+                gathered.add(ready)
+                if gathered.is_full:
+                    yield gathered
+                    gathered = Gathered()
+        gathered.add(await self._beside.do(LoadReader.close, reader))
+        yield gathered
+
+    async def _compare(self, load: Load, most: int) -> tuple[Found, list[Difference]]:
+        """What it comes to, and so many of the differences."""
         found, named, shard = Found(), list[Difference](), 0
         while shard < STATE_SHARDS:
-            part = await self._loads.differences(load, shard, NAMED - len(named))
+            part = await self._loads.differences(load, shard, most - len(named))
             shard, found, named = part.next_shard, found.plus(part.found), named + part.named
         return found, named
 
@@ -196,39 +227,9 @@ class Resources:
         return json_response(outcome(load, load.stage), 202)
 
 
-async def _read(
-    parts: AsyncIterator[bytes], reader: LoadReader, digest: Any
-) -> AsyncIterator[Pieces]:
-    """What is in the body, piece by piece, read beside the event loop."""
-    async for part in parts:
-        digest.update(part)
-        pieces = reader.feed(part)
-        while (found := await read_beside_the_loop(_next, pieces)) is not None:
-            yield found
-    yield await read_beside_the_loop(_last, reader)
-
-
-async def read_beside_the_loop(read: Callable[[Source], Result], source: Source) -> Result:
-    """Read a piece beside the event loop. Loads take turns: each thread more that is busy makes the
-    loop wait longer for the interpreter."""
-    async with _READS:
-        return await asyncio.to_thread(read, source)
-
-
-def _next(pieces: Iterator[Sequence[Ready]]) -> Pieces | None:
-    """The next piece; None after the last."""
-    ready = next(pieces, None)
-    return None if ready is None else _packed(ready)
-
-
-def _last(reader: LoadReader) -> Pieces:
-    return _packed(reader.close())
-
-
-def _packed(ready: Sequence[Ready]) -> Pieces:
-    starts = range(0, len(ready), STAGED_AT_ONCE)
-    parts = (ready[start : start + STAGED_AT_ONCE] for start in starts)
-    return [(part, pack(part)) for part in parts]
+def _next(found: Iterator[Result]) -> Result | None:
+    """The next; None after the last."""
+    return next(found, None)
 
 
 def _reader(request: Request) -> LoadReader:

@@ -13,12 +13,14 @@ from rsnotify.core.submission import Submission
 from rsnotify.core.token_secret import id_of, new_secret
 from rsnotify.errors import NoSuchSet
 from rsnotify.intake import resources
+from rsnotify.intake.resources import BesideTheLoop
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify.storage.connection import Client
-from rsnotify.storage.loads import Load, pack
+from rsnotify.storage.load_parts import Part, pack
+from rsnotify.storage.loads import Load
 from rsnotify.storage.tokens import Right, Token, Tokens
 from tests.loading import PATH, Loading, ndjson, said
 from tests.pulling import CHANGES, FRAMEWORK, SET, loc, names
@@ -312,7 +314,7 @@ async def staged(loading: Loading, stage: str, *brought: str) -> Load:
     load = await loading.loads.begin(SET, "aaaa")
     assert load is not None
     ready = [(loc(name).encode(), REST) for name in brought]
-    await loading.loads.stage(load, ready, pack(ready))
+    await loading.loads.stage(load, Part(ready, pack(ready)))
     load = load._replace(stage=stage, found=Found(3, 10, 1, 0, 8), key="k", fingerprint="f")
     if stage == "publishing":
         await loading.loads.decide(load)
@@ -499,14 +501,12 @@ async def test_a_load_under_way_is_shown(loading: Loading) -> None:
 
 
 async def test_one_piece_of_all_loads_is_read_at_once() -> None:
-    both = threading.Barrier(2)
+    both, beside = threading.Barrier(2), BesideTheLoop()
 
     def read(_: None) -> None:
         both.wait(timeout=0.1)
 
-    found = await asyncio.gather(
-        *(resources.read_beside_the_loop(read, None) for _ in range(2)), return_exceptions=True
-    )
+    found = await asyncio.gather(*(beside.do(read, None) for _ in range(2)), return_exceptions=True)
     assert [type(each) for each in found] == [threading.BrokenBarrierError] * 2
 
 
