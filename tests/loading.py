@@ -99,9 +99,11 @@ class Loading(Pulling):
         return answer
 
     @asynccontextmanager
-    async def under_way(self, body: bytes, query: str = "") -> AsyncIterator[Upload]:
+    async def under_way(
+        self, body: bytes, query: str = "", *, key: str = ""
+    ) -> AsyncIterator[Upload]:
         """A load of which this much is staged when the block begins; its body ends with it."""
-        upload = self.upload(query)
+        upload = self.upload(query, **({"idempotency_key": key} if key else {}))
         with each_piece_is_staged():
             upload.send(body)
             while await self.staged() < body.count(b"\n"):

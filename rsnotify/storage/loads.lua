@@ -43,16 +43,16 @@ local function drop()
   redis.call('HDEL', record, 'load')
 end
 
--- The load begins behind the newest change, at a position that no change will ever have. Answers it;
+-- token, the Source's own key. The load begins behind the newest change, at a position that no change will ever have. Answers it;
 -- nil if there is no such set; the token of another load that has been decided and goes on.
-function acts.begin(token)
+function acts.begin(token, key)
   local last = redis.call('HGET', record, 'last')
   if not last then return nil end
   local other = redis.call('HMGET', load, 'token', 'stage')
   if other[1] and other[2] ~= 'staging' then return other[1] end
   drop()
   local at = tonumber(last) + 1
-  redis.call('HSET', load, 'token', token, 'stage', 'staging', 'at', digits(at))
+  redis.call('HSET', load, 'token', token, 'stage', 'staging', 'at', digits(at), 'key', key)
   redis.call('HSET', record, 'load', token, 'last', digits(at))
   return at
 end
@@ -166,9 +166,9 @@ function acts.differ(shard, most)
   return {shard, sum.brought, sum.known, sum.created, sum.updated, sum.deleted, sum.named}
 end
 
--- From now on it is done to its end, whoever does it: how, what it found, whose key it has.
-function acts.decide(stage, found, key, fingerprint)
-  redis.call('HSET', load, 'stage', stage, 'found', found, 'key', key, 'fingerprint', fingerprint)
+-- From now on it is done to its end, whoever does it: how, what it found, which body it was.
+function acts.decide(stage, found, fingerprint)
+  redis.call('HSET', load, 'stage', stage, 'found', found, 'fingerprint', fingerprint)
   return 1
 end
 
@@ -247,6 +247,6 @@ function acts.count()
 end
 
 local IS_FREE = {begin = true, count = true} -- whatever load is under way
-if IS_FREE[ARGV[1]] then return acts[ARGV[1]](ARGV[2]) end
+if IS_FREE[ARGV[1]] then return acts[ARGV[1]](unpack(ARGV, 2)) end
 if redis.call('HGET', load, 'token') ~= ARGV[2] then return nil end
 return acts[ARGV[1]](unpack(ARGV, 3))

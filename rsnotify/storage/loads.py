@@ -37,6 +37,10 @@ class Load(NamedTuple):
     key: str = ""
     fingerprint: str = ""
 
+    @property
+    def is_decided(self) -> bool:
+        return self.stage != "staging"
+
 
 class Comparison(NamedTuple):
     """What a load comes to in some shards, and some of the differences."""
@@ -80,14 +84,14 @@ class Loads:
 
     # --- what it brings ------------------------------------------------------------------------
 
-    async def begin(self, set_name: str, token: str) -> Load | None:
+    async def begin(self, set_name: str, token: str, key: str = "") -> Load | None:
         """A load of one's own; None if one that is decided is still being done."""
         await self._client.hset(keys.LOADS, set_name, token)
-        at = await self._run(set_name, "begin", token)
+        at = await self._run(set_name, "begin", token, key)
         if at is None:
             await self._client.hdel(keys.LOADS, set_name)
             raise NoSuchSet(set_name)
-        return Load(set_name, token, Position(at)) if isinstance(at, int) else None
+        return Load(set_name, token, Position(at), key=key) if isinstance(at, int) else None
 
     async def stage(self, load: Load, part: Part) -> None:
         """Stage these resources."""
@@ -208,5 +212,5 @@ def _same(brought: Sequence[Brought], different: Sequence[Any]) -> list[Brought]
     return found
 
 
-def _decided(load: Load) -> tuple[str, bytes, str, str]:
-    return load.stage, msgspec.json.encode(load.found), load.key, load.fingerprint
+def _decided(load: Load) -> tuple[str, bytes, str]:
+    return load.stage, msgspec.json.encode(load.found), load.fingerprint

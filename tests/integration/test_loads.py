@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import hashlib
 import threading
 from collections.abc import AsyncIterator
 
@@ -12,8 +13,8 @@ from rsnotify.core.load import Difference, Found, fragments_of
 from rsnotify.core.submission import Submission
 from rsnotify.core.token_secret import id_of, new_secret
 from rsnotify.errors import NoSuchSet
-from rsnotify.intake import resources
-from rsnotify.intake.resources import BesideTheLoop
+from rsnotify.intake import load_body, resources
+from rsnotify.intake.load_body import BesideTheLoop
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.xml_reader import change_of
@@ -309,13 +310,13 @@ async def test_a_snapshot_that_is_being_taken_is_never_half_of_each_state(
 # Taken up by others ----------------------------------------------------------------------------
 
 
-async def staged(loading: Loading, stage: str, *brought: str) -> Load:
+async def staged(loading: Loading, stage: str, *brought: str, fingerprint: str = "f") -> Load:
     """A load as a process that was killed has left it."""
-    load = await loading.loads.begin(SET, "aaaa")
+    load = await loading.loads.begin(SET, "aaaa", "k")
     assert load is not None
     ready = [(loc(name).encode(), REST) for name in brought]
     await loading.loads.stage(load, Part(ready, pack(ready)))
-    load = load._replace(stage=stage, found=Found(3, 10, 1, 0, 8), key="k", fingerprint="f")
+    load = load._replace(stage=stage, found=Found(3, 10, 1, 0, 8), fingerprint=fingerprint)
     if stage == "publishing":
         await loading.loads.decide(load)
     elif stage == "listing":
@@ -404,6 +405,30 @@ async def test_a_key_that_was_used_for_another_load_is_refused(loading: Loading)
     status, problem = await loading.put(ndjson(TEN[1:]), idempotency_key="k")
     assert (status, "was used for another load" in problem["detail"]) == (409, True)
     assert (await loading.put(ndjson(TEN), "tell=no", idempotency_key="k"))[0] == 409
+
+
+async def test_the_same_key_while_the_first_is_received_is_told_to_wait(loading: Loading) -> None:
+    async with loading.under_way(ndjson(TEN), key="k") as upload:
+        status, problem = await loading.put(ndjson(TEN), idempotency_key="k")
+        assert (status, "is still being received" in problem["detail"]) == (503, True)
+        assert (await loading.put(ndjson(TEN), idempotency_key="other"))[0] == 409
+    assert (await upload.answer())[0] == 200
+
+
+async def test_the_same_key_while_the_first_is_being_done_is_answered_how_far_it_is(
+    loading: Loading,
+) -> None:
+    body = ndjson(["res0"])
+    fingerprint = hashlib.blake2b(body, digest_size=12).hexdigest()
+    await staged(loading, "publishing", "res0", fingerprint=fingerprint)
+    status, answer = await loading.put(body, idempotency_key="k")
+    assert (status, answer["stage"], answer["resources"]) == (202, "publishing", 3)
+    status, problem = await loading.put(ndjson(["res1"]), idempotency_key="k")
+    assert (status, "was used for another load" in problem["detail"]) == (409, True)
+    await loading.keeper.keep_loads()
+    await finished(loading)
+    status, answer = await loading.put(body, idempotency_key="k")
+    assert (status, answer["stage"]) == (200, "done")
 
 
 async def test_a_later_set_of_the_same_name_knows_no_key_of_the_one_before(
@@ -534,7 +559,7 @@ async def test_a_body_has_so_many_bytes_decompressed_and_no_more(
 async def test_a_body_that_takes_too_long_leaves_nothing(
     loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resources, "LOAD_SECONDS", 0.2)
+    monkeypatch.setattr(load_body, "LOAD_SECONDS", 0.2)
     upload = loading.upload()
     upload.send(ndjson(TEN))
     status, problem = await upload.answer()
