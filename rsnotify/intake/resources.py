@@ -133,7 +133,9 @@ class Resources:
     async def _busy(self, name: str, key: str) -> Exception:
         """Why it cannot be loaded now."""
         load = await self._loads.current(name)
-        if load is None or not key or load.key != key:
+        if load is None:
+            return TryAgain(f"a load of {name!r} is just beginning or ending")
+        if not key or load.key != key:
             return _under_way(name)
         detail = f"the load of {name!r} with this key is still being received; send it again later"
         return TryAgain(f"{detail}: it is done once", retry_after_seconds=AGAIN_SECONDS)

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import hashlib
+import itertools
 import threading
 from collections.abc import AsyncIterator
 
@@ -20,7 +21,7 @@ from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify.storage.connection import Client
-from rsnotify.storage.load_parts import Part, pack
+from rsnotify.storage.load_parts import Part, pack, shard_of
 from rsnotify.storage.loads import Load
 from rsnotify.storage.tokens import Right, Token, Tokens
 from tests.loading import PATH, Loading, ndjson, said
@@ -261,6 +262,31 @@ def difference(name: str) -> Difference:
     return Difference("created", loc(name).encode(), REST)
 
 
+async def test_a_deletion_by_others_hides_no_deletion_of_the_load(loading: Loading) -> None:
+    kept, unlisted = of_one_shard(2)
+    await loading.load(ndjson([kept, unlisted]))
+    async with loading.under_way(ndjson([kept]), "max_delete=100"):
+        await loading.publish(Change(loc(kept), "deleted"))
+    await finished(loading)
+    assert await loading.known() == {}
+
+
+async def test_a_large_shard_is_replaced_whole(loading: Loading) -> None:
+    many = of_one_shard(2_001)
+    await loading.load(ndjson(many))
+    before = await loading.known()
+    answer = await loading.load(ndjson([*many, "new"]), "tell=no")
+    after = await loading.known()
+    assert (answer["created"], answer["unchanged"]) == (1, 2_001)
+    assert {name: after[name] for name in many} == before
+
+
+def of_one_shard(count: int) -> list[str]:
+    every = (f"res{number}" for number in itertools.count())
+    chosen = (name for name in every if shard_of(loc(name).encode()) == 7)
+    return list(itertools.islice(chosen, count))
+
+
 async def test_a_second_load_of_the_set_is_refused_until_the_first_is_done(
     loading: Loading,
 ) -> None:
@@ -413,6 +439,12 @@ async def test_the_same_key_while_the_first_is_received_is_told_to_wait(loading:
         assert (status, "is still being received" in problem["detail"]) == (503, True)
         assert (await loading.put(ndjson(TEN), idempotency_key="other"))[0] == 409
     assert (await upload.answer())[0] == 200
+
+
+async def test_while_a_load_begins_or_ends_another_is_told_to_come_again(loading: Loading) -> None:
+    async with loading.keeper.alone(SET):
+        status, problem = await loading.put(ndjson(TEN))
+    assert (status, "just beginning or ending" in problem["detail"]) == (503, True)
 
 
 async def test_the_same_key_while_the_first_is_being_done_is_answered_how_far_it_is(
