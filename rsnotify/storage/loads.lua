@@ -43,8 +43,9 @@ local function drop()
   redis.call('HDEL', record, 'load')
 end
 
--- token, the Source's own key. The load begins behind the newest change, at a position that no change will ever have. Answers it;
--- nil if there is no such set; the token of another load that has been decided and goes on.
+-- token, the key that its Source has given it. The load begins behind the newest change, at a
+-- position that no change will ever have. Answers it; nil if there is no such set; the token of
+-- another load that has been decided and goes on.
 function acts.begin(token, key)
   local last = redis.call('HGET', record, 'last')
   if not last then return nil end

@@ -19,13 +19,16 @@ PATH = f"/api/sets/{SET}/resources"
 TEN = [f"res{number}" for number in range(10)]
 HEADERS = {"Content-Type": "application/x-ndjson"}
 TRY_AGAIN = 503
+NEVER_ASKED = {"decide": "tell=no", "complete": "tell=yes", "replace": "tell=yes"}
 
 
 # --- Redis fails -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("query", ["tell=yes", "tell=no"])
-@pytest.mark.parametrize("act", ["begin", "stage", "differ", "decide", "replace", "finish"])
+@pytest.mark.parametrize(
+    "act", ["begin", "stage", "differ", "decide", "complete", "replace", "finish"]
+)
 async def test_a_lost_answer_of_any_step_changes_nothing(
     own_redis: OwnRedis, act: str, query: str
 ) -> None:
@@ -39,7 +42,9 @@ async def test_a_lost_answer_of_any_step_changes_nothing(
             assert list(await loading.known()) == sorted([*TEN[1:], "new"])
             told = [("created", "new"), ("deleted", "res0")] if query == "tell=yes" else []
             assert said(await loading.told()) == told
-            never_asked = {"decide": "tell=no", "replace": "tell=yes"}.get(act)
+            never_asked = {"decide": "tell=no", "complete": "tell=yes", "replace": "tell=yes"}.get(
+                act
+            )
             assert way.lost == (never_asked != query)
         await client.aclose()
 
