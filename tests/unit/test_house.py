@@ -105,6 +105,7 @@ def test_the_ways_out_do_not_know_each_other(room: str) -> None:
         "keys",
         "clock_watch",
         "journal_format",
+        "load_parts",
         "data_id",
     }
     for path in sources(HUB / room):
