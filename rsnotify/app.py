@@ -28,7 +28,7 @@ from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.openapi.endpoint import Description
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
 from rsnotify.watching import Watching
-from rsnotify.web.page import Page
+from rsnotify.web.page import FrontPage
 from rsnotify.web.validation import Validation
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ def watching_routes(watching: Watching) -> Routes:
     ]
 
 
-def page_routes(page: Page, validation: Validation) -> Routes:
+def page_routes(page: FrontPage, validation: Validation) -> Routes:
     return [
         Route("/", page.front),
         Route("/static/{file}", page.file),

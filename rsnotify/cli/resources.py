@@ -58,7 +58,7 @@ def load(
     """
     from rsnotify.commands import resources as does
 
-    wanted = does.Wanted(tell, max_delete)
+    wanted = does.LoadRequest(tell, max_delete)
     body = does.body_of(files, format_)
     answer = speak(
         url, data, lambda token: does.load(url, token, set_name, body, wanted=wanted, key=key)
@@ -79,7 +79,7 @@ def compare(
     """Say what `load` would change, and change nothing."""
     from rsnotify.commands import resources as does
 
-    wanted = does.Wanted(None, max_delete, dry_run=True)
+    wanted = does.LoadRequest(None, max_delete, dry_run=True)
     body = does.body_of(files, format_)
     answer = speak(
         url, data, lambda token: does.load(url, token, set_name, body, wanted=wanted, key=None)

@@ -33,7 +33,7 @@ JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml
 FORMATS = {"json": JSON, "ndjson": NDJSON, "jsonl": NDJSON, "xml": XML}
 
 
-class Body(NamedTuple):
+class PublishBody(NamedTuple):
     """One request's worth of changes."""
 
     content: bytes
@@ -44,7 +44,7 @@ class Body(NamedTuple):
 class PublishInput(NamedTuple):
     """Where the bodies come from, and how many changes there will be, if that is known."""
 
-    bodies: AsyncIterator[Body]
+    bodies: AsyncIterator[PublishBody]
     total: int | None
 
 
@@ -161,13 +161,13 @@ def _guessed(path: Path, content: bytes) -> str:
     return "ndjson" if start.startswith(b"{") and b"\n{" in start else "json"
 
 
-def _json_bodies(changes: Sequence[object]) -> Iterator[Body]:
+def _json_bodies(changes: Sequence[object]) -> Iterator[PublishBody]:
     for start in range(0, len(changes), AT_ONCE):
         part = changes[start : start + AT_ONCE]
-        yield Body(msgspec.json.encode(part), JSON, len(part))
+        yield PublishBody(msgspec.json.encode(part), JSON, len(part))
 
 
-def _bodies_of_json(content: bytes) -> Iterator[Body]:
+def _bodies_of_json(content: bytes) -> Iterator[PublishBody]:
     try:
         parts = msgspec.json.decode(content, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
     except msgspec.DecodeError as error:
@@ -175,20 +175,20 @@ def _bodies_of_json(content: bytes) -> Iterator[Body]:
     return _json_bodies(parts if isinstance(parts, list) else [parts])
 
 
-def _bodies_of_ndjson(content: bytes) -> Iterator[Body]:
+def _bodies_of_ndjson(content: bytes) -> Iterator[PublishBody]:
     lines = [line for line in content.splitlines() if line.strip()]
     for start in range(0, len(lines), AT_ONCE):
         part = lines[start : start + AT_ONCE]
-        yield Body(b"\n".join(part), NDJSON, len(part))
+        yield PublishBody(b"\n".join(part), NDJSON, len(part))
 
 
-def _bodies_of_xml(content: bytes) -> Iterator[Body]:
+def _bodies_of_xml(content: bytes) -> Iterator[PublishBody]:
     """What is cut is written again: nothing may be lost that the hub would have refused."""
     document, oddities = parse_all_of_document(content.lstrip())
     if not document.entries and not oddities:
         return
     if len(document.entries) <= AT_ONCE:
-        yield Body(content, XML, len(document.entries))
+        yield PublishBody(content, XML, len(document.entries))
         return
     for oddity in oddities:
         if oddity.kind == "unknown":
@@ -196,18 +196,18 @@ def _bodies_of_xml(content: bytes) -> Iterator[Body]:
     for start in range(0, len(document.entries), AT_ONCE):
         part = document.entries[start : start + AT_ONCE]
         cut = msgspec.structs.replace(document, entries=part)
-        yield Body(render_document(cut), XML, len(part))
+        yield PublishBody(render_document(cut), XML, len(part))
 
 
 _BODIES = {JSON: _bodies_of_json, NDJSON: _bodies_of_ndjson, XML: _bodies_of_xml}
 
 
-async def _each(bodies: Iterator[Body]) -> AsyncIterator[Body]:
+async def _each(bodies: Iterator[PublishBody]) -> AsyncIterator[PublishBody]:
     for body in bodies:
         yield body
 
 
-async def _lines_as_they_come() -> AsyncIterator[Body]:
+async def _lines_as_they_come() -> AsyncIterator[PublishBody]:
     reader = asyncio.StreamReader(limit=2**24)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
@@ -217,7 +217,7 @@ async def _lines_as_they_come() -> AsyncIterator[Body]:
         while len(lines) < AT_ONCE and (line := await _soon(reader)):
             lines.append(line.rstrip())
         if lines := [line for line in lines if line]:
-            yield Body(b"\n".join(lines), NDJSON, len(lines))
+            yield PublishBody(b"\n".join(lines), NDJSON, len(lines))
 
 
 async def _soon(reader: asyncio.StreamReader) -> bytes:

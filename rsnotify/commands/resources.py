@@ -30,7 +30,7 @@ GZIP_HEADER = {"Content-Encoding": "gzip"}
 STDIN = Path("-")
 
 
-class Wanted(NamedTuple):
+class LoadRequest(NamedTuple):
     """How a load is to be done."""
 
     tell: bool | None = None
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
         return urlencode({name: value for name, value in chosen.items() if value is not None})
 
 
-class Body(NamedTuple):
+class LoadBody(NamedTuple):
     """Files that are sent as one body."""
 
     files: Sequence[Path]
@@ -63,19 +63,19 @@ class Body(NamedTuple):
                 yield b"\n"  # the last line of a file may have no end
 
 
-def body_of(files: Sequence[Path], format_: str | None) -> Body:
+def body_of(files: Sequence[Path], format_: str | None) -> LoadBody:
     """The files, with what they are; gzip stays gzip."""
     if format_ is not None and format_ not in FORMATS:
         raise InvalidSettings([f"--format {format_}: must be one of {', '.join(FORMATS)}"])
     if STDIN in files:
         headers = {"Content-Type": FORMATS[format_ or "ndjson"]}
-        return Body(files, headers)
+        return LoadBody(files, headers)
     begins = [_beginning(path) for path in files]
     packed = [begin.startswith(GZIP) for begin in begins]
     if any(packed) and not all(packed):
         raise InvalidSettings(["some files are gzip and some are not: make them all the same"])
     kind = FORMATS[format_] if format_ else _kind(files[0], begins[0])
-    return Body(files, {"Content-Type": kind} | (GZIP_HEADER if packed[0] else {}))
+    return LoadBody(files, {"Content-Type": kind} | (GZIP_HEADER if packed[0] else {}))
 
 
 def _kind(path: Path, begin: bytes) -> str:
@@ -102,7 +102,13 @@ def path_of(set_name: str) -> str:
 
 
 async def load(
-    url: str, token: str | None, set_name: str, body: Body, *, wanted: Wanted, key: str | None
+    url: str,
+    token: str | None,
+    set_name: str,
+    body: LoadBody,
+    *,
+    wanted: LoadRequest,
+    key: str | None,
 ) -> dict[str, Any]:
     """Send it until the hub has taken all of it, and wait until it is done."""
     headers = body.headers | {"Idempotency-Key": key or secrets.token_hex(8)}
@@ -115,7 +121,7 @@ async def load(
     return await _done(url, token, set_name)
 
 
-async def _sent(address: str, body: Body, headers: dict[str, str]) -> Any:
+async def _sent(address: str, body: LoadBody, headers: dict[str, str]) -> Any:
     until = monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -127,7 +133,7 @@ async def _sent(address: str, body: Body, headers: dict[str, str]) -> Any:
             await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def _sent_once(address: str, body: Body, headers: dict[str, str]) -> Any:
+async def _sent_once(address: str, body: LoadBody, headers: dict[str, str]) -> Any:
     timeout = aiohttp.ClientTimeout(total=None, sock_read=None, sock_connect=30)
     try:
         async with (

@@ -33,7 +33,7 @@ class Difference(NamedTuple):
     rest: bytes  # of the fragment, from `</loc>` on; nothing if it is deleted
 
 
-class Found(msgspec.Struct, frozen=True):
+class LoadCounts(msgspec.Struct, frozen=True):
     """What a load comes to."""
 
     resources: int = 0
@@ -62,7 +62,7 @@ class Found(msgspec.Struct, frozen=True):
         return msgspec.structs.asdict(self) | {"unchanged": self.unchanged}
 
 
-def too_many_deleted(found: Found, max_delete: float) -> str | None:
+def too_many_deleted(found: LoadCounts, max_delete: float) -> str | None:
     """Why this load is refused, if it deletes more than a Source has said that it may."""
     if found.deleted_percent <= max_delete:
         return None
@@ -72,11 +72,11 @@ def too_many_deleted(found: Found, max_delete: float) -> str | None:
     )
 
 
-def _percent(found: Found) -> int:
+def _percent(found: LoadCounts) -> int:
     return min(100, int(found.deleted_percent) + 1)
 
 
-def check_deletions(found: Found, max_delete: float) -> None:
+def check_deletions(found: LoadCounts, max_delete: float) -> None:
     refusal = too_many_deleted(found, max_delete)
     if refusal is not None:
         raise Rejected(refusal, status=409)

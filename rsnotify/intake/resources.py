@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
-from rsnotify.core.load import NAMED, Difference, Found, check_deletions, too_many_deleted
+from rsnotify.core.load import NAMED, Difference, LoadCounts, check_deletions, too_many_deleted
 from rsnotify.core.load_options import LoadOptions, read_options
 from rsnotify.core.load_reader import LoadReader
 from rsnotify.core.resource_state import described
@@ -161,9 +161,9 @@ class Resources:
             with suppress(TryAgain):  # upkeep does it
                 await self._loads.discard(load)
 
-    async def _compare(self, load: Load, most: int) -> tuple[Found, list[Difference]]:
+    async def _compare(self, load: Load, most: int) -> tuple[LoadCounts, list[Difference]]:
         """What it comes to, and so many of the differences."""
-        found, named, shard = Found(), list[Difference](), 0
+        found, named, shard = LoadCounts(), list[Difference](), 0
         while shard < STATE_SHARDS:
             part = await self._loads.differences(load, shard, most - len(named))
             shard, found, named = part.next_shard, found.plus(part.found), named + part.named

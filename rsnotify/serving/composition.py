@@ -68,7 +68,7 @@ from rsnotify.upkeep.documents_told import DocumentsTold
 from rsnotify.upkeep.loads import LoadKeeper
 from rsnotify.watching import Watched, Watching
 from rsnotify.watching.report import Identity
-from rsnotify.web.page import Page
+from rsnotify.web.page import FrontPage
 from rsnotify.web.validation import Validation
 
 RETRY_SECONDS = 0.1
@@ -153,7 +153,9 @@ class Composition:
                 *table.websub_routes(self._websub_endpoint(intake)),
                 *table.watching_routes(self._watching),
                 *cors.opened(
-                    table.page_routes(Page(is_on=self._settings.page == "on"), self._validation)
+                    table.page_routes(
+                        FrontPage(is_on=self._settings.page == "on"), self._validation
+                    )
                 ),
                 *cors.opened(self._pull_routes()),
             ]

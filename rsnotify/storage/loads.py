@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rsnotify.core.load import Difference, Found, is_same
+from rsnotify.core.load import Difference, LoadCounts, is_same
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
@@ -34,7 +34,7 @@ class Load(NamedTuple):
     token: str
     at: Position  # everything after it is newer than what is loaded
     stage: str = "staging"  # or publishing, listing
-    found: Found = Found()
+    found: LoadCounts = LoadCounts()
     key: str = ""
     fingerprint: str = ""
 
@@ -47,7 +47,7 @@ class Comparison(NamedTuple):
     """What a load comes to in some shards, and some of the differences."""
 
     next_shard: int
-    found: Found
+    found: LoadCounts
     named: list[Difference]
 
 
@@ -79,7 +79,7 @@ class Loads:
         if not fields:
             return None
         texts = {name.decode(): value.decode() for name, value in fields.items()}
-        found = msgspec.json.decode(texts.pop("found", "{}"), type=Found)
+        found = msgspec.json.decode(texts.pop("found", "{}"), type=LoadCounts)
         at = Position(int(texts.pop("at")))
         return Load(set_name=set_name, at=at, found=found, **texts)
 
@@ -109,7 +109,7 @@ class Loads:
         next_, *counts, named = await self._act(load, "differ", shard, most)
         triples = zip(named[::3], named[1::3], named[2::3], strict=True)
         rows = [Difference(how.decode(), loc, rest) for how, loc, rest in triples]
-        return Comparison(next_, Found(*counts), rows)
+        return Comparison(next_, LoadCounts(*counts), rows)
 
     async def decide(self, load: Load) -> None:
         """What others are to be told is published from now on, whatever becomes of us."""

@@ -49,7 +49,7 @@ class File(NamedTuple):
     tag: str
 
 
-class Page:
+class FrontPage:
     """Answers `/` and `/static/`; turned off, it sends everybody to the Source Description."""
 
     def __init__(self, *, is_on: bool) -> None:

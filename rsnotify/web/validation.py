@@ -24,7 +24,7 @@ WAITING = 8  # documents that wait, or are being checked
 SHOWN = 1_000  # violations that an answer names
 
 
-class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DocumentAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A document that the hub is to fetch."""
 
     url: str
@@ -83,7 +83,7 @@ class Validation:
 
 def _url(body: bytes) -> str:
     try:
-        url = msgspec.json.decode(body, type=Named).url
+        url = msgspec.json.decode(body, type=DocumentAddress).url
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Rejected(f"the body does not fit: {error}") from None
     return checked_url("url", url)

@@ -13,7 +13,7 @@ from rsnotify_client.http1 import (
     INTERIM_ANSWERS,
     Answer,
     BadAnswer,
-    Connections,
+    ConnectionPool,
     target_of,
 )
 
@@ -49,7 +49,7 @@ def peer(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
 
 @contextmanager
 def answered(sent: bytes) -> Iterator[Answer]:
-    connections = Connections()
+    connections = ConnectionPool()
     try:
         with peer(sent) as (url, _):
             answer = connections.ask("GET", url, {})
@@ -134,7 +134,7 @@ def test_what_a_peer_may_say_before_the_body_is_bounded(sent: bytes, fits: bool)
 
 def test_a_connection_serves_again_and_one_that_was_closed_is_made_anew() -> None:
     sent = OK + b"Content-Length: 1\r\n\r\na"
-    connections = Connections()
+    connections = ConnectionPool()
     with peer(sent, sent, b"", sent) as (url, asked):
         lines = set()
         for _ in range(3):

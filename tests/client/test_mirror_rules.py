@@ -17,7 +17,7 @@ from rsnotify_client.mirror.patch import NotApplicable, apply, candidates
 from rsnotify_client.mirror.plan import (
     Have,
     Selection,
-    Wanted,
+    SourceResource,
     addresses,
     cheaper_patch,
     is_current,
@@ -52,11 +52,13 @@ LOC = "http://example.com/a"
 def test_a_resource_is_current_if_what_the_source_says_of_it_is_known(
     wanted: dict[str, object], have: dict[str, object], current: bool
 ) -> None:
-    assert is_current(Wanted(LOC, **wanted), Have(**have)) == current  # type: ignore[arg-type]
+    assert is_current(SourceResource(LOC, **wanted), Have(**have)) == current  # type: ignore[arg-type]
 
 
 def test_of_several_changes_to_one_resource_the_newest_counts() -> None:
-    found = newest([Wanted("a", lastmod="1"), Wanted("b"), Wanted("a", lastmod="2")])
+    found = newest(
+        [SourceResource("a", lastmod="1"), SourceResource("b"), SourceResource("a", lastmod="2")]
+    )
     assert {each.loc: each.lastmod for each in found} == {"a": "2", "b": None}
 
 
@@ -67,9 +69,9 @@ def test_mirrors_are_asked_by_pri_first_if_what_they_send_can_be_verified() -> N
         Link("duplicate", "http://one/", pri=1),
         Link("duplicate", "http://last/"),
     )
-    known = Wanted(LOC, hash=SHA, links=links)
+    known = SourceResource(LOC, hash=SHA, links=links)
     assert addresses(known) == ["http://one/", "http://two/", "http://last/", LOC]
-    assert addresses(Wanted(LOC, links=links))[0] == LOC
+    assert addresses(SourceResource(LOC, links=links))[0] == LOC
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_a_patch_is_taken_if_it_is_shorter_and_can_be_checked(
     length: int, known: bool, is_taken: bool
 ) -> None:
     link = Link(PATCH, "http://a/p", length=length, type="application/json-patch+json")
-    wanted = Wanted(LOC, length=10, hash=SHA if known else None, links=(link,))
+    wanted = SourceResource(LOC, length=10, hash=SHA if known else None, links=(link,))
     assert (cheaper_patch(wanted, Have()) is link) == is_taken
     assert cheaper_patch(wanted, None) is None
 
@@ -276,7 +278,7 @@ def test_percentiles() -> None:
 
 
 def row(have: Have | None, path: str | None = "a") -> Row:
-    return Row(LOC, path, Wanted(LOC), have, None, 1, 0, None)
+    return Row(LOC, path, SourceResource(LOC), have, None, 1, 0, None)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ def row(have: Have | None, path: str | None = "a") -> Row:
 def test_an_audit_sees_by_length_and_time_what_is_wrong(
     wanted: dict[str, object], have: dict[str, object] | None, length: int | None, kind: str | None
 ) -> None:
-    found = judged(Wanted(LOC, **wanted), row(Have(**have)) if have else None, length)  # type: ignore[arg-type]
+    found = judged(SourceResource(LOC, **wanted), row(Have(**have)) if have else None, length)  # type: ignore[arg-type]
     assert (found and found.kind) == kind
 
 

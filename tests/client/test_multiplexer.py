@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from rsnotify_client import multiplexer
-from rsnotify_client.http1 import Answer, Connections, host_of
+from rsnotify_client.http1 import Answer, ConnectionPool, host_of
 from rsnotify_client.multiplexer import PIPELINED, Multiplexer
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n"
@@ -48,7 +48,7 @@ class Peer:
 @contextmanager
 def asking(*script: bytes) -> Iterator[tuple[Peer, Multiplexer]]:
     """A multiplexer with one connection that is idle."""
-    peer, connections = Peer([OK + b"0", *script]), Connections()
+    peer, connections = Peer([OK + b"0", *script]), ConnectionPool()
     thread = threading.Thread(target=peer.serve)
     thread.start()
     answer = connections.ask("GET", peer.url, {})

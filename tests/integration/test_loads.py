@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rsnotify.core import load_reader
-from rsnotify.core.load import Difference, Found, fragments_of
+from rsnotify.core.load import Difference, LoadCounts, fragments_of
 from rsnotify.core.submission import Submission
 from rsnotify.core.token_secret import id_of, new_secret
 from rsnotify.errors import NoSuchSet
@@ -342,7 +342,7 @@ async def staged(loading: Loading, stage: str, *brought: str, fingerprint: str =
     assert load is not None
     ready = [(loc(name).encode(), REST) for name in brought]
     await loading.loads.stage(load, Part(ready, pack(ready)))
-    load = load._replace(stage=stage, found=Found(3, 10, 1, 0, 8), fingerprint=fingerprint)
+    load = load._replace(stage=stage, found=LoadCounts(3, 10, 1, 0, 8), fingerprint=fingerprint)
     if stage == "publishing":
         await loading.loads.decide(load)
     elif stage == "listing":

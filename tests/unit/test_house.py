@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -245,3 +246,15 @@ def test_functions_are_short(path: Path) -> None:
             body = node.body[1:] if ast.get_docstring(node) and node.body[1:] else node.body
             lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
             assert lines <= FUNCTION_LINES, node.name
+
+
+def test_a_type_has_a_name_of_its_own() -> None:
+    """Those of the API's own documents aside: they are called what the API calls them."""
+    names = [
+        node.name
+        for path in [*sources(HUB), *sources(CLIENT)]
+        if path != HUB / "openapi/schemas.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert [name for name, count in Counter(names).items() if count > 1] == []

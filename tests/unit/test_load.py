@@ -3,7 +3,7 @@
 import pytest
 
 from rsnotify.core import load
-from rsnotify.core.load import Difference, Found, fragments_of, is_same, too_many_deleted
+from rsnotify.core.load import Difference, LoadCounts, fragments_of, is_same, too_many_deleted
 from rsnotify.core.load_options import LoadOptions, read_options
 from rsnotify.core.submission import LOC_START, fragment_of
 from rsnotify.errors import Rejected
@@ -68,7 +68,7 @@ def test_a_resource_is_the_same_if_the_same_is_said_of_it(
 def test_no_more_may_be_deleted_than_was_said(
     known: int, deleted: int, most: float, says: str | None
 ) -> None:
-    refusal = too_many_deleted(Found(known=known, deleted=deleted), most)
+    refusal = too_many_deleted(LoadCounts(known=known, deleted=deleted), most)
     assert refusal is None if says is None else says in (refusal or "")
 
 

@@ -10,7 +10,7 @@ import pytest
 from rsnotify.commands import administer, validate
 from rsnotify.commands.audit import SHOWN, print_audit
 from rsnotify.commands.mirror import options_of
-from rsnotify.commands.publish import Body, of_file, of_locs
+from rsnotify.commands.publish import PublishBody, of_file, of_locs
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.audit import Audit, Finding
 
@@ -27,7 +27,7 @@ def file(tmp_path: Path, name: str, content: bytes) -> Path:
     return path
 
 
-async def bodies(given: Any) -> list[Body]:
+async def bodies(given: Any) -> list[PublishBody]:
     return [body async for body in given.bodies]
 
 

@@ -21,7 +21,7 @@ from rsnotify_client.mirror.baseline import Baseline, record
 from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.mirror import Mirror, Options
 from rsnotify_client.mirror.paths import OURS, Map, key_of
-from rsnotify_client.mirror.plan import Selection, Wanted, checker, is_current
+from rsnotify_client.mirror.plan import Selection, SourceResource, checker, is_current
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.web import Web
@@ -68,7 +68,7 @@ class Now(NamedTuple):
     skipped: list[str]
 
 
-def judged(wanted: Wanted, row: Row | None, length: int | None) -> Finding | None:
+def judged(wanted: SourceResource, row: Row | None, length: int | None) -> Finding | None:
     """What is wrong, as far as it shows without reading the file."""
     path = row.path if row else None
     if row is None or path is None or length is None:
@@ -111,7 +111,7 @@ async def _compared(now: Now, copy: State, disk: Disk, sample: int | None) -> Au
     return found
 
 
-async def _check(found: Audit, wanted: Wanted, row: Row | None, disk: Disk) -> None:
+async def _check(found: Audit, wanted: SourceResource, row: Row | None, disk: Disk) -> None:
     found.checked += 1
     status = disk.status(row.path) if row and row.path else None
     finding = judged(wanted, row, status.st_size if status else None)

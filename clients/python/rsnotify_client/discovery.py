@@ -14,7 +14,7 @@ import msgspec
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_writer import Entry
-from rsnotify_client.web import Page, Refused, Web, refused
+from rsnotify_client.web import FetchedPage, Refused, Web, refused
 
 WELL_KNOWN = "/.well-known/resourcesync"
 STEPS = 8  # from an address to a Capability List; a longer way goes in a circle
@@ -38,7 +38,7 @@ class Source(msgspec.Struct, frozen=True):
     socket: str | None = None
 
 
-class Found(msgspec.Struct, frozen=True):
+class DiscoveryStep(msgspec.Struct, frozen=True):
     """What a page turned out to be: a Source, or where to look next."""
 
     source: Source | None = None
@@ -118,20 +118,20 @@ def _channel(found: dict[str, str], url: str, entry: Entry, loc: str) -> None:
             found.setdefault("socket", href)
 
 
-def found_in(url: str, head: Head, entries: Sequence[Entry]) -> Found:
+def found_in(url: str, head: Head, entries: Sequence[Entry]) -> DiscoveryStep:
     """What a ResourceSync document says of where it belongs."""
     capability = head.md.capability
     if capability == "capabilitylist":
-        return Found(source=offered(url, entries))
+        return DiscoveryStep(source=offered(url, entries))
     if capability in DESCRIPTIONS:
-        return Found(next=_the_only(url, [urljoin(url, entry.loc) for entry in entries]))
+        return DiscoveryStep(next=_the_only(url, [urljoin(url, entry.loc) for entry in entries]))
     up = head.link(*UP)
     if up is not None and urljoin(url, up) != url:
-        return Found(next=urljoin(url, up))
+        return DiscoveryStep(next=urljoin(url, up))
     if capability in ("changelist", "changedump", "resourcedump"):
-        return Found(source=Source(url, **{capability: url}))
+        return DiscoveryStep(source=Source(url, **{capability: url}))
     if capability in (None, "resourcelist"):  # a plain sitemap lists resources, too
-        return Found(source=Source(url, resourcelist=url))
+        return DiscoveryStep(source=Source(url, resourcelist=url))
     raise Refused(f"{url} is a {capability}, from which nothing leads to a Capability List")
 
 
@@ -170,18 +170,18 @@ async def _walk(web: Web, url: str, seen: int = 0) -> Source:
     raise Refused(f"the links from {url} lead in a circle, never to a Capability List")
 
 
-async def _look(web: Web, url: str) -> Found:
+async def _look(web: Web, url: str) -> DiscoveryStep:
     page = await web.page(url)
     if page.status in (401, 403):
         raise refused(url, page.status)
     if page.status == 200 and (found := _read(page)) is not None:
         return found
     if (link := _link_of(page)) is not None and urljoin(page.url, link) != url:
-        return Found(next=urljoin(page.url, link))
+        return DiscoveryStep(next=urljoin(page.url, link))
     return await _at_known_places(web, url, page)
 
 
-def _read(page: Page) -> Found | None:
+def _read(page: FetchedPage) -> DiscoveryStep | None:
     """What the page says, if it is a document of ours."""
     stream = DocumentStream()
     try:
@@ -195,14 +195,14 @@ def _read(page: Page) -> Found | None:
     return found_in(page.url, stream.head, entries)
 
 
-def _link_of(page: Page) -> str | None:
+def _link_of(page: FetchedPage) -> str | None:
     found = linked(page.headers.get("Link", ""), "resourcesync")
     if found is None and "html" in page.headers.get("Content-Type", ""):
         found = linked_in_html(page.body.decode(errors="replace"))
     return found
 
 
-async def _at_known_places(web: Web, url: str, page: Page) -> Found:
+async def _at_known_places(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
     parts = urlsplit(url)
     if parts.path != WELL_KNOWN:
         described = urljoin(url, WELL_KNOWN)
@@ -211,7 +211,7 @@ async def _at_known_places(web: Web, url: str, page: Page) -> Found:
             return found
     robots = await web.page(urljoin(url, "/robots.txt"), accept="text/plain, */*;q=0.1")
     if robots.status == 200 and (maps := sitemaps_of(robots.body.decode(errors="replace"))):
-        return Found(next=urljoin(url, maps[0]))
+        return DiscoveryStep(next=urljoin(url, maps[0]))
     if page.status != 200:
         raise refused(url, page.status)
     raise Refused(

@@ -294,7 +294,7 @@ class Answer:
             raise BadAnswer("the answer has too many trailers")
 
 
-class Connections:
+class ConnectionPool:
     """Connections to all origins; those that are idle serve again."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import NamedTuple
 
-from rsnotify_client.http1 import SILENCE_SECONDS, Answer, Connections, Line, host_of, read_head
+from rsnotify_client.http1 import SILENCE_SECONDS, Answer, ConnectionPool, Line, host_of, read_head
 
 PIPELINED = 8
 LOOK_SECONDS = 1.0
@@ -51,7 +51,7 @@ class _Busy:
 class Multiplexer:
     """Asks for one client; to be used in one event loop."""
 
-    def __init__(self, connections: Connections, small_bytes: int) -> None:
+    def __init__(self, connections: ConnectionPool, small_bytes: int) -> None:
         self._connections = connections
         self._small_bytes = small_bytes
         self._busy: dict[int, _Busy] = {}

@@ -15,7 +15,7 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.cause import cause_of, untrusted
-from rsnotify_client.http1 import CONNECT_SECONDS, SILENCE_SECONDS, Answer, Connections
+from rsnotify_client.http1 import CONNECT_SECONDS, SILENCE_SECONDS, Answer, ConnectionPool
 from rsnotify_client.multiplexer import Heard, Multiplexer
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Tag(msgspec.Struct, frozen=True):
         return {"If-Modified-Since": self.modified} if self.modified else {}
 
 
-class Page(NamedTuple):
+class FetchedPage(NamedTuple):
     """Something that was fetched whole."""
 
     url: str
@@ -111,7 +111,7 @@ class Web:
         self.threads = BlockingThreads(connections)
         self._token = token
         self._origin = origin and origin_of(origin)
-        self._connections = Connections()
+        self._connections = ConnectionPool()
         self.multiplexer = Multiplexer(self._connections, SMALL_BYTES)
         self._session: aiohttp.ClientSession | None = None
 
@@ -200,7 +200,7 @@ class Web:
 
     async def page(
         self, url: str, *, accept: str = XML_FIRST, method: str = "GET", cap: int = PAGE_BYTES
-    ) -> Page:
+    ) -> FetchedPage:
         """The answer of any status, its body up to `cap` bytes."""
         async with self.ask(url, method=method, headers={"Accept": accept}) as answer:
             if answer.status in AGAIN:
@@ -210,7 +210,7 @@ class Web:
                 body += piece
                 if len(body) >= cap:
                     break
-            return Page(answer.url, answer.status, answer.headers, bytes(body[:cap]))
+            return FetchedPage(answer.url, answer.status, answer.headers, bytes(body[:cap]))
 
 
 class HasHead(Protocol):

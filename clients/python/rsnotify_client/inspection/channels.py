@@ -15,7 +15,7 @@ from rsnotify_client.discovery import linked
 from rsnotify_client.inspection.checked import Bounds, Checked
 from rsnotify_client.inspection.relations import capability_of, intervals_apart
 from rsnotify_client.notification import Received, read_notification
-from rsnotify_client.web import Page, Web
+from rsnotify_client.web import FetchedPage, Web
 
 SOCKETS = ("ws://", "wss://")
 TOKEN_NEEDED = (401, 403)
@@ -49,7 +49,7 @@ async def _topic(web: Web, capability: str, url: str, bounds: Bounds) -> list[Vi
     return list(_of_topic(capability, url, await web.page(url, accept="application/xml")))
 
 
-def _of_topic(capability: str, url: str, page: Page) -> Violations:
+def _of_topic(capability: str, url: str, page: FetchedPage) -> Violations:
     clause = CHANNELS[capability]
     if page.status in TOKEN_NEEDED:
         raise Rejected(f"{url}: a token is needed", status=page.status)

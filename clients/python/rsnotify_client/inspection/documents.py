@@ -20,7 +20,7 @@ from rsnotify_client.discovery import UP
 from rsnotify_client.documents import Unpacker
 from rsnotify_client.inspection.checked import Bounds, Checked
 from rsnotify_client.inspection.relations import (
-    Named,
+    NamedDocument,
     Span,
     capability_of,
     is_plain_sitemap,
@@ -46,7 +46,7 @@ class TooLong(Rejected):
 class _Place(NamedTuple):
     """Where to look, and why."""
 
-    named: Named
+    named: NamedDocument
     namer: str  # the address of the document that names it; nothing for where we began
     depth: int
 
@@ -67,7 +67,7 @@ class Documents:
 
     def begin_at(self, url: str, capability: str = "", *, namer: str = "") -> None:
         """Look here; a sitemap without a capability is no document of ResourceSync, nor wrong."""
-        self._waiting.append(_Place(Named(url, capability, "begin"), namer, 0))
+        self._waiting.append(_Place(NamedDocument(url, capability, "begin"), namer, 0))
 
     async def walk(self) -> None:
         """Read all that can be reached, what is nearest first; then look at the whole."""
@@ -174,7 +174,7 @@ class Documents:
                 return
             url = self._namer.get(url, "")
 
-    def _span(self, named: Named) -> Span:
+    def _span(self, named: NamedDocument) -> Span:
         """What its namer says of a list, else what the list says of itself."""
         told = span_of(named.entry.md if named.entry else None)
         own = span_of(self.read[named.url].md if named.url in self.read else None)

@@ -23,7 +23,7 @@ CLAUSES = {"changelist": "Core 12.2", "changedump": "Core 13.1"} | {
 }
 
 
-class Named(NamedTuple):
+class NamedDocument(NamedTuple):
     """An address as a document names it, and what is to be found there."""
 
     url: str
@@ -50,32 +50,34 @@ def link_of(url: str, document: Document, *relations: str) -> str | None:
 # What a document names --------------------------------------------------------------------------
 
 
-def named_in(url: str, document: Document) -> Iterator[Named]:
+def named_in(url: str, document: Document) -> Iterator[NamedDocument]:
     """Every document of the Source that this one leads to, in its order."""
     for entry in document.entries:
         yield from _named_by_entry(url, document, entry)
     capability = capability_of(document)
     if (index := link_of(url, document, "index")) is not None:
-        yield Named(index, capability, "index")
+        yield NamedDocument(index, capability, "index")
     if (up := link_of(url, document, *UP)) is not None:
-        yield Named(up, "description" if capability == "capabilitylist" else "", "up")
+        yield NamedDocument(up, "description" if capability == "capabilitylist" else "", "up")
 
 
-def _named_by_entry(url: str, document: Document, entry: Entry) -> Iterator[Named]:
+def _named_by_entry(url: str, document: Document, entry: Entry) -> Iterator[NamedDocument]:
     own, loc = capability_of(document), urljoin(url, entry.loc)
     if document.root == "sitemapindex":
-        yield Named(loc, own, "contained", entry)
+        yield NamedDocument(loc, own, "contained", entry)
     elif own == "description":
-        yield Named(loc, "capabilitylist", "contained", entry)
+        yield NamedDocument(loc, "capabilitylist", "contained", entry)
     elif own == "capabilitylist":
         told = (entry.md and entry.md.capability) or ""
         if told in (*LISTS, *ARCHIVES):
-            yield Named(loc, told, "contained", entry)
+            yield NamedDocument(loc, told, "contained", entry)
     elif own in ARCHIVES:
-        yield Named(loc, own.removesuffix(ARCHIVE), "contained", entry)
+        yield NamedDocument(loc, own.removesuffix(ARCHIVE), "contained", entry)
     elif own in ("resourcedump", "changedump"):
         contents = (link.href for link in entry.links if link.rel == "contents")
-        yield from (Named(urljoin(url, each), f"{own}-manifest", "contents") for each in contents)
+        yield from (
+            NamedDocument(urljoin(url, each), f"{own}-manifest", "contents") for each in contents
+        )
 
 
 def channels_in(url: str, document: Document) -> Iterator[tuple[str, str]]:
@@ -92,7 +94,7 @@ def channels_in(url: str, document: Document) -> Iterator[tuple[str, str]]:
 # What must agree --------------------------------------------------------------------------------
 
 
-def unlike(named: Named, document: Document, namer: str) -> Violations:
+def unlike(named: NamedDocument, document: Document, namer: str) -> Violations:
     """Whether a document is what `namer` says that it is."""
     own, path = capability_of(document), f"/{document.root}/rs:md/@capability"
     if named.capability and own and own != named.capability:

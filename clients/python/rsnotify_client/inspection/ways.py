@@ -14,7 +14,7 @@ from rsnotify_client.discovery import WELL_KNOWN, http_twin, linked, linked_in_h
 from rsnotify_client.documents import Unpacker
 from rsnotify_client.inspection.checked import Checked
 from rsnotify_client.inspection.documents import Documents
-from rsnotify_client.web import Page, Web
+from rsnotify_client.web import FetchedPage, Web
 
 ROBOTS = "/robots.txt"
 NOT_USED = "not used"
@@ -52,21 +52,21 @@ class Ways:
             wrong = Violation("Core 6.3", "/", message, MEND)
             self._add(Checked(url, "discovery", violations=[wrong]))
 
-    def _itself(self, page: Page) -> bool:
+    def _itself(self, page: FetchedPage) -> bool:
         is_there = page.status == 200 and begins_a_document(page.body)
         if is_there:
             self._documents.begin_at(page.url)
         return is_there
 
-    def _header(self, page: Page) -> bool:
+    def _header(self, page: FetchedPage) -> bool:
         return self._linked(page, linked(page.headers.get("Link", ""), "resourcesync"), "Link")
 
-    def _html(self, page: Page) -> bool:
+    def _html(self, page: FetchedPage) -> bool:
         is_html = "html" in page.headers.get("Content-Type", "")
         href = linked_in_html(page.body.decode(errors="replace")) if is_html else None
         return self._linked(page, href, "<link>")
 
-    def _linked(self, page: Page, href: str | None, form: str) -> bool:
+    def _linked(self, page: FetchedPage, href: str | None, form: str) -> bool:
         if href is not None:
             self._documents.begin_at(urljoin(page.url, href), namer=f"{form} of {page.url}")
         outcome = NOT_USED if href is None else None
@@ -92,7 +92,7 @@ class Ways:
         self._add(Checked(robots, "discovery", error=None if maps else NOT_USED))
         return bool(maps)
 
-    async def _page(self, url: str) -> Page | None:
+    async def _page(self, url: str) -> FetchedPage | None:
         try:
             return await self._web.page(url)
         except (Rejected, TryAgain):

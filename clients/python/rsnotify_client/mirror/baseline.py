@@ -25,7 +25,7 @@ from rsnotify_client.mirror.fetch import Fetched, Fetcher, Missing, NotModified
 from rsnotify_client.mirror.plan import (
     Have,
     Selection,
-    Wanted,
+    SourceResource,
     checker,
     newest,
     wanted_by,
@@ -169,7 +169,7 @@ class Dumps:
                 except (Rejected, TryAgain, Missing, NotModified) as error:
                     report(Event("skipped", wanted.loc, problem=str(error)))
 
-    async def _packages(self, url: str, depth: int = 0) -> AsyncIterator[list[Wanted]]:
+    async def _packages(self, url: str, depth: int = 0) -> AsyncIterator[list[SourceResource]]:
         document = RemoteDocument(self._web, url)
         try:
             async for entries in document:
@@ -183,7 +183,7 @@ class Dumps:
             log.warning("skipped: %s", error.detail)
 
     async def _unpack(
-        self, wanted: Wanted, selection: Selection, fetcher: Fetcher, report: Report
+        self, wanted: SourceResource, selection: Selection, fetcher: Fetcher, report: Report
     ) -> None:
         fetched = await fetcher.fetch(Row(wanted.loc, None, wanted, None, None, 0, 0, None))
         try:
@@ -214,7 +214,9 @@ class Dumps:
             report(Event("skipped", problem=refused))
         self._state.commit()
 
-    async def _store_one(self, package: "Package", packed: "Packed", wanted: Wanted) -> Event:
+    async def _store_one(
+        self, package: "Package", packed: "Packed", wanted: SourceResource
+    ) -> Event:
         self._state.plan([wanted], self._state.generation, time())
         row = self._state.row(wanted.loc)
         assert row is not None  # noqa: S101

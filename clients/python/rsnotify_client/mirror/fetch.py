@@ -13,7 +13,7 @@ from rsnotify.errors import TryAgain
 from rsnotify_client.cause import cause_of
 from rsnotify_client.http1 import Answer
 from rsnotify_client.mirror.disk import Disk
-from rsnotify_client.mirror.plan import Have, Wanted, addresses, checker, digests
+from rsnotify_client.mirror.plan import Have, SourceResource, addresses, checker, digests
 from rsnotify_client.mirror.state import Row
 from rsnotify_client.web import (
     AGAIN,
@@ -121,7 +121,9 @@ class Fetcher:
         finally:
             begun.close()
 
-    def _begin(self, url: str, headers: Mapping[str, str], wanted: Wanted) -> Fetched | Answer:
+    def _begin(
+        self, url: str, headers: Mapping[str, str], wanted: SourceResource
+    ) -> Fetched | Answer:
         return _begin(url, wanted, self._web.answer(url, headers))
 
     def _conditions(self, row: Row) -> dict[str, str]:
@@ -172,7 +174,7 @@ def _outcome(row: Row, answer: Answer) -> Begun:
         return problem
 
 
-def _begin(url: str, wanted: Wanted, answer: Answer) -> Fetched | Answer:
+def _begin(url: str, wanted: SourceResource, answer: Answer) -> Fetched | Answer:
     """The whole, if it is small; else the answer, its body still to come."""
     is_open = False
     try:
@@ -198,7 +200,7 @@ def _check(url: str, answer: Answer) -> None:
         raise refused(url, answer.status)
 
 
-def _small(url: str, wanted: Wanted, content: bytes, answer: Answer) -> Fetched:
+def _small(url: str, wanted: SourceResource, content: bytes, answer: Answer) -> Fetched:
     checking = checker(wanted.hash)
     if checking is not None:
         checking[1].update(content)
@@ -206,14 +208,16 @@ def _small(url: str, wanted: Wanted, content: bytes, answer: Answer) -> Fetched:
     return Fetched(_have(wanted, len(content), answer), content, len(content))
 
 
-def _verify(url: str, wanted: Wanted, length: int, checking: tuple[str, Any, str] | None) -> None:
+def _verify(
+    url: str, wanted: SourceResource, length: int, checking: tuple[str, Any, str] | None
+) -> None:
     if wanted.length is not None and wanted.length != length:
         raise Mismatch(f"{url} has {length} bytes, but the Source says {wanted.length}")
     if checking is not None and checking[1].hexdigest() != checking[2]:
         raise Mismatch(f"{url} does not have the {checking[0]} digest that the Source says")
 
 
-def _have(wanted: Wanted, length: int, answer: Answer) -> Have:
+def _have(wanted: SourceResource, length: int, answer: Answer) -> Have:
     tag = Tag.of(answer.headers)
     return Have(wanted.lastmod, length, wanted.hash, tag.etag, tag.modified)
 

@@ -22,7 +22,7 @@ KEPT_LINKS = ("canonical", "alternate", "describedby", "describes", "collection"
 JSON_PATCH = ("application/json-patch", "application/json-patch+json")
 
 
-class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
+class SourceResource(msgspec.Struct, frozen=True, omit_defaults=True):
     """A resource as the Source has it."""
 
     loc: str
@@ -61,10 +61,10 @@ class Selection(msgspec.Struct, frozen=True):
         return not self.select or any(fnmatchcase(loc, glob) for glob in self.select)
 
 
-def wanted_by(change: Change, position: Position | None = None) -> Wanted:
+def wanted_by(change: Change, position: Position | None = None) -> SourceResource:
     """What a change, or an entry of a Resource List, says that there is."""
     links = tuple(link for link in change.links if link.href)
-    return Wanted(
+    return SourceResource(
         change.loc,
         change.change or "updated",
         change.lastmod,
@@ -76,7 +76,7 @@ def wanted_by(change: Change, position: Position | None = None) -> Wanted:
     )
 
 
-def newest(wanted: Iterable[Wanted]) -> list[Wanted]:
+def newest(wanted: Iterable[SourceResource]) -> list[SourceResource]:
     """Of several changes to one resource only the last counts."""
     return list({each.loc: each for each in wanted}.values())
 
@@ -100,7 +100,7 @@ def checker(text: str | None) -> tuple[str, Any, str] | None:
     return None
 
 
-def is_current(wanted: Wanted, have: Have | None) -> bool:
+def is_current(wanted: SourceResource, have: Have | None) -> bool:
     """Whether what is in the copy is known to be what the Source has."""
     if have is None:
         return False
@@ -113,7 +113,7 @@ def is_current(wanted: Wanted, have: Have | None) -> bool:
     return wanted.lastmod == have.lastmod and same_length
 
 
-def addresses(wanted: Wanted) -> list[str]:
+def addresses(wanted: SourceResource) -> list[str]:
     """Where the resource can be had, the best first.
 
     The Source prefers its mirrors by `pri`. They come first only where what they send can be
@@ -132,7 +132,7 @@ def addresses(wanted: Wanted) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def cheaper_patch(wanted: Wanted, have: Have | None) -> Link | None:
+def cheaper_patch(wanted: SourceResource, have: Have | None) -> Link | None:
     """A JSON Patch that is shorter than the resource and whose result can be verified."""
     if have is None or not digests(wanted.hash):
         return None

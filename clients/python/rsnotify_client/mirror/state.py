@@ -19,7 +19,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Position
 from rsnotify_client.mirror.paths import OURS
 from rsnotify_client.mirror.places import Places
-from rsnotify_client.mirror.plan import Have, Wanted, is_current
+from rsnotify_client.mirror.plan import Have, SourceResource, is_current
 
 FILE = f"{OURS}.sqlite"
 PARTS = f"{OURS}-parts"
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
     loc: str
     path: str | None
-    wanted: Wanted
+    wanted: SourceResource
     have: Have | None
     part: Have | None
     version: int
@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
 
 _ROW = "loc, path, wanted, have, part, version, attempts, problem"
-_wanted = msgspec.json.Decoder(Wanted)
+_wanted = msgspec.json.Decoder(SourceResource)
 _have = msgspec.json.Decoder(Have)
 _encode = msgspec.json.Encoder().encode
 
@@ -193,7 +193,7 @@ class State:
 
     # The plan -----------------------------------------------------------------------------------
 
-    def plan(self, wanted: Sequence[Wanted], generation: int, now: float) -> int:
+    def plan(self, wanted: Sequence[SourceResource], generation: int, now: float) -> int:
         """Record what the Source has; how many resources need work."""
         self.begin()
         self.plans += 1
@@ -213,7 +213,7 @@ class State:
         return needed
 
     def _planned(
-        self, wanted: Wanted, have: Have | None, generation: int, now: float
+        self, wanted: SourceResource, have: Have | None, generation: int, now: float
     ) -> tuple[str, bytes, int, float | None]:
         is_settled = not wanted.is_deleted and is_current(wanted, have)
         return wanted.loc, _encode(wanted), generation, None if is_settled else now
@@ -233,7 +233,7 @@ class State:
             "SELECT loc FROM resource WHERE generation < ?", (generation,)
         ).fetchall()
         for (loc,) in gone:
-            self.plan([Wanted(loc, "deleted")], generation, now)
+            self.plan([SourceResource(loc, "deleted")], generation, now)
         return len(gone)
 
     # The work -----------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from rsnotify_client.mirror.fetch import Begun, Fetched, Fetcher, Missing, NotMo
 from rsnotify_client.mirror.paths import Map, place_of
 from rsnotify_client.mirror.plan import (
     Have,
-    Wanted,
+    SourceResource,
     addresses,
     cheaper_patch,
     checker,
@@ -223,7 +223,7 @@ def _event(row: Row, have: Have, what: Kind) -> Event:
     return Event(what, row.loc, row.path, row.wanted.change, have.length, links, lag)
 
 
-def _verified(old: bytes, patch: bytes, wanted: Wanted) -> Fetched | None:
+def _verified(old: bytes, patch: bytes, wanted: SourceResource) -> Fetched | None:
     from rsnotify_client.mirror.patch import candidates  # noqa: PLC0415 - seldom needed
 
     for content in candidates(old, patch):
@@ -236,7 +236,7 @@ def _verified(old: bytes, patch: bytes, wanted: Wanted) -> Fetched | None:
     return None
 
 
-def _modified(wanted: Wanted, have: Have) -> float | None:
+def _modified(wanted: SourceResource, have: Have) -> float | None:
     """The file's time is the resource's, as far as anybody tells it."""
     told = position_of(wanted.lastmod)
     if told is not None:
@@ -251,7 +251,7 @@ def _modified(wanted: Wanted, have: Have) -> float | None:
         return None
 
 
-def _lag(wanted: Wanted) -> float | None:
+def _lag(wanted: SourceResource) -> float | None:
     return None if wanted.position is None else time() - wanted.position / 1_000_000
 
 
