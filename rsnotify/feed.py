@@ -66,6 +66,7 @@ class Feed:
         self.channel = channel
         self.created = created
         self.newest_known = head  # position of the newest change, read or not
+        self.losses = 0  # how often Redis may have lost changes of it
         self.tail = Tail(head)
         self.memory = Memory(head)
         self.watchers: set[Watcher] = set()
@@ -102,6 +103,7 @@ class Feed:
 
     def go_back(self, head: Position) -> None:
         """Redis has lost the changes after `head`: drop everything made of them."""
+        self.losses += 1
         self.release()
         self.newest_known, self.tail = head, Tail(head)
         self.memory.skip_to(head)
