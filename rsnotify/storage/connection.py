@@ -227,7 +227,7 @@ def _judged() -> Iterator[None]:
     """Translate failures of the client library that mean something to the caller."""
     try:
         yield
-    except (RedisError, OSError) as error:
+    except (RedisError, OSError, RuntimeError) as error:
         judged = judge(error)
         if judged is error:
             raise

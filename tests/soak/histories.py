@@ -1,13 +1,13 @@
-"""Judges what the peers of a storm were told: against the journal, and against what was acknowledged.
+"""Judges what the peers of a storm were told, by the journal and by what was acknowledged.
 
-A row is the position of a change, and its resource. Resources are told apart by name alone: each is
-published once. If Redis may have lost changes, those that came back may be told twice; then the last
-row of each resource counts.
+A row is the position of a change, and its resource; each resource is published once. If Redis may
+have lost changes, those that came back may be told twice: then the last row of each counts.
 """
 
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from tests.soak.peers import INTERVAL, Publisher, Row, rows_of
 
@@ -65,7 +65,7 @@ def newest_rows(rows: Sequence[Row]) -> list[Row]:
 
 def is_rising(rows: Sequence[Row]) -> bool:
     positions = [at for at, _ in rows]
-    return all(one < other for one, other in zip(positions, positions[1:], strict=False))
+    return all(one < other for one, other in pairwise(positions))
 
 
 def difference(found: Sequence[Row], expected: Sequence[Row]) -> str:
