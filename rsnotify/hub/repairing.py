@@ -109,7 +109,7 @@ class Repairing:
     def check(self, feed: Feed, seen: Position, standing: Standing) -> None:
         """Its journal stands here: is that before what had been seen, or behind a gap?"""
         if standing.gap > feed.tail.head:
-            feed.go_back(standing.gap)
+            feed.pass_gap(standing.gap)
             self._feeds.ring(feed.channel, standing.head)
         if standing.head < seen:
             self._suspects[feed] = None
@@ -140,7 +140,7 @@ class Repairing:
                 await self._carry_out(feed, holder, is_alone=waited >= OTHERS_SECONDS)
         elif found.is_held:
             await self._repairs.released(feed.channel)
-        await self._go_back(feed)
+        await self._go_on(feed)
 
     async def _look(self, feed: Feed) -> _Look:
         memory, created = feed.memory, Position.parse(feed.created)
@@ -193,15 +193,14 @@ class Repairing:
             *(feed.channel, lost),
         )
 
-    async def _go_back(self, feed: Feed) -> None:
-        """Follow the journal as it is now."""
+    async def _go_on(self, feed: Feed) -> None:
+        """Follow the journal as it is now. If it has lost more, the next check repairs it again:
+        what readers have got stays behind them."""
         standing = await self._standing(feed.channel)
         if standing is None:
             return
         if standing.gap > feed.tail.head:
-            feed.go_back(standing.gap)
-        elif standing.head < feed.tail.head:
-            feed.go_back(standing.head)
+            feed.pass_gap(standing.gap)
         self._feeds.ring(feed.channel, standing.head)
 
     async def _standing(self, channel: ChannelName) -> Standing | None:

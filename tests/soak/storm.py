@@ -39,6 +39,7 @@ class Size:
     callbacks: int = 50
     publishers: int = 6
     pollers: int = 3
+    pace: float = 1.0  # how much shorter its moments are
 
 
 class Storm:
@@ -86,7 +87,8 @@ class Storm:
         ]
 
     async def _rage(self) -> Report:
-        troubles = Troubles(self._hubs, self._redis, self._chance, self._until_whole)
+        common = (self._hubs, self._redis, self._chance, self._until_whole)
+        troubles = Troubles(*common, pace=self._size.pace)
         peers = (*self._readers, *self._pollers)
         self._reading = [asyncio.create_task(each.run()) for each in peers]
         async with asyncio.TaskGroup() as publishing:

@@ -23,12 +23,15 @@ class Troubles:
         redis: OwnRedis,
         chance: random.Random,
         until_whole: Callable[[], Awaitable[object]],
+        *,
+        pace: float = 1.0,
     ) -> None:
         self.done: Counter[str] = Counter()
         self._hubs = hubs
         self._redis = redis
         self._chance = chance
         self._until_whole = until_whole
+        self._pace = pace
         self._acts: list[Callable[[], Awaitable[None]]] = [
             self.hub_killed,
             self.worker_killed,
@@ -51,7 +54,7 @@ class Troubles:
                 await self._moment(1)
 
     async def _moment(self, seconds: float) -> None:
-        await asyncio.sleep(self._chance.uniform(0, seconds))
+        await asyncio.sleep(self._chance.uniform(0, seconds) / self._pace)
 
     async def hub_killed(self) -> None:
         hub = self._chance.choice(self._hubs)
