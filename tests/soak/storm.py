@@ -20,7 +20,7 @@ from tests.receivers import Receiver, subscribe
 from tests.running import RunningHub, until
 from tests.soak.histories import check, tracebacks
 from tests.soak.peers import Poller, Publisher, Reader, Row
-from tests.soak.troubles import SETTLE_SECONDS, Troubles
+from tests.soak.troubles import SETTLE_SECONDS, Troubles, TroublesOfRedis
 
 SECONDS = 600
 RSS_MIB = 250
@@ -53,8 +53,7 @@ class Storm:
     async def run(self) -> Report:
         """Let it rage and settle, and judge what everybody was told; the rows of the report."""
         async with AsyncExitStack() as stack:
-            redis = OwnRedis(self._folder, "--appendfsync", "always")
-            self._redis = await stack.enter_async_context(redis)
+            self._url = await self._start_redis(stack)
             self._hubs = [await stack.enter_async_context(self._hub(name)) for name in "ab"]
             self._begin = (await self._hubs[0].publish("http://example.com/first"))["until"]
             await self._invite(stack)
@@ -63,8 +62,17 @@ class Storm:
             assert tracebacks(hub.log.read_text()) == []
         return rows
 
+    async def _start_redis(self, stack: AsyncExitStack) -> str:
+        """Its address."""
+        redis = OwnRedis(self._folder, "--appendfsync", "always")
+        self._redis = await stack.enter_async_context(redis)
+        return self._redis.url
+
+    def _troubles(self) -> Troubles:
+        return TroublesOfRedis(*self._common, self._redis, pace=self._size.pace)
+
     def _hub(self, name: str) -> RunningHub:
-        options = ("--redis", self._redis.url, "--workers", "2")
+        options = ("--redis", self._url, "--workers", "2")
         return RunningHub(
             self._folder / name, *options, drain_seconds="1", callback_private="allow"
         )
@@ -87,8 +95,8 @@ class Storm:
         ]
 
     async def _rage(self) -> Report:
-        common = (self._hubs, self._redis, self._chance, self._until_whole)
-        troubles = Troubles(*common, pace=self._size.pace)
+        self._common = (self._hubs, self._chance, self._until_whole)
+        troubles = self._troubles()
         peers = (*self._readers, *self._pollers)
         self._reading = [asyncio.create_task(each.run()) for each in peers]
         async with asyncio.TaskGroup() as publishing:
@@ -187,9 +195,14 @@ def table(rows: Report) -> str:
     return "\n".join(f"{name:{width}}  {value:>9}" for name, value in rows)
 
 
-def main() -> None:
-    size = Size(float(os.environ.get("SOAK_SECONDS", SECONDS)))
+def prove(kind: type[Storm], size: Size) -> None:
+    """Run it, as long and in the order that the environment says; print its report."""
+    size.seconds = float(os.environ.get("SOAK_SECONDS", size.seconds))
     seed = int(os.environ.get("SOAK_SEED", random.randrange(1_000_000)))
     print(f"SOAK_SEED={seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        print(table(asyncio.run(Storm(Path(folder), size, seed).run())))
+        print(table(asyncio.run(kind(Path(folder), size, seed).run())))
+
+
+def main() -> None:
+    prove(Storm, Size(SECONDS))

@@ -1,4 +1,4 @@
-"""What is done to hubs and Redis in a storm, one thing at a time."""
+"""What is done to hubs and to Redis in a storm, one thing at a time."""
 
 import asyncio
 import os
@@ -13,22 +13,22 @@ from tests.running import RunningHub, until
 
 SETTLE_SECONDS = 180
 
+UntilWhole = Callable[[], Awaitable[object]]
+
 
 class Troubles:
-    """All of them, in an order of chance; `until_whole` waits until nothing is lost any more."""
+    """What is done to hubs, in an order of chance; `until_whole` waits until nothing is lost."""
 
     def __init__(
         self,
         hubs: Sequence[RunningHub],
-        redis: OwnRedis,
         chance: random.Random,
-        until_whole: Callable[[], Awaitable[object]],
+        until_whole: UntilWhole,
         *,
         pace: float = 1.0,
     ) -> None:
         self.done: Counter[str] = Counter()
         self._hubs = hubs
-        self._redis = redis
         self._chance = chance
         self._until_whole = until_whole
         self._pace = pace
@@ -36,10 +36,6 @@ class Troubles:
             self.hub_killed,
             self.worker_killed,
             self.worker_frozen,
-            self.redis_killed,
-            self.redis_frozen,
-            self.redis_full,
-            self.redis_went_back,
             self.workers_replaced,
         ]
 
@@ -79,6 +75,38 @@ class Troubles:
 
         return self._chance.choice(sorted(await until(found, SETTLE_SECONDS)))
 
+    async def workers_replaced(self) -> None:
+        hub = self._chance.choice(self._hubs)
+        before = replaced(hub)
+        hub.process.send_signal(signal.SIGHUP)
+
+        async def is_over() -> bool:
+            return replaced(hub) > before
+
+        await until(is_over, SETTLE_SECONDS)
+
+
+class TroublesOfRedis(Troubles):
+    """…and to its one Redis."""
+
+    def __init__(
+        self,
+        hubs: Sequence[RunningHub],
+        chance: random.Random,
+        until_whole: UntilWhole,
+        redis: OwnRedis,
+        *,
+        pace: float = 1.0,
+    ) -> None:
+        super().__init__(hubs, chance, until_whole, pace=pace)
+        self._redis = redis
+        self._acts += [
+            self.redis_killed,
+            self.redis_frozen,
+            self.redis_full,
+            self.redis_went_back,
+        ]
+
     async def redis_killed(self) -> None:
         await self._redis.kill()
         await self._moment(2)
@@ -102,16 +130,6 @@ class Troubles:
         await self._moment(2)
         await self._redis.go_back(copy)
         await self._until_whole()
-
-    async def workers_replaced(self) -> None:
-        hub = self._chance.choice(self._hubs)
-        before = replaced(hub)
-        hub.process.send_signal(signal.SIGHUP)
-
-        async def is_over() -> bool:
-            return replaced(hub) > before
-
-        await until(is_over, SETTLE_SECONDS)
 
 
 def replaced(hub: RunningHub) -> int:
