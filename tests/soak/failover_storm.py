@@ -4,6 +4,7 @@
 """
 
 import random
+import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
@@ -30,13 +31,26 @@ class Failovers(Troubles):
     ) -> None:
         super().__init__(hubs, chance, until_whole, pace=pace)
         self._watched = watched
-        self._acts.append(self.failed_over)
+        self._acts += [self.failed_over, self.primary_frozen]
+
+    async def _servers(self) -> tuple[RedisServer, list[RedisServer]]:
+        """The primary of the moment, and the others, who have all it has."""
+        servers = [self._watched.redis.primary, *self._watched.redis.replicas]
+        primary = await primary_of(servers, replicas=len(servers) - 1)
+        return primary, [each for each in servers if each is not primary]
+
+    async def primary_frozen(self) -> None:
+        """Another takes its place; then it wakes up, and does not know that yet."""
+        primary, others = await self._servers()
+        primary.signal(signal.SIGSTOP)
+        await primary_of(others, replicas=len(others) - 1)
+        primary.signal(signal.SIGCONT)
+        await self._until_whole()
+        await primary_of(others, replicas=len(others))
 
     async def failed_over(self) -> None:
         """Replication stops, some more is stored, and the primary dies; later it comes back."""
-        servers = [self._watched.redis.primary, *self._watched.redis.replicas]
-        primary = await primary_of(servers, replicas=len(servers) - 1)
-        others = [each for each in servers if each is not primary]
+        primary, others = await self._servers()
         now = Watched(Replicated(primary, others), self._watched.url)
         await stop_replication(now)
         await self._moment(2)
@@ -45,10 +59,10 @@ class Failovers(Troubles):
             async with each.client() as client:
                 await client.config_set("masterauth", "")
                 await client.config_set("masteruser", "")
-        await primary_of(others, replicas=1)
+        await primary_of(others, replicas=len(others) - 1)
         await self._until_whole()
         await primary.start()
-        await primary_of(servers, replicas=len(servers) - 1)
+        await primary_of(others, replicas=len(others))
 
 
 async def primary_of(servers: Sequence[RedisServer], *, replicas: int) -> RedisServer:
