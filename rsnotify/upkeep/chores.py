@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from rsnotify.core.clock_history import ClockHistory
-from rsnotify.core.gzip_parts import Packed
+from rsnotify.core.gzip_parts import PackedEntries
 from rsnotify.core.window import DAY, DocumentSchedule, JournalRecord, Window, is_due
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.hub import Hub
@@ -30,7 +30,7 @@ WAIT_SECONDS, WAITS = 0.2, 100  # for a snapshot that is being taken already
 GROWTH_SECONDS = 60.0  # the growth of the open list is announced at most this often
 STREAM_DAYS = 1  # closed windows stay in the stream for so long, for those who follow the channel
 
-Pack = Callable[[str, Window], Awaitable[Packed]]
+Pack = Callable[[str, Window], Awaitable[PackedEntries]]
 """Packs a closed window, and stores it packed."""
 
 Act = Callable[[str, JournalRecord, Position], Awaitable[None]]
