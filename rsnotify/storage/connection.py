@@ -202,7 +202,10 @@ class _Pipeline(Pipeline):
 def _write(connection: Any, commands: Sequence[Command]) -> None:
     """Write past the library, which packs in Python, and in a task of its own; the time limit of
     the answers is enough."""
-    connection._writer.write(b"".join(map(pack_command, commands)))
+    try:
+        connection._writer.write(b"".join(map(pack_command, commands)))
+    except RuntimeError as error:  # so the event loop says that the connection was closed just now
+        raise ConnectionLost(str(error)) from error
 
 
 async def _answer(connection: Any) -> Any:

@@ -1,5 +1,6 @@
 """Connections to Redis that close in the moment in which they are written to."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -37,6 +38,8 @@ async def _ask_as_it_closes(redis_url: str, ask: Callable[[Client], Awaitable[An
         async def closing(*asked: Any, **options: Any) -> Any:
             connection = await open_one(*asked, **options)
             connection._writer.transport.abort()
+            for _ in range(3):  # turns of the event loop, until nothing of it is left
+                await asyncio.sleep(0)
             return connection
 
         pool.get_connection = closing

@@ -58,8 +58,8 @@ class Storm:
             self._begin = (await self._hubs[0].publish("http://example.com/first"))["until"]
             await self._invite(stack)
             rows = await self._rage()
-        for hub in self._hubs:
-            assert tracebacks(hub.log.read_text()) == []
+        unforeseen = [each for hub in self._hubs for each in tracebacks(hub.log.read_text())]
+        assert not unforeseen, "\n".join(unforeseen)
         return rows
 
     async def _start_redis(self, stack: AsyncExitStack) -> str:
