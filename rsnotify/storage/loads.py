@@ -17,7 +17,8 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.claims import Claim, Claims
-from rsnotify.storage.connection import Client, Script, connect
+from rsnotify.storage.connection import Client, connect
+from rsnotify.storage.script import Script
 
 _LOADS = Script("loads.lua")
 
