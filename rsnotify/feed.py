@@ -66,6 +66,7 @@ class Feed:
         self.channel = channel
         self.created = created
         self.newest_known = head  # position of the newest change, read or not
+        self.losses = 0  # how often Redis may have lost changes of it
         self.tail = Tail(head)
         self.memory = Memory(head)
         self.watchers: set[Watcher] = set()
@@ -100,11 +101,12 @@ class Feed:
         self.tail.skip_to(head)
         self.memory.skip_to(head)
 
-    def go_back(self, head: Position) -> None:
-        """Redis has lost the changes after `head`: drop everything made of them."""
+    def pass_gap(self, end: Position) -> None:
+        """Redis has lost the changes before `end`: drop all that was made of them, go on there."""
+        self.losses += 1
         self.release()
-        self.newest_known, self.tail = head, Tail(head)
-        self.memory.skip_to(head)
+        self.newest_known, self.tail = end, Tail(end)
+        self.memory.skip_to(end)
 
     @contextmanager
     def arrival_at(self, position: Position) -> Iterator[asyncio.Future[None]]:

@@ -54,22 +54,34 @@ class Raw:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         connected.setblocking(False)
         loop = asyncio.get_running_loop()
-        await loop.sock_connect(connected, (parts.hostname, parts.port))
         limit = buffer_bytes or 2**16
-        raw = cls(*await asyncio.open_connection(sock=connected, limit=limit))
+        try:
+            await loop.sock_connect(connected, (parts.hostname, parts.port))
+            raw = cls(*await asyncio.open_connection(sock=connected, limit=limit))
+        except BaseException:
+            connected.close()
+            raise
+        try:
+            await raw._shake_hands(url, headers)
+        except BaseException:
+            raw.writer.transport.abort()
+            raise
+        return raw
+
+    async def _shake_hands(self, url: str, headers: Mapping[str, str]) -> None:
+        parts = urlsplit(url)
         path = parts.path + (f"?{parts.query}" if parts.query else "")
         lines = [
             f"GET {path} HTTP/1.1",
             f"Host: {parts.netloc}",
             *(f"{name}: {value}" for name, value in headers.items()),
         ]
-        await raw.send("\r\n".join([*lines, "", ""]).encode())
-        head = (await raw._timed(raw.reader.readuntil(b"\r\n\r\n"))).decode().split("\r\n")
-        raw.status = int(head[0].split()[1])
-        raw.headers = {
+        await self.send("\r\n".join([*lines, "", ""]).encode())
+        head = (await self._timed(self.reader.readuntil(b"\r\n\r\n"))).decode().split("\r\n")
+        self.status = int(head[0].split()[1])
+        self.headers = {
             name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])
         }
-        return raw
 
     async def send(self, data: bytes) -> None:
         self.writer.write(data)

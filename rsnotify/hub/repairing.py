@@ -7,6 +7,7 @@ join; a journal ends before a position that was seen; Redis is another one, or w
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from math import inf
 from time import monotonic
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,11 +20,14 @@ from rsnotify.hub.feeds import Feeds, log_unreadable
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.single_flight import SingleFlight
-from rsnotify.storage.journal import Appended, Journal, Standing
+from rsnotify.storage.journal import UNSEEN, Appended, Journal, Standing
 from rsnotify.storage.repairs import Lineage, Repairs
 
-OTHERS_SECONDS = 3.0  # other processes notice a loss within a second
+ORDER_SECONDS = 1.0  # for others to put back first what was before: they notice within a second
+OTHERS_SECONDS = 3.0  # what nobody has put back until then, nobody remembers
 SUSPECTS_SECONDS = 0.25  # of each second, to look at journals after Redis has changed
+
+LEFT_TO_OTHERS = "lost changes are still to be put back"
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +95,7 @@ class Repairing:
             for feed in self._feeds.best_remembered():
                 if before.server_of(feed.channel) != now.server_of(feed.channel):
                     self._suspects[feed] = None
+                    feed.losses += 1
         self._lineage = now
 
     async def check_suspects(self) -> None:
@@ -105,7 +110,7 @@ class Repairing:
     def check(self, feed: Feed, seen: Position, standing: Standing) -> None:
         """Its journal stands here: is that before what had been seen, or behind a gap?"""
         if standing.gap > feed.tail.head:
-            feed.go_back(standing.gap)
+            feed.pass_gap(standing.gap)
             self._feeds.ring(feed.channel, standing.head)
         if standing.head < seen:
             self._suspects[feed] = None
@@ -128,43 +133,52 @@ class Repairing:
 
     async def _repair(self, feed: Feed) -> None:
         found = await self._look(feed)
-        self._leave_to_others(feed, found.lost)
+        waited = self._waited_for_others(feed, found.lost)
+        if waited < ORDER_SECONDS:
+            raise TryAgain(LEFT_TO_OTHERS)
         if found.plan is not None:
             async with self._repairs.held(feed.channel) as holder:
-                await self._carry_out(feed, holder)
+                await self._carry_out(feed, holder, is_alone=waited >= OTHERS_SECONDS)
         elif found.is_held:
             await self._repairs.released(feed.channel)
-        await self._go_back(feed)
+        await self._go_on(feed)
 
     async def _look(self, feed: Feed) -> _Look:
-        memory = feed.memory
-        left = await self._repairs.remains(feed.channel, memory.begins)
+        memory, created = feed.memory, Position.parse(feed.created)
+        left = await self._repairs.remains(feed.channel, created, memory.begins)
         plan = plan_repair(memory, left.rows, left.last, left.repaired)
         lost = lost_until(memory, left.rows, left.begin, left.repaired)
         is_needed = plan or lost is not None or left.last < memory.newest
         return _Look(left.last, plan if is_needed else None, lost, left.is_held)
 
-    def _leave_to_others(self, feed: Feed, lost: Position | None) -> None:
-        """What is not remembered here, another process may remember: it comes first."""
+    def _waited_for_others(self, feed: Feed, lost: Position | None) -> float:
+        """For how many seconds: what is not remembered here, another process may remember."""
         if lost is None:
             self._doubts.pop(feed, None)
-            return
+            return inf
         if feed not in self._doubts:
             log.warning("Redis has lost changes of %s that are not remembered here", feed.channel)
             feed.release()  # what is read meanwhile is read from the journal
         since = self._doubts.setdefault(feed, monotonic())
-        if monotonic() < since + OTHERS_SECONDS:
-            raise TryAgain(f"lost changes of {feed.channel} are still to be put back")
+        return monotonic() - since
 
-    async def _carry_out(self, feed: Feed, holder: str) -> None:
+    async def _carry_out(self, feed: Feed, holder: str, *, is_alone: bool) -> None:
+        """Put back what is remembered here; if nobody else does, tell of a gap where more was."""
         found = await self._look(feed)
-        if found.lost is not None:
+        if found.lost is not None and is_alone:
             await self._leave_gap(feed, found.lost, holder)
             found = await self._look(feed)
-        if found.plan is None:  # another process has repaired it
-            return
-        last, plan, seen = found.last, found.plan, feed.memory.newest
-        if not await self._repairs.repair(feed.channel, plan, last=last, seen=seen, holder=holder):
+        if found.plan or (found.plan is not None and found.lost is None):
+            await self._put_back(feed, found, found.plan, holder)
+        if found.lost is not None:
+            raise TryAgain(LEFT_TO_OTHERS)
+
+    async def _put_back(self, feed: Feed, found: _Look, plan: Repair, holder: str) -> None:
+        """Nothing is appended before what has been seen, once all of that is there again."""
+        seen = feed.memory.newest if found.lost is None else UNSEEN
+        if not await self._repairs.repair(
+            feed.channel, plan, last=found.last, seen=seen, holder=holder
+        ):
             raise TryAgain("the journal has changed while it was repaired")
         log.error(
             "Redis had lost changes of %s: %d were put back, %d were published again",
@@ -183,15 +197,14 @@ class Repairing:
             lost,
         )
 
-    async def _go_back(self, feed: Feed) -> None:
-        """Follow the journal as it is now."""
+    async def _go_on(self, feed: Feed) -> None:
+        """Follow the journal as it is now. If it has lost more, the next check repairs it again:
+        what readers have got stays behind them."""
         standing = await self._standing(feed.channel)
         if standing is None:
             return
         if standing.gap > feed.tail.head:
-            feed.go_back(standing.gap)
-        elif standing.head < feed.tail.head:
-            feed.go_back(standing.head)
+            feed.pass_gap(standing.gap)
         self._feeds.ring(feed.channel, standing.head)
 
     async def _standing(self, channel: ChannelName) -> Standing | None:

@@ -170,7 +170,10 @@ async def exchange(
 def _write(connection: Any, commands: Sequence[Command]) -> None:
     """Write past the library, which packs in Python, and in a task of its own; the time limit of
     the answers is enough."""
-    connection._writer.write(b"".join(map(pack_command, commands)))
+    try:
+        connection._writer.write(b"".join(map(pack_command, commands)))
+    except RuntimeError as error:  # so the event loop says that the connection was closed just now
+        raise ConnectionLost(str(error)) from error
 
 
 async def _answer(connection: Any) -> Any:
@@ -208,7 +211,7 @@ def judged() -> Iterator[None]:
     """Translate failures of the client library that mean something to the caller."""
     try:
         yield
-    except (RedisError, OSError) as error:
+    except (RedisError, OSError, RuntimeError) as error:
         found = judge(error)
         if found is error:
             raise

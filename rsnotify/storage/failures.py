@@ -115,9 +115,15 @@ def judge(error: Exception) -> Exception:
     for kind, codes in MEANINGS.items():
         if code in codes:
             return kind(f"the journal cannot be used: {codes[code]} ({code})")
-    if isinstance(error, ConnectionLost | AnswerLate | OSError):
+    if isinstance(error, ConnectionLost | AnswerLate | OSError) or _is_closed(error):
         return TryAgain(f"the journal cannot be reached: {error or type(error).__name__}")
     return error
+
+
+def _is_closed(error: Exception) -> bool:
+    """Whether the connection was closed in the moment in which it was to be written to: so the
+    event loop says it, and the client library leaves it as it is."""
+    return isinstance(error, RuntimeError) and "the handler is closed" in str(error)
 
 
 def code_of(error: Exception) -> str:

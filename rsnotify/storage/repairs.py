@@ -100,15 +100,16 @@ class Repairs:
                 await self._if_equals(key, found, "DEL")
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def remains(self, channel: ChannelName, after: Position) -> Remains:
-        """What the journal holds after this position; `last` is read before the rows."""
+    async def remains(self, channel: ChannelName, created: Position, after: Position) -> Remains:
+        """What the journal of the set created then holds after this position; `last` is read before
+        the rows."""
         pipeline = self._client.pipeline(transaction=False)
         pipeline.exists(keys.hold(channel))
-        pipeline.hmget(keys.record(channel), "last", "first", "gaps")
+        pipeline.hmget(keys.record(channel), "created", "last", "first", "gaps")
         self._page(pipeline, channel, after)
         pipeline.hgetall(keys.repaired(channel))
-        is_held, (last, first, gaps), page, marks = await pipeline.execute()
-        if last is None:
+        is_held, (made, last, first, gaps), page, marks = await pipeline.execute()
+        if made is None or int(made) != created:
             raise NoSuchSet(channel.set_name)
         rows = rows_of(page)
         while len(page) == PAGE:

@@ -23,6 +23,7 @@ from rsnotify.storage.if_equals import IfEquals
 from rsnotify.storage.script import Script
 
 _CLOSE, _KEEP, _TRIM = Script("close.lua"), Script("keep.lua"), Script("trim.lua")
+_SPAN = Script("span.lua")
 
 # The fields of a record, and how Redis names them.
 FIELDS = {name: name for name in JournalRecord._fields} | {
@@ -81,11 +82,10 @@ class Windows:
     async def span(self, set_name: str, *, after: Position | None = None) -> Span:
         """The record, and the closed windows that end after a position, at one moment."""
         channel = _changes(set_name)
-        pipeline = self._client.pipeline(transaction=True)
-        pipeline.hmget(keys.record(channel), *FIELDS.values())
-        pipeline.zrangebyscore(keys.windows(channel), _behind(after), "+inf")
-        pipeline.zrange(keys.windows(channel), 0, 0)
-        row, windows, oldest = await pipeline.execute()
+        names = [keys.record(channel), keys.windows(channel)]
+        row, windows, oldest = await _SPAN.run(
+            self._client, names, _behind(after), *FIELDS.values()
+        )
         record = _record(row)
         if record is None:
             raise NoSuchSet(set_name)
@@ -105,11 +105,11 @@ class Windows:
     async def archived(self, set_name: str, begin: Position) -> tuple[Window, Window] | None:
         """The oldest and the newest of the closed windows that end at this position or before."""
         key = keys.windows(_changes(set_name))
-        pipeline = self._client.pipeline(transaction=True)
+        pipeline = self._client.pipeline(transaction=False)  # a full Redis refuses transactions
         pipeline.zrangebyscore(key, "-inf", int(begin), 0, 1)
         pipeline.zrevrangebyscore(key, int(begin), "-inf", 0, 1)
         oldest, newest = await pipeline.execute()
-        return (Window.parse(oldest[0]), Window.parse(newest[0])) if oldest else None
+        return (Window.parse(oldest[0]), Window.parse(newest[0])) if oldest and newest else None
 
     async def now(self) -> Position:
         """The clock that all hub processes share."""

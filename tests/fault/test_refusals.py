@@ -148,3 +148,29 @@ async def test_a_topic_that_may_be_old_is_not_told(hub: RunningHub, own_redis: O
         return (await hub.ask("GET", path))[0] == 200
 
     await until(is_told_again)
+
+
+PULLED = (
+    "/.well-known/resourcesync",
+    "/dataset1/capabilitylist.xml",
+    "/dataset1/changelist.xml",
+    "/dataset1/changelist.xml?from={cursor}",
+    "/dataset1/changelist-index.xml",
+    "/dataset1/resourcelist.xml",
+)
+
+
+async def test_a_full_redis_is_still_pulled_from(hub: RunningHub, own_redis: OwnRedis) -> None:
+    cursor = (await hub.publish("http://example.com/first"))["until"]
+    await hub.publish("http://example.com/second")
+
+    async def is_listed() -> bool:
+        return (await hub.ask("GET", "/dataset1/resourcelist.xml"))[0] == 200
+
+    await until(is_listed)
+    paths = [path.format(cursor=cursor) for path in PULLED]
+    before = {path: await hub.ask("GET", path) for path in paths}
+    async with out_of_memory(own_redis.client):
+        assert await status_of_a_publish(hub) == 507
+        for path in paths:
+            assert await hub.ask("GET", path) == before[path], path

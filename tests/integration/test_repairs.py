@@ -159,6 +159,7 @@ class Silent:
 @pytest.fixture
 def alone(monkeypatch) -> None:
     """No other process may remember anything: nobody waits for them."""
+    monkeypatch.setattr(repairing, "ORDER_SECONDS", 0)
     monkeypatch.setattr(repairing, "OTHERS_SECONDS", 0)
 
 
@@ -242,6 +243,20 @@ async def test_what_is_not_remembered_here_is_left_to_others_for_a_while(hub, cl
     assert other.repairing.gaps == 0
 
 
+async def test_hubs_that_each_remember_a_part_put_back_all_of_it(hub, client, losing, monkeypatch):
+    """None of them has read what the other has appended, and none waits for the other for ever."""
+    monkeypatch.setattr(repairing, "ORDER_SECONDS", 0)
+    other = await started(client)
+    async with losing:
+        for number, each in enumerate([hub, other, hub, other, hub]):
+            await each.publish(CHANNEL, submission(str(number)))
+    for each in (hub, other, hub):
+        await each.start()
+    await hub.publish(CHANNEL, submission("next"))
+    assert sorted(await names(client)) == ["0", "1", "2", "3", "4", "next"]
+    assert hub.repairing.gaps == other.repairing.gaps == 0
+
+
 async def test_what_is_left_above_a_gap_goes_back_to_its_place(hub, client, losing, alone):
     other = await started(client)
     async with losing:
@@ -319,6 +334,18 @@ class Reader(Silent):
         return [begin for begin, _ in self.intervals[1:]] == ends[:-1]
 
 
+async def test_a_set_that_was_made_again_gets_nothing_of_the_one_before(hub, client, losing):
+    other = await started(client)
+    async with losing:
+        await hub.publish(CHANNEL, submission("of-the-old"))
+    await other.remove_set("a")
+    await other.add_set("a")
+    await other.publish(CHANNEL, submission("of-the-new"))
+    await hub.start()
+    await hub.publish(CHANNEL, submission("next"))
+    assert await names(client) == ["of-the-new", "next"]
+
+
 # --- the hold ------------------------------------------------------------------------------------
 
 
@@ -348,7 +375,8 @@ async def test_a_repair_without_the_hold_is_none(hub, client, losing):
         await hub.publish(CHANNEL, submission("1"))
     await client.set(keys.hold(CHANNEL), "another")
     one = repairs.Repairs(client, Journal(client, window_changes=10_000).window)
-    left = await one.remains(CHANNEL, Position(0))
+    created = Position.parse(hub.record("a").created)
+    left = await one.remains(CHANNEL, created, Position(0))
     plan = repairs.Repair(
         [(Position(left.last + 1), fragment_of(Change("http://x/", "updated")).xml)]
     )

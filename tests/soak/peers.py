@@ -12,12 +12,19 @@ from tests.raw import CLOSE, PING, PONG, TEXT, frame, raw_channel
 from tests.running import TOKEN, RunningHub
 
 INTERVAL = re.compile(rb' from="([^"]+)" until="([^"]+)"')
-LOC = re.compile(rb"<loc>([^<]*)</loc>")
-DATETIME = re.compile(rb'<rs:md[^>]* datetime="([^"]+)"')
+ENTRY = re.compile(
+    rb'<loc>([^<]*)</loc>(?:<lastmod>[^<]*</lastmod>)?<rs:md [^>]*datetime="([^"]+)"'
+)
 LOST = (aiohttp.ClientError, OSError, TimeoutError, asyncio.IncompleteReadError)
 PATIENCE = aiohttp.ClientTimeout(total=30)
 OF_STREAMS = aiohttp.ClientTimeout(total=None, sock_read=30)
 AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
+
+Row = tuple[str, str]  # the position of a change, and its resource
+
+
+def rows_of(document: bytes) -> list[Row]:
+    return [(at.decode(), loc.decode()) for loc, at in ENTRY.findall(document)]
 
 
 class Peer:
@@ -79,7 +86,7 @@ class Reader(Peer):
         self, hubs: Sequence[RunningHub], chance: random.Random, cursor: str, *, by_stream: bool
     ) -> None:
         super().__init__(hubs, chance)
-        self.found: list[str] = []
+        self.found: list[Row] = []
         self.connections = 0
         self._cursor = cursor
         self._by_stream = by_stream
@@ -100,7 +107,7 @@ class Reader(Peer):
     def _take(self, notification: bytes) -> None:
         begins, ends = (each.decode() for each in INTERVAL.search(notification).groups())
         assert begins == self._cursor, f"after {self._cursor} came what begins at {begins}"
-        self.found += [loc.decode() for loc in LOC.findall(notification)]
+        self.found += rows_of(notification)
         self._cursor = ends
 
 
@@ -141,7 +148,7 @@ class Poller(Peer):
 
     def __init__(self, hubs: Sequence[RunningHub], chance: random.Random, cursor: str) -> None:
         super().__init__(hubs, chance)
-        self.found: list[str] = []
+        self.found: list[Row] = []
         self._cursor = cursor
 
     async def run(self) -> None:
@@ -155,8 +162,8 @@ class Poller(Peer):
         url = f"{self.hub().url}/dataset1/changelist.xml?from={self._cursor}"
         async with session.get(url) as answer:
             body = await answer.read()
-            assert answer.status in (200, 503, 507), (answer.status, body)
-        locs = [loc.decode() for loc in LOC.findall(body)]
-        if locs and answer.status == 200:
-            self.found += locs
-            self._cursor = DATETIME.findall(body)[-1].decode()
+            assert answer.status in (200, 503), (answer.status, body)
+        rows = rows_of(body)
+        if rows and answer.status == 200:
+            self.found += rows
+            self._cursor = rows[-1][0]

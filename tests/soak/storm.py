@@ -1,5 +1,6 @@
 """Two hubs of two workers on one Redis, with publishers and readers of every kind, while processes
-are killed, frozen and replaced, and Redis is full. One checker reads every history.
+are killed, frozen and replaced, and Redis is full or loses its newest changes. One checker reads
+every history.
 
 `SOAK_SECONDS=3600 make soak SOAK_ARGS=storm` makes it last; `SOAK_SEED` chooses another order.
 """
@@ -7,25 +8,26 @@ are killed, frozen and replaced, and Redis is full. One checker reads every hist
 import asyncio
 import os
 import random
-import signal
 import tempfile
-import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fault.test_workers import workers_of
-from tests.faults import OwnRedis, out_of_memory
+from tests.faults import OwnRedis
 from tests.receivers import Receiver, subscribe
 from tests.running import RunningHub, until
-from tests.soak.peers import INTERVAL, LOC, Poller, Publisher, Reader
+from tests.soak.histories import check, tracebacks
+from tests.soak.peers import Poller, Publisher, Reader, Row
+from tests.soak.troubles import SETTLE_SECONDS, Troubles, TroublesOfRedis
 
 SECONDS = 600
-SETTLE_SECONDS = 180
 RSS_MIB = 250
 SPARE_FILES = 300  # of a process, besides its readers
+LAST = "http://example.com/last"
+
+Report = list[tuple[str, object]]
 
 
 @dataclass
@@ -37,231 +39,147 @@ class Size:
     callbacks: int = 50
     publishers: int = 6
     pollers: int = 3
+    pace: float = 1.0  # how much shorter its moments are
 
 
-class Troubles:
-    """What is done to hubs and Redis, one thing at a time."""
+class Storm:
+    """Everything at once."""
 
-    def __init__(self, hubs: Sequence[RunningHub], redis: OwnRedis, chance: random.Random) -> None:
-        self.done: Counter[str] = Counter()
-        self._hubs = hubs
-        self._redis = redis
-        self._chance = chance
-        self._acts: list[Callable[[], Awaitable[None]]] = [
-            self.hub_killed,
-            self.worker_killed,
-            self.worker_frozen,
-            self.redis_killed,
-            self.redis_frozen,
-            self.redis_full,
-            self.workers_replaced,
+    def __init__(self, folder: Path, size: Size, seed: int) -> None:
+        self._folder = folder
+        self._size = size
+        self._chance = random.Random(seed)
+
+    async def run(self) -> Report:
+        """Let it rage and settle, and judge what everybody was told; the rows of the report."""
+        async with AsyncExitStack() as stack:
+            self._url = await self._start_redis(stack)
+            self._hubs = [await stack.enter_async_context(self._hub(name)) for name in "ab"]
+            self._begin = (await self._hubs[0].publish("http://example.com/first"))["until"]
+            await self._invite(stack)
+            rows = await self._rage()
+        unforeseen = [each for hub in self._hubs for each in tracebacks(hub.log.read_text())]
+        assert not unforeseen, "\n".join(unforeseen)
+        return rows
+
+    async def _start_redis(self, stack: AsyncExitStack) -> str:
+        """Its address."""
+        redis = OwnRedis(self._folder, "--appendfsync", "always")
+        self._redis = await stack.enter_async_context(redis)
+        return self._redis.url
+
+    def _troubles(self) -> Troubles:
+        return TroublesOfRedis(*self._common, self._redis, pace=self._size.pace)
+
+    def _hub(self, name: str) -> RunningHub:
+        options = ("--redis", self._url, "--workers", "2")
+        return RunningHub(
+            self._folder / name, *options, drain_seconds="1", callback_private="allow"
+        )
+
+    async def _invite(self, stack: AsyncExitStack) -> None:
+        size, common = self._size, (self._hubs, self._chance)
+        self._callbacks = [
+            await stack.enter_async_context(Receiver()) for _ in range(size.callbacks)
         ]
-
-    async def run(self, seconds: float) -> None:
-        """All of them in one order after another, until the time is over; each at least once."""
-        ends = time.monotonic() + seconds
-        while not self.done or time.monotonic() < ends:
-            for act in self._chance.sample(self._acts, len(self._acts)):
-                await act()
-                self.done[act.__name__.replace("_", " ")] += 1
-                await self._moment(1)
-
-    async def _moment(self, seconds: float) -> None:
-        await asyncio.sleep(self._chance.uniform(0, seconds))
-
-    async def hub_killed(self) -> None:
-        hub = self._chance.choice(self._hubs)
-        await hub.kill()
-        await self._moment(1)
-        await hub.start()
-
-    async def worker_killed(self) -> None:
-        os.kill(self._worker(), signal.SIGKILL)
-
-    async def worker_frozen(self) -> None:
-        worker = self._worker()
-        os.kill(worker, signal.SIGSTOP)
-        await self._moment(4)
-        os.kill(worker, signal.SIGCONT)
-
-    def _worker(self) -> int:
-        found = workers_of(self._chance.choice(self._hubs))
-        return self._chance.choice(sorted(found)) if found else self._worker()
-
-    async def redis_killed(self) -> None:
-        await self._redis.kill()
-        await self._moment(2)
-        await self._redis.start()
-
-    async def redis_frozen(self) -> None:
-        self._redis.signal(signal.SIGSTOP)
-        await self._moment(8)
-        self._redis.signal(signal.SIGCONT)
-
-    async def redis_full(self) -> None:
-        async with out_of_memory(self._redis.client):
-            await self._moment(3)
-
-    async def workers_replaced(self) -> None:
-        hub = self._chance.choice(self._hubs)
-        before = replaced(hub)
-        hub.process.send_signal(signal.SIGHUP)
-
-        async def is_over() -> bool:
-            return replaced(hub) > before
-
-        await until(is_over, SETTLE_SECONDS)
-
-
-def replaced(hub: RunningHub) -> int:
-    """How often its workers were, or could not be."""
-    log = hub.log.read_text()
-    return log.count("all workers are replaced") + log.count("the rest stay")
-
-
-async def storm(folder: Path, size: Size, seed: int) -> list[tuple[str, object]]:
-    """Everything at once; the rows of the report."""
-    chance = random.Random(seed)
-    async with AsyncExitStack() as started:
-        redis = await started.enter_async_context(OwnRedis(folder, "--appendfsync", "always"))
-        hubs = [await started.enter_async_context(_hub(folder / name, redis)) for name in "ab"]
-        cursor = (await hubs[0].publish("http://example.com/first"))["until"]
-        callbacks = [await started.enter_async_context(Receiver()) for _ in range(size.callbacks)]
-        for receiver in callbacks:
-            await subscribe(hubs[0], receiver)
-        readers = [
-            Reader(hubs, chance, cursor, by_stream=number % 2 == 1)
+        for receiver in self._callbacks:
+            await subscribe(self._hubs[0], receiver)
+        self._readers = [
+            Reader(*common, self._begin, by_stream=number % 2 == 1)
             for number in range(size.readers)
         ]
-        pollers = [Poller(hubs, chance, cursor) for _ in range(size.pollers)]
-        publishers = [
-            Publisher(hubs, chance, f"publisher{number}", keyed=number % 2 == 0)
+        self._pollers = [Poller(*common, self._begin) for _ in range(size.pollers)]
+        self._publishers = [
+            Publisher(*common, f"publisher{number}", keyed=number % 2 == 0)
             for number in range(size.publishers)
         ]
-        troubles = Troubles(hubs, redis, chance)
-        reading = [asyncio.create_task(each.run()) for each in (*readers, *pollers)]
+
+    async def _rage(self) -> Report:
+        self._common = (self._hubs, self._chance, self._until_whole)
+        troubles = self._troubles()
+        peers = (*self._readers, *self._pollers)
+        self._reading = [asyncio.create_task(each.run()) for each in peers]
         async with asyncio.TaskGroup() as publishing:
-            for publisher in publishers:
+            for publisher in self._publishers:
                 publishing.create_task(publisher.run())
-            await troubles.run(size.seconds)
-            for publisher in publishers:
+            await troubles.run(self._size.seconds)
+            for publisher in self._publishers:
                 publisher.is_ending = True
-        last = await _last(hubs[0])
-        histories = [each.found for each in (*readers, *pollers)]
-        await _settled(reading, histories, callbacks, last)
-        journal = await _journal(hubs, chance, cursor, last)
-        check(journal, publishers, histories, callbacks)
-        rows = [*troubles.done.items(), *_footprint(hubs, size.readers)]
-        for task in reading:
+        await self._publish_last()
+        await self._settle()
+        journal = await self._journal({LAST})
+        histories = [each.found for each in peers]
+        deliveries = [[each.body for each in receiver.deliveries] for receiver in self._callbacks]
+        check(journal, self._publishers, histories, deliveries, was_lossy=True)
+        footprint = _footprint(self._hubs, self._size.readers)
+        for task in self._reading:
             task.cancel()
-        await asyncio.gather(*reading, return_exceptions=True)
-    return [
-        *rows,
-        ("changes in the journal", len(journal)),
-        ("acknowledged, each there once", sum(len(each.acknowledged) for each in publishers)),
-        ("requests refused or without answer", sum(each.refused for each in publishers)),
-        ("connections of readers", sum(each.connections for each in readers)),
-        ("deliveries to callbacks", sum(len(each.deliveries) for each in callbacks)),
-        ("histories equal to the journal", len(histories) + len(callbacks)),
-    ]
+        await asyncio.gather(*self._reading, return_exceptions=True)
+        return [*troubles.done.items(), *footprint, *self._sums(journal)]
 
+    async def _until_whole(self) -> None:
+        """Wait until the journal has all that was acknowledged until now."""
+        await self._journal({loc for each in self._publishers for loc in each.acknowledged})
 
-def _hub(data: Path, redis: OwnRedis) -> RunningHub:
-    options = ("--redis", redis.url, "--workers", "2")
-    return RunningHub(data, *options, drain_seconds="1", callback_private="allow")
+    async def _publish_last(self) -> None:
+        """Publish the change after all others, as soon as that is possible."""
+        body, headers = {"loc": LAST, "change": "updated"}, {"Idempotency-Key": "last"}
 
+        async def accepted() -> bool:
+            path = "/api/sets/dataset1/changes"
+            return (await self._hubs[0].ask("POST", path, json=body, headers=headers))[0] == 201
 
-async def _last(hub: RunningHub) -> str:
-    """Publish the change after all others, as soon as that is possible."""
-    loc = "http://example.com/last"
-    body, headers = {"loc": loc, "change": "updated"}, {"Idempotency-Key": "last"}
+        await until(accepted, SETTLE_SECONDS)
 
-    async def accepted() -> bool:
-        path = "/api/sets/dataset1/changes"
-        return (await hub.ask("POST", path, json=body, headers=headers))[0] == 201
+    async def _settle(self) -> None:
+        """Wait until everybody has got the last change."""
+        end = LAST.encode()
 
-    await until(accepted, SETTLE_SECONDS)
-    return loc
+        async def all_have_it() -> bool:
+            for task in self._reading:
+                if task.done():
+                    task.result()
+            found = [each.found[-1:] for each in (*self._readers, *self._pollers)]
+            told = all(LAST in row for rows in found for row in rows or [()])
+            return told and all(end in each.deliveries[-1].body for each in self._callbacks)
 
+        await until(all_have_it, SETTLE_SECONDS)
 
-async def _settled(
-    reading: Sequence[asyncio.Task[None]],
-    histories: Sequence[Sequence[str]],
-    callbacks: Sequence[Receiver],
-    last: str,
-) -> None:
-    """Wait until everybody has got the last change."""
-    end = last.encode()
+    async def _journal(self, wanted: set[str]) -> list[Row]:
+        """What is in it now, read from its beginning until all of these were found."""
+        poller = Poller(self._hubs, self._chance, self._begin)
+        task = asyncio.create_task(poller.run())
 
-    async def all_have_it() -> bool:
-        for task in reading:
+        async def whole() -> bool:
             if task.done():
                 task.result()
-        told = all(last in each[-1:] for each in histories)
-        return told and all(end in each.deliveries[-1].body for each in callbacks)
+            return wanted <= {loc for _, loc in poller.found}
 
-    await until(all_have_it, SETTLE_SECONDS)
+        try:
+            await until(whole, SETTLE_SECONDS)
+        except TimeoutError:
+            missing = sorted(wanted - {loc for _, loc in poller.found})
+            raise AssertionError(f"acknowledged, but not in the journal: {missing}") from None
+        finally:
+            task.cancel()
+        return poller.found
 
-
-async def _journal(
-    hubs: Sequence[RunningHub], chance: random.Random, cursor: str, last: str
-) -> list[str]:
-    """What is in it now, read from its beginning."""
-    poller = Poller(hubs, chance, cursor)
-    task = asyncio.create_task(poller.run())
-
-    async def whole() -> bool:
-        return last in poller.found
-
-    await until(whole, SETTLE_SECONDS)
-    task.cancel()
-    return poller.found
-
-
-def check(
-    journal: Sequence[str],
-    publishers: Sequence[Publisher],
-    histories: Sequence[Sequence[str]],
-    callbacks: Sequence[Receiver],
-) -> None:
-    """What was acknowledged is there, nothing is twice, and everybody has got all in order."""
-    assert [loc for loc, count in Counter(journal).items() if count > 1] == []
-    for publisher in publishers:
-        own = [loc for loc in journal if loc.startswith(publisher.prefix)]
-        assert [loc for loc in publisher.acknowledged if loc not in set(own)] == []
-        assert [loc for loc in own if loc in {*publisher.acknowledged}] == publisher.acknowledged
-    for history in histories:
-        assert history == journal, difference(history, journal)
-    for callback in callbacks:
-        check_callback([each.body for each in callback.deliveries], journal)
+    def _sums(self, journal: Sequence[Row]) -> Report:
+        receivers, histories = self._callbacks, len(self._readers) + len(self._pollers)
+        return [
+            ("changes in the journal", len(journal)),
+            ("acknowledged, all there", sum(len(each.acknowledged) for each in self._publishers)),
+            (
+                "requests refused or without answer",
+                sum(each.refused for each in self._publishers),
+            ),
+            ("connections of readers", sum(each.connections for each in self._readers)),
+            ("deliveries to callbacks", sum(len(each.deliveries) for each in receivers)),
+            ("histories equal to the journal", histories + len(receivers)),
+        ]
 
 
-def check_callback(told: Sequence[bytes], journal: Sequence[str]) -> None:
-    """Some of it may be told twice; nothing is left out, and the intervals say so."""
-    once = list(dict.fromkeys(loc.decode() for each in told for loc in LOC.findall(each)))
-    reached = INTERVAL.search(told[0])[1]
-    gaps = []
-    for each in told:
-        begins, ends = INTERVAL.search(each).groups()
-        gaps += [(reached, begins)] if begins > reached else []
-        reached = max(reached, ends)
-    assert once == journal, f"{difference(once, journal)}; {gaps=}"
-    assert gaps == []
-
-
-def difference(found: Sequence[str], journal: Sequence[str]) -> str:
-    """The first place where they differ, what is missing, what is too much."""
-    places = (
-        number
-        for number, (one, other) in enumerate(zip(found, journal, strict=False))
-        if one != other
-    )
-    at = next(places, min(len(found), len(journal)))
-    missing, more = set(journal) - set(found), set(found) - set(journal)
-    return f"at {at}: {found[at : at + 3]}, not {journal[at : at + 3]}; {missing=}, {more=}"
-
-
-def _footprint(hubs: Sequence[RunningHub], readers: int) -> list[tuple[str, object]]:
+def _footprint(hubs: Sequence[RunningHub], readers: int) -> Report:
     """Memory and open files of each worker: the largest, which must be in bounds."""
     workers = [Path("/proc", str(pid)) for hub in hubs for pid in workers_of(hub)]
     resident = [each.joinpath("statm").read_text().split()[1] for each in workers]
@@ -272,12 +190,19 @@ def _footprint(hubs: Sequence[RunningHub], readers: int) -> list[tuple[str, obje
     return [("MiB of the largest worker", round(memory)), ("open files of it at most", files)]
 
 
-def main() -> None:
-    size = Size(float(os.environ.get("SOAK_SECONDS", SECONDS)))
+def table(rows: Report) -> str:
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:{width}}  {value:>9}" for name, value in rows)
+
+
+def prove(kind: type[Storm], size: Size) -> None:
+    """Run it, as long and in the order that the environment says; print its report."""
+    size.seconds = float(os.environ.get("SOAK_SECONDS", size.seconds))
     seed = int(os.environ.get("SOAK_SEED", random.randrange(1_000_000)))
     print(f"SOAK_SEED={seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        rows = asyncio.run(storm(Path(folder), size, seed))
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        print(f"{name:{width}}  {value:>9}")
+        print(table(asyncio.run(kind(Path(folder), size, seed).run())))
+
+
+def main() -> None:
+    prove(Storm, Size(SECONDS))

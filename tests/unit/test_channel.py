@@ -113,6 +113,7 @@ async def settled(channel: ChannelReaders) -> None:
 
 
 PLAIN = WireFormat("plain", lambda notification: notification.payload, b"")
+FROM = WireFormat("from", lambda notification: b"%d" % notification.from_, b"")
 
 
 async def test_readers_of_one_form_get_the_very_same_bytes(
@@ -213,6 +214,30 @@ async def test_the_end_of_a_channel_reaches_readers_wherever_they_are(
         channel.join(peer, Position(cursor))
     hub.feed.end()
     assert [peer.closed for peer in peers] == [4404] * 4
+
+
+async def test_no_reader_passes_a_gap_without_being_told(
+    hub: OneChannelHub, channel: ChannelReaders
+) -> None:
+    """At the head, the next interval begins behind it; whoever reads on from before is closed."""
+    at_head, paused, ahead = Peer(FROM), Peer(FROM, room=1), Peer(FROM)
+    channel.join(at_head, START)
+    channel.join(paused, START)
+    channel.join(ahead, Position(START + 9))
+    hub.push()
+    hub.trimmed_before = Position(START + 5)
+    hub.feed.pass_gap(Position(START + 5))
+    behind = Peer(FROM)
+    channel.join(behind, START)
+    paused.drain(100)
+    await settled(channel)
+    for _ in range(5):
+        hub.push()
+    await settled(channel)
+    assert at_head.numbers == [START, *range(START + 5, START + 10)]
+    assert ahead.numbers == [START + 9]
+    assert (paused.numbers, paused.closed) == ([START], 4410)
+    assert (behind.numbers, behind.closed) == ([], 4410)
 
 
 @pytest.mark.parametrize("seed", range(30))

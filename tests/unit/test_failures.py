@@ -144,3 +144,13 @@ def test_a_password_that_is_wrong_at_the_next_connection_is_named() -> None:
     error = ConnectionLost("invalid username-password pair or user is disabled.")
     error.__cause__ = AuthenticationError("invalid username-password pair")
     assert "check them in its address (WRONGPASS)" in str(judge(error))
+
+
+def test_a_connection_that_closes_as_it_is_written_to_is_a_failure_that_passes() -> None:
+    text = "unable to perform operation on <UnixTransport closed=True 0x7f>; the handler is closed"
+    assert type(judge(RuntimeError(text))) is TryAgain
+
+
+def test_any_other_runtime_error_is_a_bug() -> None:
+    bug = RuntimeError("dictionary changed size during iteration")
+    assert judge(bug) is bug

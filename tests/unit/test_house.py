@@ -211,6 +211,7 @@ INSIDES = {
         "_starting",
         "_store",
     },
+    "integration/test_closed_connections.py": {"_writer"},
     "unit/test_several.py": {"_max_bytes", "_serving"},
     "soak/databases.py": {"_connect", "_connection", "_sock"},
 }

@@ -92,6 +92,20 @@ async def test_an_event_tells_the_cursors_of_all() -> None:
     ]
 
 
+async def test_a_gap_in_one_of_them_ends_the_connection() -> None:
+    sets, peer = SeveralSets("a", "b"), Peer(PLAIN)
+    several = sets.read_by(peer)
+    sets["a"].push()
+    sets["a"].trimmed_before = Position(START + 5)
+    sets["a"].feed.pass_gap(Position(START + 5))
+    sets["b"].push()
+    assert peer.closed is None
+    sets["a"].push()
+    await settled(several)
+    assert peer.closed == 4410
+    assert taken(peer) == {"a": [0], "b": [0]}
+
+
 @pytest.mark.parametrize("backlog", [0, 10])
 @pytest.mark.parametrize("is_in_memory", [True, False])
 async def test_a_busy_set_starves_no_other(is_in_memory: bool, backlog: int) -> None:

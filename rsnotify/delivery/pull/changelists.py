@@ -151,8 +151,8 @@ class ChangeListEndpoints:
 
     def _known(self, set_name: str, record: JournalRecord, until: Position) -> OpenList:
         """The list in memory, with all that the tail has."""
-        kept = self._lists.of(set_name, record)
         feed = self._hub.feed(ChannelName(set_name, "change"))
+        kept = self._lists.of(set_name, record, feed.losses)
         kept.grow_from_tail(feed.tail, until)
         self._hub.cache.use(feed)  # so that the tail is kept for the next poll
         self._lists.used(set_name, kept)

@@ -1,13 +1,15 @@
 """The open Change Lists, rendered and kept in memory while they are polled.
 
 A list holds the entries of one window from its beginning and grows only at its end. It grows from
-the hub's tail, else from the journal. When the window closes, a new list begins. When the cache
-releases a list, the next poll makes a new one, and answers that are being sent are not disturbed.
+the hub's tail, else from the journal. When the window closes, a new list begins; so it does when
+Redis may have lost changes that the list holds. When the cache releases a list, the next poll makes
+a new one, and answers that are being sent are not disturbed.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import NamedTuple
 
 from rsnotify.cache import Cache
 from rsnotify.core.gzip_parts import PackedEntries, Packer
@@ -22,14 +24,22 @@ ReadJournal = Callable[[Position, Position], Awaitable[tuple[bytes, Position]]]
 """Reads the journal after a position, up to another position."""
 
 
+class Key(NamedTuple):
+    """What a list is made of."""
+
+    created: Position
+    window_from: Position
+    losses: int = 0
+
+
 class OpenList:
     """The entries of one open window."""
 
     stays_when_idle = True  # making it costs more than keeping it, and pollers come again
 
-    def __init__(self, key: tuple[Position, Position], forget: OnRelease) -> None:
+    def __init__(self, key: Key, forget: OnRelease) -> None:
         self.key = key
-        self.until = key[1]
+        self.until = key.window_from
         self.length = 0
         self._forget = forget
         self._pieces: list[bytes] = []
@@ -108,8 +118,9 @@ class OpenLists:
         self._cache = cache
         self._lists: dict[str, OpenList] = {}
 
-    def of(self, set_name: str, record: JournalRecord) -> OpenList:
-        key = (record.created, record.window_from)
+    def of(self, set_name: str, record: JournalRecord, losses: int = 0) -> OpenList:
+        """The list; a new one if it is of another window, or made before a loss of changes."""
+        key = Key(record.created, record.window_from, losses)
         found = self._lists.get(set_name)
         if found is None or found.key != key:
             if found is not None:

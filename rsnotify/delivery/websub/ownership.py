@@ -140,17 +140,18 @@ class Ownership:
         """The shares that are ours now, and until when; the others are lost."""
         until = monotonic() + CLAIM_SECONDS  # Redis begins to count a little later
         owned = await claim(numbers)
-        for number, is_ours in zip(numbers, owned, strict=True):
-            if not is_ours:
-                self.lose(number)
+        self.lose(*(number for number, is_ours in zip(numbers, owned, strict=True) if not is_ours))
         return [(number, until) for number, is_ours in zip(numbers, owned, strict=True) if is_ours]
 
-    def lose(self, number: int) -> None:
-        share = self.shares.pop(number, None)
-        if share is not None:
+    def lose(self, *numbers: int) -> None:
+        lost = [self.shares.pop(number) for number in numbers if number in self.shares]
+        if lost:
             log.warning(
-                "%r is lost: another hub process has claimed it, or Redis has lost the claim", share
+                "%d shares of the WebSub subscriptions are lost: another hub process has claimed "
+                "them, or Redis has lost the claims",
+                len(lost),
             )
+        for share in lost:
             self._subscribers.abandon(share)
 
     async def _claim_up_to(self, part: int) -> None:
@@ -256,8 +257,7 @@ class Ownership:
         for share in shares:
             share.unrecorded = {}
         try:
-            for number in await self._store.write_progress(progress) if progress else ():
-                self.lose(number)
+            self.lose(*(await self._store.write_progress(progress) if progress else ()))
         except BaseException:  # also when the loop is cancelled: `drain` writes it later
             for share in shares:
                 share.unrecorded = progress[share.number] | share.unrecorded

@@ -1,0 +1,98 @@
+"""The storm on a Redis under Sentinels, which fails over to replicas that lag.
+
+`SOAK_SECONDS=3600 make soak SOAK_ARGS=failover_storm` makes it last.
+"""
+
+import random
+import signal
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from tests.lossy_failover import stop_replication
+from tests.redis_replicas import Replicated
+from tests.redis_sentinels import Watched, watched
+from tests.redis_server import RedisServer
+from tests.running import RunningHub, until
+from tests.soak.storm import SECONDS, Size, Storm, prove
+from tests.soak.troubles import SETTLE_SECONDS, Troubles, UntilWhole
+
+
+class Failovers(Troubles):
+    """What is done to hubs, and failovers."""
+
+    def __init__(
+        self,
+        hubs: Sequence[RunningHub],
+        chance: random.Random,
+        until_whole: UntilWhole,
+        watched: Watched,
+        *,
+        pace: float = 1.0,
+    ) -> None:
+        super().__init__(hubs, chance, until_whole, pace=pace)
+        self._watched = watched
+        self._acts += [self.failed_over, self.primary_frozen]
+
+    async def _servers(self) -> tuple[RedisServer, list[RedisServer]]:
+        """The primary of the moment, and the others, who have all it has."""
+        servers = [self._watched.redis.primary, *self._watched.redis.replicas]
+        primary = await primary_of(servers, replicas=len(servers) - 1)
+        return primary, [each for each in servers if each is not primary]
+
+    async def primary_frozen(self) -> None:
+        """Another takes its place; then it wakes up, and does not know that yet."""
+        primary, others = await self._servers()
+        primary.signal(signal.SIGSTOP)
+        await primary_of(others, replicas=len(others) - 1)
+        primary.signal(signal.SIGCONT)
+        await self._until_whole()
+        await primary_of(others, replicas=len(others))
+
+    async def failed_over(self) -> None:
+        """Replication stops, some more is stored, and the primary dies; later it comes back."""
+        primary, others = await self._servers()
+        now = Watched(Replicated(primary, others), self._watched.url)
+        await stop_replication(now)
+        await self._moment(2)
+        await primary.kill()
+        for each in others:
+            async with each.client() as client:
+                await client.config_set("masterauth", "")
+                await client.config_set("masteruser", "")
+        await primary_of(others, replicas=len(others) - 1)
+        await self._until_whole()
+        await primary.start()
+        await primary_of(others, replicas=len(others))
+
+
+async def primary_of(servers: Sequence[RedisServer], *, replicas: int) -> RedisServer:
+    """Wait until one of them is the primary of so many replicas that have all it has."""
+
+    async def found() -> RedisServer | None:
+        for each in servers:
+            async with each.client() as client:
+                said = await client.info("replication")
+            online = [
+                n for n in range(replicas) if said.get(f"slave{n}", {}).get("state") == "online"
+            ]
+            if said["role"] == "master" and len(online) == replicas:
+                return each
+        return None
+
+    chosen: RedisServer = await until(found, SETTLE_SECONDS)
+    return chosen
+
+
+class FailoverStorm(Storm):
+    """The storm under Sentinels."""
+
+    async def _start_redis(self, stack: AsyncExitStack) -> str:
+        self._watched = await stack.enter_async_context(watched(self._folder))
+        return self._watched.url
+
+    def _troubles(self) -> Troubles:
+        return Failovers(*self._common, self._watched, pace=self._size.pace)
+
+
+def main() -> None:
+    prove(FailoverStorm, Size(SECONDS))

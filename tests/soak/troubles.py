@@ -1,0 +1,138 @@
+"""What is done to hubs and to Redis in a storm, one thing at a time."""
+
+import asyncio
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+from tests.fault.test_workers import workers_of
+from tests.faults import OwnRedis, out_of_memory
+from tests.running import RunningHub, until
+
+SETTLE_SECONDS = 180
+
+UntilWhole = Callable[[], Awaitable[object]]
+
+
+class Troubles:
+    """What is done to hubs, in an order of chance; `until_whole` waits until nothing is lost."""
+
+    def __init__(
+        self,
+        hubs: Sequence[RunningHub],
+        chance: random.Random,
+        until_whole: UntilWhole,
+        *,
+        pace: float = 1.0,
+    ) -> None:
+        self.done: Counter[str] = Counter()
+        self._hubs = hubs
+        self._chance = chance
+        self._until_whole = until_whole
+        self._pace = pace
+        self._acts: list[Callable[[], Awaitable[None]]] = [
+            self.hub_killed,
+            self.worker_killed,
+            self.worker_frozen,
+            self.workers_replaced,
+        ]
+
+    async def run(self, seconds: float) -> None:
+        """All of them in one order after another, until the time is over; each at least once."""
+        clock = asyncio.get_running_loop().time
+        ends = clock() + seconds
+        while not self.done or clock() < ends:
+            for act in self._chance.sample(self._acts, len(self._acts)):
+                await act()
+                self.done[act.__name__.replace("_", " ")] += 1
+                await self._moment(1)
+
+    async def _moment(self, seconds: float) -> None:
+        await asyncio.sleep(self._chance.uniform(0, seconds) / self._pace)
+
+    async def hub_killed(self) -> None:
+        hub = self._chance.choice(self._hubs)
+        await hub.kill()
+        await self._moment(1)
+        await hub.start()
+
+    async def worker_killed(self) -> None:
+        os.kill(await self._worker(), signal.SIGKILL)
+
+    async def worker_frozen(self) -> None:
+        worker = await self._worker()
+        os.kill(worker, signal.SIGSTOP)
+        await self._moment(4)
+        os.kill(worker, signal.SIGCONT)
+
+    async def _worker(self) -> int:
+        hub = self._chance.choice(self._hubs)
+
+        async def found() -> set[int]:
+            return workers_of(hub)
+
+        return self._chance.choice(sorted(await until(found, SETTLE_SECONDS)))
+
+    async def workers_replaced(self) -> None:
+        hub = self._chance.choice(self._hubs)
+        before = replaced(hub)
+        hub.process.send_signal(signal.SIGHUP)
+
+        async def is_over() -> bool:
+            return replaced(hub) > before
+
+        await until(is_over, SETTLE_SECONDS)
+
+
+class TroublesOfRedis(Troubles):
+    """…and to its one Redis."""
+
+    def __init__(
+        self,
+        hubs: Sequence[RunningHub],
+        chance: random.Random,
+        until_whole: UntilWhole,
+        redis: OwnRedis,
+        *,
+        pace: float = 1.0,
+    ) -> None:
+        super().__init__(hubs, chance, until_whole, pace=pace)
+        self._redis = redis
+        self._acts += [
+            self.redis_killed,
+            self.redis_frozen,
+            self.redis_full,
+            self.redis_went_back,
+        ]
+
+    async def redis_killed(self) -> None:
+        await self._redis.kill()
+        await self._moment(2)
+        await self._redis.start()
+
+    async def redis_frozen(self) -> None:
+        self._redis.freeze()
+        await self._moment(8)
+        self._redis.thaw()
+
+    async def redis_full(self) -> None:
+        async with out_of_memory(self._redis.client):
+            await self._moment(3)
+
+    async def redis_went_back(self) -> None:
+        """It loses what was stored in a moment, as in a failover to a replica that lags.
+
+        Nobody is killed until those who remember it have put it back.
+        """
+        copy = self._redis.copy_of_data()
+        await self._moment(2)
+        await self._redis.go_back(copy)
+        await self._until_whole()
+
+
+def replaced(hub: RunningHub) -> int:
+    """How often its workers were, or could not be."""
+    log = hub.log.read_text()
+    return log.count("all workers are replaced") + log.count("the rest stay")
