@@ -24,6 +24,7 @@ from rsnotify.storage.repairs import Lineage, Repairs
 
 OTHERS_SECONDS = 3.0  # other processes notice a loss within a second
 SUSPECTS_SECONDS = 0.25  # of each second, to look at journals after Redis has changed
+AT_ONCE = 1_000  # journals to ask about in one journey
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,8 @@ class Repairing:
         self._feeds = feeds
         self._lineage: Lineage | None = None
         self.recover: list[Callable[[], Awaitable[None]]] = []  # what puts records back
-        self._suspects: dict[Feed, None] = {}  # to be looked at, because Redis is another one
+        self._unproven: list[Feed] = []  # because Redis is another one
+        self._suspects: dict[Feed, None] = {}  # of these, and others, what has to be looked at
         self._doubts: WeakKeyDictionary[Feed, float] = WeakKeyDictionary()  # since when
         self.gaps = 0  # how often changes were lost that nobody remembered
         self._running: SingleFlight[Feed, None] = SingleFlight("repair of a journal")
@@ -88,17 +90,27 @@ class Repairing:
         if before is not None and before.data == now.data and before.server != now.server:
             for recover in self.recover:
                 await _unless_damaged(recover)
-            self._suspects = dict.fromkeys(self._feeds.best_remembered())
+            self._unproven = self._feeds.best_remembered()
         self._lineage = now
 
     async def check_suspects(self) -> None:
         """Some at a time: nobody waits long for this, and appends look at their own journals."""
         until = monotonic() + SUSPECTS_SECONDS
+        while self._unproven and monotonic() < until:
+            await self._sort_out(self._unproven[:AT_ONCE])
         for feed in list(self._suspects):
             if await self._is_done(feed):
                 self._suspects.pop(feed, None)
             if monotonic() > until:
                 break
+
+    async def _sort_out(self, feeds: Sequence[Feed]) -> None:
+        """Those that end where they did, and of which nothing is remembered, need no look."""
+        standings = await self._journal.standings([feed.channel for feed in feeds])
+        for feed, standing in zip(feeds, standings, strict=True):
+            if not isinstance(standing, Standing) or not _is_as_known(feed, standing):
+                self._suspects[feed] = None
+        del self._unproven[: len(feeds)]
 
     def check(self, feed: Feed, seen: Position, standing: Standing) -> None:
         """Its journal stands here: is that before what had been seen, or behind a gap?"""
@@ -194,6 +206,12 @@ class Repairing:
         if isinstance(standing, Exception):
             raise standing
         return standing
+
+
+def _is_as_known(feed: Feed, standing: Standing) -> bool:
+    head, memory = feed.tail.head, feed.memory
+    is_at_head = standing.head == head == memory.newest == memory.read_after
+    return is_at_head and standing.gap <= head and not memory.rows
 
 
 async def _unless_damaged(recover: Callable[[], Awaitable[None]]) -> None:
