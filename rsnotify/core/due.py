@@ -19,6 +19,11 @@ class Due:
     def __len__(self) -> int:
         return len(self._at)
 
+    @property
+    def kept(self) -> int:
+        """How many plans are in memory, also those that have been changed since."""
+        return len(self._heap)
+
     def plan(self, name: str, at: float) -> None:
         """At this time, whatever was planned."""
         self._at[name] = at

@@ -23,7 +23,7 @@ class DueSets:
         self._hub = hub
         self._growth_waits = growth_waits  # for what is planned already
         self._clock = clock
-        self._due = Due()
+        self.due = Due()
         self._grown = hub.feeds.note_growth()
         self._records: dict[str, SetRecord] = {}
         self._version = -1, Position(0)
@@ -32,30 +32,30 @@ class DueSets:
 
     async def look_at_all(self) -> None:
         """Redis may have lost what was done for any set."""
-        self._due.plan_by(self._hub.sets, self._clock())
+        self.due.plan_by(self._hub.sets, self._clock())
 
     async def round(self, now: Position, look: Look) -> None:
         """Look at what is due; what fails is due again in the next round."""
         await self._look_if_set(now)
         self._plan()
-        names = self._due.take(self._clock(), MOST)
+        names = self.due.take(self._clock(), MOST)
         for name in names:
-            self._due.plan(name, self._clock() + AGAIN_SECONDS)
+            self.due.plan(name, self._clock() + AGAIN_SECONDS)
         again = await look([name for name in names if self._is_worth_it(name)])
         for name in names:
             self._plan_again(name, again.get(name))
 
     def _plan(self) -> None:
         """What has changed since the last round is due now."""
-        grown = [each for each in self._grown if not (self._growth_waits and each in self._due)]
+        grown = [each for each in self._grown if not (self._growth_waits and each in self.due)]
         self._grown.clear()
-        self._due.plan_by(grown, self._clock())
+        self.due.plan_by(grown, self._clock())
         version = self._hub.sets_version, self._hub.sets_changed
         if version != self._version:
             self._version = version
             before, self._records = self._records, dict(self._hub.sets)
             changed = [name for name, new in self._records.items() if before.get(name) != new]
-            self._due.plan_by(changed, self._clock())
+            self.due.plan_by(changed, self._clock())
 
     def _is_worth_it(self, name: str) -> bool:
         """Whether anything was published to it: otherwise it has nothing to close or to list."""
@@ -63,9 +63,9 @@ class DueSets:
 
     def _plan_again(self, name: str, seconds: float | None) -> None:
         if seconds is None:
-            self._due.cancel(name)
+            self.due.cancel(name)
         else:
-            self._due.plan(name, self._clock() + max(seconds, AGAIN_SECONDS))
+            self.due.plan(name, self._clock() + max(seconds, AGAIN_SECONDS))
 
     async def _look_if_set(self, now: Position) -> None:
         """A clock that was set makes plans worthless."""

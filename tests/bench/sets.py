@@ -21,6 +21,7 @@ from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.connection import connect
+from rsnotify.storage.embedded_redis.server import EmbeddedRedis
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets
 from tests.bench.readers import HANDSHAKE
@@ -38,9 +39,11 @@ def name_of(number: int) -> str:
     return f"set{number:06d}"
 
 
-async def make_sets(folder: Path, count: int) -> None:
+async def make_sets(data: Path, count: int) -> None:
     """So many sets, with a change each."""
-    client = connect(f"unix://{folder}/data/redis.sock")
+    server = EmbeddedRedis(data)
+    await server.start()
+    client = connect(server.url)
     sets, journal = Sets(client), Journal(client, window_changes=50_000)
 
     async def make(name: str) -> None:
@@ -52,6 +55,7 @@ async def make_sets(folder: Path, count: int) -> None:
         some = range(start, min(start + AT_ONCE, count))
         await asyncio.gather(*(make(name_of(number)) for number in some))
     await client.aclose()
+    await server.stop()
 
 
 class Processes:
@@ -143,8 +147,9 @@ async def report(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         hub = RunningHub(path / "data", sets=())
+        await make_sets(path / "data", count)
         async with hub:
-            await make_sets(path, count)
+            await asyncio.sleep(SETTLING_SECONDS)  # told of each other
         began = perf_counter()
         async with hub:
             started = perf_counter() - began

@@ -132,7 +132,7 @@ async def test_all_are_due_when_redis_is_another_one(hub: Hub) -> None:
 async def test_one_round_looks_at_no_more_than_is_reasonable(hub: Hub) -> None:
     chore = Chore(hub)
     await chore.publish("a")
-    chore.due._due.plan_by([f"gone{number}" for number in range(MOST)], -1)
+    chore.due.due.plan_by([f"gone{number}" for number in range(MOST)], -1)
     assert [await chore.round(), await chore.round()] == [[], ["a"]]
 
 
