@@ -14,9 +14,9 @@ from starlette.websockets import WebSocket
 from rsnotify.core.documents import change_list_index
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.sse import Sse, wants_stream
-from rsnotify.delivery.pull.changelists import ChangeLists
+from rsnotify.delivery.pull.changelists import ChangeListEndpoints
 from rsnotify.delivery.pull.discovery import Discovery
-from rsnotify.delivery.pull.resourcelists import ResourceLists
+from rsnotify.delivery.pull.resourcelists import ResourceListEndpoints
 from rsnotify.delivery.topic import Topic
 from rsnotify.errors import INTERNAL_ERROR, Rejected, TryAgain
 from rsnotify.intake.administration import Administration
@@ -127,7 +127,7 @@ def page_routes(page: Page, validation: Validation) -> Routes:
 
 
 def pull_routes(
-    discovery: Discovery, change_lists: ChangeLists, resource_lists: ResourceLists
+    discovery: Discovery, change_lists: ChangeListEndpoints, resource_lists: ResourceListEndpoints
 ) -> Routes:
     """These come last: their paths begin with the name of a set."""
     return [

@@ -14,10 +14,10 @@ from rsnotify.base_url import BaseUrl
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.pull.admission import SetAdmission
-from rsnotify.delivery.pull.changelists import ChangeLists
+from rsnotify.delivery.pull.changelists import ChangeListEndpoints
 from rsnotify.delivery.pull.discovery import Discovery
 from rsnotify.delivery.pull.pages import Pages
-from rsnotify.delivery.pull.resourcelists import ResourceLists
+from rsnotify.delivery.pull.resourcelists import ResourceListEndpoints
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.history import History
 from rsnotify.hub import Hub
@@ -109,7 +109,7 @@ class Pulling:
             self.snapshots,
             describedby=None,
         )
-        change_lists = ChangeLists(
+        change_lists = ChangeListEndpoints(
             self.hub,
             admission,
             self.windows,
@@ -118,7 +118,7 @@ class Pulling:
             period=self.schedule.period,
             index_days=index_days,
         )
-        resource_lists = ResourceLists(admission, self.snapshots, page_size=page_size)
+        resource_lists = ResourceListEndpoints(admission, self.snapshots, page_size=page_size)
         routes = pull_routes(discovery, change_lists, resource_lists)
         self.app = build_app(routes)
 

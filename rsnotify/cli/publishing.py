@@ -125,9 +125,10 @@ def _publish(
     kind: Kind = "framework" if is_framework else "change"
     console = Console(stderr=True, highlight=False)
     speak(
-        *(url, data),
+        url,
+        data,
         lambda token: publish_all(
-            *(url, token, set_name, source), kind=kind, key=key, json=json, console=console
+            url, token, set_name, source, kind=kind, key=key, json=json, console=console
         ),
     )
 

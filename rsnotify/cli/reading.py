@@ -51,9 +51,10 @@ def subscribe(
     show = following.as_xml if xml else following.as_json if json else following.as_lines
     kind: Kind = "framework" if framework else "change"
     speak(
-        *(url, data),
+        url,
+        data,
         lambda token: following.subscribe(
-            *(url, token, set_name, kind), after=from_, cursor_file=cursor, show=show, count=count
+            url, token, set_name, kind, after=from_, cursor_file=cursor, show=show, count=count
         ),
     )
 

@@ -68,7 +68,9 @@ async def publish(
             number = 0
             async for body in source.bodies:
                 answer = await publisher.publish_body(
-                    *(set_name, body.content, body.content_type),
+                    set_name,
+                    body.content,
+                    body.content_type,
                     kind=kind,
                     key=_key(run, number),
                 )

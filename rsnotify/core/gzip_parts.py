@@ -28,7 +28,7 @@ _END = b"</url>"
 _CHANGE = b"<rs:md change="
 
 
-class Packed(NamedTuple):
+class PackedEntries(NamedTuple):
     """Compressed entries, with their length and checksum."""
 
     length: int  # of the entries in bytes, uncompressed
@@ -77,14 +77,14 @@ class Packer:
         self._checksum = isal_zlib.crc32(entries, self._checksum)
         self._deflated.append(self._deflate.compress(entries))
 
-    def packed(self) -> Packed:
+    def packed(self) -> PackedEntries:
         """Everything that was added; more can be added afterwards."""
         self._deflated.append(self._deflate.flush(isal_zlib.Z_FULL_FLUSH))
         self._deflated = [b"".join(self._deflated)]
-        return Packed(self.length, self._checksum, self._deflated[0])
+        return PackedEntries(self.length, self._checksum, self._deflated[0])
 
 
-def pack(pieces: Iterable[bytes]) -> Packed:
+def pack(pieces: Iterable[bytes]) -> PackedEntries:
     packer = Packer()
     for entries in pieces:
         packer.add(entries)
@@ -103,7 +103,7 @@ def entries_after(entries: bytes, cursor: Position) -> bytes:
     return entries[place:]
 
 
-def rows_after(packed: Packed, cursor: Position, count: int) -> list[Row]:
+def rows_after(packed: PackedEntries, cursor: Position, count: int) -> list[Row]:
     """The next changes after the cursor, as rows of a journal with their datetimes filled in."""
     rows: list[Row] = []
     for entries in _whole_entries(packed):
@@ -115,7 +115,7 @@ def rows_after(packed: Packed, cursor: Position, count: int) -> list[Row]:
     return rows[:count]
 
 
-def rows_until(packed: Packed, until: Position, count: int) -> list[Row]:
+def rows_until(packed: PackedEntries, until: Position, count: int) -> list[Row]:
     """The last changes up to a position."""
     rows: list[Row] = []
     for entries in _whole_entries(packed):
@@ -127,11 +127,11 @@ def rows_until(packed: Packed, until: Position, count: int) -> list[Row]:
     return rows
 
 
-def count_entries(packed: Packed) -> int:
+def count_entries(packed: PackedEntries) -> int:
     return sum(entries.count(_END) for entries in _whole_entries(packed))
 
 
-def some_entries(packed: Packed, offset: int, limit: int) -> Iterator[bytes]:
+def some_entries(packed: PackedEntries, offset: int, limit: int) -> Iterator[bytes]:
     """So many entries, without the first ones, piece by piece."""
     for entries in _whole_entries(packed):
         each = entries.split(_END)[:-1]
@@ -142,7 +142,7 @@ def some_entries(packed: Packed, offset: int, limit: int) -> Iterator[bytes]:
             return
 
 
-def _whole_entries(packed: Packed) -> Iterator[bytes]:
+def _whole_entries(packed: PackedEntries) -> Iterator[bytes]:
     """The entries in pieces that end at the end of an entry."""
     rest = b""
     for piece in packed.pieces():

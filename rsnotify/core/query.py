@@ -31,7 +31,7 @@ _LOST_PLUS = re.compile(r" (?=\d\d:\d\d$)", re.ASCII)  # in an address, `+` mean
 Query = Mapping[str, Sequence[str]]
 
 
-class Wanted(NamedTuple):
+class SetCursor(NamedTuple):
     """A set that is asked for by its name, and the position from which on."""
 
     set_name: str
@@ -99,7 +99,7 @@ def refused(detail: str) -> Rejected:
 # --- several sets --------------------------------------------------------------------------------
 
 
-def parse_sets(query: Query) -> list[Wanted]:
+def parse_sets(query: Query) -> list[SetCursor]:
     """The sets of `?set=a&set=b@T`; `from` is for those without a position of their own."""
     start = parse_start(query)
     texts = query.get("set", ())
@@ -112,9 +112,9 @@ def parse_sets(query: Query) -> list[Wanted]:
     return wanted
 
 
-def _parse_set(text: str, start: Position | None) -> Wanted:
+def _parse_set(text: str, start: Position | None) -> SetCursor:
     name, at, moment = text.partition("@")
-    return Wanted(name, parse_moment(moment, f"set={name}@") if at else start)
+    return SetCursor(name, parse_moment(moment, f"set={name}@") if at else start)
 
 
 def _check_each_once(names: Sequence[str]) -> None:

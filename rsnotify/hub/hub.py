@@ -55,11 +55,17 @@ class Hub:
         self.checking = Checking(journal, sets, self.repairing, self._sets, self.feeds, bell)
         self._reading = Reading(journal, History(journal, windows), self.cache, base_url)
         self.following = Following(
-            *(journal, bell, self.checking, self.repairing, self._sets, self.feeds, self.cache),
+            journal,
+            bell,
+            self.checking,
+            self.repairing,
+            self._sets,
+            self.feeds,
+            self.cache,
             woken=woken,
             base_url=base_url,
         )
-        self._shortcut = Shortcut(*(journal, self.following, self.checking, self._sets, self.feeds))
+        self._shortcut = Shortcut(journal, self.following, self.checking, self._sets, self.feeds)
 
     # --- publishing ------------------------------------------------------------------------------
 

@@ -178,7 +178,9 @@ class Repairing:
             raise TryAgain("the journal has changed while it was repaired")
         log.error(
             "Redis had lost changes of %s: %d were put back, %d were published again",
-            *(feed.channel, len(plan.put_back), len(plan.again)),
+            feed.channel,
+            len(plan.put_back),
+            len(plan.again),
         )
 
     async def _leave_gap(self, feed: Feed, lost: Position, holder: str) -> None:
@@ -187,7 +189,8 @@ class Repairing:
         self.gaps += 1
         log.error(
             "changes of %s up to %s are lost: no hub process remembers them; its readers are told",
-            *(feed.channel, lost),
+            feed.channel,
+            lost,
         )
 
     async def _go_back(self, feed: Feed) -> None:

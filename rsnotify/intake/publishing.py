@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
-from rsnotify.core.content_encoding import decoded
+from rsnotify.core.decompression import decoded
 from rsnotify.core.submission import BODY_BYTES, Submission, read_submission
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
@@ -28,7 +28,7 @@ Answer = dict[str, object]
 Read = TypeVar("Read")
 
 
-class Refused:
+class RefusedCounts:
     """Requests to publish that were refused, counted by their status."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Intake:
     def __init__(self, hub: Hub, access: Access) -> None:
         self._hub = hub
         self._access = access
-        self.refused = Refused()
+        self.refused = RefusedCounts()
 
     async def changes(self, request: Request) -> Response:
         return await self._receive(request, "change")

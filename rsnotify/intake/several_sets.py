@@ -14,7 +14,7 @@ from rsnotify.access import Access
 from rsnotify.core.submission import Submission, read_submissions
 from rsnotify.errors import Fault, Rejected, TryAgain
 from rsnotify.hub import Hub
-from rsnotify.intake.publishing import Refused, accepted, json_response, read_with
+from rsnotify.intake.publishing import RefusedCounts, accepted, json_response, read_with
 from rsnotify.resourcesync.notification import ChannelName, Interval
 
 Results = Mapping[ChannelName, Interval | BaseException]
@@ -23,7 +23,7 @@ Results = Mapping[ChannelName, Interval | BaseException]
 class SeveralSets:
     """Publishing to several sets at once."""
 
-    def __init__(self, hub: Hub, access: Access, refused: Refused) -> None:
+    def __init__(self, hub: Hub, access: Access, refused: RefusedCounts) -> None:
         self._hub = hub
         self._access = access
         self._refused = refused

@@ -27,10 +27,10 @@ from rsnotify.delivery.channels.reader_limits import ReaderLimits
 from rsnotify.delivery.channels.sse import Sse
 from rsnotify.delivery.cors import Cors
 from rsnotify.delivery.pull.admission import SetAdmission
-from rsnotify.delivery.pull.changelists import ChangeLists
+from rsnotify.delivery.pull.changelists import ChangeListEndpoints
 from rsnotify.delivery.pull.discovery import Discovery
 from rsnotify.delivery.pull.pages import Pages
-from rsnotify.delivery.pull.resourcelists import ResourceLists
+from rsnotify.delivery.pull.resourcelists import ResourceListEndpoints
 from rsnotify.delivery.pull.stretches import Stretches
 from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
@@ -48,7 +48,7 @@ from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
 from rsnotify.serving.access_log import AccessLog
-from rsnotify.serving.connections import Connections, total_connections
+from rsnotify.serving.connections import ConnectionLimits, total_connections
 from rsnotify.settings import WORKER, Settings
 from rsnotify.storage import keys
 from rsnotify.storage.announced_description import AnnouncedDescriptions
@@ -176,11 +176,11 @@ class Composition:
         )
 
     @cached_property
-    def connections(self) -> Connections:
+    def connections(self) -> ConnectionLimits:
         settings, readers = self._settings, self.channels.limits
         total = total_connections(settings.connections)
         per_address = settings.connections_per_address
-        return Connections(total, per_address, self._origin.counted_as, lambda: len(readers))
+        return ConnectionLimits(total, per_address, self._origin.counted_as, lambda: len(readers))
 
     @cached_property
     def _sse(self) -> Sse:
@@ -217,7 +217,7 @@ class Composition:
             self._snapshots,
             describedby=self._settings.describedby,
         )
-        change_lists = ChangeLists(
+        change_lists = ChangeListEndpoints(
             self.hub,
             admission,
             self._windows,
@@ -226,7 +226,7 @@ class Composition:
             period=self._schedule.period,
             index_days=days,
         )
-        resource_lists = ResourceLists(admission, self._snapshots, page_size=size)
+        resource_lists = ResourceListEndpoints(admission, self._snapshots, page_size=size)
         return table.pull_routes(discovery, change_lists, resource_lists)
 
     @cached_property

@@ -24,7 +24,7 @@ CountedAs = Callable[[str], str | None]
 """The address for which a peer's address counts; None if it counts for none."""
 
 
-class Connections:
+class ConnectionLimits:
     """The open connections of HTTP, counted; readers of channels are counted elsewhere."""
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Any, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from rsnotify.serving.connections import Connections
+from rsnotify.serving.connections import ConnectionLimits
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.exchange import Exchange, Headers, plain_head, render_head
 from rsnotify.serving.http_requests import CLOSED, IDLE, RequestReader
@@ -38,7 +38,7 @@ class HttpProtocol(asyncio.Protocol):
         *,
         deadlines: Deadlines,
         send_timeout_seconds: float,
-        connections: Connections | None = None,
+        connections: ConnectionLimits | None = None,
     ) -> None:
         self.transport: asyncio.Transport
         self._reader: RequestReader
@@ -75,7 +75,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._connections is not None:
             self._enter(self._connections, connection_scope["client"])
 
-    def _enter(self, connections: Connections, client: object) -> None:
+    def _enter(self, connections: ConnectionLimits, client: object) -> None:
         """Take the connection, or tell why not; if there are far too many, not even that."""
         host = client[0] if isinstance(client, tuple) else ""
         refusal, is_flooded = connections.refusal(host), connections.is_flooded

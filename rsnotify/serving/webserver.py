@@ -16,7 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from rsnotify.delivery.channels.handshake import Handshake
-from rsnotify.serving.connections import Connections
+from rsnotify.serving.connections import ConnectionLimits
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.http_protocol import HttpProtocol
 from rsnotify.serving.sd_notify import STOPPING, notify
@@ -31,7 +31,7 @@ Drain = Callable[[], Coroutine[Any, Any, None]]
 
 
 def web_config(
-    app: ASGIApp, settings: Settings, connections: Connections | None = None
+    app: ASGIApp, settings: Settings, connections: ConnectionLimits | None = None
 ) -> uvicorn.Config:
     http = partial(
         HttpProtocol,

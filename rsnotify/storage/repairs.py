@@ -117,7 +117,8 @@ class Repairs:
 
     async def is_moved(self, channel: ChannelName, position: Position) -> bool:
         """Whether the change that was there was lost, and has been appended again elsewhere."""
-        return await self._client.hget(keys.repaired(channel), str(int(position))) == b"a"
+        mark = await self._client.hget(keys.repaired(channel), str(int(position)))
+        return bool(mark == b"a")
 
     def _page(self, client: Client, channel: ChannelName, after: Position) -> Any:
         return client.xrange(keys.stream(channel), f"({after.stream_id}", "+", PAGE)

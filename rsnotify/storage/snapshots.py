@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Self
 
-from rsnotify.core.gzip_parts import Packed
+from rsnotify.core.gzip_parts import PackedEntries
 from rsnotify.core.resource_state import Resource
 from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
@@ -88,10 +88,10 @@ class Snapshots:
         fields = await self._client.hgetall(keys.snapshot(set_name, name))
         return Snapshot.from_fields(fields)
 
-    async def part(self, set_name: str, snapshot: Snapshot, number: int) -> Packed | None:
+    async def part(self, set_name: str, snapshot: Snapshot, number: int) -> PackedEntries | None:
         key = keys.snapshot_part(set_name, snapshot.name, number)
         data = await self._client.get(key)
-        return None if data is None else Packed.from_bytes(data)
+        return None if data is None else PackedEntries.from_bytes(data)
 
     async def keep_walkable(self, set_name: str, snapshot: Snapshot) -> None:
         """Somebody still reads a snapshot that has been replaced; one that stays just stays."""
@@ -164,7 +164,9 @@ class Snapshots:
             for found in answers[1:]:
                 yield sorted(found.items())
 
-    async def write_part(self, set_name: str, name: str, number: int, packed: Packed) -> None:
+    async def write_part(
+        self, set_name: str, name: str, number: int, packed: PackedEntries
+    ) -> None:
         key = keys.snapshot_part(set_name, name, number)
         await write_in_pieces(self._client, key, packed.to_bytes(), seconds=WALK_SECONDS)
 

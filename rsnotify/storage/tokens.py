@@ -110,7 +110,8 @@ class Tokens:
         if any(made) or gone:
             log.error(
                 "Redis had lost changes of tokens: %d were put back, %d were revoked again",
-                *(sum(made), gone),
+                sum(made),
+                gone,
             )
 
     async def _act(self, act: str, *arguments: str | bytes) -> int:

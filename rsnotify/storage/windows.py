@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 
 from rsnotify.core.clock_history import ClockHistory
-from rsnotify.core.gzip_parts import Packed
+from rsnotify.core.gzip_parts import PackedEntries
 from rsnotify.core.window import JournalRecord, Span, Window
 from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
@@ -126,7 +126,7 @@ class Windows:
         names = [keys.record(channel), keys.windows(channel)]
         return bool(await _CLOSE.run(self._client, names, int(period)))
 
-    async def keep(self, set_name: str, window: Window, packed: Packed) -> None:
+    async def keep(self, set_name: str, window: Window, packed: PackedEntries) -> None:
         """Keep the entries of a closed window outside the stream."""
         channel, data = _changes(set_name), packed.to_bytes()
         key = keys.packed(channel, window.from_)
@@ -135,9 +135,9 @@ class Windows:
         names = [keys.windows(channel), written, key]
         await _KEEP.run(self._client, names, window.render(), len(data))
 
-    async def packed(self, set_name: str, window: Window) -> Packed | None:
+    async def packed(self, set_name: str, window: Window) -> PackedEntries | None:
         data = await self._client.get(keys.packed(_changes(set_name), window.from_))
-        return None if data is None else Packed.from_bytes(data)
+        return None if data is None else PackedEntries.from_bytes(data)
 
     async def note_progress(self, set_name: str, created: Position, **until: Position) -> None:
         """How far the upkeep of the set created then has come: `packed_until`, `grew_until`."""

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterator
 from time import monotonic
 
-from rsnotify.core.gzip_parts import Packed, Packer
+from rsnotify.core.gzip_parts import PackedEntries, Packer
 from rsnotify.core.resource_state import Resource, render_resources
 from rsnotify.storage.claims import Claim
 from rsnotify.storage.snapshots import Snapshot, Snapshots
@@ -28,7 +28,7 @@ class Parts:
         self._in_part = 0
         self._packer = Packer()
 
-    def full_before(self, entries: bytes, count: int) -> Packed | None:
+    def full_before(self, entries: bytes, count: int) -> PackedEntries | None:
         """The part as it is, if these entries do not fit into it."""
         fits = self._in_part + count <= PART_RESOURCES
         if fits and self._packer.length + len(entries) <= PART_BYTES:
@@ -40,7 +40,7 @@ class Parts:
         self._in_part += count
         self._packer.add(entries)
 
-    def finish(self) -> Packed:
+    def finish(self) -> PackedEntries:
         packed = self._packer.packed()
         self._in_part, self._packer = 0, Packer()
         return packed
@@ -92,7 +92,7 @@ class SnapshotRun:
         await self._write(parts.finish())
         return parts.resources
 
-    async def _write(self, packed: Packed) -> None:
+    async def _write(self, packed: PackedEntries) -> None:
         self._number += 1
         await self._snapshots.write_part(self._set_name, self._name, self._number, packed)
 

@@ -2,20 +2,17 @@
 remembers."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from rsnotify.resourcesync.change import Position
 from rsnotify_client.notification import read_notification
 from tests.faults import OwnRedis
-from tests.raw import Raw, raw_channel
+from tests.lossy_failover import LOC, Reader
+from tests.raw import raw_channel
 from tests.running import RunningHub, until
-
-LOC = re.compile(rb"<loc>http://example.com/([^<]+)</loc>")
 
 
 @pytest.fixture
@@ -24,22 +21,6 @@ async def hubs(own_redis: OwnRedis, tmp_path: Path) -> AsyncIterator[list[Runnin
     hubs = [RunningHub(tmp_path / f"data{n}", "--redis", own_redis.url) for n in range(3)]
     async with AsyncExitStack() as stack:
         yield await asyncio.gather(*map(stack.enter_async_context, hubs))
-
-
-class Reader:
-    """A reader that notes what it is told, and whether the intervals join."""
-
-    def __init__(self, raw: Raw) -> None:
-        self._raw = raw
-        self.cursor: Position | None = None
-        self.told: list[str] = []
-
-    async def read(self) -> None:
-        while True:
-            found = read_notification(await self._raw.text())
-            assert self.cursor in (None, found.from_), "a gap, or a step back"
-            self.cursor = found.until
-            self.told += [change.loc.rpartition("/")[2] for change in found.changes]
 
 
 async def published(hub: RunningHub, name: str) -> str:

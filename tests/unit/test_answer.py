@@ -5,7 +5,7 @@ from time import time
 import pytest
 from starlette.datastructures import Headers
 
-from rsnotify.core.content_coding import accepts_gzip
+from rsnotify.core.accept_encoding import accepts_gzip
 from rsnotify.delivery.pull.responses import DocumentInfo, _last_modified, is_unchanged
 
 SECOND = 1_000_000

@@ -11,7 +11,7 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.serving.connections import (
     REFUSED_AT_ONCE,
     SPARE_FILES,
-    Connections,
+    ConnectionLimits,
     allowed_total,
 )
 
@@ -56,11 +56,11 @@ def test_an_address_has_so_many_readers_and_others_have_theirs() -> None:
     limits.check("b", [ONE])
 
 
-def connections(*, total: int = 10, per_address: int = 10, readers: int = 0) -> Connections:
+def connections(*, total: int = 10, per_address: int = 10, readers: int = 0) -> ConnectionLimits:
     def counted_as(host: str) -> str | None:
         return None if host == "proxy" else host
 
-    return Connections(total, per_address, counted_as, lambda: readers)
+    return ConnectionLimits(total, per_address, counted_as, lambda: readers)
 
 
 def test_one_connection_more_than_in_all_is_refused_and_readers_count() -> None:

@@ -6,7 +6,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsnotify.core.gzip_parts import PIECE_BYTES, Packed, Packer, entries_after, pack
+from rsnotify.core.gzip_parts import PIECE_BYTES, PackedEntries, Packer, entries_after, pack
 from rsnotify.core.submission import fragment_of
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import render_rows
@@ -37,7 +37,7 @@ def test_what_is_added_later_is_packed_with_what_was_there(pieces: list[bytes]) 
 
 def test_packed_entries_are_kept_as_bytes() -> None:
     packed = pack([b"a", b"b"])
-    assert Packed.from_bytes(packed.to_bytes()) == packed
+    assert PackedEntries.from_bytes(packed.to_bytes()) == packed
 
 
 def test_large_entries_are_unpacked_in_pieces() -> None:

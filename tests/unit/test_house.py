@@ -229,3 +229,15 @@ def test_tests_use_what_is_public(path: Path) -> None:
 def test_every_module_says_what_it_is_for(path: Path) -> None:
     source = path.read_text()
     assert not source.strip() or ast.get_docstring(ast.parse(source))
+
+
+FUNCTION_LINES = 30  # without its docstring
+
+
+@pytest.mark.parametrize("path", sources(HUB) + sources(CLIENT), ids=lambda path: path.name)
+def test_functions_are_short(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) and node.body[1:] else node.body
+            lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
+            assert lines <= FUNCTION_LINES, node.name

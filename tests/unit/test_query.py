@@ -7,7 +7,7 @@ from rsnotify.core.query import (
     CHANNEL,
     CHANNELS,
     SETS_OF_A_CONNECTION,
-    Wanted,
+    SetCursor,
     check_not_future,
     parse_cursors,
     parse_query,
@@ -25,7 +25,7 @@ def start(query: str) -> Position | None:
     return parse_start(parse_query(query.encode(), CHANGE_LIST))
 
 
-def sets(query: str) -> list[Wanted]:
+def sets(query: str) -> list[SetCursor]:
     return parse_sets(parse_query(query.encode(), CHANNELS))
 
 

@@ -17,8 +17,8 @@ from rsnotify.core.forms import XML
 from rsnotify.core.query import check_not_future
 from rsnotify.delivery.channels.channel import ChannelReaders
 from rsnotify.delivery.channels.entry import (
-    Entry,
-    Wanted,
+    ChannelCursor,
+    ChannelEntry,
     entry_of,
     requested_channels,
     requested_kind,
@@ -77,7 +77,7 @@ class Channels:
     async def websocket(self, websocket: WebSocket) -> None:
         """Refuse with an HTTP error, or accept the WebSocket and let it join its channels."""
         kind = requested_kind(websocket)
-        entry: Entry | Rejected | TryAgain
+        entry: ChannelEntry | Rejected | TryAgain
         try:
             wanted = requested_channels(websocket, kind)
         except Rejected as error:  # of the query: a web page sees a close code, but no status
@@ -89,11 +89,11 @@ class Channels:
             subprotocol_of(websocket), headers=_start_header(entry)
         )  # the reader gets everything that is published from here on
         take_reader = websocket.scope["extensions"][READER]
-        self.join(take_reader(entry.form if isinstance(entry, Entry) else XML), entry)
+        self.join(take_reader(entry.form if isinstance(entry, ChannelEntry) else XML), entry)
 
     async def _entry(
-        self, connection: HTTPConnection, wanted: Sequence[Wanted], token: str
-    ) -> Entry | Rejected | TryAgain:
+        self, connection: HTTPConnection, wanted: Sequence[ChannelCursor], token: str
+    ) -> ChannelEntry | Rejected | TryAgain:
         """The error is returned, not raised: it is sent as a close frame after the handshake."""
         try:
             cursors = [await self.cursor(*each) for each in wanted]
@@ -104,15 +104,15 @@ class Channels:
     def entry(
         self,
         connection: HTTPConnection,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[ChannelCursor],
         cursors: Sequence[Position],
         token: str,
-    ) -> Entry:
+    ) -> ChannelEntry:
         """Where a reader begins, and for whom it counts."""
         entry = entry_of(connection, wanted, cursors, token)
         return entry._replace(address=self._access.asker(connection))
 
-    async def admit(self, connection: HTTPConnection, wanted: Sequence[Wanted]) -> str:
+    async def admit(self, connection: HTTPConnection, wanted: Sequence[ChannelCursor]) -> str:
         """Refuse who may not read all of them; the key of the token that the peer used."""
         for each in wanted:
             self._hub.feed(each.channel)
@@ -134,10 +134,10 @@ class Channels:
                 status=403,
             )
 
-    def join(self, reader: Reader, entry: Entry | Rejected | TryAgain) -> None:
+    def join(self, reader: Reader, entry: ChannelEntry | Rejected | TryAgain) -> None:
         """Let the reader follow its channels, or close it with the reason."""
         try:
-            if not isinstance(entry, Entry):
+            if not isinstance(entry, ChannelEntry):
                 raise entry
             if self.is_draining:
                 reader.close(*DRAINED)
@@ -147,7 +147,7 @@ class Channels:
         except (Rejected, TryAgain) as error:
             reader.close(error.close_code, error.detail)
 
-    def _enter(self, reader: Reader, entry: Entry) -> None:
+    def _enter(self, reader: Reader, entry: ChannelEntry) -> None:
         places = [(self._hub.feed(name), cursor) for name, cursor in entry.places]
         self.limits.enter(reader, entry.address, (name for name, _ in entry.places))
         if entry.is_several:
@@ -223,8 +223,8 @@ def _standing(feed: Feed, channel: ChannelReaders) -> ChannelStanding:
     return ChannelStanding(feed, channel.count_readers(), channel.behind())
 
 
-def _start_header(entry: Entry | Rejected | TryAgain) -> list[tuple[bytes, bytes]]:
+def _start_header(entry: ChannelEntry | Rejected | TryAgain) -> list[tuple[bytes, bytes]]:
     """Tells the reader where it starts, so that it can resume even if it gets no notification."""
-    if not isinstance(entry, Entry):
+    if not isinstance(entry, ChannelEntry):
         return []
     return [(FROM_HEADER.lower().encode(), entry.cursor.encode())]

@@ -27,14 +27,14 @@ from rsnotify.resourcesync.notification import KINDS, ChannelName, Kind
 JSON_SUBPROTOCOL = "rsnotify.json"
 
 
-class Wanted(NamedTuple):
+class ChannelCursor(NamedTuple):
     """A channel that a reader asks for, and from which position on; None is now."""
 
     channel: ChannelName
     after: Position | None
 
 
-class Entry(NamedTuple):
+class ChannelEntry(NamedTuple):
     """Where a reader begins that may read: in one channel, or in several over one connection."""
 
     places: Sequence[tuple[ChannelName, Position]]
@@ -59,7 +59,7 @@ def requested_kind(connection: HTTPConnection) -> Kind:
     raise Rejected(detail, status=404, close_code=4404)
 
 
-def requested_channels(connection: HTTPConnection, kind: Kind) -> list[Wanted]:
+def requested_channels(connection: HTTPConnection, kind: Kind) -> list[ChannelCursor]:
     """The channel of the set in the path, or those of the sets in the query."""
     requested_form(connection)  # refused before anything else is done
     text, last = connection.scope["query_string"], connection.headers.get("last-event-id")
@@ -67,21 +67,24 @@ def requested_channels(connection: HTTPConnection, kind: Kind) -> list[Wanted]:
     if set_name is not None:
         start = parse_start(parse_query(text, CHANNEL))
         after = parse_moment(last, LAST_EVENT_ID) if last else start
-        return [Wanted(ChannelName(set_name, kind), after)]
+        return [ChannelCursor(ChannelName(set_name, kind), after)]
     cursors = parse_cursors(last) if last else {}
     return [
-        Wanted(ChannelName(name, kind), cursors.get(name, start))
+        ChannelCursor(ChannelName(name, kind), cursors.get(name, start))
         for name, start in parse_sets(parse_query(text, CHANNELS))
     ]
 
 
 def entry_of(
-    connection: HTTPConnection, wanted: Sequence[Wanted], cursors: Sequence[Position], token: str
-) -> Entry:
+    connection: HTTPConnection,
+    wanted: Sequence[ChannelCursor],
+    cursors: Sequence[Position],
+    token: str,
+) -> ChannelEntry:
     names = (each.channel for each in wanted)
     is_several = "set" not in connection.path_params
     places = list(zip(names, cursors, strict=True))
-    return Entry(places, is_several, token, requested_form(connection))
+    return ChannelEntry(places, is_several, token, requested_form(connection))
 
 
 def subprotocol_of(connection: HTTPConnection) -> str | None:

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rsnotify.core.content_coding import accepts_gzip
+from rsnotify.core.accept_encoding import accepts_gzip
 from rsnotify.core.gzip_parts import GZIP_HEAD, flushed
 from rsnotify.delivery.channels.admission import Channels
-from rsnotify.delivery.channels.entry import Entry, requested_channels, requested_kind
+from rsnotify.delivery.channels.entry import ChannelEntry, requested_channels, requested_kind
 from rsnotify.delivery.channels.frames import WIRE_FORMATS, WireFormat
 from rsnotify.delivery.channels.sse_reader import SseReader, body_message
 from rsnotify.resourcesync.notification import FROM_HEADER
@@ -55,7 +55,7 @@ class EventStream(Response):
     """
 
     def __init__(
-        self, channels: Channels, entry: Entry, headers: dict[str, str], *, in_gzip: bool
+        self, channels: Channels, entry: ChannelEntry, headers: dict[str, str], *, in_gzip: bool
     ) -> None:
         self.status_code = 200
         self.background = None
@@ -75,7 +75,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _wire_format(entry: Entry, *, in_gzip: bool) -> WireFormat:
+def _wire_format(entry: ChannelEntry, *, in_gzip: bool) -> WireFormat:
     formats = WIRE_FORMATS[entry.form]
     if entry.is_several:
         return formats.gzip_data if in_gzip else formats.data
@@ -87,7 +87,7 @@ def _opening(cursor: str, retry_milliseconds: int) -> bytes:
     return f"id: {cursor}\nretry: {retry_milliseconds}\n\n".encode()
 
 
-def _headers(entry: Entry, origin: str | None, *, in_gzip: bool) -> dict[str, str]:
+def _headers(entry: ChannelEntry, origin: str | None, *, in_gzip: bool) -> dict[str, str]:
     """The origin was checked before. Proxies must neither cache nor buffer the stream."""
     headers = {
         "content-type": "text/event-stream",

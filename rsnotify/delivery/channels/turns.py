@@ -33,7 +33,7 @@ class Sent:
         self.bytes[name] = self.bytes.get(name, 0) + readers * size
 
 
-class Follower(Protocol):
+class ChannelFollower(Protocol):
     """Whoever follows one channel."""
 
     cursor: Position
@@ -49,7 +49,7 @@ class Follower(Protocol):
     def close(self, code: int, reason: str) -> None: ...
 
 
-async def read_on(hub: Hub, feed: Feed, follower: Follower) -> Notification | None:
+async def read_on(hub: Hub, feed: Feed, follower: ChannelFollower) -> Notification | None:
     """What follows its cursor; None at the head. If that cannot be read, it is closed."""
     try:
         return await hub.after(feed, follower.cursor)
@@ -61,7 +61,9 @@ async def read_on(hub: Hub, feed: Feed, follower: Follower) -> Notification | No
     return None
 
 
-def write_turn(feed: Feed, follower: Follower, found: Notification | None, sent: Sent) -> int:
+def write_turn(
+    feed: Feed, follower: ChannelFollower, found: Notification | None, sent: Sent
+) -> int:
     """Write this and what follows, up to TURN_BYTES; how many bytes."""
     written = 0
     while found is not None and not follower.is_paused:

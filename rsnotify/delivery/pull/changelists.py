@@ -58,7 +58,7 @@ from rsnotify.storage.windows import Windows
 COLD_CHANGES = 5_000  # with more to read, a list is sent while it is read
 
 
-class ChangeLists:
+class ChangeListEndpoints:
     """The Change Lists of every set."""
 
     def __init__(

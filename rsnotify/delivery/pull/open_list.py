@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from rsnotify.cache import Cache
-from rsnotify.core.gzip_parts import Packed, Packer
+from rsnotify.core.gzip_parts import PackedEntries, Packer
 from rsnotify.core.tail import Tail
 from rsnotify.core.window import JournalRecord
 from rsnotify.resourcesync.change import Position
@@ -78,7 +78,7 @@ class OpenList:
         self.length += len(entries)
         self.until = until
 
-    async def packed(self) -> tuple[Packed, Position]:
+    async def packed(self) -> tuple[PackedEntries, Position]:
         """The compressed entries, and their last position; only new entries are compressed."""
         async with self._growing:
             until, more = self.until, self._from(self._packed_bytes)
@@ -95,7 +95,7 @@ class OpenList:
             rest.append(piece[max(0, begin - at) :])
         return b"".join(reversed(rest))
 
-    def _pack(self, more: bytes) -> Packed:
+    def _pack(self, more: bytes) -> PackedEntries:
         packer = self._packer = self._packer or Packer()
         packer.add(more)
         return packer.packed()

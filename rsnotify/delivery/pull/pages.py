@@ -39,7 +39,7 @@ ReadOn = Callable[[list[Row], int], Awaitable[list[Row]]]
 """Reads so many rows beyond those that were read."""
 
 
-class Bounds(NamedTuple):
+class PageBounds(NamedTuple):
     """The part of a journal in which pages are turned."""
 
     from_: Position
@@ -51,10 +51,10 @@ class Bounds(NamedTuple):
     is_cut: bool = False  # older changes are no longer kept
 
 
-def bounds_of(span: Span) -> Bounds:
+def bounds_of(span: Span) -> PageBounds:
     """Everything that is kept; pages begin with the open list."""
     record, from_ = span.record, whole_from(span)
-    return Bounds(
+    return PageBounds(
         from_,
         end=record.head,
         begin=record.window_from,
@@ -64,16 +64,16 @@ def bounds_of(span: Span) -> Bounds:
     )
 
 
-def bounds_within(found: JournalRecord | Window) -> Bounds:
+def bounds_within(found: JournalRecord | Window) -> PageBounds:
     """One list, open or closed."""
     if isinstance(found, Window):
         from_, end = found.from_, found.until
-        return Bounds(from_, end, begin=from_, last=end, changed=found.closed, is_open=False)
+        return PageBounds(from_, end, begin=from_, last=end, changed=found.closed, is_open=False)
     from_, end = found.window_from, max(found.head, found.window_from)
-    return Bounds(from_, end, begin=from_, last=found.last, changed=found.changed)
+    return PageBounds(from_, end, begin=from_, last=found.last, changed=found.changed)
 
 
-class Page(NamedTuple):
+class ListPage(NamedTuple):
     """What one page covers; without `until` it reaches the newest change."""
 
     from_: Position
@@ -97,7 +97,7 @@ class Pages:
         return after or "limit" in asked or "until" in asked
 
     async def respond(
-        self, request: Request, requested: RequestedSet, bounds: Bounds, path: str, asked: Query
+        self, request: Request, requested: RequestedSet, bounds: PageBounds, path: str, asked: Query
     ) -> Response:
         page = await self._page(requested, bounds, asked)
         pages = neighbours(path, page, kept_query(request))
@@ -116,7 +116,7 @@ class Pages:
             request, requested.info(tag, bounds.changed, head=head), make
         )
 
-    async def _page(self, requested: RequestedSet, bounds: Bounds, asked: Query) -> Page:
+    async def _page(self, requested: RequestedSet, bounds: PageBounds, asked: Query) -> ListPage:
         after, until = parse_start(asked), single(asked, "until")
         if after is not None and until is not None:
             raise Rejected("a page has `from` or `until`: leave one of them out")
@@ -127,7 +127,7 @@ class Pages:
         turn = self.after if until is None else self.before
         return await turn(requested.name, max(place, bounds.from_), bounds, count)
 
-    async def after(self, set_name: str, at: Position, bounds: Bounds, limit: int) -> Page:
+    async def after(self, set_name: str, at: Position, bounds: PageBounds, limit: int) -> ListPage:
         """The changes after a position."""
         channel, cursor = ChannelName(set_name, "change"), min(at, bounds.last)
 
@@ -142,9 +142,9 @@ class Pages:
         before = await self._back(channel, cursor, bounds, 1)
         end = None if bounds.is_open else bounds.end
         until = end if following is None else rows[-1][0]
-        return Page(cursor, until, render_rows(rows), bool(before), following is not None)
+        return ListPage(cursor, until, render_rows(rows), bool(before), following is not None)
 
-    async def before(self, set_name: str, at: Position, bounds: Bounds, limit: int) -> Page:
+    async def before(self, set_name: str, at: Position, bounds: PageBounds, limit: int) -> ListPage:
         """The last changes up to a position."""
         channel, until = ChannelName(set_name, "change"), min(at, bounds.last)
 
@@ -157,16 +157,16 @@ class Pages:
         from_ = bounds.from_ if preceding is None else preceding[0]
         has_after = until < bounds.end
         end = until if has_after or not bounds.is_open else None
-        return Page(from_, end, render_rows(rows[::-1]), preceding is not None, has_after)
+        return ListPage(from_, end, render_rows(rows[::-1]), preceding is not None, has_after)
 
     async def _back(
-        self, channel: ChannelName, until: Position, bounds: Bounds, count: int
+        self, channel: ChannelName, until: Position, bounds: PageBounds, count: int
     ) -> list[Row]:
         rows = await self._history.read_back(channel, until, count)
         return [row for row in rows if row[0] > bounds.from_]
 
 
-def _place(after: Position | None, until: str | None, bounds: Bounds) -> Position:
+def _place(after: Position | None, until: str | None, bounds: PageBounds) -> Position:
     """Where the page begins or, if `until` is given, ends."""
     if until is not None:
         return parse_moment(until, "until")
@@ -189,7 +189,7 @@ async def _filled(read: ReadOn, limit: int) -> tuple[list[Row], Row | None]:
     return rows[:-1], rows[-1]
 
 
-def neighbours(path: str, page: Page, asked: Mapping[str, str]) -> Neighbours:
+def neighbours(path: str, page: ListPage, asked: Mapping[str, str]) -> Neighbours:
     """The addresses of the pages before and after, asked for in the same way."""
     before = with_query(path, {"until": page.from_, **asked}) if page.has_before else None
     after = with_query(path, {"from": page.until, **asked}) if page.has_after else None

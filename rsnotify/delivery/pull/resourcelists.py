@@ -21,7 +21,7 @@ from rsnotify.core.documents import (
     resource_list_part,
 )
 from rsnotify.core.forms import LIST_FORMS, NDJSON, XML
-from rsnotify.core.gzip_parts import Packed, count_entries, some_entries
+from rsnotify.core.gzip_parts import PackedEntries, count_entries, some_entries
 from rsnotify.core.lists import Neighbours, resource_list_head
 from rsnotify.core.query import Query, whole_number
 from rsnotify.delivery.pull.admission import RequestedSet, SetAdmission, query_of
@@ -41,7 +41,7 @@ from rsnotify.upkeep.snapshot import PART_RESOURCES
 _PART = re.compile(r"(\d{1,20})(?:-(\d{1,5}))?").fullmatch
 
 
-class ResourceLists:
+class ResourceListEndpoints:
     """The Resource Lists of every set."""
 
     def __init__(self, admission: SetAdmission, snapshots: Snapshots, *, page_size: int) -> None:
@@ -136,7 +136,9 @@ class ResourceLists:
             for piece in (await self._part(requested, snapshot, number)).pieces():
                 yield piece
 
-    async def _part(self, requested: RequestedSet, snapshot: Snapshot, number: int) -> Packed:
+    async def _part(
+        self, requested: RequestedSet, snapshot: Snapshot, number: int
+    ) -> PackedEntries:
         packed = await self._snapshots.part(requested.name, snapshot, number)
         if packed is None:
             raise await self._missing(requested, snapshot.name)

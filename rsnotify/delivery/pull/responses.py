@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from rsnotify.core.content_coding import accepts_gzip
+from rsnotify.core.accept_encoding import accepts_gzip
 from rsnotify.core.forms import NDJSON, XML, Form
 from rsnotify.core.lists import Frame, ListHead
 from rsnotify.errors import Rejected, TryAgain

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rsnotify.core.gzip_parts import Packed, entries_after, pack
+from rsnotify.core.gzip_parts import PackedEntries, entries_after, pack
 from rsnotify.core.window import Window
 from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.resourcesync.change import Position
@@ -68,7 +68,7 @@ class Stretches:
         rows = await self._journal.read(channel, cursor, until=until, count=READ_CHANGES)
         return render_rows(rows), rows[-1][0] if len(rows) == READ_CHANGES else until
 
-    async def packed(self, set_name: str, window: Window) -> Packed:
+    async def packed(self, set_name: str, window: Window) -> PackedEntries:
         """The packed entries of a closed window; packed and stored now if they were not."""
         kept = await self._windows.packed(set_name, window)
         if kept is not None:
@@ -78,7 +78,7 @@ class Stretches:
         await self._windows.keep(set_name, window, packed)
         return packed
 
-    async def _packed_after(self, set_name: str, cursor: Position) -> tuple[Window, Packed]:
+    async def _packed_after(self, set_name: str, cursor: Position) -> tuple[Window, PackedEntries]:
         window = await self._windows.closed_after(set_name, cursor)
         packed = window and await self._windows.packed(set_name, window)
         if window is None or packed is None:
@@ -86,7 +86,9 @@ class Stretches:
         return window, packed
 
 
-async def _unpacked(packed: Packed, window: Window, cursor: Position) -> AsyncIterator[bytes]:
+async def _unpacked(
+    packed: PackedEntries, window: Window, cursor: Position
+) -> AsyncIterator[bytes]:
     if cursor <= window.from_:
         for piece in packed.pieces():
             yield piece
@@ -94,5 +96,5 @@ async def _unpacked(packed: Packed, window: Window, cursor: Position) -> AsyncIt
         yield await asyncio.to_thread(_rest, packed, cursor)
 
 
-def _rest(packed: Packed, cursor: Position) -> bytes:
+def _rest(packed: PackedEntries, cursor: Position) -> bytes:
     return entries_after(b"".join(packed.pieces()), cursor)

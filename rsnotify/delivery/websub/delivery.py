@@ -62,7 +62,9 @@ class Deliverer:
         if owed is None or subscriber.gone:
             return
         headers = delivery_headers(
-            *(owed, subscriber.channel, self._hub.base_url),
+            owed,
+            subscriber.channel,
+            self._hub.base_url,
             secret=subscriber.subscription.secret,
             has_missed=subscriber.progress.missed,
             algorithm=self._algorithm,

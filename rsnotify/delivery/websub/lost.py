@@ -25,5 +25,6 @@ async def put_subscriptions_back(store: Subscriptions) -> None:
     if plan.put_back or plan.remove:
         log.error(
             "Redis had lost changes of WebSub subscriptions: %d were put back, %d ended again",
-            *(len(plan.put_back), len(plan.remove)),
+            len(plan.put_back),
+            len(plan.remove),
         )

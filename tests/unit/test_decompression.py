@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from rsnotify.core.content_encoding import decoded
+from rsnotify.core.decompression import decoded
 from rsnotify.errors import Rejected
 
 MOST = 1_000
