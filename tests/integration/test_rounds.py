@@ -14,11 +14,13 @@ from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client
+from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets
+from tests.faults import OwnRedis
 from tests.running import until
 
+AT_ONCE = 10
 SETS = LEAST_CHANNELS  # two channels each: more than are compared each second
 
 
@@ -29,7 +31,9 @@ def submission(loc: str = "a") -> Submission:
 async def make(client: Client, count: int = SETS) -> list[ChannelName]:
     sets = Sets(client)
     names = [f"set{number}" for number in range(count)]
-    await asyncio.gather(*(sets.add(name, SetOptions()) for name in names))
+    for start in range(0, count, AT_ONCE):
+        some = names[start : start + AT_ONCE]
+        await asyncio.gather(*(sets.add(name, SetOptions()) for name in some))
     return [ChannelName(name, "change") for name in names]
 
 
@@ -191,3 +195,27 @@ async def test_what_is_compared_in_a_second_is_bounded(
     for _ in range(10):
         await listening.hub.checking.check_some()
     assert await journeys(client) - before <= 10 * LEAST_CHANNELS
+
+
+# --- after Redis was started again ---------------------------------------------------------------
+
+
+async def ranges(client: Client) -> int:
+    return (await client.info("commandstats")).get("cmdstat_xrange", {}).get("calls", 0)
+
+
+async def test_journals_that_end_where_they_did_need_no_look(own_redis: OwnRedis) -> None:
+    client = connect(own_redis.url)
+    await make(client, 50)
+    deaf = Listening(client, "redis://none").hub
+    await deaf.start()
+    await own_redis.kill()
+    await own_redis.start()
+    await deaf.start()
+    assert await ranges(client) == 0
+    await deaf.publish(ChannelName("set7", "change"), submission())
+    await own_redis.kill()
+    await own_redis.start()
+    await deaf.start()
+    assert await ranges(client) == 1, "of this one something is remembered"
+    await client.aclose()
