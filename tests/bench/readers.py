@@ -23,7 +23,7 @@ HANDSHAKE = (
     "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n{offer}\r\n"
 )
 SILENCE_SECONDS = 20.0
-PINGS_EVERY = 500  # readers that are opened
+PINGS_EVERY = 100  # readers that are opened
 PING, PONG, MASKED = 0x89, 0x8A, 0x80
 
 
