@@ -25,7 +25,7 @@ def main() -> None:
         from rsnotify.commands import lean  # noqa: PLC0415
 
         if (given := lean.plain(sys.argv[2:])) is not None:
-            sys.exit(lean.run(given))
+            lean.end(lean.run(given))
     try:
         from rsnotify.cli import main as run  # noqa: PLC0415
 

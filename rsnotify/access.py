@@ -7,7 +7,7 @@ wait.
 """
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from math import ceil
 from time import monotonic
@@ -87,6 +87,16 @@ class Access:
         sent = _sent(connection)
         if sent is not None and not self._is_admins(connection, sent):
             await self._token_of(connection, sent)
+
+    async def told_of(
+        self, connection: HTTPConnection, sets: Iterable[SetRecord]
+    ) -> list[SetRecord]:
+        """Those that whoever asks may know of: public ones, and those that the token names."""
+        sent = _sent(connection)
+        if sent is not None and self._is_admins(connection, sent):
+            return list(sets)
+        named = () if sent is None else (await self._token_of(connection, sent)).sets
+        return [each for each in sets if not each.private or each.name in named]
 
     async def require_token(self, connection: HTTPConnection) -> None:
         """Require any token that is known; what it may do is asked later."""

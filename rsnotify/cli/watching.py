@@ -2,6 +2,7 @@
 
 import os
 from typing import Annotated
+from urllib.parse import urlencode
 
 import typer
 
@@ -14,13 +15,18 @@ commands = typer.Typer()
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing if the hub is ready.")]
 
+Search = Annotated[
+    str, typer.Option("--search", metavar="TEXT", help="Only sets that have this in their names.")
+]
+
 
 @commands.command()
-def status(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+def status(search: Search = "", json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """Show the hub at a glance: its sets and readers, its Redis, and, to the admin, WebSub."""
     from rsnotify.commands import status as shown
 
-    shown.print_status(ask(url, data, "GET", "/api/status"), json=json)
+    wanted = urlencode({"search": search})
+    shown.print_status(ask(url, data, "GET", f"/api/status?{wanted}"), json=json)
 
 
 @commands.command()

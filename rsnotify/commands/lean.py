@@ -4,11 +4,12 @@ Whatever is not plainly right, `--help` too, is left to the whole command line, 
 say; nothing is decided here that is not decided there as well.
 """
 
+import gc
 import logging
 import os
 import sys
-from argparse import ArgumentError, ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,42 +18,66 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 JOBS = range(1, 257)
 
 
-class NotPlain(Exception):
-    """The whole command line has to look at it."""
+class Given:
+    """The options of `mirror`, as `rsnotify/cli/reading.py` has them, with their defaults."""
+
+    def __init__(self) -> None:
+        self.source: str = ""
+        self.directory: Path | None = None
+        self.once = self.stdout = self.lag = self.json = False
+        self.select: list[str] = []
+        self.exclude: list[str] = []
+        self.map: list[str] = []
+        self.jobs = 16
+        self.per_host = 8
+        self.keep_deleted: Path | None = None
+        self.exec: str | None = None
 
 
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise NotPlain(message)
+OPTIONS = frozenset(f"--{name.replace('_', '-')}" for name in vars(Given())) - {
+    "--source",
+    "--directory",
+}
 
 
-def parser() -> ArgumentParser:
-    """The options of `mirror`, as `rsnotify/cli/reading.py` has them."""
-    found = _Parser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    found.add_argument("source")
-    found.add_argument("directory", nargs="?", type=Path)
-    for name in ("--once", "--stdout", "--lag", "--json"):
-        found.add_argument(name, action="store_true")
-    for name in ("--select", "--exclude", "--map"):
-        found.add_argument(name, action="append", default=[])
-    found.add_argument("--jobs", type=int, default=16, choices=JOBS)
-    found.add_argument("--per-host", type=int, default=8, choices=JOBS)
-    found.add_argument("--keep-deleted", type=Path)
-    found.add_argument("--exec")
-    return found
-
-
-def plain(words: Sequence[str]) -> Namespace | None:
+def plain(words: Sequence[str]) -> Given | None:
     """The options, if there is nothing to say about them."""
-    try:
-        given = parser().parse_args(words)
-    except (NotPlain, ArgumentError):
+    given, left, named = Given(), iter(words), []
+    for word in left:
+        if not word.startswith("-"):
+            named.append(word)
+        elif not _takes(given, *word.partition("=")[::2], left):
+            return None
+    if not 1 <= len(named) <= 2 or not all(named):
         return None
+    given.source, given.directory = named[0], Path(named[1]) if named[1:] else None
     is_odd = given.stdout and (given.exec or given.keep_deleted or given.json)
     return None if is_odd or (given.directory is None and not given.stdout) else given
 
 
-def run(given: Namespace) -> int:
+def _takes(given: Given, option: str, value: str, left: Iterator[str]) -> bool:
+    """Whether this option was understood, and with it its value."""
+    name = option[2:].replace("-", "_")
+    if option not in OPTIONS:
+        return False
+    if isinstance(getattr(given, name), bool):
+        setattr(given, name, True)
+        return not value
+    value = value or next(left, "")
+    if not value or value.startswith("-"):
+        return False
+    if isinstance(known := getattr(given, name), list):
+        known.append(value)
+    elif not isinstance(known, int):
+        setattr(given, name, Path(value) if name == "keep_deleted" else value)
+    elif value.isascii() and value.isdecimal() and len(value) < 4 and int(value) in JOBS:
+        setattr(given, name, int(value))
+    else:
+        return False
+    return True
+
+
+def run(given: Given) -> int:
     """The exit status; every error on purpose is one message."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
@@ -68,10 +93,21 @@ def run(given: Namespace) -> int:
         return 1
 
 
-def _mirror(given: Namespace) -> int:
+def end(status: int) -> NoReturn:
+    """Without taking down what the system takes down faster; all that is to be kept is closed."""
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
+
+
+def _mirror(given: Given) -> int:
+    gc.disable()  # what is imported now stays: there is nothing to collect
     from rsnotify.commands.mirror import Shown, options_of, run_mirror  # noqa: PLC0415
     from rsnotify.commands.target import token_of_environment  # noqa: PLC0415
 
+    gc.freeze()
+    gc.enable()
     numbers = (given.jobs, given.per_host, given.keep_deleted)
     options = options_of(
         given.select, given.exclude, given.map, *numbers, has_files=not given.stdout

@@ -22,6 +22,8 @@ def print_status(status: Mapping[str, Any], *, json: bool) -> None:
     rates = (f"{number:.1f} {name.removesuffix('_per_second')}" for name, number in _rates(status))
     console.print(f"each second: {', '.join(rates)}")
     console.print(_sets(status["sets"]))
+    if more := status["sets_total"] - len(status["sets"]):
+        console.print(f"{more} more sets are not shown: choose some with --search TEXT")
     if "websub" in status:
         console.print(f"WebSub: {_websub(status['websub'])}")
         console.print(f"processes: {', '.join(map(_process, status['processes']))}")

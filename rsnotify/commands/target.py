@@ -12,7 +12,6 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.serving.admin_token import read_admin_token
 from rsnotify_client.address import EXAMPLE, wrong_address, wrong_token
 
 HERE = EXAMPLE
@@ -66,6 +65,8 @@ def credential_for(url: str, data: Path) -> Credential:
     is_ours = data != DATA or urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
     if not is_ours or not (data / "admin-token").exists():
         return NONE
+    from rsnotify.serving.admin_token import read_admin_token  # noqa: PLC0415 - slow
+
     return Credential(read_admin_token(data), f"it is the one in {data / 'admin-token'}")
 
 

@@ -19,11 +19,13 @@ RESOURCE_LIST = (*DOCUMENT, "limit", "offset")
 CHANGE_LIST = (*DOCUMENT, "from", "since", "until", "limit")
 CHANNEL = (*DOCUMENT, "from", "since")
 CHANNELS = (*CHANNEL, "set")
+SETS = ("name", "search", "limit")
 
 LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an event stream
 
 AHEAD_SECONDS = 5  # by how much the clocks of hub and Destination may differ
 SETS_OF_A_CONNECTION = 100
+SETS_LISTED = 10_000
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _LOST_PLUS = re.compile(r" (?=\d\d:\d\d$)", re.ASCII)  # in an address, `+` means a space
@@ -94,6 +96,30 @@ def check_not_future(after: Position, newest: Position, now: int) -> None:
 
 def refused(detail: str) -> Rejected:
     return Rejected(detail, close_code=4400)
+
+
+# --- which sets are told of ----------------------------------------------------------------------
+
+
+class SetsAsked(NamedTuple):
+    """Which sets an answer is to tell of."""
+
+    name: str | None  # this one
+    search: str  # those that have it in their names
+    limit: int | None  # so many at most
+
+    def includes(self, name: str) -> bool:
+        return self.name in (None, name) and self.search in name
+
+
+def parse_sets_asked(text: bytes, limit: int | None = None) -> SetsAsked:
+    """What `?name=`, `?search=` and `?limit=` say."""
+    query = parse_query(text, SETS)
+    return SetsAsked(
+        name=single(query, "name"),
+        search=(single(query, "search") or "").lower(),
+        limit=whole_number(query, "limit", 1, SETS_LISTED, 0) or limit,
+    )
 
 
 # --- several sets --------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from rsnotify.cache import Cache
+from rsnotify.core.query import SetsAsked
 from rsnotify.core.submission import Submission
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.feed import Feed
@@ -110,6 +111,11 @@ class Hub:
     @property
     def sets(self) -> dict[str, SetRecord]:
         return self._sets.records
+
+    def sets_asked(self, asked: SetsAsked) -> list[SetRecord]:
+        """The sets that are asked for, by name."""
+        found = [each for each in self.sets.values() if asked.includes(each.name)]
+        return sorted(found, key=lambda record: record.name)
 
     @property
     def sets_changed(self) -> Position:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
+from rsnotify.core.query import parse_sets_asked
 from rsnotify.core.token_secret import id_of, new_secret
 from rsnotify.core.websub.protocol import channel_of
 from rsnotify.core.window import DAY
@@ -62,10 +63,9 @@ class Administration:
         self._upkeep = upkeep
 
     async def list_sets(self, request: Request) -> Response:
-        await self._access.require_known(request)
-        everything = self._access.is_admin(request)
-        records = sorted(self._hub.sets.values(), key=lambda record: record.name)
-        return json_response([record for record in records if everything or not record.private])
+        asked = parse_sets_asked(request.scope["query_string"])
+        told = await self._access.told_of(request, self._hub.sets_asked(asked))
+        return json_response(told[: asked.limit])
 
     async def add_set(self, request: Request) -> Response:
         await self._access.require_admin(request)

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from rsnotify.core.documents import change_list_index
-from rsnotify.core.query import CHANGE_LIST, CHANNEL, CHANNELS, DOCUMENT, RESOURCE_LIST
+from rsnotify.core.query import CHANGE_LIST, CHANNEL, CHANNELS, DOCUMENT, RESOURCE_LIST, SETS
 from rsnotify.openapi.schemas import Json, ref
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
 
@@ -161,9 +161,11 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         errors=(400,),
     ),
     ("GET", _SETS): Operation(
-        "The sets; private ones for the admin token only",
+        "The sets by name; private ones only for tokens that name them",
         "everybody",
         {200: {JSON: _array("SetRecord")}},
+        query=SETS,
+        errors=(401,),
     ),
     ("PUT", _SET): _set(
         "Make a set; one that is there stays as it is",
@@ -255,9 +257,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         errors=(507,),
     ),
     ("GET", "/api/status"): Operation(
-        "The hub at a glance; private sets and WebSub for the admin only",
+        "The hub at a glance; private sets only for tokens that name them, WebSub for the admin",
         "everybody",
         {200: {JSON: ANY_OBJECT}},
+        query=SETS,
         errors=(401,),
     ),
     ("GET", "/metrics"): Operation(

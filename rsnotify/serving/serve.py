@@ -57,9 +57,9 @@ async def _serve(
     inherited_socket: int | None,
 ) -> None:
     is_worker = inherited_socket is not None
-    redis_url = redis_url_of(settings)  # before a token is written
-    token = admin_token(settings)
+    redis_url = redis_url_of(settings)
     with bound_sockets(settings, inherited_socket) as sockets:
+        token = admin_token(settings)  # not written by a hub that cannot begin
         address = address_of(sockets[0])
         message = warning(sockets[0].getsockname()[0], address, settings.public_url)
         if message and not is_worker:  # otherwise the parent has logged it

@@ -1,8 +1,10 @@
 """`GET /api/status`: the hub at a glance, for the page and `rsnotify status`.
 
-Everybody may ask. Private sets, processes and WebSub are told to the admin only.
+Everybody may ask. A private set is told of to those whose token names it, processes and WebSub to
+the admin only.
 """
 
+from collections.abc import Sequence
 from time import time
 from typing import Any
 
@@ -11,6 +13,7 @@ from starlette.responses import Response
 
 from rsnotify import __version__
 from rsnotify.access import Access
+from rsnotify.core.query import parse_sets_asked
 from rsnotify.delivery.channels.frames import transport_of
 from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
@@ -18,8 +21,11 @@ from rsnotify.intake.publishing import json_response
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import KINDS
 from rsnotify.storage.overview import Overview, SetNumbers
+from rsnotify.storage.sets import SetRecord
 from rsnotify.watching.peers import Peers
 from rsnotify.watching.report import Report
+
+SETS_SHOWN = 1_000  # if no other limit is asked for
 
 RATES = {
     "changes_per_second": ("rsnotify_changes_accepted",),
@@ -38,21 +44,22 @@ class Status:
         self._overview = overview
 
     async def get(self, request: Request) -> Response:
-        await self._access.require_known(request)
-        is_admin = self._access.is_admin(request)
+        asked = parse_sets_asked(request.scope["query_string"], SETS_SHOWN)
+        told = await self._access.told_of(request, self._hub.sets_asked(asked))
         reports = self._peers.now()
         status = _of_this(reports[0]) | {
             "base_url": self._hub.base_url,
             "rates": {name: round(self._peers.rate(*of), 3) for name, of in RATES.items()},
-            "sets": await self._sets(reports, everything=is_admin),
+            "sets_total": len(told),
+            "sets": await self._sets(reports, told[: asked.limit]),
         }
-        if is_admin:
+        if self._access.is_admin(request):
             status |= {"websub": _websub(reports), "processes": list(map(_process, reports))}
         return json_response(status)
 
-    async def _sets(self, reports: list[Report], *, everything: bool) -> list[dict[str, Any]]:
-        records = sorted(self._hub.sets.values(), key=lambda record: record.name)
-        shown = [record for record in records if everything or not record.private]
+    async def _sets(
+        self, reports: list[Report], shown: Sequence[SetRecord]
+    ) -> list[dict[str, Any]]:
         numbers = await self._numbers([record.name for record in shown])
         read = _channels(reports)
         return [

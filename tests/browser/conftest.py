@@ -29,12 +29,21 @@ _numbers = itertools.count(1)
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def chromium() -> AsyncIterator[Browser]:
-    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
+    if chromium_path() is None:
         pytest.skip(MISSING)
-    arguments = ["--no-sandbox", "--disable-gpu", "--js-flags=--expose-gc"]  # root has no sandbox
+    async with launched() as browser:
+        yield browser
+
+
+def chromium_path() -> str | None:
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+@asynccontextmanager
+async def launched() -> AsyncIterator[Browser]:
+    arguments = ["--no-sandbox", "--disable-gpu"]  # root has no sandbox
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=arguments)
+        browser = await playwright.chromium.launch(executable_path=chromium_path(), args=arguments)
         yield browser
         await browser.close()
 

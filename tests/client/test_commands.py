@@ -200,11 +200,28 @@ def read_until(terminal: int, words: str) -> str:
         ["http://a/", "copy", "--jobs", "0"],
         ["http://a/", "copy", "--jobs", "x"],
         ["http://a/", "copy", "--on"],
+        ["http://a/", "copy", "--jobs", "257"],
+        ["http://a/", "copy", "--jobs"],
+        ["http://a/", "copy", "--once=1"],
+        ["http://a/", "copy", "--source", "b"],
+        ["http://a/", "copy", "--exec", "--once"],
+        ["http://a/", "copy", "more"],
+        ["http://a/", ""],
+        ["--once"],
         ["http://a/", "--stdout", "--exec", "true"],
     ],
 )
 def test_what_is_not_plain_is_left_to_the_whole_command_line(words: list[str]) -> None:
     assert lean.plain(words) is None
+
+
+def test_the_shortcut_takes_options_in_both_forms() -> None:
+    words = "--jobs=256 --per-host 1 --select *.pdf --select=a=b --exec=x --keep-deleted d --once"
+    given = lean.plain(["http://a/", *words.split(), "copy"])
+    assert given is not None
+    assert (given.source, given.directory, given.once) == ("http://a/", Path("copy"), True)
+    assert (given.jobs, given.per_host, given.select) == (256, 1, ["*.pdf", "a=b"])
+    assert (given.exec, given.keep_deleted, given.stdout) == ("x", Path("d"), False)
 
 
 def test_the_shortcut_has_the_options_of_the_command_with_their_defaults() -> None:

@@ -164,3 +164,27 @@ def test_any_set_of_uris_has_as_many_places(rests: list[str]) -> None:
     found = [places.add(X + rest) for rest in rests]
     assert len(set(map(key_of, found))) == len(rests)
     assert all(map(is_inside, found))
+
+
+NO_MAP = [("urn:nothing:", "elsewhere")]
+NEARLY_PLAIN = st.from_regex(
+    r"https?://[A-Za-z0-9.:-]{1,9}(/[\w.~%-]{0,9}){0,3}(/[a-z]{95,105}){0,2}", fullmatch=True
+)
+
+
+@given(NEARLY_PLAIN)
+def test_a_plain_address_has_the_place_that_the_rules_would_give_it(loc: str) -> None:
+    try:
+        place = place_of(loc)
+    except ValueError:
+        return
+    assert place == place_of(loc, NO_MAP)
+
+
+@pytest.mark.parametrize("depth", [15, 16, 17])
+@pytest.mark.parametrize("length", [99, 100, 101, 241])
+def test_a_long_plain_address_has_the_place_that_the_rules_would_give_it(
+    depth: int, length: int
+) -> None:
+    loc = X + f"{'f' * length}/" * depth + "f" * length
+    assert place_of(loc) == place_of(loc, NO_MAP)

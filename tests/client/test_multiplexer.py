@@ -108,6 +108,31 @@ async def test_so_many_requests_wait_behind_each_other_and_no_more() -> None:
         assert await heard.all() == [b"a"] * PIPELINED
 
 
+async def test_a_connection_has_room_again_for_each_answer_that_came() -> None:
+    with asking(*([OK + b"a"] * 3 * PIPELINED)) as (peer, many):
+        heard = Heard(3 * PIPELINED)
+        ask(peer, many, heard, PIPELINED)
+        left = [2 * PIPELINED]
+
+        def fill() -> None:
+            while left[0] and many.ask_behind(peer.url, {}, heard):
+                left[0] -= 1
+
+        many.when_told = fill
+        assert await heard.all() == [b"a"] * 3 * PIPELINED
+        assert many.busy == 0
+        assert not many.may_ask_behind(host_of(peer.url))
+
+
+async def test_what_follows_is_begun_once_for_answers_that_came_together() -> None:
+    with asking((OK + b"a") * 3, b"") as (peer, many):
+        heard, told = Heard(3), []
+        many.when_told = lambda: told.append(len(heard.bodies))
+        ask(peer, many, heard, 3)
+        assert await heard.all() == [b"a"] * 3
+        assert told == [3]
+
+
 async def test_a_peer_that_drops_what_is_pipelined_is_not_asked_so_again() -> None:
     with asking(OK + b"a", b"") as (peer, many):
         heard = Heard(3)

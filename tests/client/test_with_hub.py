@@ -1,5 +1,6 @@
 """The publisher against a real hub: what stands in the journal in the end."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -109,6 +110,34 @@ def test_the_flask_example_publishes(real_hub: HubProcess, tmp_path: Path) -> No
     assert told[0].length == 4
 
 
+@pytest.mark.parametrize("outbox", ["", "outbox"])
+def test_workers_of_gunicorn_publish_all_once_though_they_end_one_after_another(
+    real_hub: HubProcess, tmp_path: Path, outbox: str
+) -> None:
+    before = len(real_hub.told())
+    seen = tmp_path / "seen"
+    more = {"OUTBOX": str(tmp_path / outbox)} if outbox else {}
+    process = gunicorn("flask", "app:app", seen, **environment(real_hub, **more))
+    url = address_in(process.stderr)
+    names = [f"paper{number}" for number in range(60)]
+    with ThreadPoolExecutor(3) as many:
+        statuses = set(many.map(lambda name: ask("PUT", f"{url}/papers/{name}", b"a"), names))
+    eventually(lambda: len(real_hub.told()) >= before + len(names))
+    process.terminate()
+    process.communicate()
+    assert statuses == {201}
+    assert sorted(real_hub.told()[before:]) == sorted(("created", name) for name in names)
+    assert len(set(seen.read_text().split())) >= 3
+
+
+def gunicorn(folder: str, app: str, seen: Path, **environ: str) -> Any:
+    """Three workers at a time, forked from one; which served a request is noted."""
+    words = ["-m", "gunicorn", "--preload", "--chdir", str(EXAMPLES / folder), app]
+    words += ["--bind", "127.0.0.1:0", "--workers", "3", "--max-requests", "5"]
+    words += ["--access-logfile", str(seen), "--access-logformat", "%(p)s"]
+    return python(*words, **environ)
+
+
 @pytest.mark.parametrize("outbox", ["", "database"])
 def test_the_django_example_publishes_what_is_committed(
     real_hub: HubProcess, tmp_path: Path, outbox: str
@@ -135,6 +164,26 @@ def test_the_django_example_publishes_what_is_committed(
     told = real_hub.journal()[before:]
     assert [change.change for change in told] == ["created", "updated", "deleted"]
     assert told[0].loc == "http://127.0.0.1:8000/papers/one"
+
+
+def test_the_relay_of_the_django_example_publishes_what_workers_of_gunicorn_commit(
+    real_hub: HubProcess, tmp_path: Path
+) -> None:
+    before = len(real_hub.told())
+    seen, database = tmp_path / "seen", str(tmp_path / "papers.db")
+    environ = environment(real_hub, DATABASE=database, OUTBOX="database")
+    manage = str(EXAMPLES / "django/manage.py")
+    assert python(manage, "migrate", "--verbosity", "0", **environ).communicate()[1] == ""
+    process = gunicorn("django", "wsgi:application", seen, **environ)
+    url = address_in(process.stderr)
+    names = [f"paper{number}" for number in range(15)]
+    for number, name in enumerate(names, 1):
+        assert ask("PUT", f"{url}/papers/{name}", b"text") == 204
+        eventually(lambda: len(real_hub.told()) == before + number)  # noqa: B023
+    process.terminate()
+    process.communicate()
+    assert real_hub.told()[before:] == [("created", name) for name in names]
+    assert len(set(seen.read_text().split())) >= 3
 
 
 def test_the_sqlalchemy_example_publishes_what_is_committed(

@@ -36,6 +36,47 @@ async def test_a_known_token_is_told_that_it_is_not_the_admins(hub: RunningHub) 
     assert (await hub.ask("GET", "/api/sets", headers=known))[0] == 200
 
 
+async def test_a_private_set_is_told_of_only_to_a_token_that_names_it(hub: RunningHub) -> None:
+    for name in ("mine", "theirs"):
+        await hub.ask("PUT", f"/api/sets/{name}", json={"private": True})
+    wanted = {"sets": ["mine"], "rights": ["read"]}
+    _, token = await hub.ask("POST", "/api/tokens", json=wanted)
+    told = {
+        token["token"]: ["dataset1", "mine"],
+        TOKEN: ["dataset1", "mine", "theirs"],
+        "": ["dataset1"],
+    }
+    for secret, names in told.items():
+        headers = {"Authorization": f"Bearer {secret}"}
+        _, sets = await hub.ask("GET", "/api/sets", headers=headers)
+        _, status = await hub.ask("GET", "/api/status", headers=headers)
+        assert [each["name"] for each in sets] == names
+        assert [each["name"] for each in status["sets"]] == names
+        assert status["sets_total"] == len(names)
+        assert ("websub" in status) == (secret == TOKEN)
+
+
+async def test_sets_are_told_of_up_to_a_limit_and_counted_beyond_it(hub: RunningHub) -> None:
+    for name in ("cats", "dogs"):
+        await hub.ask("PUT", f"/api/sets/{name}")
+    for limit, names in (
+        (1, ["cats"]),
+        (2, ["cats", "dataset1"]),
+        (3, ["cats", "dataset1", "dogs"]),
+    ):
+        _, sets = await hub.ask("GET", f"/api/sets?limit={limit}")
+        _, status = await hub.ask("GET", f"/api/status?limit={limit}")
+        assert [each["name"] for each in sets] == names
+        assert [each["name"] for each in status["sets"]] == names
+        assert status["sets_total"] == 3
+    assert (await hub.ask("GET", "/api/status?limit=10001"))[0] == 400
+    assert (await hub.ask("GET", "/api/sets?serch=dogs"))[0] == 400
+    mine = {"RSNOTIFY_URL": hub.url, "COLUMNS": "100"}
+    _, out, _ = await rsnotify("status", "--search", "dogs", **mine)
+    assert "dogs" in out
+    assert "cats" not in out
+
+
 CHOSEN = "rsn_" + "a" * 43
 
 

@@ -383,6 +383,7 @@ async def test_a_second_hub_on_the_same_data_exits_2(hub: RunningHub) -> None:
 async def test_a_port_that_is_taken_exits_2(hub: RunningHub, tmp_path: Path) -> None:
     ended = await rsnotify("serve", "--port", str(hub.port), "--data", str(tmp_path / "other"))
     assert ended.status == 2
+    assert not (tmp_path / "other").exists()
     assert "choose another --host or --port" in ended.err
 
 

@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from rsnotify.commands.status import print_status
 from tests.forks import run
 from tests.running import TOKEN, RunningHub, clean_environment
 
@@ -30,6 +33,22 @@ async def test_status_shows_the_whole_and_health_answers_for_a_container(
     status, out, err = await rsnotify("health", "--url", hub.url)
     assert (status, out) == (1, "")
     assert "does not answer: [Errno 111] Connection refused" in err
+
+
+def test_status_says_how_many_sets_it_does_not_show(capsys: pytest.CaptureFixture[str]) -> None:
+    status = {
+        "version": "1",
+        "base_url": "http://hub",
+        "ready": True,
+        "store": {"text": ""},
+        "following": {"text": ""},
+        "rates": {},
+        "sets": [],
+    }
+    print_status(status | {"sets_total": 0}, json=False)
+    assert "not shown" not in capsys.readouterr().out
+    print_status(status | {"sets_total": 2}, json=False)
+    assert "2 more sets are not shown" in capsys.readouterr().out
 
 
 async def test_check_lists_everything_that_is_wrong_and_writes_nothing(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
-"""Node and the JavaScript client as a process; where what a test needs is found."""
+"""Node, Deno and the JavaScript client as a process; where what a test needs is found."""
 
 import asyncio
 import json
 import shutil
 import subprocess
+import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ NODE = str(Path(playwright.__file__).parent / "driver/node")
 """The Node that playwright brings: newer than most machines' own, with a WebSocket."""
 
 OLDEST_NODE = (20, 3)
+NO_DENO = "no Deno: `pip install deno`, or put it on the PATH"
 
 
 def nodes() -> list[str]:
@@ -31,11 +33,16 @@ def version_of(node: str) -> tuple[int, ...]:
     return tuple(int(part) for part in said.strip().lstrip("v").split("-")[0].split("."))
 
 
+def deno() -> str | None:
+    """The machine's, or that of the environment in which the tests run."""
+    return shutil.which("deno") or shutil.which("deno", path=Path(sys.executable).parent)
+
+
 class Reader:
     """A process that follows an address; each line that it prints is something it was told."""
 
-    def __init__(self, url: str, *, node: str = NODE, **options: Any) -> None:
-        self._words = (node, str(HERE / "reader.mjs"), str(MODULE), url, json.dumps(options))
+    def __init__(self, url: str, *, program: Sequence[str] = (NODE,), **options: Any) -> None:
+        self._words = (*program, str(HERE / "reader.mjs"), str(MODULE), url, json.dumps(options))
         self._process: Process | None = None
 
     async def __aenter__(self) -> Self:

@@ -1,6 +1,7 @@
 """What the JavaScript client decides, and how it is typed and packed: its own tests."""
 
 import json
+import os
 import shutil
 import subprocess
 import tarfile
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify import __version__
-from tests.javascript.programs import CLIENT, HERE, NODE, nodes
+from tests.javascript.programs import CLIENT, HERE, NO_DENO, NODE, deno, nodes
 
 
 @pytest.mark.parametrize("node", nodes())
@@ -20,6 +21,17 @@ def test_every_claim_about_the_client_holds(node: str, file: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "\n# fail 0\n" in ended.stdout
     assert "\n# tests 0\n" not in ended.stdout
+
+
+@pytest.mark.skipif(deno() is None, reason=NO_DENO)
+@pytest.mark.parametrize("file", sorted(HERE.glob("*.test.mjs")), ids=lambda file: file.name)
+def test_every_claim_about_the_client_holds_in_deno(file: Path) -> None:
+    words = (deno(), "test", "--allow-all", "--no-check", str(file))
+    plain = os.environ | {"NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1"}
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, env=plain)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "| 0 failed" in ended.stdout
+    assert "| 0 passed" not in ended.stdout
 
 
 def test_the_types_hold() -> None:

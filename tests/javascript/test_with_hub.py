@@ -8,7 +8,7 @@ from aiohttp import web
 
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify.resourcesync.xml_writer import Entry, Md
-from tests.javascript.programs import Reader, nodes
+from tests.javascript.programs import NO_DENO, Reader, deno, nodes
 from tests.running import RunningHub
 from tests.sources import CAPABILITIES, Source, rendered
 
@@ -26,7 +26,7 @@ def readers_of(request: pytest.FixtureRequest) -> Any:
     """Every way in which a program reads: a WebSocket, an event stream, both Nodes."""
 
     def made(url: str) -> list[Reader]:
-        streams = [Reader(url, node=node, transport="sse") for node in nodes()]
+        streams = [Reader(url, program=(node,), transport="sse") for node in nodes()]
         return [Reader(url, transport="websocket"), *streams]
 
     return made
@@ -48,6 +48,22 @@ async def test_a_killed_hub_costs_no_change_and_repeats_none(
         await hub.publish("http://example.com/4")
         for reader in readers:
             assert await reader.changes(3) == ["2", "3", "4"]
+
+
+@pytest.mark.skipif(deno() is None, reason=NO_DENO)
+async def test_in_deno_a_killed_hub_costs_no_change_either(hub: RunningHub) -> None:
+    program = (deno(), "run", "--allow-net", "--allow-read")
+    async with (
+        Reader(hub.channel(), program=program, transport="websocket") as socket,
+        Reader(hub.url, program=program, transport="sse") as stream,
+    ):
+        for reader in (socket, stream):
+            await reader.live()
+        await hub.kill()
+        await hub.start()
+        await hub.publish("http://example.com/1", "http://example.com/2")
+        for reader in (socket, stream):
+            assert await reader.changes(2) == ["1", "2"]
 
 
 async def test_every_address_of_a_set_leads_to_its_channel(hub: RunningHub) -> None:

@@ -11,12 +11,11 @@ from tests.running import TOKEN, RunningHub, clean_environment
 
 OPTIONS = (
     *("--max-examples", "1", "--generation-deterministic", "--no-color", "--workers", "2"),
-    *("--exclude-method", "HEAD"),  # the same rows as GET
-    # It would have the hub ask callbacks of other hosts; the tests of its duties are elsewhere.
-    *("--exclude-path", "/hub"),
     # A text may have the right type and be no date, no URI, or a lie about its media type.
     *("--exclude-checks", "positive_data_acceptance"),
 )
+ROOT = Path(__file__).parents[2]
+HOOKS = "tests.protocol.loopback_callbacks"
 PHASES = {
     "what is described": ("--phases", "examples,fuzzing"),
     "whatever is not": (
@@ -34,7 +33,7 @@ async def test_every_answer_is_as_described(hub: RunningHub, tmp_path: Path, pha
         stdout=PIPE,
         stderr=STDOUT,
         cwd=tmp_path,
-        env=clean_environment(),
+        env=clean_environment() | {"SCHEMATHESIS_HOOKS": HOOKS, "PYTHONPATH": str(ROOT)},
     )
     said, _ = await process.communicate()
     told = said.decode()

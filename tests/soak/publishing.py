@@ -32,6 +32,7 @@ KILLS = 20
 BACKLOG = 100_000
 ENTRIES = 1_000_000
 PEAK_MIB = 300
+CAUGHT_UP_SECONDS = 300  # it waits up to 30 s for a hub that was away, and notes each change
 LAST = "http://example.com/last"
 
 APPLICATION = """
@@ -92,7 +93,8 @@ def kills(place: Path, times: int = KILLS) -> str:
             publisher.updated("dataset1", LAST)
         told = [change.loc for change in hub.journal()]
         for follower in followers:
-            follower.join(60)
+            follower.join(CAUGHT_UP_SECONDS)
+            assert not follower.is_alive(), f"{follower.name} has not come to the end yet"
             assert follower.found == told, f"{follower.name} holds something else"
     _check([loc.rpartition("/")[2] for loc in told[:-1]], kept)
     return (

@@ -43,6 +43,7 @@ from rsnotify.settings import PREFIX, Settings
 from rsnotify.storage import external_redis, journal, loads, repairs, sets
 from rsnotify.storage.embedded_redis import directory
 from rsnotify.upkeep import announcements, snapshot
+from rsnotify.watching import status
 from rsnotify.web import validation
 from rsnotify_client import (
     batch,
@@ -110,6 +111,8 @@ LIMITS: dict[str, float] = {
     "days until a token expires": administration.EXPIRES_DAYS,
     "seconds that a token is accepted after it was replaced": administration.GRACE_SECONDS,
     "body of a request about sets or tokens": administration.BODY_BYTES,
+    "sets in a status, if no `limit` is sent": status.SETS_SHOWN,
+    "`limit` of a list of sets, or of a status": query.SETS_LISTED,
     "seconds that a request for a snapshot waits": administration.SNAPSHOT_SECONDS,
     "seconds until a revoked token is refused everywhere": access.TOKEN_SECONDS,
     "seconds that changes of the Source Description are gathered": announcements.GATHER_SECONDS,

@@ -6,12 +6,14 @@ from rsnotify.core.query import (
     CHANGE_LIST,
     CHANNEL,
     CHANNELS,
+    SETS_LISTED,
     SETS_OF_A_CONNECTION,
     SetCursor,
     check_not_future,
     parse_cursors,
     parse_query,
     parse_sets,
+    parse_sets_asked,
     parse_start,
     render_cursors,
 )
@@ -135,3 +137,32 @@ def test_cursors_are_read_as_they_were_written() -> None:
 def test_a_form_is_named_once() -> None:
     with pytest.raises(Rejected, match="`format` is given more than once"):
         parse_query(b"format=xml&format=json", CHANGE_LIST)
+
+
+# --- which sets are told of ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["cats", "dogs", "hotdogs"]),
+        ("name=dogs", ["dogs"]),
+        ("name=dog", []),
+        ("search=dogs", ["dogs", "hotdogs"]),
+        ("search=DOGS", ["dogs", "hotdogs"]),
+        ("search=dogs&name=cats", []),
+    ],
+)
+def test_sets_are_asked_for_by_name_or_by_a_part_of_it(query: str, names: list[str]) -> None:
+    asked = parse_sets_asked(query.encode())
+    assert [name for name in ("cats", "dogs", "hotdogs") if asked.includes(name)] == names
+
+
+def test_a_limit_of_sets_is_1_to_10000() -> None:
+    assert parse_sets_asked(b"").limit is None
+    assert parse_sets_asked(b"", 7).limit == 7
+    for number in (1, SETS_LISTED):
+        assert parse_sets_asked(f"limit={number}".encode(), 7).limit == number
+    for wrong in ("limit=0", f"limit={SETS_LISTED + 1}", "limit=", "nam=dogs", "access_token=x"):
+        with pytest.raises(Rejected):
+            parse_sets_asked(wrong.encode())

@@ -32,7 +32,7 @@ _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: .*)?")
 _PLAIN = re.compile(
     r"http://([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::([1-9][0-9]{0,4}))?(/[\w/.~-]*)", re.ASCII
 )
-_FORBIDDEN = re.compile("[\r\n\0]")
+_FIELD = re.compile(r"^([^\s:\0](?:[^:\r\n\0]*[^\s:\0])?):([^\r\n\0]*)\r\n", re.MULTILINE)
 _SAFE = "!$%&'()*+,-./:;=?@_~"
 
 
@@ -101,7 +101,9 @@ class Line:
 
     def __init__(self, target: Target) -> None:
         self.origin = target[:3]
-        self.socket = socket.create_connection((target.host, target.port), CONNECT_SECONDS)
+        host = target.host.encode()  # a text would be encoded again, by what is slow to import
+        address = (host, target.port)
+        self.socket = socket.create_connection(address, CONNECT_SECONDS)  # type: ignore[arg-type]
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if target.scheme == "https":
             self.socket = _tls().wrap_socket(self.socket, server_hostname=target.host)
@@ -114,18 +116,17 @@ class Line:
         watched.register(self.socket, POLLIN)
         return not self._early and not watched.poll(0)
 
-    def head(self) -> list[bytes]:
-        """The lines up to an empty one."""
+    def head(self) -> bytes:
+        """The lines up to an empty one, each with its end."""
         until = monotonic() + SILENCE_SECONDS
         while (end := self._early.find(b"\r\n\r\n")) < 0:
             if len(self._early) > HEAD_BYTES:
                 raise BadAnswer(f"the head of the answer is longer than {HEAD_BYTES} bytes")
             self._more(until)
-        head, self._early = self._early[:end], self._early[end + 4 :]
-        lines = head.split(b"\r\n")
-        if len(head) > HEAD_BYTES or len(lines) > HEAD_LINES:
+        head, self._early = self._early[: end + 2], self._early[end + 4 :]
+        if end > HEAD_BYTES or head.count(b"\r\n") > HEAD_LINES:
             raise BadAnswer(f"the answer has more than {HEAD_LINES} header fields")
-        return lines
+        return head
 
     def line(self) -> bytes:
         until = monotonic() + SILENCE_SECONDS
@@ -165,6 +166,11 @@ class Line:
     @property
     def early_bytes(self) -> int:
         return len(self._early)
+
+    def take(self, size: int) -> bytes:
+        """What is there already, up to this size."""
+        taken, self._early = self._early[:size], self._early[size:]
+        return taken
 
     def read_into(self, view: memoryview) -> int:
         if not self._early:
@@ -247,6 +253,9 @@ class Answer:
 
     def read(self, size: int) -> bytes:
         """So many bytes, fewer only at the end."""
+        if self.length is not None and self._left <= min(size, self.line.early_bytes):
+            self._left, self.is_read, taken = 0, True, self.line.take(self._left)
+            return taken
         buffer = memoryview(bytearray(size))
         filled = 0
         while filled < size and (count := self.read_into(buffer[filled:])):
@@ -378,24 +387,23 @@ def _request(method: str, target: Target, headers: Mapping[str, str]) -> bytes:
 
 def read_head(line: Line, url: str) -> Answer:
     for _ in range(INTERIM_ANSWERS):
-        first, *lines = line.head()
+        first, _, fields = line.head().partition(b"\r\n")
         if (found := _STATUS.fullmatch(first)) is None:
             raise BadAnswer("what answered does not speak HTTP")
         if (status := int(found[2])) >= 200:
-            headers = _fields(lines)
+            headers = _fields(fields.decode("latin-1"))
             wish = (headers.get("connection") or "").lower()
             keeps = "close" not in wish if found[1] == b"1" else "keep-alive" in wish
             return Answer(url, line, status, headers, keeps=keeps)
     raise BadAnswer(f"more than {INTERIM_ANSWERS} interim answers came")
 
 
-def _fields(lines: list[bytes]) -> Headers:
-    headers = Headers()
-    for line in lines:
-        text = line.decode("latin-1")
-        name, colon, value = text.partition(":")
-        if not colon or not name or name != name.strip() or _FORBIDDEN.search(text):
-            raise BadAnswer("the answer has a header field that is none")
-        key, value = name.lower(), value.strip(" \t")
-        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+def _fields(text: str) -> Headers:
+    found = _FIELD.findall(text)
+    if len(found) != text.count("\n"):
+        raise BadAnswer("the answer has a header field that is none")
+    headers = Headers({name.lower(): value.strip(" \t") for name, value in found})
+    if len(headers) < len(found):
+        for key in headers:
+            headers[key] = ", ".join(v.strip(" \t") for name, v in found if name.lower() == key)
     return headers

@@ -40,12 +40,12 @@ class _Busy:
         self.until = 0.0
         self.serves = True
 
+    @property
+    def has_room(self) -> bool:
+        return self.serves and len(self.asked) < PIPELINED
+
     def give_time(self) -> None:
         self.until = monotonic() + SILENCE_SECONDS
-
-
-def _requests(busy: _Busy) -> int:
-    return len(busy.asked)
 
 
 class Multiplexer:
@@ -56,10 +56,12 @@ class Multiplexer:
         self._small_bytes = small_bytes
         self._busy: dict[int, _Busy] = {}
         self._at_host: dict[str, list[_Busy]] = {}
+        self._roomy: dict[str, deque[_Busy]] = {}  # all that have room, and some that have ended
         self._one_by_one: set[str] = set()  # hosts that do not answer what is pipelined
         self._epoll: select.epoll | None = None
         self._looks_again: asyncio.TimerHandle | None = None
         self._to_flush: list[_Busy] = []
+        self.when_told: Callable[[], None] = lambda: None  # once for all that came together
 
     @property
     def busy(self) -> int:
@@ -79,6 +81,7 @@ class Multiplexer:
         line.socket.settimeout(0)
         self._busy[busy.number] = busy
         self._at_host.setdefault(busy.host, []).append(busy)
+        self._roomy.setdefault(busy.host, deque()).append(busy)
         self._watching().register(busy.number, select.EPOLLIN)
         self._ask(busy, _Asked(url, heard), headers)
         return True
@@ -89,15 +92,25 @@ class Multiplexer:
 
     def may_ask_behind(self, host: str) -> bool:
         """Whether a busy connection may serve more."""
-        lines = self._at_host.get(host, ()) if host not in self._one_by_one else ()
-        return any(busy.serves and len(busy.asked) < PIPELINED for busy in lines)
+        return self._with_room(host) is not None
+
+    def _with_room(self, host: str) -> _Busy | None:
+        if host in self._one_by_one:
+            return None
+        lines = self._roomy.setdefault(host, deque())
+        while lines and not lines[0].has_room:
+            lines.popleft()
+        return lines[0] if lines else None
 
     def ask_behind(self, url: str, headers: Mapping[str, str], heard: Heard) -> bool:
         """Whether it was asked, behind others by a busy connection."""
-        if not self.may_ask_behind(host := host_of(url)):
+        if (busy := self._with_room(host := host_of(url))) is None:
             return False
-        busy = min((each for each in self._at_host[host] if each.serves), key=_requests)
         self._ask(busy, _Asked(url, heard), headers)
+        lines = self._roomy[host]
+        lines.append(lines.popleft())  # the next turn is another's
+        if not busy.has_room:
+            lines.pop()
         return True
 
     def _ask(self, busy: _Busy, asked: _Asked, headers: Mapping[str, str]) -> None:
@@ -149,6 +162,7 @@ class Multiplexer:
             busy.line.hear()
             while busy.asked and busy.serves and (answer := self._answered(busy)) is not None:
                 self._tell(busy, answer)
+            self.when_told()
         except BlockingIOError:
             return
         except OSError:
@@ -175,6 +189,8 @@ class Multiplexer:
         return length is not None and length <= self._small_bytes and answer.status != 206
 
     def _tell(self, busy: _Busy, answer: Answer) -> None:
+        if len(busy.asked) == PIPELINED:
+            self._roomy[busy.host].append(busy)
         asked, busy.answer = busy.asked.popleft(), None
         busy.give_time()
         if self._is_small(answer):
@@ -193,6 +209,7 @@ class Multiplexer:
         return self._busy.get(busy.number) is busy
 
     def _leave(self, busy: _Busy) -> None:
+        busy.serves = False
         if self._waits(busy):
             del self._busy[busy.number]
             self._watching().unregister(busy.number)
@@ -209,6 +226,7 @@ class Multiplexer:
             self._connections.drop(busy.line)
         while busy.asked:
             busy.asked.popleft().heard(None)
+        self.when_told()
 
     def _end_the_overdue(self) -> None:
         now = monotonic()

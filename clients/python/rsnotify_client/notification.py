@@ -13,7 +13,7 @@ import msgspec
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import CHANNEL_PATH
-from rsnotify.resourcesync.values import is_datetime, is_w3c_datetime
+from rsnotify.resourcesync.values import is_w3c_datetime
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 
@@ -80,8 +80,11 @@ def position_of(text: str | None) -> Position | None:
     """A time of any granularity; a day begins at midnight UTC."""
     if not text:
         return None
-    if is_datetime(text):
-        return Position.parse(text)
+    if "T" in text:
+        try:
+            return Position.parse(text)
+        except ValueError:
+            return None
     if not is_w3c_datetime(text):
         return None
     return Position.parse(f"{text}{'-01-01'[len(text) - 4 :] if len(text) < 10 else ''}T00:00:00Z")

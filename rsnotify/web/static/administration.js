@@ -5,6 +5,8 @@
 import { ask } from "./api.js";
 import { button, byId, copyable, element, foreign, tell } from "./dom.js";
 
+const ROWS = 100; // of a table
+
 let setsChanged = () => {};
 
 /** Draw everything if the token of this tab is the admin's; whether it is. */
@@ -18,11 +20,9 @@ export async function show() {
     if (error.status === 403) return false;
     throw error;
   }
-  const [sets, subscriptions] = await Promise.all([ask("GET", "api/sets"), ask("GET", "api/subscriptions")]);
-  byId("sets").replaceChildren(...sets.map(setRow));
-  byId("tokens").replaceChildren(...tokens.map(tokenRow));
-  byId("subscriptions").replaceChildren(...subscriptions.map(subscriptionRow));
-  if (!subscriptions.length) byId("subscriptions").append(row(["none", "", "", "", "", ""]));
+  const subscriptions = await ask("GET", "api/subscriptions");
+  draw("tokens", tokens.map(tokenRow), "`rsnotify tokens list`");
+  draw("subscriptions", subscriptions.map(subscriptionRow), "`rsnotify subscriptions list`");
   byId("admin").hidden = false;
   byId("not-admin").hidden = true;
   return true;
@@ -34,12 +34,30 @@ export function hide() {
   for (const id of ["sets", "tokens", "subscriptions", "made-token"]) byId(id).replaceChildren();
 }
 
+/** The sets that can be chosen, and whether there are others. */
+export function showSets(sets, hasMore) {
+  draw("sets", sets.map(setRow));
+  byId("more-sets").hidden = !hasMore;
+}
+
+/** So many rows at most; a command lists them all. */
+function draw(id, rows, command) {
+  const place = byId(id);
+  const columns = place.parentElement.tHead.rows[0].cells.length;
+  place.replaceChildren(...rows.slice(0, ROWS));
+  const more = (rows.length - ROWS).toLocaleString("en");
+  if (!rows.length) place.append(note("none", columns));
+  else if (rows.length > ROWS) place.append(note(`${more} more: ${command} lists all`, columns));
+}
+
+const note = (text, colSpan) => element("tr", {}, element("td", { colSpan, textContent: text }));
+
 /** Do it, say what became of it, and draw anew. */
 async function act(words, work, place = byId("admin-answer")) {
   try {
     const done = await work();
     tell(place, `${words}: done.`);
-    await show();
+    await Promise.all([show(), setsChanged()]);
     return done;
   } catch (error) {
     tell(place, `${words}: ${error.message}`, true);
@@ -57,7 +75,6 @@ function setRow(set) {
   const remove = button("Remove", set.name, async () => {
     if (!confirm(`Remove the set ${set.name} and all its changes, for ever?`)) return;
     await act(`Remove ${set.name}`, () => ask("DELETE", setPath(set.name)));
-    await setsChanged();
   });
   const reads = set.private ? "with a token" : "everybody";
   return row([set.name, reads, day(set.created), [button("Edit", set.name, () => fill(set)), " ", remove]]);
@@ -79,7 +96,6 @@ async function saveSet(form) {
     return ask("PATCH", setPath(name), options);
   });
   if (saved) form.reset();
-  await setsChanged();
 }
 
 // Tokens ------------------------------------------------------------------------------------------
@@ -123,7 +139,7 @@ function subscriptionRow(each) {
     each.next_attempt ? day(each.next_attempt) : "", [retry, " ", end]]);
 }
 
-const day = (datetime) => (datetime ? new Date(datetime).toLocaleString("en-GB") : "never");
+const day = (datetime) => (datetime ? new Date(datetime).toLocaleString("sv") : "never");
 
 export function watchForms(onSetsChanged) {
   setsChanged = onSetsChanged;

@@ -44,6 +44,7 @@ export async function ask(method, path, content) {
 }
 
 async function reason(answer) {
+  if (answer.status === 401 && !token()) return "a token is needed: give it under “Publish a change”";
   try {
     return (await answer.json()).detail;
   } catch {

@@ -45,7 +45,8 @@ function begin(transport, url) {
       end = null;
       byId("disconnect").disabled = true;
       if (cursor) byId("from").value = cursor; // to go on from there
-      tell(byId("connection-state"), `ended${code ? ` with ${code}` : ""}: ${reason || "no reason given"}`);
+      const told = `ended${code ? ` with ${code}` : ""}: ${reason || "no reason given"}`;
+      tell(byId("connection-state"), told, code !== 1000 && reason !== "disconnected");
     },
   });
 }
@@ -62,13 +63,15 @@ function described(text) {
   const parts = [element("details", {}, summary, raw)];
   try {
     const { from, until, changes } = parse(text);
-    parts.unshift(joined(from), ` ${clock(until)} · ${changes.length} changes · (${from}, ${until}]`);
+    parts.unshift(joined(from), ` ${clock(until)} · ${counted(changes.length)} · after ${from}, until ${until}`);
     cursor = until;
   } catch (error) {
     parts.unshift(element("strong", { className: "bad", textContent: error.message }));
   }
   return parts;
 }
+
+const counted = (number) => `${number.toLocaleString("en")} change${number === 1 ? "" : "s"}`;
 
 function joined(from) {
   if (cursor === null) return element("span", { className: "tag", textContent: "first" });

@@ -16,11 +16,14 @@ import { keep, token } from "./token.js";
 import * as validating from "./validating.js";
 
 const RETRY_MS = 2000;
+const TYPING_MS = 200; // after the last key, until sets are looked for
 const changes = new plot.Rate();
 const deliveries = new plot.Rate();
-let known = [];
+let known = null;
 let following = null;
 let seen = 0;
+let typing = 0;
+let asked = 0; // how often the sets were
 
 const chosenSet = () => byId("set").value;
 
@@ -37,14 +40,17 @@ function follow(set) {
     tell(byId("health"), "there is no set yet: add one under Administration", true);
     return;
   }
-  sets.show(set.name);
+  sets.show(set);
   history.replaceState(null, "", `?set=${encodeURIComponent(set.name)}${location.hash}`);
   tell(byId("health"), "connecting…");
   following = new Following(set.name, { isPrivate: set.private, heard });
 }
 
 const heard = {
-  state: (text, isBad) => tell(byId("health"), text, isBad),
+  state: (text, isBad) => {
+    tell(byId("health"), text, isBad);
+    publishing.channelIs(!isBad);
+  },
   gap: (after, from) => latest.addGap(after, from),
   notification: (notification, { isOld }) => {
     latest.add(notification.changes);
@@ -56,15 +62,21 @@ const heard = {
 };
 
 async function loadSets() {
+  const wanted = following?.set ?? new URLSearchParams(location.search).get("set");
+  asked += 1;
+  const turn = asked;
   try {
-    known = await ask("GET", "api/sets");
+    const found = await sets.find(byId("find").value.trim(), wanted);
+    if (turn !== asked) return; // it is asked for again already
+    known = found;
   } catch (error) {
+    if (turn !== asked) return;
     tell(byId("health"), error.message, true);
     if (error.status === 401) forget(); // the token was revoked
     setTimeout(loadSets, RETRY_MS);
     return;
   }
-  const wanted = following?.set ?? new URLSearchParams(location.search).get("set");
+  administration.showSets(known.found, known.hasMore);
   const chosen = sets.offer(known, wanted);
   const isSame = following && chosen?.name === following.set && chosen.private === following.isPrivate;
   if (!isSame) follow(chosen);
@@ -74,16 +86,24 @@ async function loadSets() {
 
 async function useToken(secret) {
   const place = byId("token").querySelector(".answer");
-  keep(secret);
   try {
+    keep(secret);
     const isAdmin = await administration.show();
     tell(place, isAdmin ? "You use the admin token." : "Your token is known.");
     showToken(true);
     await loadSets();
+    return true;
   } catch (error) {
     forget();
     tell(place, error.message, true);
+    return false;
   }
+}
+
+/** The token that stands in its field, if one does; whether there is one now. */
+async function useTyped() {
+  const secret = byId("secret").value.trim();
+  return secret ? useToken(secret) : Boolean(token());
 }
 
 function forget() {
@@ -99,10 +119,10 @@ function showToken(isUsed) {
   byId("forget").hidden = !isUsed;
 }
 
-/** The token was revoked while the page used it. */
-function refused() {
+/** The token was revoked, or has expired, while the page used it. */
+function refused(reason) {
   forget();
-  tell(byId("token").querySelector(".answer"), "The token is not known any more.", true);
+  tell(byId("token").querySelector(".answer"), `The token is forgotten: ${reason}.`, true);
   loadSets();
 }
 
@@ -121,19 +141,28 @@ function drawNumbers() {
 
 function start() {
   latest.watchPause();
-  publishing.watchForm(chosenSet);
+  publishing.watchForm(chosenSet, useTyped);
   debugging.watchForm(chosenSet);
   validating.watchForm();
   administration.watchForms(loadSets);
-  byId("set").onchange = () => follow(known.find(({ name }) => name === chosenSet()));
-  byId("token").onsubmit = (event) => {
+  byId("set").onchange = () => {
+    follow(sets.named(known, chosenSet()));
+    loadSets(); // an answer that is still to come would choose the set of before
+  };
+  byId("find").oninput = () => {
+    clearTimeout(typing);
+    typing = setTimeout(loadSets, TYPING_MS);
+  };
+  byId("token").onsubmit = async (event) => {
     event.preventDefault();
-    useToken(byId("secret").value.trim());
+    const isUsed = await useTyped();
+    const isFree = document.activeElement === document.body;
+    if (isUsed && isFree) byId("loc").focus(); // not while something else is typed already
   };
   byId("forget").onclick = () => { forget(); loadSets(); };
   setInterval(drawNumbers, 1000);
   drawNumbers();
-  status.watch(refused);
+  status.watch(chosenSet, refused);
   if (token()) useToken(token());
   else loadSets();
 }

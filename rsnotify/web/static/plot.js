@@ -38,13 +38,14 @@ const seconds = () => Math.floor(performance.now() / 1000);
 
 export function draw(changes, deliveries) {
   const all = [changes, deliveries].map((rate) => rate.values());
-  const top = Math.max(1, ...all.flat());
+  const highest = Math.max(...all.flat());
+  const top = Math.max(1, highest);
   const [area, line] = all.map((values) => values.map(
     (value, second) => `${second + 1},${(HEIGHT * (1 - (0.95 * value) / top)).toFixed(1)}`));
   const svg = byId("plot");
   svg.querySelector(".changes").setAttribute("d", `M1,${HEIGHT} L${area.join(" ")} V${HEIGHT} Z`);
   svg.querySelector(".deliveries").setAttribute("d", `M${line.join(" ")}`);
-  byId("scale").textContent = `the top is ${top.toLocaleString("en")} a second`;
+  byId("scale").textContent = highest ? `highest: ${highest.toLocaleString("en")} a second` : "";
 }
 
 /** The mean of the last so many seconds. */

@@ -7,13 +7,14 @@ import { byId, tell } from "./dom.js";
 
 const REMEMBERED = 200;
 const arrivals = new Map(); // when each of the newest changes arrived, by its datetime
-const waiting = new Map();
+let isConnected = false;
+let waiting = null; // for the change that was published last: `{datetime, settle}`
 
 /** Changes have come over the channel. */
 export function arrived(changes) {
   for (const { datetime } of changes.slice(-REMEMBERED)) {
     arrivals.set(datetime, performance.now());
-    waiting.get(datetime)?.();
+    if (waiting?.datetime === datetime) waiting.settle();
   }
   for (const datetime of arrivals.keys()) {
     if (arrivals.size <= REMEMBERED) break;
@@ -21,30 +22,47 @@ export function arrived(changes) {
   }
 }
 
-export function watchForm(chosenSet) {
+/** Whether the channel brings anything now. */
+export function channelIs(connected) {
+  isConnected = connected;
+  if (!connected) waiting?.settle();
+}
+
+/** `useTyped` uses the token that stands in its field; whether there is one then. */
+export function watchForm(chosenSet, useTyped) {
   const form = byId("publish");
   const answer = form.querySelector(".answer");
   form.onsubmit = async (event) => {
     event.preventDefault();
-    const begun = performance.now();
+    if (!(await useTyped())) {
+      tell(answer, "Not published: publishing needs a token. Give it above.", true);
+      byId("secret").focus();
+      return;
+    }
     tell(answer, "Sending…");
     try {
-      const path = `api/sets/${encodeURIComponent(chosenSet())}/changes`;
-      const { until } = await ask("POST", path, { loc: form.loc.value, change: form.change.value });
-      tell(answer, "Stored. Waiting for it on the channel…");
-      const then = await arrivalOf(until);
-      tell(answer, `It arrived ${Math.max(1, Math.round(then - begun))} ms after you pressed Publish.`);
+      await publish(form, chosenSet(), answer);
     } catch (error) {
       tell(answer, `Not published: ${error.message}`, true);
-      if (error.status === 401) byId("secret").focus();
     }
   };
 }
 
+async function publish(form, set, answer) {
+  const begun = performance.now();
+  const path = `api/sets/${encodeURIComponent(set)}/changes`;
+  const { until } = await ask("POST", path, { loc: form.loc.value, change: form.change.value });
+  tell(answer, "Stored. Waiting for it on the channel…");
+  const then = await arrivalOf(until);
+  if (then === undefined) tell(answer, "Stored. It is not seen here, because the channel is not connected.", true);
+  else tell(answer, `It arrived ${Math.max(1, Math.round(then - begun))} ms after you pressed Publish.`);
+}
+
+/** When it came over the channel; undefined if the channel is not connected. */
 async function arrivalOf(datetime) {
-  if (!arrivals.has(datetime)) {
-    await new Promise((resolve) => { waiting.set(datetime, resolve); });
-    waiting.delete(datetime);
+  if (isConnected && !arrivals.has(datetime)) {
+    await new Promise((settle) => { waiting = { datetime, settle }; });
+    waiting = null;
   }
   return arrivals.get(datetime);
 }

@@ -1,9 +1,11 @@
 /**
- * What there is of the chosen set: its documents, its channels, the commands to use it.
+ * The sets to choose from, and what there is of the chosen one: documents, channels, commands.
  */
 
-import { address, channelOf } from "./api.js";
-import { byId, copyable, element } from "./dom.js";
+import { address, ask, channelOf } from "./api.js";
+import { byId, copyable, element, tell } from "./dom.js";
+
+const SHOWN = 50; // sets to choose from at once
 
 const DOCUMENTS = [
   ["Capability List", "capabilitylist.xml"],
@@ -20,23 +22,47 @@ export const documentsOf = (set) => [
   ["Source Description", address(".well-known/resourcesync")],
 ];
 
-/** Fill the selection; the set that stays, or becomes, chosen. */
-export function offer(sets, wanted) {
-  const options = sets.map(({ name, private: isPrivate }) => element("option",
-    { value: name, textContent: isPrivate ? `${name} (private)` : name, selected: name === wanted }));
-  byId("set").replaceChildren(...options);
-  byId("set").disabled = sets.length === 0;
-  return sets.find(({ name }) => name === byId("set").value);
+/** The first sets that have this in their names: `{found, hasMore, wanted}`, the last the one of a name. */
+export async function find(search, name) {
+  const asked = (query) => ask("GET", `api/sets?${new URLSearchParams(query)}`);
+  const [found, named] = await Promise.all([
+    asked({ search, limit: SHOWN + 1 }), name ? asked({ name }) : [],
+  ]);
+  return { found: found.slice(0, SHOWN), hasMore: found.length > SHOWN, wanted: named[0] };
 }
 
-export function show(set) {
+/** Fill the selection; the set that stays, or becomes, chosen. */
+export function offer({ found, hasMore, wanted }, name) {
+  const isListed = !wanted || found.some((each) => each.name === wanted.name);
+  const all = isListed ? found : [wanted, ...found];
+  byId("set").replaceChildren(...all.map((each) => option(each, wanted)));
+  byId("set").disabled = all.length === 0;
+  if (hasMore) byId("find-place").hidden = false; // from now on, however few are found
+  tell(byId("found"), told(found, hasMore, name && !wanted ? name : null));
+  return named({ found, wanted }, byId("set").value);
+}
+
+export const named = ({ found, wanted }, name) =>
+  [...found, ...(wanted ? [wanted] : [])].find((each) => each.name === name);
+
+const option = ({ name, private: isPrivate }, wanted) => element("option",
+  { value: name, textContent: isPrivate ? `${name} (private)` : name, selected: name === wanted?.name });
+
+function told(found, hasMore, missing) {
+  if (missing) return `There is no set ${missing}, or it is private and needs a token.`;
+  if (hasMore) return `the list has the first ${SHOWN}`;
+  return byId("find").value ? `${found.length} found: choose from the list` : "";
+}
+
+export function show({ name: set, private: isPrivate }) {
+  byId("documents-private").hidden = !isPrivate;
   for (const place of document.querySelectorAll(".set-name")) place.textContent = set;
   byId("commands").replaceChildren(...commands(set).map(([label, text]) => copyable(label, text)));
   byId("addresses").replaceChildren(
     ...addresses(set).map(([label, text]) => copyable(label, text)));
   byId("documents").replaceChildren(...documentsOf(set).map(
     ([name, href]) => element("li", {}, element("a", { href, textContent: name }))));
-  const none = element("option", { value: "", textContent: "none: the one below" });
+  const none = element("option", { value: "", textContent: "none: the text below" });
   byId("own").replaceChildren(none, ...documentsOf(set).map(
     ([name, value]) => element("option", { value, textContent: name })));
 }

@@ -10,18 +10,18 @@ const SHARE = 5; // an answer that takes long is asked for less often
 
 let latest = null;
 
-/** Ask for ever. `refused` is called if the token of this tab is not known any more. */
-export async function watch(refused) {
+/** Ask for ever, of one set. `refused` is told why the token of this tab is not accepted any more. */
+export async function watch(chosenSet, refused) {
   const begun = performance.now();
   if (!document.hidden) {
     try {
-      latest = await ask("GET", "api/status");
+      latest = await ask("GET", `api/status?limit=1&name=${encodeURIComponent(chosenSet())}`);
     } catch (error) {
       latest = null;
-      if (error.status === 401) refused();
+      if (error.status === 401) refused(error.message);
     }
   }
-  setTimeout(() => watch(refused), PAUSE_MS + SHARE * (performance.now() - begun));
+  setTimeout(() => watch(chosenSet, refused), PAUSE_MS + SHARE * (performance.now() - begun));
 }
 
 /** Notifications to readers and to callbacks, a second, of the whole hub. */
@@ -42,7 +42,7 @@ function ofSet(set) {
   const behind = set.channels.reduce((sum, channel) => sum + channel.behind, 0);
   const seconds = Math.max(...set.channels.map((channel) => channel.behind_seconds));
   return [
-    ["readers of the set now", count(all.reduce((sum, each) => sum + each, 0))],
+    ["readers of this set now", count(all.reduce((sum, each) => sum + each, 0))],
     ["of these behind", behind ? `${count(behind)}, by ${seconds.toFixed(1)} s at most` : "none"],
     ["changes kept", count(set.changes)],
     ["resources in the Resource List", count(set.resources)],
@@ -53,7 +53,7 @@ const ofHub = ({ rates, store, following }) => [
   ["changes a second, whole hub", rates.changes_per_second.toFixed(1)],
   ["deliveries a second, whole hub", deliveriesPerSecond().toFixed(1)],
   ["store", store.text],
-  ["follow loop", following.text],
+  ["last look for new changes", `${following.age_seconds.toFixed(1)} s ago`],
 ];
 
 function ofWebSub({ subscribers, oldest_undelivered_seconds: seconds }) {

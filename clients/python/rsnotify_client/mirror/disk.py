@@ -16,6 +16,7 @@ from rsnotify_client.mirror.paths import digest
 from rsnotify_client.mirror.state import PARTS
 
 FOLDERS_OPEN = 64
+SMALL = "small"  # the part of whatever is written whole and renamed at once
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -77,9 +78,9 @@ class Disk:
             os.utime(part, (modified, modified), dir_fd=source, follow_symlinks=False)
         self._rename(source, part, path)
 
-    def put(self, loc: str, path: str, content: bytes, modified: float | None) -> None:
+    def put(self, path: str, content: bytes, modified: float | None) -> None:
         """The same for what is in memory."""
-        folder, name = self._at(self.part_name(loc), create=True)
+        folder, name = self._folder(PARTS, create=True), SMALL
         part = os.open(name, _PART | os.O_TRUNC, 0o666, dir_fd=folder)
         try:
             left = memoryview(content)

@@ -21,6 +21,10 @@ LONG = "~long"
 Map = tuple[str, str]  # resources whose URI begins with this stand in that folder
 
 _OWN_SUFFIX = re.compile(r"~(?=[0-9a-f]{8}(\.[^.]*)?$|dir$|long$)", re.IGNORECASE)
+_NAME = r"\w[\w.-]{0,99}"
+_PLAIN = re.compile(
+    rf"https?://([a-z0-9][a-z0-9.:-]{{0,199}}/(?:{_NAME}/){{0,15}}{_NAME})", re.ASCII
+)
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f/\\*?"<>|]')
 
 
@@ -34,6 +38,8 @@ def place_of(loc: str, maps: Sequence[Map] = ()) -> str:
     >>> place_of("http://example.com/data/x", [("http://example.com/data/", "d")])
     'd/x'
     """
+    if not maps and (plain := _PLAIN.fullmatch(loc)) is not None:
+        return plain[1]  # as most are: the rules below would change nothing
     parts = [part for part in _components(loc, maps) if part]
     path = "/".join(map(_shortened, parts))
     if len(path.encode()) > PATH_BYTES:

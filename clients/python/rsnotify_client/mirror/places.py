@@ -24,18 +24,22 @@ class Places:
 
     def settle(self, wishes: Sequence[tuple[str, str]]) -> list[str]:
         """A path for each resource; a wish is its `loc` and the path that it would have alone."""
-        self._look([key_of(path) for _, path in wishes])
-        paths = [self._settled(loc, path) for loc, path in wishes]
-        rows = [(key_of(path), path) for path in paths]
+        keys = [key_of(path) for _, path in wishes]
+        self._look(keys)
+        rows = [self._settled(*wish, key) for wish, key in zip(wishes, keys, strict=True)]
         self._database().executemany("INSERT INTO place VALUES (?, 1, ?)", rows)
         self._known.clear()
-        return paths
+        return [path for _, path in rows]
 
-    def _settled(self, loc: str, natural: str) -> str:
-        path = settled(natural, loc, self._is_file, self._is_taken)
-        self._known[key_of(path)] = True
-        self._record_folders(path.split("/")[:-1])
-        return path
+    def _settled(self, loc: str, path: str, key: str) -> tuple[str, str]:
+        """Its key and its path."""
+        is_plain = path.isascii() and key.rpartition("/")[0] in self._folders
+        if not is_plain or self._is_taken(key):
+            path = settled(path, loc, self._is_file, self._is_taken)
+            key = key_of(path)
+            self._record_folders(path.split("/")[:-1])
+        self._known[key] = True
+        return key, path
 
     def _look(self, keys: Sequence[str]) -> None:
         """Many at once, what is free included."""

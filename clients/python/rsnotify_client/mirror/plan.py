@@ -83,7 +83,9 @@ def newest(wanted: Iterable[Wanted]) -> list[Wanted]:
 
 def digests(text: str | None) -> dict[str, str]:
     """The digests that can be checked, strongest first: by name, in lower-case hexadecimal."""
-    told = dict(token.split(":", 1) for token in (text or "").split() if ":" in token)
+    if not text:
+        return {}
+    told = dict(token.split(":", 1) for token in text.split() if ":" in token)
     return {
         name: told[name].lower()
         for name in ALGORITHMS

@@ -75,6 +75,10 @@ class Store:
             return False
         return self._fetcher.ask_at_once(row, heard, is_behind=is_behind)
 
+    def when_told(self, act: Callable[[], None]) -> None:
+        """What is to be done after what came was told to all."""
+        self._web.multiplexer.when_told = act
+
     @property
     def busy(self) -> int:
         """Connections that are used by what was asked for at once."""
@@ -150,14 +154,15 @@ class Store:
         if not self._has_files:
             is_here = fetched.content is not None
             return row, fetched if is_here else self._taken_into_memory(row, fetched)
-        (row,) = self.settle([row])
+        if row.path is None:
+            (row,) = self.settle([row])
         if row.path is None:
             raise Refused(f"{row.loc} is no address")
         modified = _modified(row.wanted, fetched.have)
         if fetched.content is None:
             self._disk.put_part(row.loc, row.path, modified)
         else:
-            self._disk.put(row.loc, row.path, fetched.content, modified)
+            self._disk.put(row.path, fetched.content, modified)
         return row, fetched
 
     def _taken_into_memory(self, row: Row, fetched: Fetched) -> Fetched:

@@ -19,7 +19,7 @@ from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.storing import Store
 from rsnotify_client.web import Refused, Unreachable
 
-PULLED = 100
+PULLED = 250
 WAITING = 1_000
 ATTEMPTS = 5  # quick ones; then it is a problem, and tried again much later
 FIRST_SECONDS = 0.2
@@ -81,6 +81,7 @@ class Workers:
         self._looked = time()
         self._ends_when_idle = False
         self.problem: BaseException | None = None
+        store.when_told(self._go_on)
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -186,6 +187,11 @@ class Workers:
                 self._put(row, host, begun)
             else:
                 self._work_on(row, host, begun)
+        except Exception as error:
+            self.problem = error
+
+    def _go_on(self) -> None:
+        try:
             self._start_what_can()
             self._commit_now_and_then()
         except Exception as error:
