@@ -87,6 +87,10 @@ class Unanswered(TryAgain):
     """It is unknown whether Redis did it; repeating it with the same key tells."""
 
 
+class PartAway(TryAgain):
+    """A part of Redis cannot be used now: one node of a Cluster. The others can."""
+
+
 class StoreFull(TryAgain):
     """Redis has no room for more; nothing was stored."""
 

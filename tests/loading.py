@@ -2,14 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+
+import pytest
 
 from rsnotify.access import Access
 from rsnotify.app import build_app, resource_routes
 from rsnotify.intake.resources import Resources
 from rsnotify.resourcesync.change import Change
+from rsnotify.storage import load_parts
 from rsnotify.storage.connection import Client
 from rsnotify.storage.loads import Loads
 from rsnotify.storage.tokens import Tokens
@@ -96,12 +99,15 @@ class Loading(Pulling):
         return answer
 
     @asynccontextmanager
-    async def under_way(self, body: bytes, query: str = "") -> AsyncIterator[Upload]:
+    async def under_way(
+        self, body: bytes, query: str = "", *, key: str = ""
+    ) -> AsyncIterator[Upload]:
         """A load of which this much is staged when the block begins; its body ends with it."""
-        upload = self.upload(query)
-        upload.send(body)
-        while await self.staged() < body.count(b"\n"):
-            await asyncio.sleep(0.005)
+        upload = self.upload(query, **({"idempotency_key": key} if key else {}))
+        with each_piece_is_staged():
+            upload.send(body)
+            while await self.staged() < body.count(b"\n"):
+                await asyncio.sleep(0.005)
         yield upload
         upload.send(b"", is_last=True)
 
@@ -132,6 +138,14 @@ class Loading(Pulling):
                 for name, kept in (await self.client.hgetall(key)).items()
             }
         return dict(sorted(found.items()))
+
+
+@contextmanager
+def each_piece_is_staged() -> Iterator[None]:
+    """As soon as it is read: otherwise thousands of resources are staged at once."""
+    with pytest.MonkeyPatch.context() as limits:
+        limits.setattr(load_parts, "GATHERED_RESOURCES", 1)
+        yield
 
 
 def _change(fragment: bytes) -> Change:

@@ -53,10 +53,13 @@ class Found(msgspec.Struct, frozen=True):
     def deleted_percent(self) -> float:
         return 100 * self.deleted / self.known if self.known else 0.0
 
+    @property
+    def unchanged(self) -> int:
+        return self.resources - self.created - self.updated
+
     def told(self) -> dict[str, int]:
         """As a Source is told."""
-        unchanged = self.resources - self.created - self.updated
-        return msgspec.structs.asdict(self) | {"unchanged": unchanged}
+        return msgspec.structs.asdict(self) | {"unchanged": self.unchanged}
 
 
 def too_many_deleted(found: Found, max_delete: float) -> str | None:

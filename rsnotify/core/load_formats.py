@@ -44,13 +44,8 @@ class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     links: tuple[Link, ...] = ()
 
     def created(self) -> Resource:
-        return (
-            Change(
-                *(self.loc, "created", self.lastmod, None, self.hash, self.length, self.type),
-                *(self.encoding, self.changefreq, self.links),
-            ),
-            None,
-        )
+        brought = (self.lastmod, None, self.hash, self.length, self.type, self.encoding)
+        return Change(self.loc, "created", *brought, self.changefreq, self.links), None
 
 
 _LISTED = msgspec.json.Decoder(Listed)

@@ -15,7 +15,7 @@ from rsnotify.core.load_formats import (
     wrong_resource,
 )
 from rsnotify.core.load_xml import XmlReader
-from rsnotify.core.submission import LOC_START, fragment_of
+from rsnotify.core.submission import LOC_START, xml_of
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.change_rules import faults_of
@@ -63,11 +63,11 @@ class LoadReader:
         if faults:
             raise wrong_resource(number, faults)
         try:
-            fragment = fragment_of(change, foreign)
+            xml = xml_of(change, foreign)
         except Rejected as error:
             raise wrong_resource(number, [("", error.detail)]) from None
-        end = LOC_START + fragment.loc_length
-        return fragment.xml[LOC_START:end], fragment.xml[end:]
+        end = xml.index(b"</loc>")
+        return xml[LOC_START:end], xml[end:]
 
 
 class _Gzip:

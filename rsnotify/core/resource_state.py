@@ -11,22 +11,27 @@ import msgspec
 
 from rsnotify.resourcesync.change import render_datetime
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
-from rsnotify.resourcesync.xml_writer import HOLE, close_root, open_root, resource_fragment
+from rsnotify.resourcesync.xml_writer import HOLE, close_root, open_root, resource_entries
 
 Resource = tuple[bytes, bytes]  # its escaped loc, and what is kept of its last change
 
 
 def render_resources(resources: Iterable[Resource]) -> bytes:
     """The `<url>` elements of a Resource List."""
-    return b"".join([_render(loc, kept) for loc, kept in resources])
+    return resource_entries(b"".join([_filled(loc, kept) for loc, kept in resources]))
 
 
-def _render(loc: bytes, kept: bytes) -> bytes:
-    digits, end, rest = kept.partition(b"</loc>")
-    entry = resource_fragment(b"".join((b"<url><loc>", loc, end, rest)))
-    if HOLE in entry:  # no lastmod was given: it is the position
-        return entry.replace(HOLE, render_datetime(int(digits)).encode())
-    return entry
+def _filled(loc: bytes, kept: bytes) -> bytes:
+    """The fragment as it was stored; if no lastmod was given, it is the position."""
+    digits, end, rest = kept.partition(_END_AND_HOLE)
+    if end:
+        end = b"</loc><lastmod>" + render_datetime(int(digits)).encode()
+    else:
+        rest = kept[kept.index(b"<") :]
+    return b"".join((b"<url><loc>", loc, end, rest))
+
+
+_END_AND_HOLE = b"</loc><lastmod>" + HOLE
 
 
 def described(loc: bytes, kept: bytes) -> dict[str, Any]:

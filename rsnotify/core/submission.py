@@ -139,13 +139,19 @@ def _too_many_bytes() -> Rejected:
 
 def fragment_of(change: Change, foreign: Foreign | None = None) -> Fragment:
     """The journal's form of a change without faults."""
+    xml = xml_of(change, foreign)
+    own = 0 if change.datetime is None else max(0, int(Position.parse(change.datetime)))
+    return Fragment(own, change.change == "deleted", xml.index(b"</loc>") - LOC_START, xml)
+
+
+def xml_of(change: Change, foreign: Foreign | None = None) -> bytes:
+    """…and only its XML."""
     if needs_normalising(change):
         change = normalised(change)
     xml = render_fragment(change, foreign=foreign)
     if len(xml) > FRAGMENT_BYTES:
         raise Rejected(f"the change takes {len(xml)} bytes; at most {FRAGMENT_BYTES} are allowed")
-    own = 0 if change.datetime is None else max(0, int(Position.parse(change.datetime)))
-    return Fragment(own, change.change == "deleted", xml.index(b"</loc>") - LOC_START, xml)
+    return xml
 
 
 def _at(index: int, found: Iterable[FieldFault]) -> Iterator[Fault]:

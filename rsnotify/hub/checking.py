@@ -136,6 +136,8 @@ class Checking:
             await self._registry.remove(name)
         for name in plan.put_back:
             await self._put_set_back(known[name], *stored.get(name, (b"", None)))
+        kept = [record for name, record in records.items() if name not in plan.remove]
+        await self._registry.begin_lost_journals(kept)
         await self._registry.pass_version(number)
 
     async def _put_set_back(

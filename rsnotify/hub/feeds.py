@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from rsnotify.cache import Cache
 from rsnotify.core.healing import UsedKey
 from rsnotify.core.submission import Submission
+from rsnotify.errors import TryAgain
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Row
@@ -74,6 +75,8 @@ class Feeds:
         """Update a feed from its journal; a feed whose journal cannot be read stays."""
         if standing is None:
             self._end([channel])
+        elif isinstance(standing, TryAgain):
+            return  # its part of Redis is away
         elif isinstance(standing, Exception):
             log_unreadable(channel, standing)
         else:

@@ -131,6 +131,8 @@ class Following:
 
         An error in one channel does not stop the others.
         """
+        if isinstance(rows, TryAgain):
+            return 0  # its part of Redis is away; the next check finds the same changes
         try:
             if isinstance(rows, Exception):
                 raise rows

@@ -87,10 +87,14 @@ class Repairing:
     async def check_lineage(self) -> None:
         """Suspect all records and journals, if Redis is another one now, with data that we know."""
         before, now = self._lineage, await self._repairs.lineage()
-        if before is not None and before.data == now.data and before.server != now.server:
+        if before is not None and before.data == now.data and before.servers != now.servers:
             for recover in self.recover:
                 await _unless_damaged(recover)
-            self._unproven = self._feeds.best_remembered()
+            self._unproven += [
+                feed
+                for feed in self._feeds.best_remembered()
+                if before.server_of(feed.channel) != now.server_of(feed.channel)
+            ]
         self._lineage = now
 
     async def check_suspects(self) -> None:

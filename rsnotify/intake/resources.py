@@ -6,12 +6,11 @@ all of it was read and judged.
 """
 
 import asyncio
-import hashlib
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from html import unescape
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,30 +18,22 @@ from starlette.responses import Response
 from rsnotify.access import Access
 from rsnotify.core.load import NAMED, Difference, Found, check_deletions, too_many_deleted
 from rsnotify.core.load_options import LoadOptions, read_options
-from rsnotify.core.load_reader import LoadReader, Ready
+from rsnotify.core.load_reader import LoadReader
 from rsnotify.core.resource_state import described
 from rsnotify.core.submission import KEY, LOC_START, fragment_of
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
+from rsnotify.intake.load_body import LoadBodies, check_same
 from rsnotify.intake.publishing import json_response
-from rsnotify.loops import end
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.keys import STATE_SHARDS
-from rsnotify.storage.loads import Load, Loads, pack
+from rsnotify.storage.loads import Load, Loads
 from rsnotify.storage.sets import SetRecord
 from rsnotify.upkeep.loads import LoadKeeper, Outcome, outcome
 
-STAGED_AT_ONCE = 1_000
-LOAD_SECONDS = 3600.0  # for a body to come
 ANSWER_SECONDS = 20.0  # that a request waits once it is decided
-Pieces = list[tuple[Sequence[Ready], bytes]]  # resources, and the same packed for Redis
-
-_READS = asyncio.Semaphore(1)
-
-Source = TypeVar("Source")
-Result = TypeVar("Result")
-
+AGAIN_SECONDS = 5  # asked of whoever comes while another load is under way
 UNDER_WAY = "a load of {!r} is under way; ask again when it is done"
 
 
@@ -54,6 +45,7 @@ class Resources:
         self._access = access
         self._loads = loads
         self._keeper = keeper
+        self._bodies = LoadBodies(loads)
 
     # --- GET -----------------------------------------------------------------------------------
 
@@ -106,28 +98,47 @@ class Resources:
         self._hub.feed(ChannelName(name, "change"))
         options = read_options(request.query_params.multi_items())
         key = _key(request)
-        known = await self._loads.outcome(name, key) if key else None
-        if known is not None:
-            return json_response(await _repeated(request, key, *known))
-        return await self._load(request, name, options, key)
+        repeated = await self._repeated(request, name, key) if key else None
+        return repeated or await self._load(request, name, options, key)
+
+    async def _repeated(self, request: Request, name: str, key: str) -> Response | None:
+        """What became, or becomes, of the load that had this key before."""
+        load = await self._loads.current(name)  # first: once it is done it has an outcome
+        known = await self._loads.outcome(name, key)
+        if known is None and load is not None and load.is_decided and load.key == key:
+            known = load.fingerprint, outcome(load, load.stage)
+        if known is None:
+            return None
+        await check_same(request, key, known[0])
+        return _answered(known[1])
 
     async def _load(self, request: Request, name: str, options: LoadOptions, key: str) -> Response:
         reader = _reader(request)
         async with AsyncExitStack() as held:
             if not await held.enter_async_context(self._keeper.alone(name)):
-                raise _under_way(name)
+                raise await self._busy(name, key)
             is_told = options.is_told(await self._loads.count(name))
-            async with self._begun(name) as begun:
-                fingerprint = await self._stage(request, begun, reader)
-                found, named = await self._compare(begun)
+            async with self._begun(name, key) as begun:
+                fingerprint = await self._bodies.stage(request, begun, reader)
+                found, named = await self._compare(begun, NAMED if options.dry_run else 0)
                 stage = "publishing" if is_told else "listing"
-                load = begun._replace(stage=stage, found=found, key=key, fingerprint=fingerprint)
+                load = begun._replace(stage=stage, found=found, fingerprint=fingerprint)
                 if options.dry_run:
                     named = await self._readable(request, named)
                     return json_response(_compared(load, named, options.max_delete))
                 check_deletions(found, options.max_delete)
                 await self._decide(load)
             return await self._answer(load, self._keeper.finish(load, held.pop_all()))
+
+    async def _busy(self, name: str, key: str) -> Exception:
+        """Why it cannot be loaded now."""
+        load = await self._loads.current(name)
+        if load is None:
+            return TryAgain(f"a load of {name!r} is just beginning or ending")
+        if not key or load.key != key:
+            return _under_way(name)
+        detail = f"the load of {name!r} with this key is still being received; send it again later"
+        return TryAgain(f"{detail}: it is done once", retry_after_seconds=AGAIN_SECONDS)
 
     async def _readable(self, request: Request, named: list[Difference]) -> list[Difference]:
         """Whoever may not read the set learns no more of it than was sent."""
@@ -139,9 +150,9 @@ class Resources:
         return named
 
     @asynccontextmanager
-    async def _begun(self, name: str) -> AsyncIterator[Load]:
+    async def _begun(self, name: str, key: str) -> AsyncIterator[Load]:
         """A load that is decided in this block, or leaves nothing."""
-        load = await self._loads.begin(name, secrets.token_hex(8))
+        load = await self._loads.begin(name, secrets.token_hex(8), key)
         if load is None:
             raise _under_way(name)
         try:
@@ -150,36 +161,11 @@ class Resources:
             with suppress(TryAgain):  # upkeep does it
                 await self._loads.discard(load)
 
-    async def _stage(self, request: Request, load: Load, reader: LoadReader) -> str:
-        """Stage the whole body; its fingerprint."""
-        digest = _digest(request)
-        try:
-            async with asyncio.timeout(LOAD_SECONDS):
-                await self._stage_all(load, _read(request.stream(), reader, digest))
-        except TimeoutError:
-            detail = f"the body did not come within {LOAD_SECONDS:.0f} s"
-            raise Rejected(detail, status=408) from None
-        return str(digest.hexdigest())
-
-    async def _stage_all(self, load: Load, pieces: AsyncIterator[Pieces]) -> None:
-        """Stage one piece while the next is read."""
-        staging = asyncio.create_task(self._stage_piece(load, []))
-        try:
-            async for piece in pieces:
-                await staging
-                staging = asyncio.create_task(self._stage_piece(load, piece))
-            await staging
-        finally:
-            await end([staging])
-
-    async def _stage_piece(self, load: Load, piece: Pieces) -> None:
-        for ready, packed in piece:
-            await self._loads.stage(load, ready, packed)
-
-    async def _compare(self, load: Load) -> tuple[Found, list[Difference]]:
+    async def _compare(self, load: Load, most: int) -> tuple[Found, list[Difference]]:
+        """What it comes to, and so many of the differences."""
         found, named, shard = Found(), list[Difference](), 0
         while shard < STATE_SHARDS:
-            part = await self._loads.differences(load, shard, NAMED - len(named))
+            part = await self._loads.differences(load, shard, most - len(named))
             shard, found, named = part.next_shard, found.plus(part.found), named + part.named
         return found, named
 
@@ -192,43 +178,8 @@ class Resources:
     async def _answer(self, load: Load, finishing: asyncio.Task[Outcome]) -> Response:
         done, _ = await asyncio.wait({finishing}, timeout=ANSWER_SECONDS)
         if done and not isinstance(finishing.exception(), TryAgain):
-            return json_response(finishing.result())
-        return json_response(outcome(load, load.stage), 202)
-
-
-async def _read(
-    parts: AsyncIterator[bytes], reader: LoadReader, digest: Any
-) -> AsyncIterator[Pieces]:
-    """What is in the body, piece by piece, read beside the event loop."""
-    async for part in parts:
-        digest.update(part)
-        pieces = reader.feed(part)
-        while (found := await read_beside_the_loop(_next, pieces)) is not None:
-            yield found
-    yield await read_beside_the_loop(_last, reader)
-
-
-async def read_beside_the_loop(read: Callable[[Source], Result], source: Source) -> Result:
-    """Read a piece beside the event loop. Loads take turns: each thread more that is busy makes the
-    loop wait longer for the interpreter."""
-    async with _READS:
-        return await asyncio.to_thread(read, source)
-
-
-def _next(pieces: Iterator[Sequence[Ready]]) -> Pieces | None:
-    """The next piece; None after the last."""
-    ready = next(pieces, None)
-    return None if ready is None else _packed(ready)
-
-
-def _last(reader: LoadReader) -> Pieces:
-    return _packed(reader.close())
-
-
-def _packed(ready: Sequence[Ready]) -> Pieces:
-    starts = range(0, len(ready), STAGED_AT_ONCE)
-    parts = (ready[start : start + STAGED_AT_ONCE] for start in starts)
-    return [(part, pack(part)) for part in parts]
+            return _answered(finishing.result())
+        return _answered(outcome(load, load.stage))
 
 
 def _reader(request: Request) -> LoadReader:
@@ -243,26 +194,12 @@ def _key(request: Request) -> str:
     return key or ""
 
 
-def _digest(request: Request) -> Any:
-    """Of the options and the body as it comes."""
-    return hashlib.blake2b(request.url.query.encode(), digest_size=12)
-
-
-async def _repeated(request: Request, key: str, fingerprint: str, known: Outcome) -> Outcome:
-    """What became of it the first time, if this is the same again."""
-    digest = _digest(request)
-    async for part in request.stream():
-        digest.update(part)
-    if digest.hexdigest() != fingerprint:
-        raise Rejected(
-            f"Idempotency-Key {key!r} was used for another load; send it under a new key",
-            status=409,
-        )
-    return known
+def _answered(known: Outcome) -> Response:
+    return json_response(known, 200 if known["stage"] == "done" else 202)
 
 
 def _under_way(name: str) -> Rejected:
-    return Rejected(UNDER_WAY.format(name), status=409, headers={"retry-after": "5"})
+    return Rejected(UNDER_WAY.format(name), status=409, headers={"retry-after": str(AGAIN_SECONDS)})
 
 
 def _compared(load: Load, named: Sequence[Difference], max_delete: float) -> dict[str, Any]:

@@ -44,11 +44,15 @@ _LINK_TEXTS = tuple(
     map(_text, ("rel", "href", "modified", "hash", "type", "path", "encoding", "profile"))
 )
 
+_LOC, _LASTMOD, _HASH, _TYPE = (VALUES[name].fits for name in ("loc", "lastmod", "hash", "type"))
+
 FieldFault = tuple[str, str]
 
 
 def faults_of(change: Change, kind: Kind) -> list[FieldFault]:
     """Every fault of a change that is published to a channel of this kind."""
+    if kind == "change" and _is_plain(change):
+        return []
     faults = list(_described(change, _CHANGE_TEXTS, ""))
     if change.links:
         faults += _links(change.links)
@@ -58,6 +62,20 @@ def faults_of(change: Change, kind: Kind) -> list[FieldFault]:
         field = "index" if change.capability is None else "capability"
         faults.append((field, "is only for framework changes; post those to the set's /framework"))
     return faults
+
+
+def _is_plain(change: Change) -> bool:
+    """Whether it is right and has but the usual fields: told sooner than all that may be wrong."""
+    c = change
+    return bool(
+        (len(c.loc) <= URI_CHARACTERS and _LOC(c.loc) and c.change in CHANGE_TYPES)
+        and (c.lastmod is None or (len(c.lastmod) <= TEXT_CHARACTERS and _LASTMOD(c.lastmod)))
+        and (c.hash is None or (len(c.hash) <= TEXT_CHARACTERS and _HASH(c.hash)))
+        and (c.length is None or 0 <= c.length < LENGTH_END)
+        and (c.type is None or (len(c.type) <= TEXT_CHARACTERS and _TYPE(c.type)))
+        and c.datetime is c.encoding is c.changefreq is c.capability is c.index is None
+        and not c.links
+    )
 
 
 def _described(

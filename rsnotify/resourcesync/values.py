@@ -27,7 +27,7 @@ HASH_DIGITS = {
 
 _URI = re.compile(
     r"(?!(?:https?|wss?):(?!//[^/?#]))[A-Za-z][A-Za-z0-9+.-]*:"
-    r"(?:[^\s\x00-\x20<>\"{}|\\^`%]|%[0-9A-Fa-f]{2})+"
+    r"(?:[!#$&-;=?-\[\]_a-z~]++|[^\s\x00-\x20<>\"{}|\\^`%]|%[0-9A-Fa-f]{2})++"
 ).fullmatch
 _RELATION = re.compile(r"[a-z][a-z0-9.-]*").fullmatch
 _MONTH = re.compile(r"\d{4}(?:-(?:0[1-9]|1[0-2]))?", re.ASCII).fullmatch

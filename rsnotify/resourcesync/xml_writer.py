@@ -202,22 +202,20 @@ def render_fragment(change: Change, *, foreign: Mapping[str, str] | None = None)
     texts = f"{c.loc}{c.change}{c.lastmod}{c.changefreq}{c.capability}{c.hash}{c.type}{c.encoding}"
     if not _PLAIN(texts):
         c = _escaped(c)
+    md = (
+        f' change="{c.change}" datetime="{_HOLE}"'
+        f"""{f' capability="{c.capability}"' if c.capability else ""}"""
+        f"""{f' hash="{c.hash}"' if c.hash else ""}"""
+        f"""{f' length="{c.length}"' if c.length is not None else ""}"""
+        f"""{f' type="{c.type}"' if c.type else ""}"""
+        f"""{f' encoding="{c.encoding}"' if c.encoding else ""}"""
+        f"{_render_foreign(foreign) if foreign else ''}"
+    )
     return (
         f"<url><loc>{c.loc}</loc><lastmod>{c.lastmod or _HOLE}</lastmod>"
         f"{f'<changefreq>{c.changefreq}</changefreq>' if c.changefreq else ''}"
-        f'<rs:md change="{c.change}" datetime="{_HOLE}"'
-        f"{_attribute('capability', c.capability) if c.capability else ''}"
-        f"{_attribute('hash', c.hash) if c.hash else ''}"
-        f"{_attribute('length', c.length) if c.length is not None else ''}"
-        f"{_attribute('type', c.type) if c.type else ''}"
-        f"{_attribute('encoding', c.encoding) if c.encoding else ''}"
-        f"{_render_foreign(foreign) if foreign else ''}/>"
-        f"{_fragment_links(c) if c.links or c.index else ''}</url>"
+        f"<rs:md{md}/>{_fragment_links(c) if c.links or c.index else ''}</url>"
     ).encode()
-
-
-def _attribute(name: str, value: str | int) -> str:
-    return f' {name}="{value}"'
 
 
 def _escaped(change: Change) -> Change:
@@ -233,14 +231,13 @@ def _fragment_links(change: Change) -> str:
 
 
 _PATCH = re.compile(rb'<rs:ln rel="http://www\.openarchives\.org/rs/terms/patch"[^>]*/>')
+_EMPTY_MD = re.compile(rb'<rs:md change="[^"]*" datetime="[^"]*"(?: capability="[^"]*")?/>')
 _CHANGE_ONLY = re.compile(rb'<rs:md change="[^"]*" datetime="[^"]*"(?: capability="[^"]*")?')
 
 
-def resource_fragment(stored: bytes) -> bytes:
-    """A resource's entry in the Resource List, made from the fragment of its last change.
+def resource_entries(stored: bytes) -> bytes:
+    """The entries of resources in the Resource List, made from the fragments of their last changes.
 
     What describes only the change is removed: `change`, `datetime`, `capability`, links to patches.
     """
-    head, tail = _CHANGE_ONLY.split(stored, maxsplit=1)
-    md = tail.removeprefix(b"/>") if tail.startswith(b"/>") else b"<rs:md" + tail
-    return head + _PATCH.sub(b"", md)
+    return _CHANGE_ONLY.sub(b"<rs:md", _EMPTY_MD.sub(b"", _PATCH.sub(b"", stored)))

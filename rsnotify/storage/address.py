@@ -3,6 +3,8 @@
 One server:  redis://[user:password@]host[:port][/database]   rediss:// with TLS   unix://path
 Sentinels:   redis+sentinel://[user:password@]host[:port],host[:port]/name[/database]
              rediss+sentinel:// with TLS, to the Sentinels too
+A Cluster:   redis+cluster://[user:password@]host[:port],host[:port]   some of its nodes, or all
+             rediss+cluster:// with TLS
 
 User and password are those of Redis. What the Sentinels want stands behind the `?`, as
 `sentinel_username` and `sentinel_password`; so do the files of TLS, as `ssl_ca_certs`,
@@ -20,21 +22,26 @@ from redis.exceptions import RedisError
 
 from rsnotify.errors import InvalidSettings
 
+PORT = 6379
 SENTINEL_PORT = 26379
-SENTINEL = "+sentinel"
-SCHEMES = ("redis", "rediss", "unix", f"redis{SENTINEL}", f"rediss{SENTINEL}")
+SENTINEL, CLUSTER = "+sentinel", "+cluster"
+SCHEMES = (
+    *("redis", "rediss", "unix"),
+    *(f"{scheme}{kind}" for kind in (SENTINEL, CLUSTER) for scheme in ("redis", "rediss")),
+)
 FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 
 Host = tuple[str, int]
 
 
 class Address(NamedTuple):
-    """What the client library is told of a Redis, and which Sentinels know where it is."""
+    """What the client library is told of a Redis, and which Sentinels or nodes know where it is."""
 
     options: dict[str, Any]
     sentinels: tuple[Host, ...] = ()
     name: str = ""  # as the Sentinels call it
     sentinel_options: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    nodes: tuple[Host, ...] = ()  # of a Cluster
 
     @property
     def has_tls(self) -> bool:
@@ -56,9 +63,11 @@ def _parsed(url: str) -> Address:
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES:
         raise ValueError(f"it must begin with one of {', '.join(SCHEMES)}, and then ://")
-    if not scheme.endswith(SENTINEL):
-        return Address(dict(parse_url(url)))
-    return _of_sentinels(scheme.removesuffix(SENTINEL), rest)
+    if scheme.endswith(SENTINEL):
+        return _of_sentinels(scheme.removesuffix(SENTINEL), rest)
+    if scheme.endswith(CLUSTER):
+        return _of_cluster(scheme.removesuffix(CLUSTER), rest)
+    return Address(dict(parse_url(url)))
 
 
 def with_password(url: str, password: str) -> str:
@@ -91,17 +100,31 @@ def _of_sentinels(scheme: str, rest: str) -> Address:
     of_tls = urlencode({key: value for key, value in asked.items() if key.startswith("ssl_")})
     return Address(
         dict(parse_url(f"{scheme}://{user}{at}sentinel/{database}?{query}")),
-        tuple(_host(each) for each in hosts.split(",") if each),
+        tuple(_host(each, SENTINEL_PORT) for each in hosts.split(",") if each),
         name,
         dict(parse_url(f"{scheme}://sentinel?{of_tls}")) | own,
     )
 
 
-def _host(text: str) -> Host:
+def _of_cluster(scheme: str, rest: str) -> Address:
+    before, _, options = rest.partition("?")
+    netloc, _, path = before.partition("/")
+    if path.strip("/") not in ("", "0"):
+        raise ValueError("a Cluster has no numbered databases: leave away what follows the hosts")
+    user, at, hosts = netloc.rpartition("@")
+    nodes = tuple(_host(each, PORT) for each in hosts.split(",") if each)
+    if not nodes:
+        raise ValueError("it names no node: redis+cluster://host:port,host:port")
+    parsed = dict(parse_url(f"{scheme}://{user}{at}node?{options}"))
+    del parsed["host"]
+    return Address(parsed, nodes=nodes)
+
+
+def _host(text: str, port: int) -> Host:
     parts = urlsplit(f"//{text}")
     if not parts.hostname:
         raise ValueError(f"{text!r} is no host: write them as host:port,host:port")
-    return parts.hostname, parts.port or SENTINEL_PORT
+    return parts.hostname, parts.port or port
 
 
 def _checked(address: Address) -> Address:

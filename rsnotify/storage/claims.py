@@ -10,7 +10,8 @@ from collections.abc import Callable
 from time import monotonic
 
 from rsnotify.errors import TryAgain
-from rsnotify.storage.connection import Client, Script
+from rsnotify.storage.connection import Client
+from rsnotify.storage.script import Script
 
 _CLAIM = Script("claim.lua")
 

@@ -23,8 +23,7 @@ AGAIN_SECONDS = 1.0
 LISTEN_SECONDS = 1.0
 
 NOT_ALONE = {
-    "cluster": "is a node of a Redis Cluster, which rsnotify cannot use: "
-    "give the address of a Redis that stands alone",
+    "cluster": "is a node of a Redis Cluster: write redis+cluster://host:port,host:port",
     "sentinel": "is a Sentinel, which keeps no data: write redis+sentinel://host,host/name",
 }
 
@@ -63,7 +62,7 @@ async def _refusal_of_tls(url: str) -> str | None:
     Who has begun to speak may see nothing but a lost connection.
     """
     address = parse_address(url)
-    if not address.has_tls or address.sentinels:
+    if not address.has_tls or address.sentinels or address.nodes:
         return None
     host, port, context = (
         address.options["host"],
@@ -85,13 +84,18 @@ async def _refusal_of_tls(url: str) -> str | None:
 
 async def require_usable(client: Client, address: str) -> None:
     """Raise unless it is of a version and a kind that can keep a journal, and has loaded it."""
+    for server in await client.masters():
+        await _require_usable(server, address, is_cluster=client.is_cluster)
+    await client.durably([("PING",)])  # until its replicas are there
+
+
+async def _require_usable(server: Client, address: str, *, is_cluster: bool) -> None:
     try:
-        hello = await client.execute_command("HELLO")
+        hello = await server.execute_command("HELLO")
     except ResponseError:  # Redis knows this command from 6.0 on
         raise InvalidSettings([_too_old(address, "is too old")]) from None
-    await client.ping()
-    await client.durably([("PING",)])  # until its replicas are there
-    problem = _problem(_pairs(hello), address)
+    await server.ping()
+    problem = _problem(_pairs(hello), address, is_cluster=is_cluster)
     if problem:
         raise InvalidSettings([problem])
 
@@ -103,10 +107,10 @@ def _pairs(hello: object) -> dict[str, str]:
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
-def _problem(hello: dict[str, str], address: str) -> str | None:
+def _problem(hello: dict[str, str], address: str, *, is_cluster: bool = False) -> str | None:
     """Why a server that says this of itself cannot be used; None if it can."""
     not_alone = NOT_ALONE.get(hello.get("mode", ""))
-    if not_alone:
+    if not_alone and not is_cluster:
         return f"the server at {address} {not_alone}"
     engine = Engine.parse(f"{hello.get('server')} {hello.get('version')}")
     if engine is not None and not engine.is_new_enough:
@@ -123,6 +127,11 @@ def _too_old(address: str, how_old: str) -> str:
 
 async def durability_warnings(client: Client) -> list[str]:
     """What this Redis would do to acknowledged changes, in plain words; empty when all is well."""
+    said = [warning for each in await client.masters() for warning in await _warnings(each)]
+    return list(dict.fromkeys(said))
+
+
+async def _warnings(client: Client) -> list[str]:
     try:
         config: dict[str, str] = {}
         for name in ("appendonly", "appendfsync", "maxmemory-policy"):

@@ -1,6 +1,7 @@
 """One command to Redis that is done only if a value is still what was read: in one atom."""
 
-from rsnotify.storage.connection import Client, Script
+from rsnotify.storage.connection import Client
+from rsnotify.storage.script import Script
 
 _IF_EQUALS = Script("if_equals.lua")
 

@@ -31,7 +31,7 @@ from rsnotify.errors import (
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Interval, Row
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, Command, Script, each
+from rsnotify.storage.connection import Client, each
 from rsnotify.storage.journal_format import (
     CALLERS_KEY_SECONDS,
     change_arguments,
@@ -39,6 +39,7 @@ from rsnotify.storage.journal_format import (
     channel_keys,
     rows_of,
 )
+from rsnotify.storage.script import Command, Script
 
 APPEND = Script("journal.lua", "append.lua")
 
@@ -104,15 +105,22 @@ class _Append:
             self.answer.set_exception(TryAgain(SILENCE if self.submission.key else NOTHING))
 
 
+class _Lane:
+    """The appends that wait for one server: no other server's wait for them."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[_Append] = deque()
+        self.writers: set[asyncio.Task[None]] = set()
+
+
 class Journal:
     """Every channel's journal, in one Redis."""
 
     def __init__(self, client: Client, *, window_changes: int, window_hours: float = 24) -> None:
         self.client = client
         self.window = (window_changes, WINDOW_BYTES, int(window_hours * HOUR))
-        self._waiting: deque[_Append] = deque()
+        self._lanes: dict[str, _Lane] = {}
         self._waiting_bytes = 0
-        self._writers: set[asyncio.Task[None]] = set()
         self.accepted = dict.fromkeys(KINDS, 0)  # changes that were appended by this process
         self.append_seconds = Histogram(SECONDS)
         self.round_changes = Histogram(CHANGES)
@@ -128,9 +136,10 @@ class Journal:
         loop = asyncio.get_running_loop()
         key = submission.key or next(self._own_keys)
         append = _Append(channel, submission, seen, key, loop.create_future())
-        self._waiting.append(append)
+        lane = self._lane_of(channel)
+        lane.waiting.append(append)
         self._waiting_bytes += submission.size
-        self._start_writer()
+        self._start_writer(lane)
         patience = loop.call_later(APPEND_SECONDS, append.give_up)
         began = monotonic()
         try:
@@ -150,32 +159,39 @@ class Journal:
     @property
     def is_busy(self) -> bool:
         """Whether an append is under way."""
-        return bool(self._waiting or self._writers)
+        return any(lane.waiting or lane.writers for lane in self._lanes.values())
 
-    def _start_writer(self) -> None:
-        if sum(not writer.done() for writer in self._writers) < WRITERS:
-            writer = asyncio.create_task(self._write(), name="journal writer")
-            self._writers.add(writer)
-            writer.add_done_callback(self._writers.discard)
+    def _lane_of(self, channel: ChannelName) -> _Lane:
+        name = self.client.lane(channel.set_name)
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = _Lane()
+        return lane
 
-    async def _write(self) -> None:
-        while appends := self._take_round():
+    def _start_writer(self, lane: _Lane) -> None:
+        if sum(not writer.done() for writer in lane.writers) < WRITERS:
+            writer = asyncio.create_task(self._write(lane), name="journal writer")
+            lane.writers.add(writer)
+            writer.add_done_callback(lane.writers.discard)
+
+    async def _write(self, lane: _Lane) -> None:
+        while appends := self._take_round(lane.waiting):
             try:
                 _answer(appends, await self._run(appends))
             except Exception as error:  # whoever waits for the answer gets it
                 _answer(appends, [error] * len(appends))
 
-    def _take_round(self) -> list[_Append]:
+    def _take_round(self, waiting: deque[_Append]) -> list[_Append]:
         """The next appends, those of a channel side by side, in the order of their arrival."""
         taken: list[_Append] = []
         changes = size = 0
-        while self._waiting:
-            submission = self._waiting[0].submission
+        while waiting:
+            submission = waiting[0].submission
             changes, size = changes + len(submission.fragments), size + submission.size
             if taken and (changes > ROUND_CHANGES or size > ROUND_BYTES):
                 break
             self._waiting_bytes -= submission.size
-            append = self._waiting.popleft()
+            append = waiting.popleft()
             if not append.answer.done():  # whoever has given up asks again with the same key
                 append.is_taken = True
                 taken.append(append)
@@ -296,6 +312,7 @@ class Journal:
             pipeline.execute_command(
                 "XRANGE", keys.stream(channel), after.stream_id, "+", "COUNT", count + 1
             )
+        pipeline.afterwards()
         pipeline.get(keys.SETS_VERSION)
         *replies, version = await pipeline.execute(raise_on_error=False)
         if isinstance(version, Exception):

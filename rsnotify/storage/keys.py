@@ -68,6 +68,11 @@ def archive(set_name: str) -> str:
     return of_set(set_name, "archive")
 
 
+def never(set_name: str) -> str:
+    """Never written: where a script names it, a Cluster that moves the set does not begin it."""
+    return of_set(set_name, "never")
+
+
 def claim(set_name: str, act: str) -> str:
     """Held by the one hub process that does this act for the set."""
     return of_set(set_name, "claim", act)

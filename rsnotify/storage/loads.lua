@@ -8,13 +8,18 @@
 -- ARGV  1 the act   2 token of the load, then what the act needs
 --
 -- Both kinds of hashes have loc -> position of the last change, then the rest of its fragment, from
--- `</loc>` on. What was staged with the position of the load differs from the state.
+-- `</loc>` on. What was staged with the position of the load differs from the state; what is the same
+-- is staged without a value.
+--
+-- Resources are brought as MessagePack: shard, {loc, rest, loc …}, shard …
 --
 -- An act of a load that is no longer under way answers nil and does nothing.
 
 local record, load, newer, staged, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local SHARDS = 256
 local LOOKED_AT = 4000 -- resources, before others have a turn
+local AT_ONCE = 2000 -- of one shard, in one command
+local SAME = ''
 local acts = {}
 
 local function digits(number) return string.format('%.0f', number) end
@@ -23,9 +28,8 @@ local function rest_of(value) return string.sub(value, (string.find(value, '</lo
 
 -- The same resource, written in the same way; which change said so does not matter.
 local function is_same(value, rest)
-  local known = rest_of(value)
-  return known == rest
-    or string.gsub(known, 'change="%a+"', '', 1) == string.gsub(rest, 'change="%a+"', '', 1)
+  return string.find(value, rest, #value - #rest + 1, true) ~= nil
+    or string.gsub(rest_of(value), 'change="%a+"', '', 1) == string.gsub(rest, 'change="%a+"', '', 1)
 end
 
 local function drop_staged()
@@ -39,41 +43,54 @@ local function drop()
   redis.call('HDEL', record, 'load')
 end
 
--- The load begins behind the newest change, at a position that no change will ever have. Answers it;
--- nil if there is no such set; the token of another load that has been decided and goes on.
-function acts.begin(token)
+-- token, the key that its Source has given it. The load begins behind the newest change, at a
+-- position that no change will ever have. Answers it; nil if there is no such set; the token of
+-- another load that has been decided and goes on.
+function acts.begin(token, key)
   local last = redis.call('HGET', record, 'last')
   if not last then return nil end
   local other = redis.call('HMGET', load, 'token', 'stage')
   if other[1] and other[2] ~= 'staging' then return other[1] end
   drop()
   local at = tonumber(last) + 1
-  redis.call('HSET', load, 'token', token, 'stage', 'staging', 'at', digits(at))
+  redis.call('HSET', load, 'token', token, 'stage', 'staging', 'at', digits(at), 'key', key)
   redis.call('HSET', record, 'load', token, 'last', digits(at))
   return at
 end
 
--- shard, loc, rest, shard … as MessagePack. Answers the index and what is known of those that seem
--- to be different.
+-- What the state has of what is brought of one shard, in the same order.
+local function known_of(shard, brought)
+  if redis.call('EXISTS', state .. shard) == 0 then return {} end
+  local locs = {}
+  for i = 1, #brought, 2 do locs[#locs + 1] = brought[i] end
+  return redis.call('HMGET', state .. shard, unpack(locs))
+end
+
+-- Resources. Answers the index and what is known of those that seem to be different.
 function acts.stage(packed)
-  local at, brought, different = redis.call('HGET', load, 'at'), cmsgpack.unpack(packed), {}
-  for i = 1, #brought, 3 do
-    local shard, loc, rest = brought[i], brought[i + 1], brought[i + 2]
-    local value = redis.call('HGET', state .. shard, loc)
-    if value and not is_same(value, rest) then
-      different[#different + 1] = (i - 1) / 3
-      different[#different + 1] = value
-      value = false
+  local at, shards = redis.call('HGET', load, 'at'), cmsgpack.unpack(packed)
+  local different, index = {}, 0
+  for i = 1, #shards, 2 do
+    local shard, brought = shards[i], shards[i + 1]
+    local known = known_of(shard, brought)
+    for j = 2, #brought, 2 do
+      local value, rest = known[j / 2], brought[j]
+      brought[j] = value and is_same(value, rest) and SAME or at .. rest
+      if value and brought[j] ~= SAME then
+        different[#different + 1] = index
+        different[#different + 1] = value
+      end
+      index = index + 1
     end
-    redis.call('HSET', staged .. shard, loc, value or at .. rest)
+    redis.call('HSET', staged .. shard, unpack(brought))
   end
   return different
 end
 
--- shard, loc, value, shard … as MessagePack: these are the same after all.
+-- Resources without a rest: they are the same after all.
 function acts.keep(packed)
-  local values = cmsgpack.unpack(packed)
-  for i = 1, #values, 3 do redis.call('HSET', staged .. values[i], values[i + 1], values[i + 2]) end
+  local shards = cmsgpack.unpack(packed)
+  for i = 1, #shards, 2 do redis.call('HSET', staged .. shards[i], unpack(shards[i + 1])) end
   return 1
 end
 
@@ -91,6 +108,7 @@ local function comparison(at, room)
     end
   end
 
+  -- Whether the state does not have it.
   local function look_at(shard, loc, rest)
     local known = redis.call('HGET', state .. shard, loc)
     if not known then
@@ -98,20 +116,38 @@ local function comparison(at, room)
     elseif not is_same(known, rest) then
       found('updated', shard, loc, rest)
     end
+    return not known
   end
 
-  function sum.add(shard)
-    local brought, is_brought = redis.call('HGETALL', staged .. shard), {}
-    for i = 1, #brought, 2 do
-      local loc, value = brought[i], brought[i + 1]
-      is_brought[loc] = true
-      if string.sub(value, 1, #at + 1) == at .. '<' then look_at(shard, loc, rest_of(value)) end
-    end
-    local known = redis.call('HKEYS', state .. shard)
-    for _, loc in ipairs(known) do
+  local function look_for_deleted(shard, brought)
+    local is_brought = {}
+    for i = 1, #brought, 2 do is_brought[brought[i]] = true end
+    for _, loc in ipairs(redis.call('HKEYS', state .. shard)) do
       if not is_brought[loc] then found('deleted', shard, loc, '') end
     end
-    sum.brought, sum.known = sum.brought + #brought / 2, sum.known + #known
+  end
+
+  local function look_at_all(shard, known)
+    local brought, both = redis.call('HGETALL', staged .. shard), 0
+    for i = 1, #brought, 2 do
+      local loc, value = brought[i], brought[i + 1]
+      local is_new = value ~= SAME and string.sub(value, 1, #at + 1) == at .. '<'
+        and look_at(shard, loc, rest_of(value))
+      if not is_new then both = both + 1 end
+    end
+    if some_are_newer or both < known then look_for_deleted(shard, brought) end
+  end
+
+  -- Answers how many resources were looked at.
+  function sum.add(shard)
+    local brought, known = redis.call('HLEN', staged .. shard), redis.call('HLEN', state .. shard)
+    sum.brought, sum.known = sum.brought + brought, sum.known + known
+    if known == 0 and room == 0 and not some_are_newer then -- then all of it is new
+      sum.created = sum.created + brought
+      return 0
+    end
+    look_at_all(shard, known)
+    return brought + known
   end
 
   return sum
@@ -123,16 +159,35 @@ end
 function acts.differ(shard, most)
   local sum = comparison(redis.call('HGET', load, 'at'), tonumber(most))
   shard = tonumber(shard)
+  local looked_at = 0
   repeat
-    sum.add(shard)
+    looked_at = looked_at + sum.add(shard)
     shard = shard + 1
-  until shard == SHARDS or sum.brought + sum.known > LOOKED_AT
+  until shard == SHARDS or looked_at > LOOKED_AT
   return {shard, sum.brought, sum.known, sum.created, sum.updated, sum.deleted, sum.named}
 end
 
--- From now on it is done to its end, whoever does it: how, what it found, whose key it has.
-function acts.decide(stage, found, key, fingerprint)
-  redis.call('HSET', load, 'stage', stage, 'found', found, 'key', key, 'fingerprint', fingerprint)
+-- From now on it is done to its end, whoever does it: how, what it found, which body it was.
+function acts.decide(stage, found, fingerprint)
+  redis.call('HSET', load, 'stage', stage, 'found', found, 'fingerprint', fingerprint)
+  return 1
+end
+
+-- Give what is the same in this shard its value. What others changed meanwhile is settled later.
+function acts.complete(shard)
+  local brought, same = redis.call('HGETALL', staged .. shard), {}
+  for i = 1, #brought, 2 do
+    if brought[i + 1] == SAME then same[#same + 1] = brought[i] end
+  end
+  for first = 1, #same, AT_ONCE do
+    local last, values = math.min(first + AT_ONCE - 1, #same), {}
+    local known = redis.call('HMGET', state .. shard, unpack(same, first, last))
+    for i = first, last do
+      values[#values + 1] = same[i]
+      values[#values + 1] = known[i - first + 1] or SAME
+    end
+    redis.call('HSET', staged .. shard, unpack(values))
+  end
   return 1
 end
 
@@ -185,5 +240,14 @@ function acts.discard()
   return 1
 end
 
-if ARGV[1] ~= 'begin' and redis.call('HGET', load, 'token') ~= ARGV[2] then return nil end
-return acts[ARGV[1]](unpack(ARGV, ARGV[1] == 'begin' and 2 or 3))
+-- How many resources are known.
+function acts.count()
+  local known = 0
+  for shard = 0, SHARDS - 1 do known = known + redis.call('HLEN', state .. shard) end
+  return known
+end
+
+local IS_FREE = {begin = true, count = true} -- whatever load is under way
+if IS_FREE[ARGV[1]] then return acts[ARGV[1]](unpack(ARGV, 2)) end
+if redis.call('HGET', load, 'token') ~= ARGV[2] then return nil end
+return acts[ARGV[1]](unpack(ARGV, 3))

@@ -5,9 +5,8 @@ visible before it is decided, and what is decided is done to its end by whicheve
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import msgspec
 
@@ -17,15 +16,15 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.claims import Claim, Claims
-from rsnotify.storage.connection import Client, Script, connect
+from rsnotify.storage.connection import Client, connect
+from rsnotify.storage.load_parts import Brought, Part, pack, shard_of
+from rsnotify.storage.script import Script
 
 _LOADS = Script("loads.lua")
 
 CLAIM_SECONDS = 20
 KEY_SECONDS = 24 * 3600
 SETTLED_AT_ONCE = 1_000
-
-Brought = tuple[bytes, bytes]  # the escaped loc of a resource, and the rest of its fragment
 
 
 class Load(NamedTuple):
@@ -38,6 +37,10 @@ class Load(NamedTuple):
     found: Found = Found()
     key: str = ""
     fingerprint: str = ""
+
+    @property
+    def is_decided(self) -> bool:
+        return self.stage != "staging"
 
 
 class Comparison(NamedTuple):
@@ -82,20 +85,20 @@ class Loads:
 
     # --- what it brings ------------------------------------------------------------------------
 
-    async def begin(self, set_name: str, token: str) -> Load | None:
+    async def begin(self, set_name: str, token: str, key: str = "") -> Load | None:
         """A load of one's own; None if one that is decided is still being done."""
         await self._client.hset(keys.LOADS, set_name, token)
-        at = await self._run(set_name, "begin", token)
+        at = await self._run(set_name, "begin", token, key)
         if at is None:
             await self._client.hdel(keys.LOADS, set_name)
             raise NoSuchSet(set_name)
-        return Load(set_name, token, Position(at)) if isinstance(at, int) else None
+        return Load(set_name, token, Position(at), key=key) if isinstance(at, int) else None
 
-    async def stage(self, load: Load, brought: Sequence[Brought], packed: bytes) -> None:
-        """Stage these resources; `packed` is what `pack` made of them."""
-        different = await self._act(load, "stage", packed)
+    async def stage(self, load: Load, part: Part) -> None:
+        """Stage these resources."""
+        different = await self._act(load, "stage", part.packed)
         if different:
-            same = await asyncio.to_thread(_same, brought, different)
+            same = await asyncio.to_thread(_same, part.brought, different)
             if same:
                 await self._act(load, "keep", pack(same))
 
@@ -114,6 +117,9 @@ class Loads:
 
     async def replace(self, load: Load) -> None:
         """What was staged is the state from now on."""
+        if load.found.unchanged:
+            for shard in range(keys.STATE_SHARDS):
+                await self._act(load, "complete", shard)
         is_replaced = False
         while not is_replaced:
             is_replaced = await self._act(load, "replace", SETTLED_AT_ONCE, *_decided(load))
@@ -163,10 +169,8 @@ class Loads:
 
     async def count(self, set_name: str) -> int:
         """How many resources are known."""
-        pipeline = self._client.pipeline(transaction=False)
-        for shard in range(keys.STATE_SHARDS):
-            pipeline.hlen(keys.state(set_name, shard))
-        return sum(await pipeline.execute())
+        counted: int = await self._run(set_name, "count", "")
+        return counted
 
     # --- scripts -------------------------------------------------------------------------------
 
@@ -199,25 +203,15 @@ async def release_claims(url: str) -> None:
             await client.delete(*acts)
 
 
-def pack(brought: Iterable[Brought]) -> bytes:
-    """As the script reads them: Redis knows texts in MessagePack, but no bytes."""
-    flat = [part for loc, rest in brought for part in (shard_of(loc), loc.decode(), rest.decode())]
-    return msgspec.msgpack.encode(flat)
-
-
-def shard_of(loc: bytes) -> int:
-    return crc32(loc) % keys.STATE_SHARDS
-
-
 def _same(brought: Sequence[Brought], different: Sequence[Any]) -> list[Brought]:
-    """What is the same although its bytes are not, with what is kept of it."""
+    """What is the same although its bytes are not."""
     found = []
     for index, kept in zip(different[::2], different[1::2], strict=True):
         loc, rest = brought[index]
         if is_same(loc, kept, rest):
-            found.append((loc, kept))
+            found.append((loc, b""))
     return found
 
 
-def _decided(load: Load) -> tuple[str, bytes, str, str]:
-    return load.stage, msgspec.json.encode(load.found), load.key, load.fingerprint
+def _decided(load: Load) -> tuple[str, bytes, str]:
+    return load.stage, msgspec.json.encode(load.found), load.fingerprint

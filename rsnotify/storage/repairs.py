@@ -16,7 +16,8 @@ from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, Script
+from rsnotify.storage.cluster.slots import slot_of
+from rsnotify.storage.connection import Client
 from rsnotify.storage.data_id import new_data_id
 from rsnotify.storage.if_equals import IfEquals
 from rsnotify.storage.journal_format import (
@@ -26,6 +27,7 @@ from rsnotify.storage.journal_format import (
     channel_keys,
     rows_of,
 )
+from rsnotify.storage.script import Script
 
 _REPAIR = Script("journal.lua", "repair.lua")
 _GAP = Script("journal.lua", "gap.lua")
@@ -37,11 +39,15 @@ REMEMBERED_SECONDS = 24 * 3600  # far longer than a process remembers changes
 
 
 class Lineage(NamedTuple):
-    """`server` differs after Redis has been started again, or another has taken over; `data` after
-    it has been emptied."""
+    """Which server has a journal differs after it has been started again, or another has taken
+    over; `data` after Redis has been emptied."""
 
-    server: str
+    servers: tuple[str, ...]  # one; or that of each slot of a Cluster
     data: bytes
+
+    def server_of(self, channel: ChannelName) -> str:
+        one, *others = self.servers
+        return self.servers[slot_of(keys.record(channel))] if others else one
 
 
 class Remains(NamedTuple):
@@ -64,13 +70,9 @@ class Repairs:
 
     async def lineage(self) -> Lineage:
         """Which Redis this is, and which data."""
-        pipeline = self._client.pipeline(transaction=False)
-        pipeline.info("server")
-        pipeline.info("replication")
-        pipeline.get(keys.DATA_ID)
-        server, replication, data = await pipeline.execute()
-        name = f"{server['run_id']} {replication.get('master_replid', '')}"
-        return Lineage(name, data or await new_data_id(self._client))
+        servers = await self._client.servers()
+        data = await self._client.get(keys.DATA_ID)
+        return Lineage(servers, data or await new_data_id(self._client))
 
     @asynccontextmanager
     async def held(self, channel: ChannelName) -> AsyncIterator[str]:

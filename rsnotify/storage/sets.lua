@@ -1,15 +1,17 @@
 -- Make, edit or remove a set, and tell every hub process of it: one atom, so that no set exists of
--- which nobody has been told.
+-- which nobody has been told. It begins with set_keys.lua.
 --
 -- KEYS  1 records of the sets (hash)   2 their version   3 when they changed   4 which data they are
---       5 the set's journals: their records, then    6 of framework changes
---       7 sets that were removed in the last day (sorted set: "name created", by time)
+--       5 sets that were removed in the last day (sorted set: "name created", by time)
+--       6 the set's journals: their records, then    7 of framework changes; in a Cluster neither,
+--         for set_alone.lua has begun or removed them before
 -- ARGV  1 the act   2 the bell   3 name of the set, then what the act needs
 --
 -- Answers what became of it, then as it is now: which data it is, the version, when that changed.
 -- Whoever finds a record that is not the one expected does nothing.
 
 local records, name = KEYS[1], ARGV[3]
+local journals = {KEYS[6], KEYS[7]}
 local acts = {}
 
 local DAY = 86400
@@ -26,20 +28,10 @@ local function is_outdated(version)
   return version ~= '' and (redis.call('GET', KEYS[2]) or '0') ~= version
 end
 
-local function begin_journals(now)
-  for _, journal in ipairs({KEYS[5], KEYS[6]}) do
-    for _, field in ipairs({'created', 'first', 'last', 'head', 'window_from', 'changed', 'settled', 'told'}) do
-      redis.call('HSETNX', journal, field, now)
-    end
-    redis.call('HSETNX', journal, 'window_count', 0)
-    redis.call('HSETNX', journal, 'window_bytes', 0)
-  end
-end
-
 -- record, position at which its journals begin, the version; the record that there is
 function acts.add(record, now, version)
   if is_outdated(version) then return false end
-  begin_journals(now)
+  if journals[1] then begin_journals(journals, now) end
   if redis.call('HSETNX', records, name, record) == 1 then announce() end
   return redis.call('HGET', records, name)
 end
@@ -55,9 +47,9 @@ end
 -- record that was read, or nothing; newer one that was lost; when the set was created, and its
 -- position: put it back, unless the set was removed
 function acts.put_back(before, record, created, now)
-  if redis.call('ZSCORE', KEYS[7], name .. ' ' .. created) then return 0 end
+  if redis.call('ZSCORE', KEYS[5], name .. ' ' .. created) then return 0 end
   if (redis.call('HGET', records, name) or '') ~= before then return 0 end
-  begin_journals(now)
+  if journals[1] then begin_journals(journals, now) end
   redis.call('HSET', records, name, record)
   announce()
   return 1
@@ -75,31 +67,27 @@ end
 local function note_removal()
   local is_whole, record = pcall(cjson.decode, redis.call('HGET', records, name) or '')
   if not is_whole then return end
-  redis.call('ZADD', KEYS[7], time[1], name .. ' ' .. tostring(record.created))
-  redis.call('ZREMRANGEBYSCORE', KEYS[7], '-inf', time[1] - DAY)
+  redis.call('ZADD', KEYS[5], time[1], name .. ' ' .. tostring(record.created))
+  redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', time[1] - DAY)
 end
 
-local function remove_snapshot(prefix, name)
-  for number = 1, redis.call('HGET', prefix .. name, 'parts') or 0 do
-    redis.call('UNLINK', prefix .. name .. ':' .. number)
-  end
-  redis.call('UNLINK', prefix .. name)
-end
-
--- sorted set of its windows, what the names of packed windows begin with; newest snapshot, what the
--- names of snapshots begin with, sorted set of those that are kept; then every other key that it has
-function acts.remove(windows, packed, snapshot, snapshots, archive, ...)
-  for _, window in ipairs(redis.call('ZRANGE', windows, 0, -1)) do
-    redis.call('UNLINK', packed .. string.match(window, '^%d+'))
-  end
-  local newest = redis.call('HGET', snapshot, 'name')
-  if newest then remove_snapshot(snapshots, newest) end
-  for _, old in ipairs(redis.call('ZRANGE', archive, 0, -1)) do remove_snapshot(snapshots, old) end
-  redis.call('UNLINK', snapshot, archive, windows, KEYS[5], KEYS[6], ...)
+local function forget()
   note_removal()
   if redis.call('HDEL', records, name) == 0 then return 0 end
   announce()
   return 1
+end
+
+-- as remove_keys
+function acts.remove(...)
+  remove_keys(journals, ...)
+  return forget()
+end
+
+-- record as it was read: what belongs to the set is removed already
+function acts.forget(before)
+  if redis.call('HGET', records, name) ~= before then return 0 end
+  return forget()
 end
 
 local outcome = acts[ARGV[1]](unpack(ARGV, 4))

@@ -1,7 +1,8 @@
 """The registry of sets, and the record of each.
 
 A set is created or removed together with its journals, and every hub process is notified, in one
-atom.
+atom. In a Cluster these are two, for the registry has a slot of its own: the journals' comes first,
+and repeating the whole completes what a crash has left between them.
 """
 
 import logging
@@ -11,17 +12,19 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from rsnotify.errors import NoSuchSet, Rejected
+from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Kind
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, Script, each, redis_now
+from rsnotify.storage.connection import Client, each, redis_now
 from rsnotify.storage.data_id import new_data_id
+from rsnotify.storage.script import Script
 
 log = logging.getLogger(__name__)
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_SETS = Script("sets.lua")
+_SETS = Script("set_keys.lua", "sets.lua")
+_ALONE = Script("set_keys.lua", "set_alone.lua")
 RESERVED = frozenset({"api", "channels", "hub", "health", "metrics", "static"})
 
 
@@ -128,13 +131,14 @@ class Sets:
         check_name(name)
         check_together(options)
         now = await redis_now(self._client)
+        created = await self._begun(name, now) if self._client.is_cluster else now
         record = SetRecord(
-            **msgspec.structs.asdict(options), name=name, created=str(now), edited=str(now)
+            **msgspec.structs.asdict(options), name=name, created=str(created), edited=str(now)
         )
         made, stored = msgspec.json.encode(record), None
         while stored is None:
             free = await self._free_topics(name, msgspec.structs.asdict(options))
-            stored, version = await self._act("add", name, made, int(now), free)
+            stored, version = await self._act("add", name, made, int(created), free)
         return msgspec.json.decode(stored, type=SetRecord), stored == made, version
 
     async def edit(self, name: str, chosen: Mapping[str, object]) -> tuple[SetRecord, Version]:
@@ -169,12 +173,51 @@ class Sets:
         return str(version.number)
 
     async def remove(self, name: str) -> Version:
-        """Remove the set and all its changes in one atom: none can be appended in between."""
+        """Remove the set and all its changes: none can be appended in between."""
         documents = _keys_of_documents(name)
+        if self._client.is_cluster:
+            return await self._remove_alone(name, *documents, *_other_keys(name))
         is_removed, version = await self._act("remove", name, *documents, *_other_keys(name))
         if not is_removed:
             raise NoSuchSet(name)
         return version
+
+    # --- in a Cluster: what belongs to the set, before its record --------------------------------
+
+    async def _begun(self, name: str, begin: Position) -> Position:
+        """Begin its journals, if there are none; when they were begun."""
+        return Position(int(await self._alone("begin", name, int(begin))))
+
+    async def _remove_alone(self, name: str, *of_set: str) -> Version:
+        """Only the set that is there now; another that is made meanwhile stays whole."""
+        record = await self._client.hget(keys.SETS, name)
+        if record is None:
+            raise NoSuchSet(name)
+        journal = keys.record(ChannelName(name, "change"))
+        created = await self._client.hget(journal, "created") or b""
+        if await self._alone("remove", name, created, *of_set):
+            is_removed, version = await self._act("forget", name, record)
+            if is_removed:
+                return version
+        raise TryAgain(f"the set {name!r} was changed while it was removed")
+
+    async def begin_lost_journals(self, records: Iterable[SetRecord]) -> None:
+        """In a Cluster, those of sets whose record is there still."""
+        asked = list(records) if self._client.is_cluster else []
+        pipeline = self._client.pipeline(transaction=False)
+        for record in asked:
+            pipeline.exists(keys.record(ChannelName(record.name, "change")))
+        for record, is_there in zip(asked, await pipeline.execute(), strict=True):
+            if not is_there:
+                await self._begun(record.name, Position.parse(record.created))
+
+    async def _alone(self, act: str, name: str, *arguments: bytes | str | int) -> Any:
+        names = [keys.record(ChannelName(name, kind)) for kind in KINDS]
+        command = _ALONE.command([*names, keys.never(name)], act, *arguments)
+        (outcome,) = await self._client.durably([command])
+        return outcome
+
+    # --- after a loss ----------------------------------------------------------------------------
 
     async def stored(self) -> dict[str, tuple[bytes, SetRecord]]:
         """Each set's record, also as it is stored."""
@@ -186,6 +229,11 @@ class Sets:
         it was before."""
         new = msgspec.json.encode(record)
         begin = int(Position.parse(record.created))
+        if self._client.is_cluster:
+            life = f"{record.name} {record.created}"
+            if await self._client.zscore(keys.SETS_REMOVED, life) is not None:
+                return False
+            await self._begun(record.name, Position(begin))
         is_done, _ = await self._act("put_back", record.name, before, new, record.created, begin)
         return bool(is_done)
 
@@ -195,15 +243,15 @@ class Sets:
 
     async def _act(self, act: str, name: str, *arguments: bytes | str | int) -> tuple[Any, Version]:
         """What became of it, and the version afterwards."""
-        journals = [keys.record(ChannelName(name, kind)) for kind in KINDS]
         names = [
             keys.SETS,
             keys.SETS_VERSION,
             keys.SETS_CHANGED,
             keys.DATA_ID,
-            *journals,
             keys.SETS_REMOVED,
         ]
+        if not self._client.is_cluster:
+            names += [keys.record(ChannelName(name, kind)) for kind in KINDS]
         command = _SETS.command(names, act, keys.BELL, name, *arguments)
         ((outcome, *version),) = await self._client.durably([command])
         return outcome, _version(*version)

@@ -3,6 +3,7 @@
 -- KEYS  1 claim   2 record of the change journal   3 hash of the newest snapshot
 --       4 prefix of the keys of snapshots: hash <name>, parts <name>:<number>
 --       5 archive (sorted set: names of replaced snapshots that stay, by when they were begun)
+--       6 a key that never exists: while a Cluster moves the set, this script is not begun
 -- ARGV  1 token that must hold the claim   2 `created` of the set   3 seconds the old one stays
 --       4 whether the old one stays in the archive, 1 or 0
 --       5 .. field, value, … of the new one, its name and parts among them

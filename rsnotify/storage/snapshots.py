@@ -11,12 +11,13 @@ from typing import NamedTuple, Self
 
 from rsnotify.core.gzip_parts import PackedEntries
 from rsnotify.core.resource_state import Resource
-from rsnotify.errors import NoSuchSet
+from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.claims import Claim, Claims
-from rsnotify.storage.connection import Client, Script, each, write_in_pieces
+from rsnotify.storage.connection import Client, each, write_in_pieces
+from rsnotify.storage.script import Script
 
 _BEGIN, _PUBLISH = Script("begin_snapshot.lua"), Script("snapshot.lua")
 
@@ -80,6 +81,9 @@ class Snapshots:
         for name in set_names:
             pipeline.hgetall(keys.snapshot(name))
         found = each(await pipeline.execute(raise_on_error=False), Snapshot.from_fields)
+        for newest in found:
+            if isinstance(newest, TryAgain):  # its part of Redis is away
+                raise newest
         pairs = zip(set_names, found, strict=True)
         return {name: newest for name, newest in pairs if not isinstance(newest, Exception)}
 
@@ -186,6 +190,7 @@ class Snapshots:
             keys.snapshot(set_name),
             keys.snapshot(set_name),
             keys.archive(set_name),
+            keys.never(set_name),
         ]
         fields = [text for field in snapshot.to_fields().items() for text in field]
         arguments = (claim.token, int(created), WALK_SECONDS, int(keep_old), *fields)

@@ -31,7 +31,8 @@ from rsnotify.core.websub.subscription import (
 from rsnotify.errors import TooMany
 from rsnotify.resourcesync.change import Position
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, Script, connect, redis_now
+from rsnotify.storage.connection import Client, connect, redis_now
+from rsnotify.storage.script import Script
 
 SCRIPT = Script("subscriptions.lua")
 

@@ -12,7 +12,8 @@ from rsnotify.core.token_secret import token_key
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, Script
+from rsnotify.storage.connection import Client
+from rsnotify.storage.script import Script
 
 log = logging.getLogger(__name__)
 

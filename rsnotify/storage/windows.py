@@ -18,8 +18,9 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.claims import Claims
 from rsnotify.storage.clock_watch import ClockWatch
-from rsnotify.storage.connection import Client, Script, each, redis_now, write_in_pieces
+from rsnotify.storage.connection import Client, each, redis_now, write_in_pieces
 from rsnotify.storage.if_equals import IfEquals
+from rsnotify.storage.script import Script
 
 _CLOSE, _KEEP, _TRIM = Script("close.lua"), Script("keep.lua"), Script("trim.lua")
 

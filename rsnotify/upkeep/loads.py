@@ -59,7 +59,7 @@ class LoadKeeper:
             load = await self._loads.current(name)
             if load is None:
                 await self._loads.forget(name)
-            elif load.stage == "staging":
+            elif not load.is_decided:
                 log.warning("the load of the set %r broke off; what it left is removed", name)
                 await self._loads.discard(load)
             else:

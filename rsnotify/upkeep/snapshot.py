@@ -17,7 +17,8 @@ from rsnotify.storage.windows import Windows
 
 PART_RESOURCES = 50_000
 PART_BYTES = 50_000_000  # leaves room for what stands around the entries
-SLICE_RESOURCES = 250  # some milliseconds of the event loop
+SLICE_RESOURCES = 1_000  # some milliseconds of the event loop
+SLICE_BYTES = 512 * 1024
 
 
 class Parts:
@@ -108,5 +109,7 @@ async def take_snapshot(
 
 
 def _slices(shard: list[Resource]) -> Iterator[list[Resource]]:
-    for start in range(0, len(shard), SLICE_RESOURCES):
-        yield shard[start : start + SLICE_RESOURCES]
+    size = sum([len(kept) for _, kept in shard])
+    most = min(SLICE_RESOURCES, 1 + SLICE_BYTES * len(shard) // max(1, size))
+    for start in range(0, len(shard), most):
+        yield shard[start : start + most]

@@ -60,7 +60,7 @@ async def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
     async with RedisServer(tmp_path, "--cluster-enabled", "yes") as node:
         problem = await problem_of(node.url)
     assert problem.startswith(f"the server at {node.url} is a node of a Redis Cluster")
-    assert problem.endswith("give the address of a Redis that stands alone")
+    assert problem.endswith("write redis+cluster://host:port,host:port")
 
 
 async def test_a_sentinel_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import gzip
+import hashlib
+import itertools
 import threading
 from collections.abc import AsyncIterator
 
@@ -12,13 +14,15 @@ from rsnotify.core.load import Difference, Found, fragments_of
 from rsnotify.core.submission import Submission
 from rsnotify.core.token_secret import id_of, new_secret
 from rsnotify.errors import NoSuchSet
-from rsnotify.intake import resources
+from rsnotify.intake import load_body, resources
+from rsnotify.intake.load_body import BesideTheLoop
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify.storage.connection import Client
-from rsnotify.storage.loads import Load, pack
+from rsnotify.storage.load_parts import Part, pack, shard_of
+from rsnotify.storage.loads import Load
 from rsnotify.storage.tokens import Right, Token, Tokens
 from tests.loading import PATH, Loading, ndjson, said
 from tests.pulling import CHANGES, FRAMEWORK, SET, loc, names
@@ -258,6 +262,31 @@ def difference(name: str) -> Difference:
     return Difference("created", loc(name).encode(), REST)
 
 
+async def test_a_deletion_by_others_hides_no_deletion_of_the_load(loading: Loading) -> None:
+    kept, unlisted = of_one_shard(2)
+    await loading.load(ndjson([kept, unlisted]))
+    async with loading.under_way(ndjson([kept]), "max_delete=100"):
+        await loading.publish(Change(loc(kept), "deleted"))
+    await finished(loading)
+    assert await loading.known() == {}
+
+
+async def test_a_large_shard_is_replaced_whole(loading: Loading) -> None:
+    many = of_one_shard(2_001)
+    await loading.load(ndjson(many))
+    before = await loading.known()
+    answer = await loading.load(ndjson([*many, "new"]), "tell=no")
+    after = await loading.known()
+    assert (answer["created"], answer["unchanged"]) == (1, 2_001)
+    assert {name: after[name] for name in many} == before
+
+
+def of_one_shard(count: int) -> list[str]:
+    every = (f"res{number}" for number in itertools.count())
+    chosen = (name for name in every if shard_of(loc(name).encode()) == 7)
+    return list(itertools.islice(chosen, count))
+
+
 async def test_a_second_load_of_the_set_is_refused_until_the_first_is_done(
     loading: Loading,
 ) -> None:
@@ -307,13 +336,13 @@ async def test_a_snapshot_that_is_being_taken_is_never_half_of_each_state(
 # Taken up by others ----------------------------------------------------------------------------
 
 
-async def staged(loading: Loading, stage: str, *brought: str) -> Load:
+async def staged(loading: Loading, stage: str, *brought: str, fingerprint: str = "f") -> Load:
     """A load as a process that was killed has left it."""
-    load = await loading.loads.begin(SET, "aaaa")
+    load = await loading.loads.begin(SET, "aaaa", "k")
     assert load is not None
     ready = [(loc(name).encode(), REST) for name in brought]
-    await loading.loads.stage(load, ready, pack(ready))
-    load = load._replace(stage=stage, found=Found(3, 10, 1, 0, 8), key="k", fingerprint="f")
+    await loading.loads.stage(load, Part(ready, pack(ready)))
+    load = load._replace(stage=stage, found=Found(3, 10, 1, 0, 8), fingerprint=fingerprint)
     if stage == "publishing":
         await loading.loads.decide(load)
     elif stage == "listing":
@@ -402,6 +431,36 @@ async def test_a_key_that_was_used_for_another_load_is_refused(loading: Loading)
     status, problem = await loading.put(ndjson(TEN[1:]), idempotency_key="k")
     assert (status, "was used for another load" in problem["detail"]) == (409, True)
     assert (await loading.put(ndjson(TEN), "tell=no", idempotency_key="k"))[0] == 409
+
+
+async def test_the_same_key_while_the_first_is_received_is_told_to_wait(loading: Loading) -> None:
+    async with loading.under_way(ndjson(TEN), key="k") as upload:
+        status, problem = await loading.put(ndjson(TEN), idempotency_key="k")
+        assert (status, "is still being received" in problem["detail"]) == (503, True)
+        assert (await loading.put(ndjson(TEN), idempotency_key="other"))[0] == 409
+    assert (await upload.answer())[0] == 200
+
+
+async def test_while_a_load_begins_or_ends_another_is_told_to_come_again(loading: Loading) -> None:
+    async with loading.keeper.alone(SET):
+        status, problem = await loading.put(ndjson(TEN))
+    assert (status, "just beginning or ending" in problem["detail"]) == (503, True)
+
+
+async def test_the_same_key_while_the_first_is_being_done_is_answered_how_far_it_is(
+    loading: Loading,
+) -> None:
+    body = ndjson(["res0"])
+    fingerprint = hashlib.blake2b(body, digest_size=12).hexdigest()
+    await staged(loading, "publishing", "res0", fingerprint=fingerprint)
+    status, answer = await loading.put(body, idempotency_key="k")
+    assert (status, answer["stage"], answer["resources"]) == (202, "publishing", 3)
+    status, problem = await loading.put(ndjson(["res1"]), idempotency_key="k")
+    assert (status, "was used for another load" in problem["detail"]) == (409, True)
+    await loading.keeper.keep_loads()
+    await finished(loading)
+    status, answer = await loading.put(body, idempotency_key="k")
+    assert (status, answer["stage"]) == (200, "done")
 
 
 async def test_a_later_set_of_the_same_name_knows_no_key_of_the_one_before(
@@ -499,14 +558,12 @@ async def test_a_load_under_way_is_shown(loading: Loading) -> None:
 
 
 async def test_one_piece_of_all_loads_is_read_at_once() -> None:
-    both = threading.Barrier(2)
+    both, beside = threading.Barrier(2), BesideTheLoop()
 
     def read(_: None) -> None:
         both.wait(timeout=0.1)
 
-    found = await asyncio.gather(
-        *(resources.read_beside_the_loop(read, None) for _ in range(2)), return_exceptions=True
-    )
+    found = await asyncio.gather(*(beside.do(read, None) for _ in range(2)), return_exceptions=True)
     assert [type(each) for each in found] == [threading.BrokenBarrierError] * 2
 
 
@@ -534,7 +591,7 @@ async def test_a_body_has_so_many_bytes_decompressed_and_no_more(
 async def test_a_body_that_takes_too_long_leaves_nothing(
     loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resources, "LOAD_SECONDS", 0.2)
+    monkeypatch.setattr(load_body, "LOAD_SECONDS", 0.2)
     upload = loading.upload()
     upload.send(ndjson(TEN))
     status, problem = await upload.answer()

@@ -39,6 +39,20 @@ def test_with_tls_it_is_spoken_to_redis_and_to_the_sentinels() -> None:
         assert options["ssl_ca_certs"] == str(AUTHORITY)
 
 
+def test_an_address_of_a_cluster_names_some_of_its_nodes() -> None:
+    address = parse_address("redis+cluster://user:p%40ss@a:1,b,[::1]:3/0")
+    assert address.nodes == (("a", 1), ("b", 6379), ("::1", 3))
+    assert not address.sentinels
+    assert (address.options["username"], address.options["password"]) == ("user", "p@ss")
+    assert "host" not in address.options
+
+
+def test_with_tls_it_is_spoken_to_all_nodes() -> None:
+    address = parse_address(f"rediss+cluster://a,b?ssl_ca_certs={AUTHORITY}")
+    assert address.has_tls
+    assert address.nodes == (("a", 6379), ("b", 6379))
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -50,7 +64,11 @@ def test_with_tls_it_is_spoken_to_redis_and_to_the_sentinels() -> None:
         ("redis+sentinel://a/main?sentinel_colour=red", "it has an unknown option: 'colour'"),
         ("rediss://a?ssl_cert_reqs=perhaps", "perhaps"),
         ("rediss://a?ssl_ca_certs=/nowhere", "No such file or directory: '/nowhere'"),
-        ("redis+cluster://a", "must begin with one of redis, rediss, unix, redis+sentinel"),
+        ("redis+clusters://a", "must begin with one of redis, rediss, unix, redis+sentinel"),
+        ("redis+cluster://", "it names no node"),
+        ("redis+cluster://a,:1", "':1' is no host"),
+        ("redis+cluster://a/1", "a Cluster has no numbered databases"),
+        ("redis+cluster://a?colour=red", "it has an unknown option: 'colour'"),
         ("localhost:6379", "must begin with one of redis"),
         ("redis://a:99999", "Port out of range"),
     ],
@@ -68,6 +86,7 @@ def test_a_password_of_its_own_takes_its_place_in_any_address() -> None:
         "redis://user:old@localhost": {"host": "localhost", "username": "user"},
         "redis://localhost?db=1": {"host": "localhost", "db": 1},
         "redis+sentinel://user@a,b:1/name": {"username": "user"},
+        "redis+cluster://user@a,b:1": {"username": "user"},
         "unix:///run/redis.sock?db=1": {"path": "/run/redis.sock", "db": 1},
     }.items():
         parsed = parse_address(with_password(url, "p@:/?ss")).options

@@ -96,12 +96,16 @@ def test_the_ways_out_do_not_know_each_other(room: str) -> None:
         "replicas",
         "claims",
         "if_equals",
+        "script",
+        "client",
+        "cluster",
         "connection",
         "engine",
         "failures",
         "keys",
         "clock_watch",
         "journal_format",
+        "load_parts",
         "data_id",
     }
     for path in sources(HUB / room):

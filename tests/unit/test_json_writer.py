@@ -28,7 +28,7 @@ from rsnotify.resourcesync.xml_writer import (
     close_root,
     open_root,
     render_fragment,
-    resource_fragment,
+    resource_entries,
 )
 from tests.jsonform import may_be_published, told
 from tests.unit.test_urlset import CHANGES, VALUES, fill
@@ -178,7 +178,7 @@ def test_a_notification_is_one_line() -> None:
 
 
 def test_a_resource_has_no_change() -> None:
-    entry = resource_fragment(written({"loc": "http://e.org/a", "change": "created"}, "change"))
+    entry = resource_entries(written({"loc": "http://e.org/a", "change": "created"}, "change"))
     assert back(entry) == {"loc": "http://e.org/a", "lastmod": str(NOW)}
 
 

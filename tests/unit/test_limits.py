@@ -31,7 +31,7 @@ from rsnotify.delivery.pull import pages
 from rsnotify.delivery.websub import bounded, dialler
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.hub import repairing
-from rsnotify.intake import administration, resources
+from rsnotify.intake import administration, load_body, resources
 from rsnotify.resourcesync import change_rules, notification
 from rsnotify.resourcesync import xml_guard as xml
 from rsnotify.resourcesync.change import MICROSECONDS
@@ -94,7 +94,7 @@ LIMITS: dict[str, float] = {
     "resources of a load": load_reader.LOAD_RESOURCES,
     "body of a load, decompressed": load_reader.LOAD_BYTES,
     "bytes of one resource of a load, in NDJSON or JSON": load_formats.ENTRY_BYTES,
-    "seconds for the body of a load to come": resources.LOAD_SECONDS,
+    "seconds for the body of a load to come": load_body.LOAD_SECONDS,
     "percent of the known resources that a load may delete, unless `max_delete` says "
     "otherwise": load.MAX_DELETE,
     "differences that a dry run names": load.NAMED,

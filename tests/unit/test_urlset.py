@@ -21,7 +21,7 @@ from rsnotify.resourcesync.xml_writer import (
     open_root,
     render_document,
     render_fragment,
-    resource_fragment,
+    resource_entries,
     strays,
 )
 
@@ -364,7 +364,7 @@ RESOURCES = [
 
 @pytest.mark.parametrize(("change", "end"), RESOURCES)
 def test_a_resource_has_nothing_of_its_last_change(change: Change, end: str) -> None:
-    resource = resource_fragment(render_fragment(change)).decode()
+    resource = resource_entries(render_fragment(change)).decode()
     assert resource.startswith("<url><loc>u:a</loc><lastmod>\0</lastmod>")
     assert resource.endswith(end)
     assert "change=" not in resource.replace("changefreq", "")
@@ -372,12 +372,12 @@ def test_a_resource_has_nothing_of_its_last_change(change: Change, end: str) -> 
 
 def test_a_resource_can_be_made_of_a_filled_fragment() -> None:
     fragment = render_fragment(Change(loc="u:a", change="created", hash=MD5))
-    assert resource_fragment(fill(fragment)) == fill(resource_fragment(fragment))
+    assert resource_entries(fill(fragment)) == fill(resource_entries(fragment))
 
 
 def test_a_loc_cannot_pass_for_markup_in_a_resource() -> None:
     loc = 'u:<rs:md change="x" datetime="y"/>'
-    resource = resource_fragment(render_fragment(Change(loc=loc, change="created", type="a/b")))
+    resource = resource_entries(render_fragment(Change(loc=loc, change="created", type="a/b")))
     data = open_root("urlset") + fill(resource) + close_root("urlset")
     assert parse_document(data).entries == (Entry(loc, NOW, md=Md(type="a/b")),)
 

@@ -1,0 +1,306 @@
+"""The client of a Cluster: sends each command to the node that has its keys.
+
+A node that has handed a slot over says so, and did nothing: the command goes to the node that it
+names. While a slot is moved, a command for one key is done where that key is; one for several keys
+may be refused until all have arrived (`TryAgain`), and so is whatever is sent `once`.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
+
+from redis import asyncio as redis
+from redis.asyncio.client import Pipeline
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    ExecAbortError,
+    MovedError,
+    NoScriptError,
+    TryAgainError,
+)
+from redis.exceptions import ConnectionError as ConnectionLost
+
+from rsnotify.errors import PartAway, TryAgain, Unanswered
+from rsnotify.storage.address import Address
+from rsnotify.storage.client import (
+    RedisClient,
+    answer_raw,
+    durably,
+    judge_answers,
+)
+from rsnotify.storage.cluster.nodes import Node, Nodes
+from rsnotify.storage.cluster.slots import placed, slot_of, waited_in
+from rsnotify.storage.replicas import Replicas
+from rsnotify.storage.script import Command, Script
+
+REDIRECTIONS = 5  # one after the other, before it is given up for now
+MOVING = "the Redis Cluster moves these keys to another node"
+
+
+class _Routed(NamedTuple):
+    """A command, and the slot of its keys."""
+
+    command: Command
+    slot: int
+    key: str
+
+
+def _routed(command: Command) -> _Routed:
+    command, key = placed(command)
+    return _Routed(command, slot_of(key), key)
+
+
+class ClusterClient(redis.Redis):
+    """As `RedisClient`, for all nodes together."""
+
+    is_cluster = True
+    nodes: Nodes
+    replicas: Replicas
+
+    @classmethod
+    def at(cls, address: Address, replicas: Replicas) -> Self:
+        client: Any = cls.from_pool(redis.ConnectionPool(protocol=2))  # each node has its own
+        client.nodes, client.replicas = Nodes(address), replicas
+        answer_raw(client)
+        found: Self = client
+        return found
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        await self.nodes.aclose()
+        await super().aclose(close_connection_pool)
+
+    def lane(self, tag: str) -> str:
+        """What is in the same lane waits for the same server."""
+        return str(self.nodes.known(slot_of(tag)))
+
+    async def servers(self) -> tuple[str, ...]:
+        """The server of each slot; one that does not answer keeps the name that it had."""
+        await self.nodes.refresh()
+        await asyncio.gather(*map(self._ask_name, self.nodes.masters))
+        return self.nodes.servers()
+
+    async def _ask_name(self, node: Node) -> None:
+        try:
+            (node.server,) = await node.client.servers()
+        except TryAgain as error:
+            self.nodes.note_trouble(node, error)
+
+    async def masters(self) -> list[RedisClient]:
+        """A client of each server that is written to."""
+        await self.nodes.refresh()
+        return [node.client for node in self.nodes.masters]
+
+    # --- what may be repeated --------------------------------------------------------------------
+
+    async def execute_command(self, *command: Any, **options: Any) -> Any:
+        answer = await self.route(_routed(command))
+        (found,) = judge_answers([answer], raise_on_error=True)
+        return self.parsed(command, found, options)
+
+    def pipeline(self, transaction: bool = True, _: str | None = None) -> "_ClusterPipeline":
+        return _ClusterPipeline(self, transaction)
+
+    def parsed(self, command: Command, answer: Any, options: Mapping[str, Any]) -> Any:
+        """The answer as the library gives it."""
+        callback = self.response_callbacks.get(command[0])
+        known = {name: value for name, value in options.items() if name != "keys"}
+        return answer if callback is None else callback(answer, **known)
+
+    async def route(self, routed: _Routed) -> Any:
+        """The answer to one command, wherever its key is; an error is one too."""
+        command, asking, answer = routed.command, None, None
+        for _ in range(REDIRECTIONS):
+            try:
+                await self.nodes.require_known()
+                node = asking or self.nodes.of_slot(routed.slot)
+                before: tuple[Command, ...] = (("ASKING",),) if asking else ()
+                *_, answer = await self._repeatable(node, [*before, command])
+            except TryAgain as error:
+                return error
+            asking = None
+            if isinstance(answer, MovedError):
+                self.nodes.move(answer, node)
+            elif isinstance(answer, AskError):
+                asking = self.nodes.at((answer.host, answer.port), node)
+            elif isinstance(answer, NoScriptError):
+                command = Script.in_full(command)
+            else:
+                break
+        return _meaning(answer)
+
+    async def _repeatable(self, node: Node, commands: Sequence[Command]) -> list[Any]:
+        """Send these; a second time, if the connection died while it was idle."""
+        try:
+            return await node.exchange(commands)
+        except TryAgain as error:
+            is_lost = isinstance(error, Unanswered) and isinstance(error.__cause__, ConnectionLost)
+            if not is_lost:
+                raise self.nodes.note_trouble(node, error) from error
+        try:
+            return await node.exchange(commands)
+        except TryAgain as error:
+            raise self.nodes.note_trouble(node, error) from error
+
+    async def together(self, commands: Sequence[Command]) -> list[Any]:
+        """The answers to many: each node is asked once, all at the same time."""
+        routed = [_routed(command) for command in commands]
+        answers: list[Any] = [None] * len(routed)
+        groups = await self._by_node(routed, range(len(routed)), answers)
+        asked = (self._ask_node(node, routed, at, answers) for node, at in groups)
+        await asyncio.gather(*asked)
+        return answers
+
+    async def _by_node(
+        self, routed: Sequence[_Routed], places: Iterable[int], answers: list[Any]
+    ) -> list[tuple[Node, list[int]]]:
+        """The places of those that each node has; what no node has is answered."""
+        groups: dict[Node, list[int]] = {}
+        await self.nodes.require_known()
+        for at in places:
+            try:
+                groups.setdefault(self.nodes.of_slot(routed[at].slot), []).append(at)
+            except TryAgain as error:
+                answers[at] = error
+        return list(groups.items())
+
+    async def _ask_node(
+        self, node: Node, routed: Sequence[_Routed], places: list[int], answers: list[Any]
+    ) -> None:
+        """Those of one slot are done in their order, even if it is moved meanwhile."""
+        try:
+            found = await self._repeatable(node, [routed[at].command for at in places])
+        except TryAgain as error:
+            found = [error] * len(places)
+        moved: set[int] = set()
+        for at, answer in zip(places, found, strict=True):
+            slot = routed[at].slot
+            if slot in moved or isinstance(answer, MovedError | AskError | NoScriptError):
+                if not isinstance(answer, NoScriptError):
+                    moved.add(slot)
+                answers[at] = await self.route(routed[at])
+            else:
+                answers[at] = _meaning(answer)
+
+    async def atomically(self, commands: Sequence[Command]) -> list[Any]:
+        """All of these or none; they are of one slot."""
+        routed = [_routed(command) for command in commands]
+        if len({each.slot for each in routed}) != 1:
+            raise ValueError("a transaction has keys of several slots")
+        wrapped = [("MULTI",), *(each.command for each in routed), ("EXEC",)]
+        for _ in range(REDIRECTIONS):
+            await self.nodes.require_known()
+            node = self.nodes.of_slot(routed[0].slot)
+            answers = await self._repeatable(node, wrapped)
+            if not isinstance(answers[-1], Exception):
+                return list(answers[-1])
+            moved = next((each for each in answers if isinstance(each, MovedError)), None)
+            if moved is None:
+                break
+            self.nodes.move(moved, node)
+        refused = [each for each in answers if isinstance(each, Exception)]
+        raise _meaning(min(refused, key=lambda each: isinstance(each, ExecAbortError)))
+
+    # --- what may not ----------------------------------------------------------------------------
+
+    async def once(self, commands: Sequence[Command], *then: Command) -> list[Any]:
+        """Execute these in one round trip that is not repeated; an error is an answer.
+
+        `Unanswered` means that they may have been executed, any other `TryAgain` that none was;
+        where only some nodes do not answer, that is the answer to what they have.
+        What is to be read `then` is always read behind them.
+        """
+        routed = [_routed(command) for command in commands]
+        answers: list[Any] = [None] * len(routed)
+        left = list(range(len(routed)))
+        for _ in range(REDIRECTIONS):
+            groups = await self._by_node(routed, left, answers)
+            asked = (self._once(node, routed, places, answers) for node, places in groups)
+            left = sorted(at for places in await asyncio.gather(*asked) for at in places)
+            if not left:
+                break
+        found = judge_answers(_meanings(answers), raise_on_error=False)
+        for answer in found:
+            if isinstance(answer, Unanswered):
+                raise answer
+        return [*found, *[await self._read_then(command) for command in then]]
+
+    async def _once(
+        self, node: Node, routed: list[_Routed], places: list[int], answers: list[Any]
+    ) -> list[int]:
+        """Send those once; the places of what it has not done, but another will, or it itself."""
+        waited = waited_in(routed[places[0]].key)
+
+        async def confirm(connection: Any, found: list[Any]) -> list[Any]:
+            return await self.replicas.confirm(connection, found, waited)
+
+        try:
+            found = await node.exchange([routed[at].command for at in places], confirm=confirm)
+        except TryAgain as error:
+            trouble = self.nodes.note_trouble(node, error)
+            found = [error if isinstance(error, Unanswered) else trouble] * len(places)
+        again = []
+        for at, answer in zip(places, found, strict=True):
+            answers[at] = answer
+            if isinstance(answer, MovedError):
+                self.nodes.move(answer, node)
+                again.append(at)
+            elif isinstance(answer, NoScriptError):
+                routed[at] = routed[at]._replace(command=Script.in_full(routed[at].command))
+                again.append(at)
+        return again
+
+    async def _read_then(self, command: Command) -> Any:
+        (answer,) = judge_answers([await self.route(_routed(command))], raise_on_error=False)
+        return answer
+
+    async def durably(self, commands: Sequence[Command]) -> list[Any]:
+        """Execute these like `once`, again if the connection was lost; an error is raised."""
+        return await durably(self, commands)
+
+
+class _ClusterPipeline(Pipeline):
+    """Collects commands; those of a transaction are of one slot."""
+
+    def __init__(self, cluster: ClusterClient, transaction: bool) -> None:
+        super().__init__(cluster.connection_pool, cluster.response_callbacks, transaction, None)
+        self._cluster = cluster
+        self._stages = [0]
+
+    def afterwards(self) -> None:
+        """What is added from here on is done after all that was added before."""
+        self._stages.append(len(self.command_stack))
+
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:
+        stack, stages = self.command_stack, [*self._stages, len(self.command_stack)]
+        self.command_stack, self._stages = [], [0]
+        commands = [command for command, _ in stack]
+        answers: list[Any] = []
+        if self.is_transaction and commands:
+            answers = await self._cluster.atomically(commands)
+        else:
+            for begin, end in pairwise(stages):
+                answers += await self._cluster.together(commands[begin:end])
+        found = judge_answers(answers, raise_on_error=raise_on_error)
+        return [
+            answer
+            if isinstance(answer, Exception)
+            else self._cluster.parsed(command, answer, options)
+            for (command, options), answer in zip(stack, found, strict=True)
+        ]
+
+
+def _meaning(answer: Any) -> Any:
+    """What a node cannot do for now, as an error of one part."""
+    if isinstance(answer, ClusterDownError):
+        return PartAway("a part of the Redis Cluster is down")
+    if isinstance(answer, MovedError | AskError | TryAgainError):
+        return PartAway(MOVING)
+    if isinstance(answer, Exception) and "non local key" in str(answer):
+        return PartAway(MOVING)  # a script, before it has written anything
+    return answer
+
+
+def _meanings(answers: Iterable[Any]) -> list[Any]:
+    return [_meaning(answer) for answer in answers]

@@ -1,0 +1,20 @@
+-- What belongs to a set, in a Cluster, where the registry has a slot of its own: one atom, before that
+-- of sets.lua. It begins with set_keys.lua.
+--
+-- KEYS  1 the set's journals: their records, then    2 of framework changes
+--       3 a key that never exists: while the Cluster moves the set, this script is not begun
+-- ARGV  1 the act, then what it needs
+
+local journals, acts = {KEYS[1], KEYS[2]}, {}
+
+-- position at which its journals begin; answers where they did
+function acts.begin(now) return begin_journals(journals, now) end
+
+-- when its journals were begun, as it was read, or nothing; then as remove_keys
+function acts.remove(created, ...)
+  if (redis.call('HGET', journals[1], 'created') or '') ~= created then return 0 end
+  remove_keys(journals, ...)
+  return 1
+end
+
+return acts[ARGV[1]](unpack(ARGV, 2))

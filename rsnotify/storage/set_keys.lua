@@ -1,0 +1,33 @@
+-- What belongs to a set besides its record in the registry: sets.lua and set_alone.lua begin with this.
+
+-- Journals that begin at this position, unless there are some. Answers when they were begun.
+local function begin_journals(journals, now)
+  for _, journal in ipairs(journals) do
+    for _, field in ipairs({'created', 'first', 'last', 'head', 'window_from', 'changed', 'settled', 'told'}) do
+      redis.call('HSETNX', journal, field, now)
+    end
+    redis.call('HSETNX', journal, 'window_count', 0)
+    redis.call('HSETNX', journal, 'window_bytes', 0)
+  end
+  return redis.call('HGET', journals[1], 'created')
+end
+
+local function remove_snapshot(prefix, name)
+  for number = 1, redis.call('HGET', prefix .. name, 'parts') or 0 do
+    redis.call('UNLINK', prefix .. name .. ':' .. number)
+  end
+  redis.call('UNLINK', prefix .. name)
+end
+
+-- sorted set of its windows, what the names of packed windows begin with; newest snapshot, what the
+-- names of snapshots begin with, sorted set of those that are kept; then every other key that it has
+local function remove_keys(journals, windows, packed, snapshot, snapshots, archive, ...)
+  for _, window in ipairs(redis.call('ZRANGE', windows, 0, -1)) do
+    redis.call('UNLINK', packed .. string.match(window, '^%d+'))
+  end
+  local newest = redis.call('HGET', snapshot, 'name')
+  if newest then remove_snapshot(snapshots, newest) end
+  for _, old in ipairs(redis.call('ZRANGE', archive, 0, -1)) do remove_snapshot(snapshots, old) end
+  redis.call('UNLINK', snapshot, archive, windows, journals[1], journals[2], ...)
+end
+

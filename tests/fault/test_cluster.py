@@ -1,0 +1,275 @@
+"""A Redis Cluster whose slots move and whose masters fail: the hub follows, and loses nothing."""
+
+import asyncio
+import re
+import signal
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from rsnotify.storage.cluster.slots import REGISTRY_SLOT
+from rsnotify.storage.embedded_redis.binaries import installed_binaries
+from tests.fault.test_sentinel import Publisher, hears
+from tests.lossy_failover import LOC, Reader, all_in, listed, published, until_done
+from tests.raw import raw_channel
+from tests.receivers import Receiver, subscribe
+from tests.redis_cluster import RunningCluster, cluster, slot_of_set
+from tests.redis_server import RedisServer
+from tests.running import RunningHub, until
+
+SETS = ("dataset1", "two", "three", "four")
+
+
+@asynccontextmanager
+async def hubs_on(
+    redis: RunningCluster, folder: Path, count: int, **settings: str
+) -> AsyncIterator[list[RunningHub]]:
+    async with AsyncExitStack() as stack:
+        hubs = [
+            RunningHub(folder / f"data{number}", "--redis", redis.url, sets=SETS, **settings)
+            for number in range(count)
+        ]
+        for hub in hubs:
+            await stack.enter_async_context(hub)
+        yield hubs
+    for hub in hubs:
+        assert "Traceback" not in hub.log.read_text()
+
+
+async def locs_listed(hub: RunningHub) -> list[str]:
+    listed_ = await until_done(hub, "GET", "/dataset1/changelist.xml")
+    return re.findall(r"<loc>(.*?)</loc>", listed_.decode())
+
+
+async def another(redis: RunningCluster, *those: RedisServer) -> RedisServer:
+    masters = [await redis.master_of_set(name) for name in SETS]
+    masters.append(await redis.master_of(REGISTRY_SLOT))
+    return next(each for each in masters if each not in those)
+
+
+async def has_heard(receiver: Receiver, locs: Iterable[str]) -> None:
+    async def is_delivered() -> bool:
+        return set(locs) <= set(receiver.locs)
+
+    await until(is_delivered, seconds=40)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("engine", "replicas"), [("redis", "1"), ("valkey", "0")])
+async def test_slots_that_move_while_publishing_lose_and_double_nothing(
+    tmp_path: Path, engine: str, replicas: str
+) -> None:
+    found = await installed_binaries()
+    binary = next(each.path for each in found if each.engine.name == engine)
+    settings = {"replicas": replicas, "callback_private": "allow"}
+    async with (
+        cluster(tmp_path, binary=binary) as redis,
+        hubs_on(redis, tmp_path, 2, **settings) as (hub, other),
+        raw_channel(other.channel()) as reader,
+        Receiver() as receiver,
+    ):
+        await subscribe(hub, receiver)
+        publisher = Publisher(hub)
+        await publisher.goes_on()
+        for slot in (slot_of_set("dataset1"), REGISTRY_SLOT):
+            source = await redis.master_of(slot)
+            target = await another(redis, source)
+            await redis.move(slot, source, target)
+            await publisher.goes_on()
+            await redis.move(slot, target, source)
+            await publisher.goes_on()
+        await publisher.stop()
+        assert publisher.statuses <= {201, 503}
+        acknowledged = publisher.acknowledged
+        in_list = await locs_listed(hub)
+        assert in_list[: len(acknowledged)] == acknowledged
+        assert len(in_list) == len(set(in_list)) <= len(acknowledged) + 1
+        assert await hears(reader, len(in_list)) == in_list
+        await has_heard(receiver, in_list)
+        assert len(receiver.locs) == len(set(receiver.locs))
+
+
+@pytest.mark.timeout(120)
+async def test_a_slot_half_moved_is_read_whole_and_written_when_all_is_there(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as redis, hubs_on(redis, tmp_path, 1) as (hub,):
+        await published(hub, ["a", "b"])
+        slot = slot_of_set("dataset1")
+        source = await redis.master_of(slot)
+        target = await another(redis, source)
+        await redis.begin_to_move(slot, source, target)
+        names = await redis.keys_in(slot, source)
+        stream = next(name for name in names if name.endswith(b":change"))
+        await redis.move_keys([stream], source, target)
+        assert await listed(hub, "dataset1") == {"a", "b"}
+        body = [{"loc": "http://example.com/c", "change": "created"}]
+        status, said = await hub.ask("POST", "/api/sets/dataset1/changes", json=body)
+        assert status == 503
+        assert "moves these keys" in said["detail"]
+        await redis.move_keys([name for name in names if name != stream], source, target)
+        await redis.move_keys(await redis.keys_in(slot, source), source, target)
+        await redis.end_move(slot, target)
+        await published(hub, ["c"])
+        assert await listed(hub, "dataset1") == {"a", "b", "c"}
+
+
+@pytest.mark.timeout(120)
+async def test_a_master_that_fails_is_followed_by_its_replica_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    settings = {"callback_private": "allow"}
+    async with (
+        cluster(tmp_path) as redis,
+        hubs_on(redis, tmp_path, 2, **settings) as (hub, other),
+        raw_channel(other.channel()) as raw,
+        Receiver() as receiver,
+    ):
+        reader = Reader(raw)
+        reading = asyncio.create_task(reader.read())
+        await subscribe(hub, receiver)
+        publisher = Publisher(hub)
+        await publisher.goes_on()
+        slot = slot_of_set("dataset1")
+        away = await redis.master_of(slot)
+        away.signal(signal.SIGSTOP)
+        asked = next(each for each in redis.servers if each is not away)
+        nodes = {name: await redis.master_of_set(name, asked) for name in SETS}
+        far = [name for name, node in nodes.items() if node is not away]
+        for name in far:
+            body = [{"loc": f"http://example.com/{name}", "change": "created"}]
+            status, said = await hub.ask("POST", f"/api/sets/{name}/changes", json=body)
+            assert status == 201, said
+        assert far
+
+        async def is_promoted() -> bool:
+            return await redis.is_promoted(away, slot)
+
+        await until(is_promoted, seconds=40)
+        await publisher.goes_on()
+        away.signal(signal.SIGCONT)
+        await publisher.goes_on()
+        await publisher.stop()
+        assert publisher.statuses <= {201, 503}
+        in_list = await locs_listed(hub)
+        assert set(publisher.acknowledged) <= set(in_list)
+        assert len(in_list) == len(set(in_list))
+        names = {loc.rpartition("/")[2] for loc in in_list}
+        await all_in([reader, receiver], names)
+        assert not reading.done()
+        reading.cancel()
+
+
+@pytest.mark.timeout(120)
+async def test_when_the_master_of_the_registry_fails_everything_goes_on(tmp_path: Path) -> None:
+    async with (
+        cluster(tmp_path) as redis,
+        hubs_on(redis, tmp_path, 2) as (hub, other),
+        raw_channel(other.channel()) as raw,
+    ):
+        reader = Reader(raw)
+        reading = asyncio.create_task(reader.read())
+        away = await redis.master_of(REGISTRY_SLOT)
+        assert away is not await redis.master_of_set("dataset1")
+        await away.kill()
+        acknowledged = await published(hub, ["while-it-is-away"])
+
+        async def is_promoted() -> bool:
+            return await redis.is_promoted(away, REGISTRY_SLOT)
+
+        await until(is_promoted, seconds=40)
+        await until_done(hub, "PUT", "/api/sets/new", json={"private": True})
+        await until_done(hub, "POST", "/api/tokens", json={"sets": ["new"], "rights": ["read"]})
+
+        async def is_known() -> bool:
+            return (await other.ask("GET", "/new/capabilitylist.xml"))[0] == 200
+
+        await until(is_known)
+        acknowledged |= await published(other, ["after"])
+        await all_in([reader], acknowledged)
+        assert await listed(hub, "dataset1") == acknowledged
+
+        async def is_ready() -> bool:
+            return (await hub.ask("GET", "/health/ready"))[0] == 200
+
+        await until(is_ready)
+        assert not reading.done()
+        reading.cancel()
+
+
+@pytest.mark.timeout(120)
+async def test_what_a_replica_had_not_got_is_put_back(tmp_path: Path) -> None:
+    """Its master alone had acknowledged changes of one set, and a set that was made."""
+    async with (
+        cluster(tmp_path) as redis,
+        hubs_on(redis, tmp_path, 2) as (hub, other),
+        raw_channel(other.channel()) as raw,
+    ):
+        reader = Reader(raw)
+        reading = asyncio.create_task(reader.read())
+        acknowledged = await published(hub, ["before"])
+        slot = slot_of_set("dataset1")
+        away = await redis.master_of(slot)
+        await stop_replication(redis, away)
+        for number in range(5):
+            acknowledged |= await published(hub, [f"lost-{number}"])
+        await all_in([reader], acknowledged)
+        await away.kill()
+
+        async def is_promoted() -> bool:
+            return await redis.is_promoted(away, slot)
+
+        await until(is_promoted, seconds=40)
+        acknowledged |= await published(other, ["after"])
+        await all_in([reader], acknowledged)
+        for each in (hub, other):
+            assert await listed(each, "dataset1") == acknowledged
+        assert "put back" in hub.log.read_text() + other.log.read_text()
+        assert not reading.done()
+        reading.cancel()
+
+
+async def stop_replication(redis: RunningCluster, master: RedisServer) -> None:
+    """Its replica cannot come back to it, but would take its place."""
+    for replica in redis.servers:
+        role = await redis.say(replica, "ROLE")
+        if role[0] == b"slave" and role[2] == master.port:
+            async with replica.client() as client:
+                await client.config_set("masterauth", "wrong")
+                await client.config_set("masteruser", "nobody")
+    await redis.say(master, "CLIENT", "KILL", "TYPE", "replica")
+
+    async def is_alone() -> bool:
+        async with master.client() as client:
+            return not (await client.info("replication"))["connected_slaves"]
+
+    await until(is_alone)
+
+
+async def test_a_set_is_loaded_listed_and_removed_without_a_trace(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as redis, hubs_on(redis, tmp_path, 1) as (hub,):
+        await published(hub, ["a", "b"])
+        whole = b'{"loc":"http://example.com/b"}\n{"loc":"http://example.com/c"}\n'
+        headers = {"Content-Type": "application/x-ndjson"}
+        path = "/api/sets/dataset1/resources?max_delete=100"
+        status, _ = await hub.ask("PUT", path, data=whole, headers=headers)
+        assert status == 200
+        status, said = await hub.ask("POST", "/api/sets/dataset1/snapshot")
+        assert status in (200, 201), said
+        _, resources = await hub.ask("GET", "/dataset1/resourcelist.xml")
+        assert set(LOC.findall(resources)) == {b"b", b"c"}
+        assert await keys_of(redis, "dataset1")
+        status, _ = await hub.ask("DELETE", "/api/sets/dataset1")
+        assert status == 204
+        there = await redis.master_of_set("dataset1")
+        for left in await keys_of(redis, "dataset1"):  # what is remembered of requests expires
+            assert await redis.say(there, "TTL", left) > 0, left
+        status, _ = await hub.ask("GET", "/dataset1/changelist.xml")
+        assert status == 404
+
+
+async def keys_of(redis: RunningCluster, name: str) -> list[bytes]:
+    slot = slot_of_set(name)
+    return await redis.keys_in(slot, await redis.master_of(slot))

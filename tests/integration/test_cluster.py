@@ -1,0 +1,302 @@
+"""What the hub keeps, kept in a real Redis Cluster."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rsnotify.errors import InvalidSettings, NoSuchSet, PartAway, TryAgain
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.storage import keys
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import Client, connect
+from rsnotify.storage.external_redis import wait_until_usable
+from rsnotify.storage.repairs import Repairs
+from rsnotify.storage.sets import SetOptions, SetRecord, Sets
+from tests.integration.test_redis_access import OPERATIONS, do_everything, documented_rights
+from tests.receivers import Receiver
+from tests.redis_cluster import SLOTS, RunningCluster, cluster, slot_of_set
+from tests.redis_server import RedisServer, free_port
+from tests.redis_tls import AUTHORITY, SERVER, WITH_CERTIFICATE
+from tests.running import RunningHub, until
+
+NAMES = ("a", "b", "c", "d", "e")
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[RunningCluster]:
+    async with cluster(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+async def client(running: RunningCluster) -> AsyncIterator[Client]:
+    async with connect(running.url) as connected:
+        yield connected
+
+
+async def spread(running: RunningCluster) -> set[RedisServer]:
+    return {await running.master_of_set(name) for name in NAMES}
+
+
+async def test_commands_go_to_the_nodes_that_have_their_keys(
+    running: RunningCluster, client: Client
+) -> None:
+    assert len(await spread(running)) == 3
+    pipeline = client.pipeline(transaction=False)
+    for name in NAMES:
+        pipeline.hset(keys.load(name), "of", name)
+        pipeline.hgetall(keys.load(name))
+    answers = await pipeline.execute()
+    assert answers == [each for name in NAMES for each in (1, {b"of": name.encode()})]
+    commands = [("HGET", keys.load(name), "of") for name in NAMES]
+    *found, then = await client.once(commands, ("EXISTS", keys.load("a")))
+    assert found == [name.encode() for name in NAMES]
+    assert then == 1
+
+
+async def test_a_slot_that_is_moved_is_found_whatever_moves_it(
+    running: RunningCluster, client: Client
+) -> None:
+    """MOVED for the once and the many, ASK for one key at a time, in its order."""
+    await client.set(keys.load("a"), "old")
+    slot = slot_of_set("a")
+    source = await running.master_of(slot)
+    target = next(each for each in await spread(running) if each is not source)
+    await running.begin_to_move(slot, source, target)
+    pipeline = client.pipeline(transaction=False)
+    pipeline.get(keys.load("a"))
+    pipeline.set(keys.archive("a"), "new")  # is not there, so it is made where the slot goes
+    pipeline.get(keys.load("a"))
+    pipeline.get(keys.archive("a"))
+    assert await pipeline.execute() == [b"old", True, b"old", b"new"]
+    assert await running.keys_in(slot, target) == [keys.archive("a").encode()]
+    with pytest.raises(PartAway, match="moves these keys"):
+        await client.mget(keys.load("a"), keys.archive("a"))
+    (answer,) = await client.once([("SET", keys.hold(_channel("a")), "x")])
+    assert isinstance(answer, PartAway)
+    await running.move_keys([keys.load("a").encode()], source, target)
+    await running.end_move(slot, target)
+    answers = await client.once([("GET", keys.load("a")), ("GET", keys.archive("a"))])
+    assert answers == [b"old", b"new"]
+    pipeline = client.pipeline(transaction=True)
+    pipeline.get(keys.load("a"))
+    pipeline.set(keys.load("a"), "newer")
+    assert await pipeline.execute() == [b"old", True]
+    await running.move(slot, target, source)
+    pipeline.get(keys.load("a"))
+    assert await pipeline.execute() == [b"newer"]
+
+
+async def test_a_set_that_was_half_made_or_half_removed_is_made_whole_by_repeating(
+    client: Client,
+) -> None:
+    sets = Sets(client)
+    other, _, _ = await sets.add("other", SetOptions())
+    await sets.begin_lost_journals([_named(other, "a")])  # made, and broken off
+    assert set(await sets.all()) == {"other"}
+    made, is_new, before = await sets.add("a", SetOptions(private=True))
+    assert is_new
+    assert made.created == other.created  # where its journals begin
+    await client.delete(keys.record(_channel("a")))  # removed, and broken off
+    after = await sets.remove("a")
+    assert after.follows(before)
+    assert set(await sets.all()) == {"other"}
+    with pytest.raises(NoSuchSet):
+        await sets.remove("a")
+    assert not await sets.put_back(made)
+    assert not await client.exists(keys.record(_channel("a")))
+
+
+async def test_lost_journals_of_a_set_begin_again_and_others_stay(client: Client) -> None:
+    sets = Sets(client)
+    record, _, _ = await sets.add("a", SetOptions())
+    key = keys.record(_channel("a"))
+    await client.hset(key, "head", 7)
+    await sets.begin_lost_journals([record])
+    assert await client.hget(key, "head") == b"7"
+    await client.delete(key)
+    await sets.begin_lost_journals([record])
+    assert await client.hget(key, "head") == await client.hget(key, "created")
+
+
+async def test_another_master_makes_its_journals_suspect_and_no_others(
+    running: RunningCluster, client: Client
+) -> None:
+    repairs = Repairs(client, (1, 1, 1))
+    before = await repairs.lineage()
+    away = await running.master_of_set("a")
+    of_others = [name for name in NAMES if await running.master_of_set(name) is not away]
+    await away.kill()
+    asked = next(each for each in running.servers if each is not away)
+
+    async def is_replaced() -> bool:
+        return await running.is_promoted(away, slot_of_set("a"))
+
+    await until(is_replaced)
+    assert await running.master_of_set("a", asked) is not away
+
+    async def is_suspect() -> bool:
+        now = await repairs.lineage()
+        return now.server_of(_channel("a")) != before.server_of(_channel("a"))
+
+    await until(is_suspect)
+    now = await repairs.lineage()
+    for name in of_others:
+        assert now.server_of(_channel(name)) == before.server_of(_channel(name))
+    assert of_others
+
+
+async def test_one_node_that_is_gone_is_no_matter_of_the_others(
+    running: RunningCluster, client: Client
+) -> None:
+    """Nothing is said about the time, but that the others answer while it does not."""
+    away = await running.master_of_set("a")
+    nodes = {name: await running.master_of_set(name) for name in NAMES}
+    near = next(name for name, node in nodes.items() if node is not away)
+    pipeline = client.pipeline(transaction=False)
+    pipeline.exists(keys.load("a"))
+    pipeline.exists(keys.load(near))
+    assert await pipeline.execute() == [0, 0]
+    for replica in running.servers[3:]:
+        await replica.kill()  # so that nobody takes over
+    await away.kill()
+    pipeline.exists(keys.load("a"))
+    pipeline.exists(keys.load(near))
+    gone, there = await pipeline.execute(raise_on_error=False)
+    assert isinstance(gone, PartAway)
+    assert there == 0
+    gone, there = await client.once([("GET", keys.load("a")), ("GET", keys.load(near))])
+    assert isinstance(gone, PartAway)
+    assert there is None
+    await away.start()
+
+    async def is_back() -> bool:
+        pipeline.exists(keys.load("a"))
+        return await pipeline.execute(raise_on_error=False) == [0]
+
+    await until(is_back)
+
+
+async def test_where_no_node_answers_everything_fails_as_where_one_server_does_not() -> None:
+    async with connect(f"redis+cluster://127.0.0.1:{free_port()}") as client:
+        pipeline = client.pipeline(transaction=False)
+        for name in NAMES * 100:
+            pipeline.exists(keys.load(name))
+        with pytest.raises(TryAgain, match="no node of the Redis Cluster answers"):
+            await pipeline.execute()
+        with pytest.raises(TryAgain, match="no node of the Redis Cluster answers"):
+            await client.once([("GET", keys.SETS_VERSION)])
+        with pytest.raises(TryAgain, match="no node of the Redis Cluster answers"):
+            await client.get(keys.SETS_VERSION)
+
+
+async def test_a_server_that_is_no_cluster_is_refused(tmp_path: Path) -> None:
+    async with RedisServer(tmp_path) as server:
+        url = f"redis+cluster://127.0.0.1:{server.port}"
+        with pytest.raises(InvalidSettings, match="it is no Redis Cluster"):
+            await wait_until_usable(url, warn=False)
+
+
+async def test_scripts_that_a_node_does_not_know_are_sent_in_full(
+    running: RunningCluster, client: Client
+) -> None:
+    sets = Sets(client)
+    await sets.add("a", SetOptions())
+    for server in running.servers[:3]:
+        await running.say(server, "SCRIPT", "FLUSH")
+    await asyncio.gather(*(sets.add(name, SetOptions()) for name in NAMES))
+    assert set(await sets.all()) == set(NAMES)
+
+
+async def test_the_bell_is_heard_wherever_it_is_rung_and_after_its_node_is_gone(
+    running: RunningCluster,
+) -> None:
+    heard: set[str] = set()
+
+    async def listen() -> None:
+        async for stroke in Bell(running.url).strokes():
+            heard.add(stroke)
+
+    async def hears(server: RedisServer, stroke: str) -> bool:
+        await running.say(server, "PUBLISH", keys.BELL, stroke)
+        return stroke in heard
+
+    listening = asyncio.create_task(listen())
+    for server in running.servers:
+        await until(partial(hears, server, f"from {server.port}"))
+    (listened_to,) = [each for each in running.servers if await listeners(running, each)]
+    await listened_to.kill()
+    left = next(each for each in running.servers if each is not listened_to)
+    await until(partial(hears, left, "again"))
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+
+
+async def listeners(running: RunningCluster, server: RedisServer) -> int:
+    ((_, count),) = await running.say(server, "PUBSUB NUMSUB", keys.BELL)
+    return int(count)
+
+
+async def test_with_tls_it_is_spoken_to_the_nodes_that_are_found(tmp_path: Path) -> None:
+    port = free_port()
+    certificates = ("--tls-cert-file", SERVER, "--tls-key-file", SERVER)
+    names = ("--cluster-announce-hostname", "localhost")
+    options = (
+        *("--cluster-enabled", "yes", "--tls-cluster", "yes", "--tls-port", port),
+        *(
+            *certificates,
+            *names,
+            "--tls-ca-cert-file",
+            AUTHORITY,
+            "--cluster-preferred-endpoint-type",
+            "hostname",
+        ),
+    )
+    async with RedisServer(tmp_path, *map(str, options)) as server, server.client() as admin:
+        await admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
+        url = f"rediss+cluster://localhost:{port}{WITH_CERTIFICATE}"
+        async with connect(url) as client:
+
+            async def is_served() -> bool:
+                with suppress(TryAgain):
+                    return bool(await client.set(keys.WRITABLE, "x"))
+                return False
+
+            await until(is_served)
+            assert await client.get(keys.WRITABLE) == b"x"
+            (node,) = client.nodes.masters
+            assert str(node) == f"localhost:{port}"
+
+
+def _channel(name: str) -> ChannelName:
+    return ChannelName(name, "change")
+
+
+def _named(record: SetRecord, name: str) -> SetRecord:
+    return msgspec.structs.replace(record, name=name)
+
+
+async def test_a_user_with_the_documented_rights_is_enough_for_all_that_a_hub_does(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    (more,) = re.findall(r"A user of few rights also needs `(.+?)`", OPERATIONS.read_text())
+    rights = (*documented_rights(), *more.split())
+    for server in running.servers:
+        await running.say(server, "ACL", "SETUSER", "rsnotify", "on", ">x", *rights)
+    url = running.url.replace("//", "//rsnotify:x@")
+    settings = {"callback_private": "allow", "changelist_max": "2"}
+    hub = RunningHub(tmp_path / "data", "--redis", url, **settings)
+    async with Receiver() as receiver, hub:
+        await do_everything(hub, receiver)
+        assert await hub.stop() == 0
+    for server in running.servers:
+        assert await running.say(server, "ACL", "LOG") == []
+    log = hub.log.read_text()
+    assert "Traceback" not in log
+    assert "NOPERM" not in log

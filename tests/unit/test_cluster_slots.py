@@ -1,0 +1,68 @@
+"""The keys of a command in a Redis Cluster, and the slot that they share."""
+
+import pytest
+
+from rsnotify.resourcesync.notification import KINDS, ChannelName
+from rsnotify.storage import keys
+from rsnotify.storage.cluster.slots import REGISTRY_SLOT, SLOTS, placed, slot_of, tagged, waited_in
+from rsnotify.storage.journal_format import channel_keys
+from rsnotify.storage.sets import RESERVED
+
+REGISTRY = (
+    *(keys.DATA_ID, keys.SETS, keys.SETS_VERSION, keys.SETS_REMOVED, keys.SETS_CHANGED),
+    *(keys.SETS_ANNOUNCED, keys.LOADS, keys.CLOCK_HISTORY, keys.WRITABLE, keys.WAITED),
+    *(keys.TOKENS, keys.TOKENS_USED, keys.TOKENS_REVOKED, keys.DELIVERERS),
+    keys.asker("::1"),
+)
+
+
+def test_a_slot_is_the_one_that_redis_computes() -> None:
+    assert slot_of("foo") == slot_of("rsnotify:{foo}:change") == 12182  # CLUSTER KEYSLOT foo
+    assert 0 <= slot_of("") < SLOTS
+
+
+def test_the_registry_is_in_one_slot_which_is_no_sets() -> None:
+    assert {slot_of(tagged(key)) for key in REGISTRY} == {REGISTRY_SLOT}
+    assert len({tagged(key) for key in REGISTRY}) == len(REGISTRY)
+    assert "hub" in RESERVED  # so that no set has keys of the same names
+
+
+@pytest.mark.parametrize("name", ["a", "dataset1", "a.b-c_d"])
+def test_all_keys_of_a_set_keep_their_names_and_are_in_one_slot(name: str) -> None:
+    of_set = [key for kind in KINDS for key in channel_keys(ChannelName(name, kind))]
+    of_set += [keys.claim(name, "load"), keys.snapshot(name), keys.never(name)]
+    assert [tagged(key) for key in of_set] == of_set
+    assert {slot_of(key) for key in of_set} == {slot_of(f"{{{name}}}")}
+    assert slot_of(waited_in(of_set[0])) == slot_of(of_set[0])
+
+
+@pytest.mark.parametrize(
+    ("command", "as_sent", "key"),
+    [
+        (("GET", "rsnotify:data"), ("GET", "rsnotify:{hub}:data"), "rsnotify:{hub}:data"),
+        (("HGET", b"rsnotify:{a}:x", "f"), ("HGET", "rsnotify:{a}:x", "f"), "rsnotify:{a}:x"),
+        (
+            ("MGET", "rsnotify:data", "rsnotify:sets"),
+            ("MGET", "rsnotify:{hub}:data", "rsnotify:{hub}:sets"),
+            "rsnotify:{hub}:data",
+        ),
+        (
+            ("EVALSHA", "sha", 2, "rsnotify:{a}:x", "rsnotify:{a}:y", "rsnotify:z"),
+            ("EVALSHA", "sha", 2, "rsnotify:{a}:x", "rsnotify:{a}:y", "rsnotify:z"),
+            "rsnotify:{a}:x",
+        ),
+        (("PUBLISH", "rsnotify:bell", "x"), ("PUBLISH", "rsnotify:bell", "x"), None),
+        (("CONFIG GET", "maxmemory"), ("CONFIG", "GET", "maxmemory"), None),
+    ],
+)
+def test_keys_are_tagged_and_nothing_else(
+    command: tuple[object, ...], as_sent: tuple[object, ...], key: str | None
+) -> None:
+    found, one = placed(command)
+    assert found == as_sent
+    assert slot_of(one) == (REGISTRY_SLOT if key is None else slot_of(key))
+
+
+def test_keys_of_two_slots_in_one_command_are_a_mistake() -> None:
+    with pytest.raises(ValueError, match="several slots"):
+        placed(("DEL", "rsnotify:{a}:x", "rsnotify:{b}:x"))

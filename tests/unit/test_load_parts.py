@@ -1,0 +1,70 @@
+"""How what a load brings is sorted and cut before it is staged."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from rsnotify.storage import load_parts
+from rsnotify.storage.load_parts import Brought, Gathered, pack, shard_of
+from rsnotify.upkeep.snapshot import SLICE_BYTES, SLICE_RESOURCES, _slices
+
+
+def brought(count: int) -> list[Brought]:
+    return [(b"http://example.com/%d" % number, b"</loc>%d" % number) for number in range(count)]
+
+
+def gathered(resources: Sequence[Brought]) -> Gathered:
+    found = Gathered()
+    found.add(resources)
+    return found
+
+
+def test_parts_hold_everything_once_sorted_by_shard() -> None:
+    parts = list(gathered(brought(2_500)).parts())
+    assert [len(part.brought) for part in parts] == [1_000, 1_000, 500]
+    together = [each for part in parts for each in part.brought]
+    assert sorted(together) == sorted(brought(2_500))
+    shards = [shard_of(loc) for loc, _ in together]
+    assert shards == sorted(shards)
+
+
+def test_a_part_is_packed_as_the_script_reads_it() -> None:
+    (part,) = gathered(brought(1_000)).parts()
+    packed = msgspec.msgpack.decode(part.packed)
+    assert part.packed == pack(brought(1_000))
+    assert packed[::2] == sorted({shard_of(loc) for loc, _ in brought(1_000)})
+    texts = [text for of_shard in packed[1::2] for text in of_shard]
+    assert texts == [text.decode() for each in part.brought for text in each]
+
+
+def test_of_a_resource_that_comes_twice_the_later_one_stays_behind() -> None:
+    loc = b"http://example.com/1"
+    (part,) = gathered([(loc, b"</loc>b"), *brought(50), (loc, b"</loc>a")]).parts()
+    rests = [rest for each, rest in part.brought if each == loc]
+    assert (rests[0], rests[-1]) == (b"</loc>b", b"</loc>a")
+
+
+def test_so_many_resources_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_parts, "GATHERED_RESOURCES", 10)
+    assert [gathered(brought(count)).is_full for count in (9, 10)] == [False, True]
+
+
+def test_so_many_bytes_are_enough_and_go_in_smaller_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = sum(len(text) for each in brought(10) for text in each)
+    monkeypatch.setattr(load_parts, "GATHERED_BYTES", size)
+    assert [gathered(brought(count)).is_full for count in (9, 10)] == [False, True]
+    monkeypatch.setattr(load_parts, "PART_BYTES", size // 2)
+    assert [len(part.brought) for part in gathered(brought(10)).parts()] == [5, 5]
+    monkeypatch.setattr(load_parts, "PART_BYTES", 1)
+    assert [len(part.brought) for part in gathered(brought(3)).parts()] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("kept", "longest"),
+    [(1, SLICE_RESOURCES), (SLICE_BYTES // 100, 101), (SLICE_BYTES, 2), (2 * SLICE_BYTES, 1)],
+)
+def test_a_slice_of_a_resource_list_is_bounded(kept: int, longest: int) -> None:
+    shard = [(b"", b"x" * kept)] * 2_500 if kept == 1 else [(b"", b"x" * kept)] * 210
+    assert max(map(len, _slices(shard))) == longest
+    assert sum(map(len, _slices(shard))) == len(shard)
