@@ -72,6 +72,11 @@ class DocumentSchedule(NamedTuple):
         """
         return record.head > at and not 0 <= now - taken < self.resourcelist_minutes * MINUTE
 
+    def until_snapshot(self, taken: Position, now: Position) -> int | None:
+        """For how long a snapshot taken then is young yet; None if it is not."""
+        left = taken + self.resourcelist_minutes * MINUTE - now
+        return left if left > 0 and taken <= now else None
+
 
 class Span(NamedTuple):
     """One moment of a set's Change Lists: its record, and the closed windows asked for."""
@@ -97,6 +102,14 @@ def is_due(record: JournalRecord, now: int, period: int) -> bool:
     """Whether time closes the open window: it holds something, and an edge has passed."""
     edge = last_edge(now, period)
     return record.window_count > 0 and record.window_from < edge and record.last <= edge
+
+
+def until_due(record: JournalRecord, now: int, period: int) -> int | None:
+    """For how long time does not close the open window; None as long as it is empty."""
+    if record.window_count == 0:
+        return None
+    edge = record.last + -record.last % period
+    return (edge if edge > record.window_from else edge + period) + 1 - now
 
 
 def stretch_after(cursor: Position, span: Span) -> Stretch:

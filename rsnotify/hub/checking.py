@@ -1,25 +1,29 @@
 """Compares what this process knows with Redis: which sets there are, where each journal ends.
 
-Once a second, and at once for what this process changes itself. All of it under one lock, so that
-nobody changes the sets between reading and comparing.
+The sets once a second, the journals in turn (see `rounds`), and at once what this process changes
+itself. All of it under one lock, so that nobody changes the sets between reading and comparing.
 """
 
 import asyncio
 import logging
-from itertools import product
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product, starmap
 from time import monotonic
 
 from rsnotify.core.recall import plan_recall
 from rsnotify.hub.feeds import Feeds
 from rsnotify.hub.known_sets import KnownSets
 from rsnotify.hub.repairing import Repairing
+from rsnotify.hub.rounds import Rounds
+from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
+from rsnotify.storage.bell import Bell
 from rsnotify.storage.journal import Journal, Standing
 from rsnotify.storage.sets import SetRecord, Sets, Version
 
 TICK_SECONDS = 1.0
 CHECK_SHARE = 10  # at most a tenth of the time is spent on checks because the bell rang
-UNREAD_EVERY = 10  # a channel without readers is checked every tenth time
+AT_ONCE = 2_000  # journals to ask about in one journey
 log = logging.getLogger(__name__)
 
 STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
@@ -35,6 +39,7 @@ class Checking:
         repairing: Repairing,
         sets: KnownSets,
         feeds: Feeds,
+        bell: Bell,
     ) -> None:
         self.lock = asyncio.Lock()
         self._journal = journal
@@ -42,11 +47,13 @@ class Checking:
         self._repairing = repairing
         self._sets = sets
         self._feeds = feeds
+        self._bell = bell
+        self._rounds = Rounds(feeds, bell)
+        self._unknown: list[ChannelName] = []  # channels of sets that have no feed yet
         self._next = self._next_of_registry = float("-inf")
         self._ended = monotonic() - STALE_SECONDS
         self._registry_rang = False
-        self._checks = 0
-        repairing.recover.append(self._put_sets_back)
+        repairing.recover += (self._put_sets_back, self._hear_anew)
 
     @property
     def is_current(self) -> bool:
@@ -73,15 +80,31 @@ class Checking:
 
     async def check_what_is_due(self) -> None:
         if monotonic() >= self._next:
-            await self.check_all()
+            await self.check_some()
         elif self._registry_rang and monotonic() >= self._next_of_registry:
             await self._check_registry()
+
+    async def check_some(self) -> None:
+        """Check which sets exist, and those journals whose turn it is."""
+        async with self.lock:
+            await self.update(self._rounds.next())
+        self._feeds.release_idle()
+
+    async def check_sets(self) -> None:
+        """Check which sets exist."""
+        async with self.lock:
+            await self.update()
 
     async def check_all(self) -> None:
         """Check which sets exist and which journals have new changes."""
         async with self.lock:
-            await self.update()
+            await self.update(list(self._feeds))
         self._feeds.release_idle()
+
+    async def _hear_anew(self) -> None:
+        """Redis is another one now: strokes of the bell may have gone elsewhere."""
+        self._bell.doubt()
+        self._rounds.look_at_all()
 
     async def _check_registry(self) -> None:
         async with self.lock:
@@ -126,38 +149,58 @@ class Checking:
         if await self._registry.put_back(record, before):
             log.error("Redis had lost the set %r, or its last change: it is put back", record.name)
 
-    async def update(self) -> None:
-        """Read what Redis has, and compare; under the lock."""
+    async def update(self, channels: Iterable[ChannelName] = ()) -> None:
+        """Read which sets there are, and where these journals stand; under the lock."""
         began, self._registry_rang = monotonic(), False
         self._next = began + TICK_SECONDS
         await self._repairing.check_lineage()
         version = await self._registry.version()
-        records = self._sets.records
+        records = known = self._sets.records
         if version != self._sets.version:
             records = await self._registry.all()
-        channels = self._channels_to_check(records)
-        seen = {channel: self._feeds.seen(channel) for channel in channels}
-        standings = await self._journal.standings(channels) if channels else []
+            self._unknown = self._without_feed(
+                starmap(ChannelName, product(records, KINDS)), records
+            )
+        asked = [*(each for each in channels if each.set_name in records), *self._unknown]
+        seen = [self._feeds.seen(channel) for channel in asked]
+        standings = await self._standings(asked)
         # From here on nothing is awaited, so sets and feeds change together.
         self._feeds.turn_private(self._sets.replace(records, version))
-        self._feeds.keep_sets(records)
-        for channel, standing in zip(channels, standings, strict=True):
+        if records is not known:
+            self._feeds.keep_sets(records)
+        for channel, standing in zip(asked, standings, strict=True):
             self._feeds.compare(channel, records[channel.set_name].created, standing)
-        for channel, standing in zip(channels, standings, strict=True):
-            feed = self._feeds.get(channel)
-            if feed is not None and isinstance(standing, Standing):
-                self._repairing.check(feed, seen[channel], standing)
+        self._unknown = self._without_feed(asked, records)
+        self._check_losses(asked, seen, standings)
         await self._repairing.check_suspects()
         self._ended = monotonic()
         self._next_of_registry = self._ended + (CHECK_SHARE - 1) * (self._ended - began)
 
-    def _channels_to_check(self, records: dict[str, SetRecord]) -> list[ChannelName]:
-        """All channels with readers, and a tenth of the others. The bell tells of those too, and
-        who begins to read one gets from the journal what its tail does not have."""
-        self._checks += 1
+    async def _standings(
+        self, channels: Sequence[ChannelName]
+    ) -> list[Standing | Exception | None]:
+        found: list[Standing | Exception | None] = []
+        for start in range(0, len(channels), AT_ONCE):
+            found += await self._journal.standings(channels[start : start + AT_ONCE])
+        return found
+
+    def _without_feed(
+        self, channels: Iterable[ChannelName], records: Mapping[str, SetRecord]
+    ) -> list[ChannelName]:
+        """Those that are not followed yet."""
         return [
             channel
-            for number, (name, kind) in enumerate(product(records, KINDS))
-            if self._feeds.is_to_check(channel := ChannelName(name, kind), records[name].created)
-            or (number + self._checks) % UNREAD_EVERY == 0
+            for channel in channels
+            if not self._feeds.knows(channel, records[channel.set_name].created)
         ]
+
+    def _check_losses(
+        self,
+        channels: Sequence[ChannelName],
+        seen: Sequence[Position],
+        standings: Sequence[Standing | Exception | None],
+    ) -> None:
+        for channel, position, standing in zip(channels, seen, standings, strict=True):
+            feed = self._feeds.get(channel)
+            if feed is not None and isinstance(standing, Standing):
+                self._repairing.check(feed, position, standing)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rsnotify.cache import Cache
 from rsnotify.core.healing import UsedKey
@@ -24,6 +24,13 @@ class Feeds:
         self._woken = woken  # set when there is something to read
         self._feeds: dict[ChannelName, Feed] = {}
         self._rung: dict[ChannelName, Position] = {}
+        self._noting: list[set[str]] = []
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def __iter__(self) -> Iterator[ChannelName]:
+        return iter(self._feeds)
 
     def get(self, channel: ChannelName) -> Feed | None:
         return self._feeds.get(channel)
@@ -32,10 +39,10 @@ class Feeds:
         """Whether somebody reads it, or did so lately."""
         return feed.is_watched or feed in self._cache
 
-    def is_to_check(self, channel: ChannelName, created: str) -> bool:
-        """Whether its journal must be looked at every time."""
+    def knows(self, channel: ChannelName, created: str) -> bool:
+        """Whether there is a feed of it, of the set that was created then."""
         feed = self._feeds.get(channel)
-        return feed is None or feed.created != created or self.is_read(feed)
+        return feed is not None and feed.created == created
 
     def release_idle(self) -> None:
         """Free the memory of feeds that nobody has read for a while."""
@@ -82,6 +89,7 @@ class Feeds:
         if feed is None or feed.created != created:
             self._end([channel])
             feed = self._feeds[channel] = Feed(channel, created, head)
+            self._note_growth(channel)
         return feed
 
     def _end(self, channels: Iterable[ChannelName]) -> None:
@@ -92,11 +100,25 @@ class Feeds:
                 self._cache.forget(feed)
                 self._cache.forget(feed.memory)
 
+    # --- which have grown ------------------------------------------------------------------------
+
+    def note_growth(self) -> set[str]:
+        """The sets that get changes from now on are put into this; whoever asks takes them out."""
+        noted: set[str] = set()
+        self._noting.append(noted)
+        return noted
+
+    def _note_growth(self, channel: ChannelName) -> None:
+        if channel.kind == "change":
+            for noted in self._noting:
+                noted.add(channel.set_name)
+
     # --- what is remembered of them ---------------------------------------------------------------
 
     def remember_read(self, feed: Feed, rows: Sequence[Row]) -> None:
         feed.memory.read(rows, rows[-1][0])
         self._cache.use(feed.memory)
+        self._note_growth(feed.channel)
 
     def remember_append(self, feed: Feed, submission: Submission, stored: Appended) -> None:
         rows = own_rows(submission, stored)
@@ -124,6 +146,7 @@ class Feeds:
         feed = self._feeds.get(channel)
         if feed is not None and head > feed.tail.head:
             feed.newest_known = max(feed.newest_known, head)
+            self._note_growth(channel)
             self._rung[channel] = head
             self._woken.set()
 

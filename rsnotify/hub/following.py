@@ -115,7 +115,8 @@ class Following:
             cursors = {channel: feed.tail.head for channel, (feed, _) in rung.items()}
             read, number = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
             if number != self._sets.number:
-                await self._checking.update()  # so that a set that became private is known before
+                # So that a set that became private is known before, and a gap.
+                await self._checking.update(rung)
             for channel, found in read.items():
                 feed, head = rung[channel]
                 rows = await self._repairing.joined(feed, cursors[channel], found)

@@ -53,7 +53,7 @@ class Hub:
         woken = asyncio.Event()
         self.feeds = Feeds(self.cache, woken)
         self.repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
-        self.checking = Checking(journal, sets, self.repairing, self._sets, self.feeds)
+        self.checking = Checking(journal, sets, self.repairing, self._sets, self.feeds, bell)
         self._reading = Reading(journal, History(journal, windows), self.cache, base_url)
         self.following = Following(
             journal,
@@ -143,7 +143,7 @@ class Hub:
         if made:
             await self.checking.apply_own_change(name, record, version)
         else:
-            await self.checking.check_all()
+            await self.checking.check_sets()
         return record, made
 
     async def edit_set(self, name: str, chosen: Mapping[str, object]) -> SetRecord:

@@ -26,6 +26,7 @@ from rsnotify.storage.repairs import Lineage, Repairs
 ORDER_SECONDS = 1.0  # for others to put back first what was before: they notice within a second
 OTHERS_SECONDS = 3.0  # what nobody has put back until then, nobody remembers
 SUSPECTS_SECONDS = 0.25  # of each second, to look at journals after Redis has changed
+AT_ONCE = 1_000  # journals to ask about in one journey
 
 LEFT_TO_OTHERS = "lost changes are still to be put back"
 
@@ -50,7 +51,8 @@ class Repairing:
         self._feeds = feeds
         self._lineage: Lineage | None = None
         self.recover: list[Callable[[], Awaitable[None]]] = []  # what puts records back
-        self._suspects: dict[Feed, None] = {}  # to be looked at, because Redis is another one
+        self._unproven: list[Feed] = []  # because Redis is another one
+        self._suspects: dict[Feed, None] = {}  # of these, and others, what has to be looked at
         self._doubts: WeakKeyDictionary[Feed, float] = WeakKeyDictionary()  # since when
         self.gaps = 0  # how often changes were lost that nobody remembered
         self._running: SingleFlight[Feed, None] = SingleFlight("repair of a journal")
@@ -94,18 +96,28 @@ class Repairing:
                 await _unless_damaged(recover)
             for feed in self._feeds.best_remembered():
                 if before.server_of(feed.channel) != now.server_of(feed.channel):
-                    self._suspects[feed] = None
                     feed.losses += 1
+                    self._unproven.append(feed)
         self._lineage = now
 
     async def check_suspects(self) -> None:
         """Some at a time: nobody waits long for this, and appends look at their own journals."""
         until = monotonic() + SUSPECTS_SECONDS
+        while self._unproven and monotonic() < until:
+            await self._sort_out(self._unproven[:AT_ONCE])
         for feed in list(self._suspects):
             if await self._is_done(feed):
                 self._suspects.pop(feed, None)
             if monotonic() > until:
                 break
+
+    async def _sort_out(self, feeds: Sequence[Feed]) -> None:
+        """Those that end where they did, and of which nothing is remembered, need no look."""
+        standings = await self._journal.standings([feed.channel for feed in feeds])
+        for feed, standing in zip(feeds, standings, strict=True):
+            if not isinstance(standing, Standing) or not _is_as_known(feed, standing):
+                self._suspects[feed] = None
+        del self._unproven[: len(feeds)]
 
     def check(self, feed: Feed, seen: Position, standing: Standing) -> None:
         """Its journal stands here: is that before what had been seen, or behind a gap?"""
@@ -212,6 +224,12 @@ class Repairing:
         if isinstance(standing, Exception):
             raise standing
         return standing
+
+
+def _is_as_known(feed: Feed, standing: Standing) -> bool:
+    head, memory = feed.tail.head, feed.memory
+    is_at_head = standing.head == head == memory.newest == memory.read_after
+    return is_at_head and standing.gap <= head and not memory.rows
 
 
 async def _unless_damaged(recover: Callable[[], Awaitable[None]]) -> None:

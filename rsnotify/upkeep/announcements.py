@@ -7,7 +7,7 @@ the version announced is stored afterwards, so that what a dying process began i
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from time import monotonic
@@ -48,6 +48,7 @@ class Announcements:
         self._announced = announced
         self._documents = documents
         self._clock = clock
+        self._described_last = (-1, Position(0)), DescriptionVersion(-1, "")
         self._noticed: float | None = None  # when the description was first seen to be another
 
     async def window_closed(self, set_name: str, window: Window) -> None:
@@ -85,9 +86,9 @@ class Announcements:
         with suppress(NoSuchSet):  # removed meanwhile
             await self._documents.tell(self._hub.record(set_name), self._publish)
 
-    async def keep_archives_told(self) -> None:
-        """Tell of every set whose Change List Archive has grown."""
-        for name in [name for name in self._hub.sets if self._hub.has_changed(name)]:
+    async def keep_archives_told(self, names: Sequence[str]) -> None:
+        """Tell of those of these sets whose Change List Archive has grown."""
+        for name in filter(self._hub.has_changed, names):
             with suppress(NoSuchSet):
                 await self._documents.tell_of_archive(self._hub.record(name), self._publish)
         self._documents.forget_others(list(self._hub.sets))
@@ -130,7 +131,14 @@ class Announcements:
         await self._announced.write(described)
 
     def _described(self) -> DescriptionVersion:
-        """What the Source Description says of the sets: it names those that are public."""
+        """What the Source Description says of the sets, as of the newest version."""
+        changed = self._hub.sets_version, self._hub.sets_changed
+        if self._described_last[0] != changed:
+            self._described_last = changed, self._describe()
+        return self._described_last[1]
+
+    def _describe(self) -> DescriptionVersion:
+        """It names those that are public."""
         named = sorted(
             f"{record.name} {record.describedby or ''}{' ws' if record.sockets_first else ''}"
             for record in self._hub.sets.values()

@@ -11,15 +11,17 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from rsnotify.core.clock_history import ClockHistory
 from rsnotify.core.gzip_parts import PackedEntries
-from rsnotify.core.window import DAY, DocumentSchedule, JournalRecord, Window, is_due
+from rsnotify.core.window import DAY, DocumentSchedule, JournalRecord, Window, is_due, until_due
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.loops import Loop
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
+from rsnotify.upkeep.due_sets import AGAIN_SECONDS, DueSets
+from rsnotify.upkeep.in_turn import InTurn
 from rsnotify.upkeep.snapshot import take_snapshot
 
 log = logging.getLogger(__name__)
@@ -28,12 +30,18 @@ ROUND_SECONDS = 1.0
 LETTING_GO_SECONDS = 60.0
 WAIT_SECONDS, WAITS = 0.2, 100  # for a snapshot that is being taken already
 GROWTH_SECONDS = 60.0  # the growth of the open list is announced at most this often
+GROWTH_AGAIN_SECONDS = 10.0  # if it was announced already within that time
+OTHERS_SECONDS = 5.0  # if another hub process takes the snapshot
 STREAM_DAYS = 1  # closed windows stay in the stream for so long, for those who follow the channel
 
 Pack = Callable[[str, Window], Awaitable[PackedEntries]]
 """Packs a closed window, and stores it packed."""
 
-Act = Callable[[str, JournalRecord, Position], Awaitable[None]]
+Again = dict[str, float | None]
+"""After how many seconds each set is due again; None: when something changes."""
+
+Act = Callable[[str, JournalRecord, Position], Awaitable[float | None]]
+"""Does a chore for one set; when it is due again."""
 
 
 class Upkeep:
@@ -55,14 +63,17 @@ class Upkeep:
         self._pack = pack
         self._schedule = schedule
         self._requested: SingleFlight[str, Snapshot] = SingleFlight("snapshot")
+        self._windows_due = DueSets(hub, growth_waits=False)
+        self._snapshots_due = DueSets(hub, growth_waits=True)
+        self._to_let_go, self._to_tell = InTurn(), InTurn()
 
     def loops(self) -> dict[str, Loop]:
         """The loops that run as long as the hub, by name."""
         return {
-            "keep windows": repeat(self.keep_windows, ROUND_SECONDS),
-            "keep snapshots": repeat(self.keep_snapshots, ROUND_SECONDS),
-            "let go of what is old": repeat(self.let_go, LETTING_GO_SECONDS),
-            "tell of archives": repeat(self.announcements.keep_archives_told, LETTING_GO_SECONDS),
+            "keep windows": repeat(self.keep_due_windows, ROUND_SECONDS),
+            "keep snapshots": repeat(self.keep_due_snapshots, ROUND_SECONDS),
+            "let go of what is old": repeat(self.let_go_of_some, LETTING_GO_SECONDS),
+            "tell of archives": repeat(self.tell_of_some_archives, LETTING_GO_SECONDS),
             "tell of the sets": repeat(
                 self.announcements.keep_description_announced, ROUND_SECONDS
             ),
@@ -72,42 +83,52 @@ class Upkeep:
         """The sets to which something was published: others have nothing to close or to list."""
         return [name for name in self._hub.sets if self._hub.has_changed(name)]
 
-    async def _each_set(self, act: Act, names: Sequence[str]) -> None:
+    async def _each_set(self, act: Act, names: Sequence[str]) -> Again:
         """Do it for each set; one that is removed meanwhile is left out."""
         if not names:
-            return
-        now = await self._windows.now()
+            return {}
+        now, again = await self._windows.now(), Again()
         for name, record in zip(names, await self._windows.records(names), strict=True):
             if record is not None:
-                await self._do(act, name, record, now)
+                again[name] = await self._do(act, name, record, now)
+        return again
 
     async def _do(
         self, act: Act, name: str, record: JournalRecord | Exception, now: Position
-    ) -> None:
+    ) -> float | None:
         try:
             if isinstance(record, Exception):
                 raise record
-            await act(name, record, now)
+            return await act(name, record, now)
         except TryAgain as error:
             log.debug("a chore for the set %r waits: %s", name, error.detail)
         except NoSuchSet:
-            return
+            return None
         except Exception as error:
             log.warning("a chore for the set %r failed", name, exc_info=error)
+        return AGAIN_SECONDS
 
     # --- windows -------------------------------------------------------------------------------
 
+    async def keep_due_windows(self) -> None:
+        await self._windows_due.round(await self._windows.now(), self._keep_windows_of)
+
     async def keep_windows(self) -> None:
         """Close what is due, pack what is closed, announce what has changed."""
-        await self._each_set(self._keep_windows, self._changed_sets())
+        await self._keep_windows_of(self._changed_sets())
 
-    async def _keep_windows(self, name: str, record: JournalRecord, now: Position) -> None:
+    async def _keep_windows_of(self, names: Sequence[str]) -> Again:
+        return await self._each_set(self._keep_windows, names)
+
+    async def _keep_windows(self, name: str, record: JournalRecord, now: Position) -> float | None:
         period = self._schedule.period
         closed = is_due(record, now, period) and await self._windows.close(name, period)
         if closed or record.packed_until < record.window_from:
             await self.announce_and_pack(name, record.packed_until)
-        if record.head > max(record.grew_until, record.window_from):
-            await self._announce_growth(name, record)
+        has_grown = record.head > max(record.grew_until, record.window_from)
+        if has_grown and not await self._announce_growth(name, record):
+            return GROWTH_AGAIN_SECONDS
+        return _seconds(until_due(record, now, period))
 
     async def announce_and_pack(self, name: str, packed_until: Position) -> None:
         """Announce which windows have closed since, and pack them."""
@@ -117,21 +138,29 @@ class Upkeep:
             await self._pack(name, window)
             await self._windows.note_progress(name, span.record.created, packed_until=window.until)
 
-    async def _announce_growth(self, name: str, record: JournalRecord) -> None:
-        if await self._windows.claim(name, "growth", GROWTH_SECONDS):
-            await self.announcements.open_list_grew(name, record.window_from, record.head)
-            await self._windows.note_progress(name, record.created, grew_until=record.head)
+    async def _announce_growth(self, name: str, record: JournalRecord) -> bool:
+        if not await self._windows.claim(name, "growth", GROWTH_SECONDS):
+            return False
+        await self.announcements.open_list_grew(name, record.window_from, record.head)
+        await self._windows.note_progress(name, record.created, grew_until=record.head)
+        return True
 
     # --- what is old ---------------------------------------------------------------------------
 
+    async def let_go_of_some(self) -> None:
+        await self._let_go_of(self._to_let_go.next(self._hub.sets))
+
     async def let_go(self) -> None:
         """Trim the streams behind what is packed; delete what is older than retention."""
+        await self._let_go_of(list(self._hub.sets))
+
+    async def _let_go_of(self, names: Sequence[str]) -> None:
         history = await self._windows.clock_history()
 
         async def let_go(name: str, record: JournalRecord, _: Position) -> None:
             await self._let_go(name, record, history)
 
-        await self._each_set(let_go, list(self._hub.sets))
+        await self._each_set(let_go, names)
 
     async def _let_go(self, name: str, record: JournalRecord, history: ClockHistory) -> None:
         schedule = self._schedule
@@ -142,6 +171,10 @@ class Upkeep:
         await self._forget(name, min(record.first, old))
         days = schedule.archived_days * DAY
         await self._snapshots.let_go(name, schedule.archived_lists, history.ago(days))
+
+    async def tell_of_some_archives(self) -> None:
+        """Time alone moves Change Lists into the archive."""
+        await self.announcements.keep_archives_told(self._to_tell.next(self._hub.sets))
 
     async def _trim(self, name: str, first: Position, begin: Position) -> None:
         if first >= begin:
@@ -158,23 +191,33 @@ class Upkeep:
 
     # --- snapshots -----------------------------------------------------------------------------
 
+    async def keep_due_snapshots(self) -> None:
+        await self._snapshots_due.round(await self._windows.now(), self._keep_snapshots_of)
+
     async def keep_snapshots(self) -> None:
         """Take those that are due."""
+        await self._keep_snapshots_of(self._changed_sets())
+
+    async def _keep_snapshots_of(self, names: Sequence[str]) -> Again:
         # A Source that publishes its own Resource List needs none from the hub.
         sets = self._hub.sets
-        names = [name for name in self._changed_sets() if sets[name].resourcelist is None]
+        names = [name for name in names if name in sets and sets[name].resourcelist is None]
         newest = await self._snapshots.newest_of(names)
 
-        async def keep(name: str, record: JournalRecord, now: Position) -> None:
-            if name not in names:
-                return
+        async def keep(name: str, record: JournalRecord, now: Position) -> float | None:
             if name in newest and not self._wants_snapshot(record, newest[name], now):
-                return
+                return self._until_snapshot(newest[name], now)
             # Taking those before it may have taken long: another hub process may have it by now.
-            if self._wants_snapshot(record, await self._snapshots.newest(name), now):
-                await self.snapshot(name)
+            snapshot = await self._snapshots.newest(name)
+            if self._wants_snapshot(record, snapshot, now):
+                snapshot = await self.snapshot(name)
+                return OTHERS_SECONDS if snapshot is None else self._until_snapshot(snapshot, now)
+            return self._until_snapshot(snapshot, now)
 
-        await self._each_set(keep, names)
+        return await self._each_set(keep, names)
+
+    def _until_snapshot(self, newest: Snapshot | None, now: Position) -> float | None:
+        return newest and _seconds(self._schedule.until_snapshot(newest.begun, now))
 
     def _wants_snapshot(
         self, record: JournalRecord, newest: Snapshot | None, now: Position
@@ -209,6 +252,10 @@ class Upkeep:
         archived = await self._snapshots.archived(name)
         if archived:
             await self.announcements.archive_grew(name, snapshot, is_new=len(archived) == 1)
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / MICROSECONDS
 
 
 async def repeat(chore: Callable[[], Awaitable[None]], seconds: float) -> None:

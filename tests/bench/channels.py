@@ -160,7 +160,7 @@ class Load:
 
 def measure(readers: int, start: Callable[[], Any]) -> dict[str, float]:
     """One server's figures with so many readers."""
-    with _running(start) as (_, load):
+    with served(start) as (_, load):
         load.ask("open", readers)
         found = load.ask("one_by_one", CHANGES[readers])
     return {
@@ -173,7 +173,7 @@ def measure(readers: int, start: Callable[[], Any]) -> dict[str, float]:
 
 
 def measure_busy(start: Callable[[], Any]) -> dict[str, float]:
-    with _running(start) as (_, load):
+    with served(start) as (_, load):
         load.ask("open", BUSY_READERS)
         found = load.ask("busy", BUSY_SECONDS, PUBLISHERS)
     return {each: found[each] / found["seconds"] for each in ("published", "delivered")}
@@ -181,7 +181,7 @@ def measure_busy(start: Callable[[], Any]) -> dict[str, float]:
 
 def measure_idle(start: Callable[[], Any]) -> dict[str, float]:
     """Memory a reader, the first hundred not counted: they pay for what is made once."""
-    with _running(start) as (server, load):
+    with served(start) as (server, load):
         load.ask("open", 100)
         before = server.resident()
         load.ask("open", IDLE)
@@ -194,7 +194,7 @@ def best(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 @contextmanager
-def _running(start: Callable[[], Any]) -> Iterator[tuple[Server, Load]]:
+def served(start: Callable[[], Any]) -> Iterator[tuple[Server, Load]]:
     with ExitStack() as stack:
         with _on(SERVER_CORE):
             server = stack.enter_context(start())

@@ -197,20 +197,19 @@ async def measure() -> None:
             aiohttp.ClientSession() as session,
         ):
             load = Load(hub, session, port)
+            distant = []
             for count in SUBSCRIBERS:
                 await load.subscribe(count)
                 await report(load)
-            print()
-            print(
-                "| latency of 1,000 receivers | deliveries/s | of the limit |"
-                " p50, p99 answer to the Source meanwhile |"
-            )
-            print("|---|---|---|---|", flush=True)
-            for latency in LATENCIES:
-                await report_distant(load, latency)
+                if count >= DELIVERIES_AT_ONCE:
+                    distant += [await row_of_distant(load, latency) for latency in LATENCIES]
+                    await load.set_latency(0)
+    print("\n| distant receivers | latency | deliveries/s | of the limit |", end="")
+    print(" p50, p99 answer to the Source meanwhile |\n|---|---|---|---|---|")
+    print("\n".join(distant), flush=True)
 
 
-async def report_distant(load: Load, latency: float) -> None:
+async def row_of_distant(load: Load, latency: float) -> str:
     """The limit is what so many calls at once can do if each takes the latency and no longer."""
     await load.set_latency(latency)
     await load.round()  # connections, and what is known of who answers promptly
@@ -223,10 +222,9 @@ async def report_distant(load: Load, latency: float) -> None:
     stop.set()
     took = sorted(await source)
     p99 = took[int(len(took) * 0.99)]
-    print(
-        f"| {latency * 1000:.0f} ms | {rate:,.0f} | {rate * latency / DELIVERIES_AT_ONCE:.2f} "
-        f"| {middle(took)}, {p99 * 1000:.1f} ms |",
-        flush=True,
+    return (
+        f"| {load.subscribers:,} | {latency * 1000:.0f} ms | {rate:,.0f} "
+        f"| {rate * latency / DELIVERIES_AT_ONCE:.2f} | {middle(took)}, {p99 * 1000:.1f} ms |"
     )
 
 

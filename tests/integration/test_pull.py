@@ -4,6 +4,7 @@ import asyncio
 import gzip
 from collections.abc import AsyncIterator, Sequence
 from email.utils import formatdate, parsedate_to_datetime
+from functools import partial
 from itertools import pairwise
 from time import time_ns
 from typing import Any
@@ -843,7 +844,7 @@ async def test_what_changes_and_changes_back_is_said_both_times_once(
 
 
 async def test_an_archive_that_appears_grows_and_ends_is_said(told: Pulling) -> None:
-    look = told.upkeep.announcements.keep_archives_told
+    look = partial(told.upkeep.announcements.keep_archives_told, [SET])
     await told.update(*"abc")
     await told.upkeep.keep_windows()
     before = len(await said(told))

@@ -19,6 +19,7 @@ from rsnotify.core.window import (
     last_edge,
     split,
     stretch_after,
+    until_due,
     whole_from,
 )
 from rsnotify.resourcesync.change import Position
@@ -63,6 +64,35 @@ def test_time_closes_a_window_that_holds_something_when_an_edge_has_passed(
     fields: dict[str, int], due: bool
 ) -> None:
     assert is_due(record(**fields), HOUR + 10, HOUR) is due
+
+
+@pytest.mark.parametrize("last", [1, 9, HOUR - 1, HOUR, HOUR + 1])
+@pytest.mark.parametrize("window_from", [0, 5, HOUR])
+def test_until_then_it_is_not_due(last: int, window_from: int) -> None:
+    opened = record(window_from=window_from, window_count=1, last=last)
+    left = until_due(opened, 10, HOUR)
+    assert left is not None
+    assert not is_due(opened, 10 + left - 1, HOUR)
+    assert is_due(opened, 10 + left, HOUR)
+
+
+def test_an_empty_window_is_never_due() -> None:
+    assert until_due(record(window_from=5, last=9), 10, HOUR) is None
+
+
+@pytest.mark.parametrize("now", [5, 5 + 60 * MINUTE - 1])
+def test_a_snapshot_is_young_until_it_is_as_old_as_was_chosen(now: int) -> None:
+    schedule = DocumentSchedule(HOUR, 30, 365, 60)
+    left = schedule.until_snapshot(Position(5), Position(now))
+    assert left is not None
+    grown, taken = record(head=9), Position(5)
+    assert not schedule.wants_snapshot(grown, Position(4), taken, Position(now + left - 1))
+    assert schedule.wants_snapshot(grown, Position(4), taken, Position(now + left))
+
+
+@pytest.mark.parametrize("now", [4, 5 + 60 * MINUTE])
+def test_one_that_is_old_or_of_a_later_time_is_not_young(now: int) -> None:
+    assert DocumentSchedule(HOUR, 30, 365, 60).until_snapshot(Position(5), Position(now)) is None
 
 
 def after(cursor: int, *windows: Window, count: int = 0, size: int = 0) -> Stretch:

@@ -1,0 +1,201 @@
+"""Which sets the chores look at: what has changed and what is due, and no others."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from rsnotify.core.window import DAY
+from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import Client, connect
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import Sets
+from rsnotify.upkeep.due_sets import AGAIN_SECONDS, MOST, STEP_SECONDS, DueSets
+from rsnotify.upkeep.in_turn import SOME, InTurn
+from tests.clock import Clock
+from tests.faults import OwnRedis
+from tests.integration.test_many_sets import commands, submission
+from tests.pulling import CHANGES, SET, Pulling
+from tests.running import until
+
+
+class Chore:
+    """Notes which sets it looked at, and answers as it is told."""
+
+    def __init__(self, hub: Hub, *, growth_waits: bool = False) -> None:
+        self.hub = hub
+        self.now = 0.0
+        self.redis_is_ahead = 0.0
+        self.again: float | None = None
+        self.due = DueSets(hub, growth_waits=growth_waits, clock=lambda: self.now)
+
+    async def round(self, seconds: float = 0) -> list[str]:
+        self.now += seconds
+        looked: list[str] = []
+
+        async def look(names: Sequence[str]) -> dict[str, float | None]:
+            looked.extend(names)
+            return dict.fromkeys(names, self.again)
+
+        now = Position(int((self.now + self.redis_is_ahead) * MICROSECONDS))
+        await self.due.round(now, look)
+        return sorted(looked)
+
+    async def publish(self, name: str) -> None:
+        await self.hub.publish(CHANGES._replace(set_name=name), submission("a"))
+        await self.hub.checking.check_all()
+
+
+@pytest.fixture
+async def hub(client: Client) -> Hub:
+    journal = Journal(client, window_changes=10)
+    hub = Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+    await hub.start()
+    for name in "abc":
+        await hub.add_set(name)
+    return hub
+
+
+async def test_a_set_is_looked_at_when_it_has_changed(hub: Hub) -> None:
+    chore = Chore(hub)
+    assert await chore.round() == []
+    await chore.publish("b")
+    assert [await chore.round(), await chore.round()] == [["b"], []]
+    await chore.publish("a")
+    await chore.publish("b")
+    assert await chore.round() == ["a", "b"]
+
+
+async def test_and_when_its_time_has_come(hub: Hub) -> None:
+    chore = Chore(hub)
+    await chore.publish("a")
+    chore.again = 50
+    assert await chore.round() == ["a"]
+    assert [await chore.round(49.9), await chore.round(0.1)] == [[], ["a"]]
+
+
+async def test_what_grows_may_wait_for_its_time(hub: Hub) -> None:
+    chore = Chore(hub, growth_waits=True)
+    await chore.publish("a")
+    chore.again = 50
+    assert await chore.round() == ["a"]
+    await chore.publish("a")
+    assert [await chore.round(49.9), await chore.round(0.1)] == [[], ["a"]]
+
+
+async def test_not_if_the_set_was_edited_or_made_anew(hub: Hub) -> None:
+    chore = Chore(hub, growth_waits=True)
+    await chore.publish("a")
+    chore.again = 50
+    await chore.round()
+    await hub.edit_set("a", {"describedby": "u:a"})
+    assert await chore.round() == ["a"]
+    await hub.remove_set("a")
+    await hub.add_set("a")
+    await chore.publish("a")
+    assert await chore.round() == ["a"]
+
+
+async def test_a_look_that_fails_is_repeated(hub: Hub) -> None:
+    chore = Chore(hub)
+    await chore.publish("a")
+
+    async def fail(_: Sequence[str]) -> dict[str, float | None]:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await chore.due.round(Position(0), fail)
+    assert [await chore.round(), await chore.round(AGAIN_SECONDS)] == [[], ["a"]]
+
+
+async def test_a_clock_that_was_set_makes_all_due(hub: Hub) -> None:
+    chore = Chore(hub)
+    for name in "abc":
+        await chore.publish(name)
+    assert [await chore.round(), await chore.round()] == [["a", "b", "c"], []]
+    chore.redis_is_ahead += STEP_SECONDS
+    assert await chore.round() == []
+    chore.redis_is_ahead -= STEP_SECONDS + 0.01
+    assert await chore.round() == ["a", "b", "c"]
+
+
+async def test_all_are_due_when_redis_is_another_one(hub: Hub) -> None:
+    chore = Chore(hub)
+    await chore.publish("a")
+    await chore.round()
+    for recover in hub.repairing.recover:
+        await recover()
+    assert await chore.round() == ["a"]
+
+
+async def test_one_round_looks_at_no_more_than_is_reasonable(hub: Hub) -> None:
+    chore = Chore(hub)
+    await chore.publish("a")
+    chore.due.due.plan_by([f"gone{number}" for number in range(MOST)], -1)
+    assert [await chore.round(), await chore.round()] == [[], ["a"]]
+
+
+def test_all_have_their_turn() -> None:
+    turns, names = InTurn(), [str(number) for number in range(2 * SOME + 1)]
+    rounds = [turns.next(names) for _ in range(4)]
+    assert [len(each) for each in rounds] == [SOME, SOME, 1, SOME]
+    assert [*rounds[0], *rounds[1], *rounds[2]] == names
+
+
+# --- the chores themselves -----------------------------------------------------------------------
+
+
+async def test_sets_to_which_nothing_happens_cost_nothing(client: Client) -> None:
+    async with Pulling(client) as pulling:
+        await pulling.update("a")
+        for _ in range(2):
+            await pulling.upkeep.keep_due_windows()
+            await pulling.upkeep.keep_due_snapshots()
+        assert (await pulling.snapshots.newest(SET)) is not None
+        costs = [await cost_of_a_round(pulling)]
+        for number in range(30):
+            await pulling.hub.add_set(f"idle{number}")
+        await cost_of_a_round(pulling)
+        costs.append(await cost_of_a_round(pulling))
+        assert costs == [2, 2], "the time, for each chore"
+
+
+async def cost_of_a_round(pulling: Pulling) -> int:
+    async with pulling.hub.checking.lock:  # nobody else asks meanwhile
+        before = await commands(pulling.client)
+        await pulling.upkeep.keep_due_windows()
+        await pulling.upkeep.keep_due_snapshots()
+        return await commands(pulling.client) - before - 1
+
+
+@pytest.fixture
+async def moved(moved_redis: OwnRedis) -> AsyncIterator[Pulling]:
+    client = connect(moved_redis.url)
+    async with Pulling(client) as pulling:
+        yield pulling
+    await client.aclose()
+
+
+async def test_the_loops_close_pack_and_list_what_time_makes_due(
+    moved: Pulling, clock: Clock
+) -> None:
+    await moved.update("a")
+    await moved.upkeep.keep_due_windows()
+    await moved.upkeep.keep_due_snapshots()
+    first = await moved.snapshots.newest(SET)
+    clock.move(DAY / MICROSECONDS)
+
+    async def has_closed() -> bool:
+        await moved.upkeep.keep_due_windows()
+        windows = (await moved.windows.span(SET)).windows
+        return bool(windows) and (await moved.windows.packed(SET, windows[0])) is not None
+
+    await until(has_closed)
+    await moved.update("b")
+    await until(lambda: has_newer(moved, first))
+
+
+async def has_newer(pulling: Pulling, first: object) -> bool:
+    await pulling.upkeep.keep_due_snapshots()
+    return await pulling.snapshots.newest(SET) != first
