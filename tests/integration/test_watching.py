@@ -151,13 +151,15 @@ async def test_each_request_is_logged_without_its_token_if_that_is_wanted(tmp_pa
     settings = {"log": "json", "access_log": "on", "trusted_proxies": "127.0.0.1"}
     async with RunningHub(tmp_path / "data", **settings) as hub:
         headers = {"X-Forwarded-For": "192.0.2.7"}
-        await hub.ask("GET", "/api/sets?access_token=rsn_secret", headers=headers)
+        await hub.ask(
+            "GET", "/dataset1/capabilitylist.xml?access_token=rsn_secret", headers=headers
+        )
         async with aiohttp.ClientSession() as session, session.ws_connect(hub.channel()):
             pass
     log = hub.log.read_text()
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     told = [line["message"] for line in lines if line["room"] == "rsnotify.access"]
-    assert re.fullmatch(r"192\.0\.2\.7 GET /api/sets 200 [\d.]+ ms", told[0])
+    assert re.fullmatch(r"192\.0\.2\.7 GET /dataset1/capabilitylist\.xml 200 [\d.]+ ms", told[0])
     assert re.fullmatch(r"127\.0\.0\.1 WEBSOCKET /channels/\S+ 101 [\d.]+ ms", told[1])
     assert "secret" not in log
     assert TOKEN not in log

@@ -10,7 +10,7 @@ import pytest
 from tests.running import TOKEN, RunningHub, clean_environment
 
 OPTIONS = (
-    *("--max-examples", "1", "--generation-deterministic", "--no-color", "--workers", "2"),
+    *("--max-examples", "1", "--generation-deterministic", "--no-color"),
     # A text may have the right type and be no date, no URI, or a lie about its media type.
     *("--exclude-checks", "positive_data_acceptance"),
 )
