@@ -122,7 +122,7 @@ class Access:
         """A request to publish, by a token that was found to be right; `TooMany` if it is one too
         many."""
         sent = _sent(connection)
-        wait = self._publishes.seconds_to_wait("" if sent is None else token_key(sent.secret))
+        wait = self._publishes.seconds_to_wait("" if sent is None else sent.secret)
         if wait > 0:
             told = "this token has published too often; put several changes into one request"
             raise TooMany(told, retry_after_seconds=ceil(wait))

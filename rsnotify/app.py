@@ -62,10 +62,11 @@ async def _no_channel(websocket: WebSocket) -> None:
 
 
 def publishing_routes(intake: Intake, several: SeveralSets) -> Routes:
+    """These come first: a route is found by trying each."""
     return [
-        Route("/api/changes", several.changes, methods=["POST"]),
         Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
         Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
+        Route("/api/changes", several.changes, methods=["POST"]),
     ]
 
 
