@@ -80,11 +80,15 @@ async def _announce_and_replace(
 
 async def _replace(workers: Sequence["Worker"]) -> None:
     """One after another; the first that cannot be replaced ends it, and the others stay."""
-    log.warning("replacing %d workers, because of SIGHUP", len(workers))
+    log.warning("replacing %d workers, because of SIGHUP: %s", len(workers), _pids(workers))
     for worker in workers:
         if not await worker.replace():
             return
-    log.warning("all workers are replaced")
+    log.warning("all workers are replaced, by %s", _pids(workers))
+
+
+def _pids(workers: Sequence["Worker"]) -> str:
+    return ", ".join(str(worker.pid) for worker in workers)
 
 
 def end_with_parent() -> None:
@@ -168,6 +172,11 @@ class Worker:
         self._children: set[Child] = set()
         self._serving: Child
         self._changing = asyncio.Lock()  # who serves here
+
+    @property
+    def pid(self) -> int:
+        """Of the process that serves here."""
+        return self._serving.process.pid
 
     async def run(self) -> None:
         """Keep a process here until the hub ends."""
