@@ -1,4 +1,4 @@
-"""A disk that is really full: nothing is acknowledged that is not stored, and all goes on afterwards."""
+"""A disk that is really full: nothing is acknowledged that is not stored, and all goes on then."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -23,7 +23,9 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @pytest.fixture
-async def redis(request: pytest.FixtureRequest, disk: Disk, tmp_path: Path) -> AsyncIterator[OwnRedis]:
+async def redis(
+    request: pytest.FixtureRequest, disk: Disk, tmp_path: Path
+) -> AsyncIterator[OwnRedis]:
     assert disk
     async with OwnRedis(tmp_path, "--appendfsync", request.param) as started:
         yield started

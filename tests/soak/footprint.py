@@ -1,4 +1,4 @@
-"""How much memory and how many open files a process has while others come and go: both must be flat.
+"""How much memory and how many open files a process has while others come and go: it must be flat.
 
 It is looked at each second. What it has in the last quarter of the time is compared with the second
 quarter: by then everything has gone wrong once, and every pool has its connections.
