@@ -8,8 +8,10 @@ takes of memory and of open files must stay the same.
 """
 
 import asyncio
+import logging
 import os
 import random
+import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -115,6 +117,16 @@ class Storm:
         peers = (*self._readers, *self._pollers)
         besides = (*peers, self._archivist, watch)
         self._reading = [asyncio.create_task(each.run()) for each in besides]
+        try:
+            return await self._rage_on(troubles, watch, peers)
+        finally:
+            for task in self._reading:
+                task.cancel()
+            await asyncio.gather(*self._reading, return_exceptions=True)
+
+    async def _rage_on(
+        self, troubles: Troubles, watch: Watch, peers: Sequence[Reader | Poller]
+    ) -> Report:
         async with asyncio.TaskGroup() as publishing:
             for publisher in self._publishers:
                 publishing.create_task(publisher.run())
@@ -129,9 +141,6 @@ class Storm:
         check(journal, self._publishers, histories, deliveries, was_lossy=True)
         await self._archivist.check(journal)
         footprint = [*_footprint(self._suffering, self._size.readers), *watch.rows()]
-        for task in self._reading:
-            task.cancel()
-        await asyncio.gather(*self._reading, return_exceptions=True)
         return [*sorted(troubles.done.items()), *footprint, *self._sums(journal)]
 
     async def _until_whole(self) -> None:
@@ -219,8 +228,16 @@ def prove(kind: type[Storm], size: Size) -> None:
     size.seconds = float(os.environ.get("SOAK_SECONDS", size.seconds))
     seed = int(os.environ.get("SOAK_SEED", random.randrange(1_000_000)))
     print(f"SOAK_SEED={seed}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        print(table(asyncio.run(kind(Path(folder), size, seed).run())))
+    folder = Path(tempfile.mkdtemp())
+    logging.basicConfig(
+        filename=folder / "troubles.log", level=logging.INFO, format="%(asctime)s %(message)s"
+    )
+    try:
+        print(table(asyncio.run(kind(folder, size, seed).run())))
+    except BaseException:
+        print(f"the logs, and what is left, are in {folder}", flush=True)
+        raise
+    shutil.rmtree(folder)
 
 
 def main() -> None:

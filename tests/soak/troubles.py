@@ -1,6 +1,7 @@
 """What is done to hubs and to Redis in a storm, one thing at a time."""
 
 import asyncio
+import logging
 import os
 import random
 import signal
@@ -13,6 +14,8 @@ from tests.faults import OwnRedis, out_of_memory
 from tests.running import RunningHub, until
 
 SETTLE_SECONDS = 180
+
+log = logging.getLogger(__name__)
 
 UntilWhole = Callable[[], Awaitable[object]]
 
@@ -46,8 +49,10 @@ class Troubles:
         ends = clock() + seconds
         while not self.done or clock() < ends:
             for act in self._chance.sample(self._acts, len(self._acts)):
+                name = act.__name__.replace("_", " ")
+                log.info("%s", name)
                 await act()
-                self.done[act.__name__.replace("_", " ")] += 1
+                self.done[name] += 1
                 await self._moment(1)
 
     async def _moment(self, seconds: float) -> None:
