@@ -46,7 +46,7 @@ class Size:
     callbacks: int = 50
     publishers: int = 6
     pollers: int = 3
-    changes: int = 200  # of a Change List, so that many close
+    changes: int = 50  # of a Change List, so that many close
     pace: float = 1.0  # how much shorter its moments are
 
 
