@@ -2,6 +2,7 @@
 remembers."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -10,9 +11,11 @@ import pytest
 
 from rsnotify_client.notification import read_notification
 from tests.faults import OwnRedis
-from tests.lossy_failover import LOC, Reader
+from tests.lossy_failover import LOC, Reader, channel_of, published
 from tests.raw import raw_channel
 from tests.running import RunningHub, until
+
+BUSY_SECONDS = 5
 
 
 @pytest.fixture
@@ -21,21 +24,6 @@ async def hubs(own_redis: OwnRedis, tmp_path: Path) -> AsyncIterator[list[Runnin
     hubs = [RunningHub(tmp_path / f"data{n}", "--redis", own_redis.url) for n in range(3)]
     async with AsyncExitStack() as stack:
         yield await asyncio.gather(*map(stack.enter_async_context, hubs))
-
-
-async def published(hub: RunningHub, name: str) -> str:
-    """Publish until it is acknowledged; the same key makes that safe."""
-    change = {"loc": f"http://example.com/{name}", "change": "updated"}
-    headers = {"Idempotency-Key": name}
-
-    async def acknowledged() -> bool:
-        path = "/api/sets/dataset1/changes"
-        status, _ = await hub.ask("POST", path, json=[change], headers=headers)
-        assert status in (201, 503)
-        return status == 201
-
-    await until(acknowledged)
-    return name
 
 
 async def in_the_change_list(hub: RunningHub) -> list[str]:
@@ -59,21 +47,21 @@ async def all_told(
 async def test_what_was_acknowledged_is_kept_and_told_to_every_reader(
     hubs: list[RunningHub], own_redis: OwnRedis, under_load: bool
 ) -> None:
-    acknowledged = {await published(hubs[0], "before")}
+    acknowledged = await published(hubs[0], ["before"])
     copy = own_redis.copy_of_data()
     async with AsyncExitStack() as stack:
         raws = [await stack.enter_async_context(raw_channel(hub.channel())) for hub in hubs]
         readers = [Reader(raw) for raw in raws]
         reading = [asyncio.create_task(reader.read()) for reader in readers]
         for number in range(30):
-            acknowledged.add(await published(hubs[number % 3], f"lost-{number}"))
+            acknowledged |= await published(hubs[number % 3], [f"lost-{number}"])
         more = [f"while-{number}" for number in range(30 if under_load else 0)]
         going_on = [
-            asyncio.create_task(published(hubs[n % 3], name)) for n, name in enumerate(more)
+            asyncio.create_task(published(hubs[n % 3], [name])) for n, name in enumerate(more)
         ]
         await own_redis.go_back(copy)
-        acknowledged |= {await each for each in going_on}
-        acknowledged.add(await published(hubs[1], "after"))
+        acknowledged.update(*[await each for each in going_on])
+        acknowledged |= await published(hubs[1], ["after"])
         await all_told(readers, acknowledged - {"before"}, reading)
         for task in reading:
             task.cancel()
@@ -89,9 +77,39 @@ async def test_a_reader_that_was_away_gets_what_was_put_back(
     copy = own_redis.copy_of_data()
     lost = await hubs[0].publish("http://example.com/lost")
     await own_redis.go_back(copy)
-    await published(hubs[0], "after")
+    await published(hubs[0], ["after"])
     for hub in hubs:
         async with raw_channel(f"{hub.channel()}?from={cursor}") as raw:
             found = read_notification(await raw.text())
         assert found.changes[0].loc == "http://example.com/lost"
         assert str(found.changes[0].datetime) == lost["until"]
+
+
+async def test_what_only_a_busy_process_remembers_is_waited_for(
+    hubs: list[RunningHub], own_redis: OwnRedis
+) -> None:
+    """It stands still for five seconds. The others know that something was lost, but not what."""
+    acknowledged = await published(hubs[0], ["before"])
+    copy = own_redis.copy_of_data()
+    acknowledged |= await published(hubs[0], ["lost"])
+    await until(lambda: have_seen(hubs[1:], "lost"))
+    hubs[0].process.send_signal(signal.SIGSTOP)
+    await own_redis.go_back(copy)
+    for hub in hubs[1:]:
+        await until(lambda hub=hub: has_logged(hub, "that are not remembered here"))
+    await asyncio.sleep(BUSY_SECONDS)
+    hubs[0].process.send_signal(signal.SIGCONT)
+    acknowledged |= await published(hubs[1], ["after"])
+    for hub in hubs:
+        assert set(await in_the_change_list(hub)) == acknowledged
+        assert "no hub process remembers them" not in hub.log.read_text()
+
+
+async def have_seen(hubs: list[RunningHub], name: str) -> bool:
+    """Whether each would tell the change as the newest."""
+    latest = [await channel_of(hub) for hub in hubs]
+    return all(name.encode() in each for each in latest)
+
+
+async def has_logged(hub: RunningHub, words: str) -> bool:
+    return words in hub.log.read_text()
