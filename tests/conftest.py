@@ -9,7 +9,7 @@ import pytest
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.embedded_redis import EmbeddedRedis
 from tests.clock import Clock
-from tests.faults import OwnRedis
+from tests.faults import OwnRedis, SlowWay
 from tests.reference import installed
 from tests.running import RunningHub
 
@@ -45,6 +45,13 @@ async def own_redis(tmp_path: Path) -> AsyncIterator[OwnRedis]:
     """A redis-server for this test alone, to be maltreated."""
     async with OwnRedis(tmp_path) as server:
         yield server
+
+
+@pytest.fixture
+async def way(own_redis: OwnRedis) -> AsyncIterator[SlowWay]:
+    """A way to `own_redis` on which answers can be delayed, held back or lost."""
+    async with SlowWay(own_redis.url) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

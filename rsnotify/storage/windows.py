@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from rsnotify.core.clock_history import ClockHistory
 from rsnotify.core.gzip_parts import PackedEntries
-from rsnotify.core.window import JournalRecord, Span, Window
+from rsnotify.core.window import MINUTE, JournalRecord, Span, Window
 from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
@@ -23,13 +23,14 @@ from rsnotify.storage.if_equals import IfEquals
 from rsnotify.storage.script import Script
 
 _CLOSE, _KEEP, _TRIM = Script("close.lua"), Script("keep.lua"), Script("trim.lua")
-_SPAN = Script("span.lua")
+_SPAN, _PASS = Script("span.lua"), Script("pass.lua")
 
 # The fields of a record, and how Redis names them.
 FIELDS = {name: name for name in JournalRecord._fields} | {
     "packed_until": "settled",
     "grew_until": "told",
 }
+AHEAD = MINUTE  # of Redis's clock: positions must not run away with a wrong one
 KEEP_SECONDS = 600  # what was being written when its hub died is gone after that
 
 
@@ -110,6 +111,13 @@ class Windows:
         pipeline.zrevrangebyscore(key, int(begin), "-inf", 0, 1)
         oldest, newest = await pipeline.execute()
         return (Window.parse(oldest[0]), Window.parse(newest[0])) if oldest and newest else None
+
+    async def pass_by(self, set_name: str, position: Position, now: int) -> None:
+        """A journal that ends before this position may have lost it: what is published next must come
+        after it all the same, also if Redis's clock is behind ours."""
+        here = await self.now()
+        if here <= position <= min(now, here + AHEAD):
+            await _PASS.run(self._client, [keys.record(_changes(set_name))], int(position))
 
     async def now(self) -> Position:
         """The clock that all hub processes share."""

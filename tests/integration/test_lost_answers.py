@@ -30,12 +30,6 @@ CHANNEL = ChannelName("a", "change")
 
 
 @pytest.fixture
-async def way(own_redis: OwnRedis) -> AsyncIterator[SlowWay]:
-    async with SlowWay(own_redis.url) as found:
-        yield found
-
-
-@pytest.fixture
 async def client(way: SlowWay) -> AsyncIterator[Client]:
     """Connected by the slow way; the set `a` is there."""
     connected = connect(way.url)
@@ -106,10 +100,10 @@ async def is_true(found: object, expected: int) -> bool:
     return await found == expected  # type: ignore[misc]
 
 
-async def test_without_a_key_the_asking_ends_and_says_what_is_not_known(
-    journal: Journal, way: SlowWay, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "CERTAIN_SECONDS", 0.3)
+async def killed_while_asked(
+    journal: Journal, way: SlowWay, own_redis: OwnRedis
+) -> asyncio.Task[Appended]:
+    """Redis has stored a second change, told nobody, and was killed."""
     await journal.append(CHANNEL, submission())
     way.freeze()  # else the second time of asking may be answered before the kill
     asking = asyncio.create_task(journal.append(CHANNEL, submission()))
@@ -117,6 +111,14 @@ async def test_without_a_key_the_asking_ends_and_says_what_is_not_known(
     await own_redis.kill()
     way.cut()
     way.thaw()
+    return asking
+
+
+async def test_without_a_key_the_asking_ends_and_says_what_is_not_known(
+    journal: Journal, way: SlowWay, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CERTAIN_SECONDS", 0.3)
+    asking = await killed_while_asked(journal, way, own_redis)
     with pytest.raises(
         TryAgain, match=r"may have stored .* repeating the request may store them twice"
     ):
@@ -128,13 +130,7 @@ async def test_without_a_key_the_asking_ends_and_says_what_is_not_known(
 async def test_a_redis_that_was_killed_and_is_back_answers_what_it_was_asked_before(
     journal: Journal, way: SlowWay, own_redis: OwnRedis
 ) -> None:
-    await journal.append(CHANNEL, submission())
-    way.freeze()
-    asking = asyncio.create_task(journal.append(CHANNEL, submission()))
-    await until(lambda: is_true(stored(own_redis), 2))
-    await own_redis.kill()
-    way.cut()
-    way.thaw()
+    asking = await killed_while_asked(journal, way, own_redis)
     await own_redis.start()
     await asking
     assert await stored(own_redis) == 2

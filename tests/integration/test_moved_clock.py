@@ -12,8 +12,8 @@ from rsnotify.storage import keys
 from rsnotify.storage.claims import Claims
 from rsnotify.storage.connection import Client, connect, write_in_pieces
 from tests.clock import DAY, HOUR, Clock
-from tests.faults import OwnRedis
-from tests.pulling import FRAMEWORK, SET, Pulling
+from tests.faults import Losing, OwnRedis
+from tests.pulling import FRAMEWORK, SET, Pulling, names
 
 
 @pytest.fixture
@@ -152,3 +152,20 @@ async def test_positions_go_on_whatever_the_clock_does(pulling: Pulling, clock: 
     assert found == sorted(set(found))
     assert found[2] - found[1] > DAY_MICROSECONDS
     assert found[3] == Position(found[2] + 1)
+
+
+@pytest.mark.parametrize(("seconds", "is_told"), [(-59, True), (-61, False)])
+async def test_a_poller_hears_what_comes_after_a_position_that_only_it_knows(
+    client: Client, clock: Clock, seconds: int, is_told: bool
+) -> None:
+    """Redis has lost it, and its clock is behind now; by more than a minute it is not followed."""
+    async with Pulling(client) as gone:
+        await gone.update("kept")
+    async with Losing(client, f"rsnotify:{{{SET}}}*"), Pulling(client) as gone:
+        cursor = (await gone.update("lost")).until
+    clock.move(seconds)
+    path = f"/{SET}/changelist.xml?from={cursor}"
+    async with Pulling(client) as another:
+        assert names((await another.get(path)).document) == []
+        assert ((await another.update("new")).until > cursor) == is_told
+        assert names((await another.get(path)).document) == ["new"] * is_told

@@ -40,12 +40,6 @@ async def names(client: Client) -> list[str]:
 
 
 @pytest.fixture
-async def way(own_redis: OwnRedis) -> AsyncIterator[SlowWay]:
-    async with SlowWay(own_redis.url) as way:
-        yield way
-
-
-@pytest.fixture
 async def hub(way: SlowWay) -> AsyncIterator[Hub]:
     client = connect(way.url)
     hub = hub_on(client)

@@ -3,7 +3,6 @@
 `SOAK_SECONDS=3600 make soak SOAK_ARGS=failover_storm` makes it last.
 """
 
-import random
 import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -12,24 +11,16 @@ from tests.lossy_failover import stop_replication
 from tests.redis_replicas import Replicated
 from tests.redis_sentinels import Watched, watched
 from tests.redis_server import RedisServer
-from tests.running import RunningHub, until
+from tests.running import until
 from tests.soak.storm import SECONDS, Size, Storm, prove
-from tests.soak.troubles import SETTLE_SECONDS, Troubles, UntilWhole
+from tests.soak.troubles import SETTLE_SECONDS, Stage, Troubles
 
 
 class Failovers(Troubles):
     """What is done to hubs, and failovers."""
 
-    def __init__(
-        self,
-        hubs: Sequence[RunningHub],
-        chance: random.Random,
-        until_whole: UntilWhole,
-        watched: Watched,
-        *,
-        pace: float = 1.0,
-    ) -> None:
-        super().__init__(hubs, chance, until_whole, pace=pace)
+    def __init__(self, stage: Stage, watched: Watched) -> None:
+        super().__init__(stage)
         self._watched = watched
         self._acts += [self.failed_over, self.primary_frozen]
 
@@ -90,8 +81,8 @@ class FailoverStorm(Storm):
         self._watched = await stack.enter_async_context(watched(self._folder))
         return self._watched.url
 
-    def _troubles(self) -> Troubles:
-        return Failovers(*self._common, self._watched, pace=self._size.pace)
+    def _troubles(self, stage: Stage) -> Troubles:
+        return Failovers(stage, self._watched)
 
 
 def main() -> None:

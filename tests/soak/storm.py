@@ -27,7 +27,7 @@ from tests.soak.footprint import Watch
 from tests.soak.histories import check, tracebacks
 from tests.soak.lists import Archivist
 from tests.soak.peers import Poller, Publisher, Reader, Row
-from tests.soak.troubles import SETTLE_SECONDS, Troubles, TroublesOfRedis
+from tests.soak.troubles import SETTLE_SECONDS, Stage, Troubles, TroublesOfRedis
 
 SECONDS = 600
 RSS_MIB = 250
@@ -81,8 +81,8 @@ class Storm:
         self._redis = await stack.enter_async_context(redis)
         return self._redis.url
 
-    def _troubles(self) -> Troubles:
-        return TroublesOfRedis(*self._common, self._redis, self._disk, pace=self._size.pace)
+    def _troubles(self, stage: Stage) -> Troubles:
+        return TroublesOfRedis(stage, self._redis, self._disk)
 
     def _hub(self, name: str, *options: str) -> RunningHub:
         return RunningHub(
@@ -112,8 +112,8 @@ class Storm:
         ]
 
     async def _rage(self) -> Report:
-        self._common = (self._suffering, self._chance, self._until_whole)
-        troubles, watch = self._troubles(), Watch(self._spared)
+        stage = Stage(self._suffering, self._chance, self._until_whole, self._size.pace)
+        troubles, watch = self._troubles(stage), Watch(self._spared)
         peers = (*self._readers, *self._pollers)
         besides = (*peers, self._archivist, watch)
         self._reading = [asyncio.create_task(each.run()) for each in besides]

@@ -7,6 +7,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from tests.disks import Disk
 from tests.fault.test_workers import workers_of
@@ -20,22 +21,21 @@ log = logging.getLogger(__name__)
 UntilWhole = Callable[[], Awaitable[object]]
 
 
-class Troubles:
-    """What is done to hubs, in an order of chance; `until_whole` waits until nothing is lost."""
+class Stage(NamedTuple):
+    """To whom it is done, in which order, and how quickly."""
 
-    def __init__(
-        self,
-        hubs: Sequence[RunningHub],
-        chance: random.Random,
-        until_whole: UntilWhole,
-        *,
-        pace: float = 1.0,
-    ) -> None:
+    hubs: Sequence[RunningHub]
+    chance: random.Random
+    until_whole: UntilWhole  # waits until nothing is lost
+    pace: float
+
+
+class Troubles:
+    """What is done to hubs, in an order of chance."""
+
+    def __init__(self, stage: Stage) -> None:
         self.done: Counter[str] = Counter()
-        self._hubs = hubs
-        self._chance = chance
-        self._until_whole = until_whole
-        self._pace = pace
+        self._hubs, self._chance, self._until_whole, self._pace = stage
         self._acts: list[Callable[[], Awaitable[None]]] = [
             self.hub_killed,
             self.worker_killed,
@@ -95,17 +95,8 @@ class Troubles:
 class TroublesOfRedis(Troubles):
     """…and to its one Redis."""
 
-    def __init__(
-        self,
-        hubs: Sequence[RunningHub],
-        chance: random.Random,
-        until_whole: UntilWhole,
-        redis: OwnRedis,
-        disk: Disk,
-        *,
-        pace: float = 1.0,
-    ) -> None:
-        super().__init__(hubs, chance, until_whole, pace=pace)
+    def __init__(self, stage: Stage, redis: OwnRedis, disk: Disk) -> None:
+        super().__init__(stage)
         self._redis = redis
         self._disk = disk
         self._acts += [

@@ -205,8 +205,10 @@ class ChangeListEndpoints:
         self, request: Request, requested: RequestedSet, cursor: Position
     ) -> Response:
         span = await self._windows.span(requested.name, after=cursor)
-        record = span.record
-        check_not_future(cursor, record.last, int(time() * MICROSECONDS))
+        record, now = span.record, int(time() * MICROSECONDS)
+        check_not_future(cursor, record.last, now)
+        if cursor > record.last:
+            await self._windows.pass_by(requested.name, cursor, now)
         if cursor < following_from(span) > record.created:
             raise gone(requested)
         stretch = stretch_after(min(max(cursor, record.created), record.last), span)
