@@ -113,8 +113,8 @@ class Windows:
         return (Window.parse(oldest[0]), Window.parse(newest[0])) if oldest and newest else None
 
     async def pass_by(self, set_name: str, position: Position, now: int) -> None:
-        """A journal that ends before this position may have lost it: what is published next must come
-        after it all the same, also if Redis's clock is behind ours."""
+        """A journal that ends before this position may have lost it: what is published next must
+        come after it, also if the clock of Redis is behind ours."""
         here = await self.now()
         if here <= position <= min(now, here + AHEAD):
             await _PASS.run(self._client, [keys.record(_changes(set_name))], int(position))

@@ -45,6 +45,16 @@ def haproxy(folder: Path, port: int, hubs: list[str]) -> list[str]:
     return ["haproxy", "-f", str(config)]
 
 
+def caddy(folder: Path, port: int, hubs: list[str]) -> list[str]:
+    site = (EXAMPLES / "Caddyfile").read_text()
+    site = site.replace("{$SITE:localhost}", f"http://127.0.0.1:{port}")
+    site = site.replace("{$HUBS:hub:8080}", " ".join(hubs))
+    site = re.sub(r"(?m)^\s+stream_close_delay .*$", "", site)  # of Caddy 2.7, for a reload
+    config = folder / "Caddyfile"
+    config.write_text("{\n\tadmin off\n\tauto_https off\n}\n" + site)
+    return ["caddy", "run", "--config", str(config), "--adapter", "caddyfile"]
+
+
 @contextmanager
 def running(command: list[str]) -> Iterator[None]:
     server = subprocess.Popen(command)
@@ -83,7 +93,7 @@ async def two_hubs(folder: Path, redis: OwnRedis) -> AsyncIterator[list[RunningH
         await asyncio.gather(*(hub.stop() for hub in hubs))
 
 
-@pytest.mark.parametrize("proxy", [nginx, haproxy])
+@pytest.mark.parametrize("proxy", [nginx, haproxy, caddy])
 async def test_hubs_behind_a_proxy_are_restarted_one_by_one_and_no_publish_is_dropped(
     tmp_path: Path, own_redis: OwnRedis, proxy: object
 ) -> None:
