@@ -2,13 +2,14 @@
 
 import pytest
 
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.websub.subscription import PendingRequest, Progress, Subscription, share_of
 from rsnotify.delivery.websub.lost import put_subscriptions_back
 from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
-from rsnotify.storage.sets import SetOptions, Sets
+from rsnotify.storage.sets import Sets
 from rsnotify.storage.subscriptions import Stored, Subscriptions
 from rsnotify.storage.tokens import Token, Tokens
 from tests.faults import Losing

@@ -13,6 +13,7 @@ import pytest
 
 from rsnotify.core.clock_history import ClockHistory
 from rsnotify.core.gzip_parts import pack
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.window import DAY, MINUTE, last_edge
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
 from rsnotify.errors import NoSuchSet, TryAgain
@@ -20,7 +21,6 @@ from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_
 from rsnotify.resourcesync.notification import Interval
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
-from rsnotify.storage.sets import SetOptions
 from rsnotify.storage.snapshots import Snapshot
 from rsnotify.upkeep import snapshot
 from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Pulling, loc, names
