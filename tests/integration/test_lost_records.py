@@ -10,7 +10,8 @@ from rsnotify.hub import Hub
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify.storage.sets import Sets
-from rsnotify.storage.subscriptions import Stored, Subscriptions
+from rsnotify.storage.subscription_format import Stored
+from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Token, Tokens
 from tests.faults import Losing
 from tests.integration.test_repairs import CHANNEL, hub_on, names, submission
