@@ -52,8 +52,14 @@ class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 TOPICS = ("topic", "framework_topic")
 DOCUMENTS = (
-    *("resourcelist", "resourcedump", "changelist", "changedump"),
-    *("resourcelist_archive", "resourcedump_archive", "changelist_archive", "changedump_archive"),
+    "resourcelist",
+    "resourcedump",
+    "changelist",
+    "changedump",
+    "resourcelist_archive",
+    "resourcedump_archive",
+    "changelist_archive",
+    "changedump_archive",
 )
 CHANNELS = ("change_notification", "framework_notification")
 ADDRESSES = ("describedby", *DOCUMENTS, *TOPICS, *CHANNELS, "channel_hub")

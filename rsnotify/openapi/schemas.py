@@ -152,18 +152,23 @@ class Subscription(msgspec.Struct, omit_defaults=True):
 
 
 TYPES = (
-    *(Change, ChangeForSets, SetOptions, SetRecord, NewToken, Rotation, Token),
-    *(
-        Problem,
-        Accepted,
-        AcceptedForSets,
-        NewTokenShown,
-        TokenListed,
-        Snapshot,
-        LoadOutcome,
-        Loaded,
-    ),
-    *(Resource, Subscription),
+    Change,
+    ChangeForSets,
+    SetOptions,
+    SetRecord,
+    NewToken,
+    Rotation,
+    Token,
+    Problem,
+    Accepted,
+    AcceptedForSets,
+    NewTokenShown,
+    TokenListed,
+    Snapshot,
+    LoadOutcome,
+    Loaded,
+    Resource,
+    Subscription,
 )
 
 
