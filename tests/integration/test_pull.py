@@ -376,6 +376,7 @@ async def test_a_cold_list_is_sent_as_it_is_read_and_warm_afterwards(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changelists, "COLD_CHANGES", 5)
+    monkeypatch.setattr(stretches, "FIRST_CHANGES", 4)
     monkeypatch.setattr(stretches, "READ_CHANGES", 4)
     async with Pulling(client) as before:
         await before.update(*map(str, range(30)))
@@ -414,6 +415,7 @@ async def test_a_document_that_cannot_be_finished_is_broken_off(
     caplog: pytest.LogCaptureFixture,
     error: Exception,
 ) -> None:
+    monkeypatch.setattr(stretches, "FIRST_CHANGES", 2)
     monkeypatch.setattr(stretches, "READ_CHANGES", 2)
     begin = (await pulling.update(*"abcde")).from_
     failing_after(pulling, 1, error)
