@@ -57,8 +57,11 @@ async def test_check_lists_everything_that_is_wrong_and_writes_nothing(tmp_path:
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
     wrong = {
-        **{"RSNOTIFY_ADMIN_TOKEN": "short", "RSNOTIFY_REDIS_URL": "http://redis"},
-        **{"RSNOTIFY_WORKERS": "0", "RSNOTIFY_RETENTION_DAYS": "1", "RSNOTIFY_NONSENSE": "1"},
+        "RSNOTIFY_ADMIN_TOKEN": "short",
+        "RSNOTIFY_REDIS_URL": "http://redis",
+        "RSNOTIFY_WORKERS": "0",
+        "RSNOTIFY_RETENTION_DAYS": "1",
+        "RSNOTIFY_NONSENSE": "1",
     }
     status, out, err = await rsnotify("check", "--data", str(tmp_path / "file"), **wrong)
     assert (status, out) == (2, "")
