@@ -95,6 +95,7 @@ class Resources:
     async def load(self, request: Request) -> Response:
         name = request.path_params["set"]
         await self._access.require(request, "publish", name)
+        self._access.count_publish(request)
         self._hub.feed(ChannelName(name, "change"))
         options = read_options(request.query_params.multi_items())
         key = _key(request)
