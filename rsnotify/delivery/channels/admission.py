@@ -5,7 +5,9 @@ cannot be served gets a close code. Nothing here writes a notification.
 """
 
 import asyncio
+import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from time import time
 from typing import NamedTuple
 
@@ -149,7 +151,8 @@ class Channels:
 
     def _enter(self, reader: Reader, entry: ChannelEntry) -> None:
         places = [(self._hub.feed(name), cursor) for name, cursor in entry.places]
-        self.limits.enter(reader, entry.address, (name for name, _ in entry.places))
+        self.limits.enter(entry.address, [feed.channel for feed, _ in places])
+        reader.address = sys.intern(entry.address)  # one text for all who come from there
         if entry.is_several:
             leave = self._leave_several
             several = SeveralChannels(self._hub, self._keepalive, reader, leave, self.sent)
@@ -159,9 +162,12 @@ class Channels:
             (feed, cursor) = places[0]
             self._channel_of(feed).join(reader, cursor)
 
+    def _leave_one(self, channel: ChannelName, reader: Reader) -> None:
+        self.limits.leave(reader.address, [channel])
+
     def _leave_several(self, several: SeveralChannels) -> None:
         self._several.discard(several)
-        self.limits.leave(several.reader)
+        self.limits.leave(several.reader.address, (each.feed.channel for each in several.members()))
 
     async def cursor(self, name: ChannelName, after: Position | None) -> Position:
         """The position where a reader starts: the head, or the one that it asks for; what is before
@@ -186,8 +192,9 @@ class Channels:
         channel = self._channels.get(feed)
         if channel is None:
             self._drop_channels_without_readers()
-            leave = self.limits.leave
-            channel = ChannelReaders(self._hub, feed, self._keepalive, self.sent, leave)
+            channel = ChannelReaders(
+                self._hub, feed, self._keepalive, self.sent, partial(self._leave_one, feed.channel)
+            )
             self._channels[feed] = channel
         return channel
 
