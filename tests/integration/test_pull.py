@@ -14,6 +14,7 @@ import pytest
 from rsnotify.core.clock_history import ClockHistory
 from rsnotify.core.documents import change_list
 from rsnotify.core.gzip_parts import pack
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import fragment_of
 from rsnotify.core.window import DAY, HOUR, MINUTE, last_edge
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
@@ -22,7 +23,6 @@ from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_
 from rsnotify.resourcesync.notification import Interval
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
-from rsnotify.storage.sets import SetOptions
 from rsnotify.storage.snapshots import Snapshot
 from rsnotify.upkeep import snapshot
 from tests.faults import Losing
@@ -376,6 +376,7 @@ async def test_a_cold_list_is_sent_as_it_is_read_and_warm_afterwards(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changelists, "COLD_CHANGES", 5)
+    monkeypatch.setattr(stretches, "FIRST_CHANGES", 4)
     monkeypatch.setattr(stretches, "READ_CHANGES", 4)
     async with Pulling(client) as before:
         await before.update(*map(str, range(30)))
@@ -414,6 +415,7 @@ async def test_a_document_that_cannot_be_finished_is_broken_off(
     caplog: pytest.LogCaptureFixture,
     error: Exception,
 ) -> None:
+    monkeypatch.setattr(stretches, "FIRST_CHANGES", 2)
     monkeypatch.setattr(stretches, "READ_CHANGES", 2)
     begin = (await pulling.update(*"abcde")).from_
     failing_after(pulling, 1, error)
