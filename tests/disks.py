@@ -26,30 +26,30 @@ class Disk:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._is_mounted = False
+        self.is_mounted = False
 
     def __enter__(self) -> Self:
         self._folder.mkdir()
-        self._is_mounted = self._mount(f"size={ROOM_MIB}m")
+        self.is_mounted = self._mount(f"size={ROOM_MIB}m")
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._is_mounted:
+        if self.is_mounted:
             subprocess.run(["umount", "--lazy", self._folder], check=True)
 
     def __str__(self) -> str:
-        return "a disk in memory" if self._is_mounted else "a limit of the files' size"
+        return "a disk in memory" if self.is_mounted else "a limit of the files' size"
 
     def fill(self, pid: int) -> None:
         """From now on the process can write nothing more."""
-        if self._is_mounted:
+        if self.is_mounted:
             while not self._mount(f"remount,size={self._used_pages() * PAGE}"):
                 pass  # something was written just now
         else:
             _limit_files(pid, max(map(_size, self._folder.rglob("*"))))
 
     def make_room(self, pid: int) -> None:
-        if self._is_mounted:
+        if self.is_mounted:
             assert self._mount(f"remount,size={ROOM_MIB}m")
         else:
             with suppress(ProcessLookupError):

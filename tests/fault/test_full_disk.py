@@ -8,7 +8,7 @@ import pytest
 from tests.disks import Disk
 from tests.faults import OwnRedis
 from tests.lossy_failover import listed, published
-from tests.raw import raw_channel
+from tests.raw import Raw, raw_channel
 from tests.running import RunningHub, until
 
 ADDRESS = "/api/sets/dataset1/changes"
@@ -31,6 +31,11 @@ async def redis(
         yield started
 
 
+async def hears(reader: Raw, word: bytes) -> None:
+    while word not in await reader.text():
+        pass
+
+
 async def is_answered(hub: RunningHub, status: int) -> bool:
     return bool((await hub.ask("POST", ADDRESS, json=CHANGE))[0] == status)
 
@@ -48,18 +53,11 @@ async def test_a_redis_that_cannot_write_is_full_until_there_is_room(
         disk.fill(redis.pid)
 
         await until(lambda: is_answered(hub, 507))
-
-        async def says_why() -> bool:
-            status, said = await hub.ask("GET", "/health/ready")
-            return status == 503 and "cannot write its data to disk" in said["detail"]
-
-        await until(says_why)
+        await until(lambda: is_not_ready(hub, "cannot write its data to disk"))
         disk.make_room(redis.pid)
         await until(lambda: is_answered(hub, 201))
         acknowledged |= await published(hub, ["after"])
-        told = b""
-        while b"after" not in told:
-            told += await reader.text()
+        await hears(reader, b"after")
         await redis.kill()
         await redis.start()
         assert acknowledged <= await listed(hub, "dataset1")
@@ -82,8 +80,35 @@ async def test_a_redis_that_ends_because_it_cannot_write_has_what_was_acknowledg
         disk.make_room(redis.pid)
         await redis.start()
         acknowledged |= await published(hub, ["after"])
-        told = b""
-        while b"after" not in told:
-            told += await reader.text()
+        await hears(reader, b"after")
         assert acknowledged <= await listed(hub, "dataset1")
     assert "Traceback" not in hub.log.read_text()
+
+
+async def test_a_hub_with_a_redis_of_its_own_goes_on_by_itself_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    with Disk(tmp_path / "data") as disk:
+        if not disk.is_mounted:
+            pytest.skip("this user cannot mount a disk: a full one below a hub is not tried")
+        async with RunningHub(tmp_path / "data") as hub, raw_channel(hub.channel()) as reader:
+            acknowledged = await published(hub, ["before"])
+            assert b"before" in await reader.text()
+            disk.fill(hub.process.pid)
+            await until(lambda: is_answered(hub, 503))
+            await until(lambda: is_not_ready(hub, "is full: only 0 MiB are left"))
+            disk.make_room(hub.process.pid)
+            acknowledged |= await published(hub, ["after"])
+            await hears(reader, b"after")
+            assert acknowledged <= await listed(hub, "dataset1")
+            await until(lambda: is_ready(hub))
+    assert "Traceback" not in hub.log.read_text()
+
+
+async def is_not_ready(hub: RunningHub, reason: str) -> bool:
+    status, said = await hub.ask("GET", "/health/ready")
+    return status == 503 and reason in said["detail"]
+
+
+async def is_ready(hub: RunningHub) -> bool:
+    return bool((await hub.ask("GET", "/health/ready"))[0] == 200)
