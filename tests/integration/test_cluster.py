@@ -19,6 +19,8 @@ from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.external_redis import wait_until_usable
 from rsnotify.storage.repairs import Repairs
 from rsnotify.storage.sets import Sets
+from rsnotify.storage.writable import WritableParts
+from tests.faults import out_of_memory
 from tests.integration.test_redis_access import OPERATIONS, do_everything, documented_rights
 from tests.receivers import Receiver
 from tests.redis_cluster import SLOTS, RunningCluster, cluster, slot_of_set
@@ -182,6 +184,20 @@ async def test_one_node_that_is_gone_is_no_matter_of_the_others(
         return await pipeline.execute(raise_on_error=False) == [0]
 
     await until(is_back)
+
+
+async def test_sets_of_a_node_that_takes_no_writes_are_named_with_the_reason(
+    running: RunningCluster, client: Client
+) -> None:
+    full = await running.master_of_set("a")
+    of_it = [name for name in NAMES if await running.master_of_set(name) is full]
+    parts = WritableParts(client)
+    assert await parts.away(NAMES) == {}
+    async with full.client() as direct, out_of_memory(direct):
+        ((reason, names),) = (await parts.away(NAMES)).items()
+    assert (names, "no memory left" in reason) == (sorted(of_it), True)
+    assert set(of_it) < set(NAMES)
+    assert await parts.away(NAMES) == {}
 
 
 async def test_where_no_node_answers_everything_fails_as_where_one_server_does_not() -> None:

@@ -134,12 +134,33 @@ def test_a_restarted_process_begins_at_zero_and_the_one_it_replaced_counts_no_mo
 TROUBLE = ((0, ""), (2, "no Redis"), (4, "no Redis"), (6, "full"), (34, ""), (36, ""))
 
 
+def health_of(hub: object, clock: Clock) -> Health:
+    nothing: Any = None
+    known: Any = hub
+    return Health(known, nothing, nothing, nothing, clock=clock)
+
+
+def test_sets_of_a_part_that_is_away_are_logged_once_ten_of_them_by_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    health = health_of(None, Clock())
+    ten = [f"s{number}" for number in range(10)]
+    with caplog.at_level(logging.INFO):
+        for away in ({}, {"down": ten}, {"down": ten}, {"full": [*ten, "t"]}, {}, {}):
+            health.note_away(away)
+    names = ", ".join(ten)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"publishing to 10 sets ({names}) is answered 503: down",
+        f"publishing to 11 sets ({names}, …) is answered 503: full",
+        "all sets can be published to again",
+    ]
+
+
 def test_a_trouble_is_logged_once_with_what_it_affects_and_so_is_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()
-    nothing: Any = None
-    health = Health(nothing, nothing, nothing, nothing, clock=clock)
+    health = health_of(None, clock)
     with caplog.at_level(logging.INFO):
         for clock.now, trouble in TROUBLE:
             health.note(trouble)
