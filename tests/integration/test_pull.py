@@ -16,7 +16,7 @@ from rsnotify.core.documents import change_list
 from rsnotify.core.gzip_parts import pack
 from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import fragment_of
-from rsnotify.core.window import DAY, HOUR, MINUTE, last_edge
+from rsnotify.core.window import DAY, HOUR, MINUTE, STRETCH_CHANGES, last_edge
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_datetime
@@ -214,28 +214,32 @@ async def test_a_list_is_immutable_when_redis_cannot_lose_it_any_more(pulling: P
     assert found.headers["cache-control"] == "public, max-age=31536000, immutable"
 
 
-async def test_a_list_that_is_closed_again_after_a_loss_has_another_tag(client: Client) -> None:
+async def test_a_list_that_is_closed_again_after_a_loss_has_other_tags(client: Client) -> None:
     """It begins and ends at the same positions: only what is in it differs."""
     async with Pulling(client, hours=1) as pulling:
         begin = Position(await pulling.windows.now() - 2 * HOUR)
         async with Losing(client, f"rsnotify:{{{SET}}}*"):
             before = await closed_by_time(pulling, begin, "lost")
-        after = await closed_by_time(pulling, begin, "new")
-    assert (names(before.document), names(after.document)) == (["lost"], ["new"])
-    assert before.document.md == after.document.md
-    assert before.headers["etag"] != after.headers["etag"]
+        after = await closed_by_time(pulling, begin, "anew")
+    for one, other in zip(before, after, strict=True):
+        assert (names(one.document), names(other.document)) == (["lost"], ["anew"])
+        assert one.document.md == other.document.md
+        assert one.headers["etag"] != other.headers["etag"]
 
 
-async def closed_by_time(pulling: Pulling, begin: Position, name: str) -> Answer:
-    """The list that begins there, two hours ago, and has this change."""
+async def closed_by_time(pulling: Pulling, begin: Position, name: str) -> list[Answer]:
+    """The list that begins there, two hours ago, and has this change; the same in other ways."""
     at, xml = Position(begin + 1), fragment_of(Change(loc(name), "updated")).xml
     await pulling.client.xadd(keys.stream(CHANGES), {"": xml}, at.stream_id)
-    begins = dict.fromkeys(("first", "window_from"), int(begin))
+    begins = dict.fromkeys(("created", "first", "window_from"), int(begin))
     where = begins | dict.fromkeys(("last", "head"), int(at))
     held = {"window_count": 1, "window_bytes": len(xml)}
     await pulling.client.hset(keys.record(CHANGES), mapping=where | held)
     assert await pulling.windows.close(SET, pulling.schedule.period)
-    return await pulling.get(change_list(SET, begin))
+    too_many = {"window_count": STRETCH_CHANGES}  # so that what follows is an answer of its own
+    await pulling.client.hset(keys.record(CHANGES), mapping=too_many)
+    path = change_list(SET, begin)
+    return [await pulling.get(each) for each in (path, f"{path}?limit=5", f"{OPEN}?from={begin}")]
 
 
 async def past_an_edge(pulling: Pulling, interval: Interval) -> None:

@@ -3,11 +3,12 @@
 import asyncio
 import random
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 
 import aiohttp
 
+from rsnotify.resourcesync.notification import FROM_HEADER
 from tests.raw import CLOSE, PING, PONG, TEXT, frame, raw_channel
 from tests.running import TOKEN, RunningHub
 
@@ -21,6 +22,7 @@ OF_STREAMS = aiohttp.ClientTimeout(total=None, sock_read=30)
 STAYS_SECONDS = (2, 60)  # at one hub, so that no hub gets all readers
 AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
 
+Begin = Callable[[Mapping[str, str]], None]  # is given the headers of a channel
 Row = tuple[str, str]  # the position of a change, and its resource
 
 
@@ -89,6 +91,7 @@ class Reader(Peer):
         super().__init__(hubs, chance)
         self.found: list[Row] = []
         self.connections = 0
+        self.sent_back = 0
         self._cursor = cursor
         self._by_stream = by_stream
 
@@ -106,7 +109,18 @@ class Reader(Peer):
             await self.pause()
 
     def _notifications(self, url: str) -> AsyncIterator[bytes]:
-        return events(url.replace("ws", "http", 1)) if self._by_stream else messages(url)
+        if self._by_stream:
+            return events(url.replace("ws", "http", 1), self._begin)
+        return messages(url, self._begin)
+
+    def _begin(self, headers: Mapping[str, str]) -> None:
+        """A journal that has lost what this reader knows begins before it, and says so: then what
+        was told since is told again."""
+        begins = headers[FROM_HEADER]
+        if begins < self._cursor:
+            self.sent_back += 1
+            self.found = [row for row in self.found if row[0] <= begins]
+            self._cursor = begins
 
     def _take(self, notification: bytes) -> None:
         begins, ends = (each.decode() for each in INTERVAL.search(notification).groups())
@@ -115,9 +129,11 @@ class Reader(Peer):
         self._cursor = ends
 
 
-async def messages(url: str) -> AsyncIterator[bytes]:
+async def messages(url: str, begin: Begin) -> AsyncIterator[bytes]:
     """By WebSocket, until the hub closes it."""
     async with raw_channel(url) as raw:
+        if raw.status == 101:
+            begin({name.title(): value for name, value in raw.headers.items()})
         while raw.status == 101:
             found = await raw.frame()
             if found.opcode == CLOSE:
@@ -129,7 +145,7 @@ async def messages(url: str) -> AsyncIterator[bytes]:
                 yield found.data
 
 
-async def events(url: str) -> AsyncIterator[bytes]:
+async def events(url: str, begin: Begin) -> AsyncIterator[bytes]:
     """As an event stream, until it ends."""
     headers = {"Accept": "text/event-stream"}
     async with (
@@ -139,6 +155,7 @@ async def events(url: str) -> AsyncIterator[bytes]:
         lines: list[bytes] = []
         if answer.status != 200:
             return
+        begin(answer.headers)
         async for line in answer.content:
             if line.startswith(b"data: "):
                 lines.append(line[6:])

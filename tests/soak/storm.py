@@ -200,6 +200,7 @@ class Storm:
                 sum(each.refused for each in self._publishers),
             ),
             ("connections of readers", sum(each.connections for each in self._readers)),
+            ("of these, told again what was lost", sum(each.sent_back for each in self._readers)),
             ("Change Lists that were closed", len(self._archivist.kept)),
             ("of these, closed otherwise after a loss", self._archivist.closed_again),
             ("deliveries to callbacks", sum(len(each.deliveries) for each in receivers)),

@@ -22,6 +22,8 @@ from rsnotify.core.query import check_not_future, parse_start
 from rsnotify.core.window import (
     DAY,
     JournalRecord,
+    Span,
+    Stretch,
     Window,
     following_from,
     kept_from,
@@ -215,7 +217,7 @@ class ChangeListEndpoints:
         end = record.head if stretch.until is None else stretch.until
         pages = Neighbours(next=_following(request, requested, stretch.until))
         head = change_list_head(requested.base, requested.name, *stretch, pages)
-        tag = f"{int(stretch.from_):x}-{int(end):x}-{'open' if stretch.until is None else 'part'}"
+        tag = f"{int(stretch.from_):x}-{int(end):x}-{_closing_of(stretch, span)}"
 
         async def make(in_gzip: bool) -> ByteStream:
             entries = self._stretches.entries(requested.name, stretch.from_, end)
@@ -276,6 +278,12 @@ class ChangeListEndpoints:
 def _is_cold(kept: OpenList, record: JournalRecord) -> bool:
     """Whether so much must be read that the answer should not wait for it."""
     return kept.length == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
+
+
+def _closing_of(stretch: Stretch, span: Span) -> str:
+    """When the last window of the stretch was closed; if Redis had lost it, that was later."""
+    closed = (each.closed for each in span.windows if each.until == stretch.until)
+    return "open" if stretch.until is None else f"{int(next(closed, 0)):x}-part"
 
 
 def _beginning(text: str) -> Position:

@@ -105,6 +105,7 @@ class Pages:
         end = bounds.end if page.until is None else page.until
         tag = f"{int(page.from_):x}-{int(end):x}-{len(page.entries):x}"
         tag += f"-{page.until is None:d}{page.has_before:d}{page.has_after:d}"
+        tag += "" if bounds.is_open else f"-{int(bounds.changed):x}"  # when the list was closed
 
         async def entries() -> ByteStream:
             yield page.entries
