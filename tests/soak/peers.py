@@ -116,8 +116,8 @@ class Reader(Peer):
     def _begin(self, headers: Mapping[str, str]) -> None:
         """A journal that has lost what this reader knows begins before it, and says so: then what
         was told since is told again."""
-        begins = headers[FROM_HEADER]
-        if begins < self._cursor:
+        begins = headers.get(FROM_HEADER)
+        if begins is not None and begins < self._cursor:  # who is refused is told nothing
             self.sent_back += 1
             self.found = [row for row in self.found if row[0] <= begins]
             self._cursor = begins
