@@ -8,6 +8,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from time import time
 
@@ -238,9 +239,8 @@ def _verified(old: bytes, patch: bytes, wanted: SourceResource) -> Fetched | Non
 
 def _modified(wanted: SourceResource, have: Have) -> float | None:
     """The file's time is the resource's, as far as anybody tells it."""
-    told = position_of(wanted.lastmod)
-    if told is not None:
-        return told / 1_000_000
+    if (told := _seconds(wanted.lastmod)) is not None:
+        return told
     if have.modified is None:
         return None
     from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow, and seldom needed
@@ -249,6 +249,13 @@ def _modified(wanted: SourceResource, have: Have) -> float | None:
         return parsedate_to_datetime(have.modified).timestamp()
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+@lru_cache(maxsize=1_000)
+def _seconds(text: str | None) -> float | None:
+    """Many resources of a Source were changed at the same time."""
+    position = position_of(text)
+    return None if position is None else position / 1_000_000
 
 
 def _lag(wanted: SourceResource) -> float | None:
