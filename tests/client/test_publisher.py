@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -149,6 +150,26 @@ def test_trouble_with_one_set_does_not_hold_up_another() -> None:
         mended.set()
         publisher.flush(10)
     assert posted[-1].locs == ["1"]
+
+
+def test_a_refusal_of_what_was_asked_before_a_flush_does_not_end_it() -> None:
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def no_set_yet(_: Posted) -> Answer:
+        if len(posted) > 1:
+            return ACCEPTED
+        asked.set()
+        may_answer.wait(60)
+        return problem(404, "there is no set 'a'")
+
+    with scripted_hub(no_set_yet) as (url, posted), Publisher(url) as publisher:
+        publisher.updated("a", "1")
+        assert asked.wait(60)
+        flushing = ThreadPoolExecutor(1).submit(publisher.flush, 60)
+        eventually(publisher._sender._hurry.is_set)
+        may_answer.set()
+        flushing.result()
+    assert [request.locs for request in posted] == [["1"], ["1"]]
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ class Sender:
         self._at_most = BATCH_CHANGES
         self._turn_seconds = TURN_SECONDS
         self._troubles = Troubles()
+        self._asked = 0.0
         self._failure: Exception | None = None  # of the store, or ours
         self.published = self.refused = self.requests = self.retries = 0
 
@@ -207,6 +208,7 @@ class Sender:
 
     def _send(self, batch: Batch) -> None:
         self.requests += 1
+        self._asked = monotonic()
         try:
             self._hub.publish(batch.channel, batch.body, batch.key)
         except TryAgain as error:
@@ -256,7 +258,8 @@ class Sender:
 
     def _postpone(self, batch: Batch, error: Rejected | TryAgain) -> None:
         self.retries += 1
-        self._troubles.postpone(batch.channel, error, monotonic(), random.random())  # noqa: S311
+        now, chance = monotonic(), random.random()  # noqa: S311
+        self._troubles.postpone(batch.channel, error, now, chance, asked=self._asked)
 
 
 _decode = msgspec.json.Decoder(Change).decode
