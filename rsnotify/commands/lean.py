@@ -105,7 +105,8 @@ def _mirror(given: Given) -> int:
     gc.disable()  # what is imported now stays: there is nothing to collect
     if given.once:
         _load_asyncio_without_tls()
-    from rsnotify.commands.mirror import Shown, options_of, run_mirror  # noqa: PLC0415
+    from rsnotify.commands.mirror import options_of, run_mirror  # noqa: PLC0415
+    from rsnotify.commands.mirror_shown import Shown  # noqa: PLC0415
     from rsnotify.commands.target import token_of_environment  # noqa: PLC0415
 
     gc.freeze()

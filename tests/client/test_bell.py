@@ -2,11 +2,11 @@
 
 from threading import Thread
 
-from rsnotify_client.bell import Bell
+from rsnotify_client.bell import ThreadBell
 
 
 def test_a_bell_that_rang_before_is_heard_once_however_often_it_rang() -> None:
-    bell = Bell()
+    bell = ThreadBell()
     bell.ring()
     bell.ring()
     assert bell.wait(0)
@@ -14,11 +14,11 @@ def test_a_bell_that_rang_before_is_heard_once_however_often_it_rang() -> None:
 
 
 def test_a_bell_that_nobody_rang_is_silent() -> None:
-    assert not Bell().wait(0.001)
+    assert not ThreadBell().wait(0.001)
 
 
 def test_whoever_waits_is_woken() -> None:
-    bell, heard = Bell(), []
+    bell, heard = ThreadBell(), []
     waiting = Thread(target=lambda: heard.append(bell.wait(60)))
     waiting.start()
     bell.ring()
@@ -27,7 +27,7 @@ def test_whoever_waits_is_woken() -> None:
 
 
 def test_many_threads_may_ring_at_the_same_time() -> None:
-    bell = Bell()
+    bell = ThreadBell()
     ringing = [Thread(target=lambda: [bell.ring() for _ in range(1_000)]) for _ in range(8)]
     for each in ringing:
         each.start()

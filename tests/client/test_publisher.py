@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +15,10 @@ from typing import Any, Protocol
 import pytest
 
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import AsyncPublisher, Publisher, QueueFull, RefusedChange, fork, retry
 from rsnotify_client.publisher import PublisherOptions
+from rsnotify_client.troubles import Troubles
 from tests.client.hubs import ACCEPTED, Answer, Posted, accept, eventually, problem, scripted_hub
 
 
@@ -152,24 +153,15 @@ def test_trouble_with_one_set_does_not_hold_up_another() -> None:
     assert posted[-1].locs == ["1"]
 
 
-def test_a_refusal_of_what_was_asked_before_a_flush_does_not_end_it() -> None:
-    asked, may_answer = threading.Event(), threading.Event()
-
-    def no_set_yet(_: Posted) -> Answer:
-        if len(posted) > 1:
-            return ACCEPTED
-        asked.set()
-        may_answer.wait(60)
-        return problem(404, "there is no set 'a'")
-
-    with scripted_hub(no_set_yet) as (url, posted), Publisher(url) as publisher:
-        publisher.updated("a", "1")
-        assert asked.wait(60)
-        flushing = ThreadPoolExecutor(1).submit(publisher.flush, 60)
-        eventually(publisher._sender._hurry.is_set)
-        may_answer.set()
-        flushing.result()
-    assert [request.locs for request in posted] == [["1"], ["1"]]
+@pytest.mark.parametrize(("asked", "is_told"), [(0.9, False), (1.0, True)])
+def test_a_refusal_of_what_was_asked_before_a_flush_does_not_end_it(
+    asked: float, is_told: bool
+) -> None:
+    troubles, channel, refusal = Troubles(), ChannelName("a", "change"), Rejected("no such set")
+    troubles.forgive(1.0)
+    troubles.postpone(channel, refusal, 1.1, 1.0, asked=asked)
+    assert troubles.hopeless(1.0) is (refusal if is_told else None)
+    assert troubles.postponed(1.2) == ([channel] if is_told else [])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from contextlib import suppress
 from threading import Lock
 
 
-class Bell:
+class ThreadBell:
     """Rung by any thread, however often; heard by the one that waits, once for all that rang."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.batch import BATCH_CHANGES, Batch, ChangeStore, OutboxError
-from rsnotify_client.bell import Bell
+from rsnotify_client.bell import ThreadBell
 from rsnotify_client.fork import tell_of_forks
 from rsnotify_client.hub import HubClient
 from rsnotify_client.troubles import Troubles
@@ -74,7 +74,7 @@ class Sender:
     def _begin(self) -> None:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._bell = Bell()
+        self._bell = ThreadBell()
         self._hurry = threading.Event()
         self._progress = threading.Condition()
         self._stopping = False

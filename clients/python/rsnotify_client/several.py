@@ -24,7 +24,7 @@ from rsnotify_client.discovery import discover
 from rsnotify_client.following import FollowedChange, Keeper, first_cursor
 from rsnotify_client.notification import Received, read_notification, set_named, standing
 from rsnotify_client.retry import delay_seconds
-from rsnotify_client.sync import Reading
+from rsnotify_client.sync import ReadingThread
 from rsnotify_client.timeline import NotJoined, Timeline
 from rsnotify_client.web import Refused, Web
 
@@ -175,7 +175,7 @@ def follow_sets_sync(
 ) -> Iterator[FollowedChange]:
     """As `follow_sets`, for programs without an event loop."""
     keepers, follower = _begun(url, sets, cursor, after, token)
-    reading = Reading(follower)
+    reading = ReadingThread(follower)
     try:
         for name, received in reading.read():
             yield from keepers[name].changes(received)

@@ -22,7 +22,7 @@ WAITING_PIECES = 4
 Piece = TypeVar("Piece")
 
 
-class Reading(threading.Thread, Generic[Piece]):
+class ReadingThread(threading.Thread, Generic[Piece]):
     """Reads in the background; what it read, or why it ended, is in `pieces`."""
 
     def __init__(self, follower: AsyncIterable[Piece]) -> None:
@@ -86,7 +86,7 @@ def follow_sync(
     store = store_of(cursor)
     keeper = Keeper(store)
     begin = first_cursor(store, after)
-    reading = Reading(Follower(url, cursor=begin, token=token, poll_seconds=poll_seconds))
+    reading = ReadingThread(Follower(url, cursor=begin, token=token, poll_seconds=poll_seconds))
     try:
         for received in reading.read():
             yield from keeper.changes(received)
