@@ -34,7 +34,7 @@ class Window(NamedTuple):
         return cls(Position(from_), Position(until), changes, size, Position(closed))
 
     def render(self) -> str:
-        """As it was parsed from."""
+        """The text that `parse` reads."""
         return " ".join(str(int(number)) for number in self)
 
 
