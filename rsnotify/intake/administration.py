@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from rsnotify.access import Access
 from rsnotify.core.query import parse_sets_asked
+from rsnotify.core.set_options import ADDRESSES, CHANNELS, TOPICS, SetOptions
 from rsnotify.core.token_secret import id_of, new_secret
 from rsnotify.core.websub.protocol import channel_of
 from rsnotify.core.window import DAY
@@ -20,7 +21,6 @@ from rsnotify.intake.publishing import json_response, read_body
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
 from rsnotify.resourcesync.values import problem
-from rsnotify.storage.sets import ADDRESSES, CHANNELS, TOPICS, SetOptions
 from rsnotify.storage.tokens import Right, Token, Tokens
 from rsnotify.upkeep.chores import Upkeep
 

@@ -26,7 +26,9 @@ PORT = 6379
 SENTINEL_PORT = 26379
 SENTINEL, CLUSTER = "+sentinel", "+cluster"
 SCHEMES = (
-    *("redis", "rediss", "unix"),
+    "redis",
+    "rediss",
+    "unix",
     *(f"{scheme}{kind}" for kind in (SENTINEL, CLUSTER) for scheme in ("redis", "rediss")),
 )
 UNESCAPED = (

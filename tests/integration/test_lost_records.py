@@ -2,6 +2,7 @@
 
 import pytest
 
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.websub.subscription import PendingRequest, Progress, Subscription, share_of
 from rsnotify.delivery.websub.lost import put_subscriptions_back
 from rsnotify.errors import NoSuchSet
@@ -9,8 +10,9 @@ from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
-from rsnotify.storage.sets import SetOptions, Sets
-from rsnotify.storage.subscriptions import Stored, Subscriptions
+from rsnotify.storage.sets import Sets
+from rsnotify.storage.subscription_format import Stored
+from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Token, Tokens
 from tests.faults import Losing
 from tests.integration.test_repairs import CHANNEL, hub_on, names, submission
