@@ -41,7 +41,7 @@ from rsnotify.storage.journal_format import (
 )
 from rsnotify.storage.script import Command, Script
 
-APPEND = Script("journal.lua", "append.lua")
+APPEND, READ_BACK = Script("journal.lua", "append.lua"), Script("read_back.lua")
 
 APPEND_SECONDS = 2.5  # a Source hears 503 before three seconds have passed, unless…
 CERTAIN_SECONDS = 10.0  # …it has no key to ask again with: for so long we ask in its place
@@ -285,12 +285,8 @@ class Journal:
     ) -> tuple[list[Row], Position]:
         """Up to `count` changes up to `until`, newest first; and where the stream begins, or the
         gap ends that they do not pass."""
-        pipeline = self.client.pipeline(transaction=False)
-        pipeline.execute_command(
-            "XREVRANGE", keys.stream(channel), until.stream_id, "-", "COUNT", count
-        )
-        pipeline.hmget(keys.record(channel), "first", "gaps")  # afterwards, as in `read`
-        entries, (first, gaps) = await pipeline.execute()
+        names = [keys.stream(channel), keys.record(channel)]
+        entries, first, gaps = await READ_BACK.run(self.client, names, until.stream_id, count)
         if first is None:
             raise NoSuchSet(channel.set_name)
         begin = max([Position(int(first)), *(gap for gap in _gaps(gaps) if gap <= until)])

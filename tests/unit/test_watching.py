@@ -139,7 +139,7 @@ def test_a_trouble_is_logged_once_with_what_it_affects_and_so_is_its_end(
 ) -> None:
     clock = Clock()
     nothing: Any = None
-    health = Health(nothing, nothing, nothing, clock=clock)
+    health = Health(nothing, nothing, nothing, nothing, clock=clock)
     with caplog.at_level(logging.INFO):
         for clock.now, trouble in TROUBLE:
             health.note(trouble)
