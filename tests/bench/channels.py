@@ -98,7 +98,9 @@ def nchan() -> Iterator[Server]:
         config = Path(folder) / "nginx.conf"
         config.write_text(NGINX.format(folder=folder, module=MODULE, port=port))
         with _process(port, str(NGINX_PATH), "-c", str(config), "-p", folder) as process:
-            yield Server(_target(port, "/channel", "/publish", _children(process.pid)))
+            while not (workers := _children(process.pid)):  # the port answers before they exist
+                sleep(0.05)
+            yield Server(_target(port, "/channel", "/publish", workers))
 
 
 @contextmanager
