@@ -137,6 +137,7 @@ class Load:
                 stdout=subprocess.PIPE,
                 text=True,
             )
+        self.pid = self._process.pid
         self._say(server.target)
 
     def __enter__(self) -> "Load":
