@@ -85,10 +85,10 @@ def compare(costs: Costs, readers: int) -> None:
     core_seconds = (predicted.busiest + predicted.redis) * predicted.seconds / predicted.published
     print(f"{readers:,} readers, core seconds a change:")
     print(f"predicted {core_seconds:.4f}, measured {measured:.4f}: {core_seconds / measured:.2f}")
+    p50, alone = predicted.percentile(0.5) * 1e3, found["p50"] * found["alone"] * 1e3
     print(
-        f"p50 of receipt: predicted {predicted.percentile(0.5) * 1e3:.0f} ms, "
-        f"measured {found['p50'] * 1e3:.0f} ms, of them {found['p50'] * found['alone'] * 1e3:.0f} ms "
-        "without waiting for a core that other programs had"
+        f"p50 of receipt: predicted {p50:.0f} ms, measured {found['p50'] * 1e3:.0f} ms, of them "
+        f"{alone:.0f} ms without waiting for a core that other programs had"
     )
 
 
