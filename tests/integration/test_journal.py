@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.errors import Rejected, Trimmed, TryAgain
 from rsnotify.resourcesync.change import Change, Position
@@ -12,7 +13,7 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.journal import Appended, Journal
-from rsnotify.storage.sets import SetOptions, Sets
+from rsnotify.storage.sets import Sets
 
 CHANNEL = ChannelName("a", "change")
 FRAMEWORK = ChannelName("a", "framework")
