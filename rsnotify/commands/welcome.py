@@ -47,7 +47,7 @@ def _secret(settings: Settings) -> str:
 
 
 def _variable() -> str:
-    """Where a chosen admin token was given."""
+    """The variable in which the operator gave the admin token."""
     return ADMIN_FILE if ADMIN_FILE in os.environ else "RSNOTIFY_ADMIN_TOKEN"
 
 
