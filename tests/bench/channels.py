@@ -143,6 +143,7 @@ class Load:
                 stdout=subprocess.PIPE,
                 text=True,
             )
+        self.pid = self._process.pid
         self._say(server.target)
 
     def __enter__(self) -> "Load":
