@@ -41,7 +41,7 @@ OPTIONS = frozenset(f"--{name.replace('_', '-')}" for name in vars(Given())) - {
 
 
 def plain(words: Sequence[str]) -> Given | None:
-    """The options, if there is nothing to say about them."""
+    """The options, if none of them needs the full command line."""
     given, left, named = Given(), iter(words), []
     for word in left:
         if not word.startswith("-"):

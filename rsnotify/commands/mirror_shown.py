@@ -45,7 +45,7 @@ def reporter(shown: Shown) -> Callable[[Event], None]:
 
 
 def _line(event: Event, *, is_live: bool) -> str | None:
-    """What a person wants to see of it: of a baseline only what could not be read."""
+    """The line for a person; during a baseline only what could not be read is shown."""
     if event.event == "baseline":
         return f"the Source has {event.resources} resources; {event.to_do} to fetch or remove"
     if event.event == "live":

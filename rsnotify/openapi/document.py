@@ -159,7 +159,7 @@ def _parameters(operation: Operation, path: str) -> Iterator[Json]:
 
 
 def _forms(operation: Operation) -> list[str]:
-    """The forms that `?format=` may ask for: those that are answered."""
+    """What `?format=` may ask for: the forms in which this address answers."""
     offered = [form for form in LIST_FORMS if form.media_type in operation.answers[200]]
     return [form.name for form in offered or DOCUMENT_FORMS]
 

@@ -226,7 +226,7 @@ class RequestReader:
         return self._is_upgrading
 
     def _head_before_body(self) -> bytes:
-        """A head that makes the parser, which expects another protocol, read the body."""
+        """A head that makes the parser read the body, where it would expect another protocol."""
         if not self._expects_body_of_upgrade:
             return b""
         if self._value_of(b"transfer-encoding"):

@@ -44,7 +44,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def untrusted(error: BaseException) -> str | None:
-    """Why the certificate is not trusted, and the mend: to try again helps nobody. Else None."""
+    """Why the certificate is not trusted, and how to mend it; None if it is trusted."""
     error = _wrapped(error)
     if not _is_of_tls(error, "SSLCertVerificationError"):
         return None
