@@ -47,6 +47,7 @@ from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
+from rsnotify.routing import Routes
 from rsnotify.serving.access_log import AccessLog
 from rsnotify.serving.connections import ConnectionLimits, total_connections
 from rsnotify.settings import WORKER, Settings
@@ -208,7 +209,7 @@ class Composition:
             lease_seconds=self._settings.lease_seconds,
         )
 
-    def _pull_routes(self) -> table.Routes:
+    def _pull_routes(self) -> Routes:
         admission = SetAdmission(self.hub, self._access, self._origin)
         days, size = self._settings.changelist_days, self._settings.page_size
         discovery = Discovery(

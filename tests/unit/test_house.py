@@ -19,8 +19,8 @@ CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
     ("errors", "socket_backlog"),
-    ("loops", "resourcesync", "settings", "single_flight"),
-    ("core",),
+    ("loops", "problems", "resourcesync", "settings", "single_flight"),
+    ("core", "routing"),
     ("cache", "storage"),
     ("feed", "history"),
     ("hub",),
