@@ -297,15 +297,15 @@ def _appended(
     return Appended(Position(from_), Position(until), bool(repeated), version, rows)
 
 
-def _rows(fragments: Sequence[Fragment], until: int, positions: Sequence[int]) -> list[Row]:
+def _rows(fragments: Sequence[Fragment], until: int, positions: Sequence[int]) -> tuple[Row, ...]:
     """Where each change stands; without positions they end at `until`, one behind the other."""
     if positions:
         pairs = zip(positions, fragments, strict=True)
-        return [(Position(at), fragment.xml) for at, fragment in pairs if at]
+        return tuple((Position(at), fragment.xml) for at, fragment in pairs if at)
     if any(fragment.position or fragment.load for fragment in fragments):
-        return []
+        return ()
     first = until - len(fragments) + 1
-    return [(Position(at), fragment.xml) for at, fragment in enumerate(fragments, first)]
+    return tuple((Position(at), fragment.xml) for at, fragment in enumerate(fragments, first))
 
 
 def _is_uncertain(answer: object) -> bool:

@@ -93,6 +93,8 @@ def test_the_ways_out_do_not_know_each_other(room: str) -> None:
     entrances = {path.stem for path in (HUB / room).iterdir() if path.stem != "__init__"}
     shared = {
         "address",
+        "appends",
+        "pool",
         "sentinel",
         "replicas",
         "claims",
