@@ -18,6 +18,8 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.storage.appends import Appended, Appends
 
+FEW_READERS = 8  # to write to them takes less than to make the answer
+
 
 class _Own(NamedTuple):
     """What one append of this process stored."""
@@ -46,12 +48,16 @@ class Shortcut:
         self._waiting: dict[ChannelName, dict[Position, _Own]] = {}  # by where each begins
 
     def appended(self, channel: ChannelName, stored: Appended) -> None:
-        """The journal has it: tell readers, after the Sources of this round have their answers."""
+        """The journal has it: tell readers. Few are told at once; many, or of many changes, after
+        the Sources of this round have their answers."""
         feed = self._feeds.get(channel)
         if feed is None or stored.is_repeated or not self._feeds.is_read(feed):
             self._feeds.ring(channel, stored.until)
             return
         own = _Own(stored.until, stored.sets_version, stored.rows)
+        if stored.is_alone and len(feed.watchers) <= FEW_READERS:
+            self._tell(channel, {stored.from_: own})
+            return
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._push_one)
         self._waiting.setdefault(channel, {})[stored.from_] = own
@@ -62,6 +68,9 @@ class Shortcut:
         waiting = self._waiting.pop(channel)
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._push_one)
+        self._tell(channel, waiting)
+
+    def _tell(self, channel: ChannelName, waiting: dict[Position, _Own]) -> None:
         self._push(channel, waiting)
         for own in waiting.values():
             self._feeds.ring(channel, own.until)  # no news, if it was pushed

@@ -73,6 +73,7 @@ class Appended(NamedTuple):
     is_repeated: bool  # its key was known
     sets_version: int  # of the sets' records, read after the append; or UNKNOWN
     rows: Sequence[Row]  # what is in the journal now; none if only Redis knows where
+    is_alone: bool = False  # nothing else was appended in its round
 
     @property
     def interval(self) -> Interval:
@@ -129,6 +130,10 @@ class _Lane:
         self.waiting: deque[_Append] = deque()
         self.writers: set[asyncio.Task[None]] = set()
 
+    @property
+    def is_writing(self) -> bool:
+        return any(not writer.done() for writer in self.writers)
+
 
 class Appends:
     """What this process appends, to every channel's journal."""
@@ -176,7 +181,7 @@ class Appends:
     @property
     def is_busy(self) -> bool:
         """Whether an append is under way."""
-        return any(lane.waiting or lane.writers for lane in self._lanes.values())
+        return any(lane.waiting or lane.is_writing for lane in self._lanes.values())
 
     def _lane_of(self, channel: ChannelName) -> _Lane:
         name = self._client.lane(channel.set_name)
@@ -274,6 +279,7 @@ def _answers(reply: object, group: Sequence[_Append], version: object) -> Sequen
 
 
 def _answer(appends: Sequence[_Append], answers: Sequence[object]) -> None:
+    is_alone = len(appends) == 1
     for append, answer in zip(appends, answers, strict=True):
         if append.answer.done():
             continue
@@ -282,11 +288,12 @@ def _answer(appends: Sequence[_Append], answers: Sequence[object]) -> None:
         elif not answer:
             append.answer.set_exception(used_otherwise(append.submission))
         else:
-            append.answer.set_result(_appended(append.submission, *answer))  # type: ignore[misc]
+            append.answer.set_result(_appended(append.submission, is_alone, *answer))  # type: ignore[misc]
 
 
 def _appended(
     submission: Submission,
+    is_alone: bool,
     version: int,
     from_: int,
     until: int,
@@ -294,7 +301,7 @@ def _appended(
     positions: Sequence[int] = (),
 ) -> Appended:
     rows = _rows(submission.fragments, until, positions)
-    return Appended(Position(from_), Position(until), bool(repeated), version, rows)
+    return Appended(Position(from_), Position(until), bool(repeated), version, rows, is_alone)
 
 
 def _rows(fragments: Sequence[Fragment], until: int, positions: Sequence[int]) -> tuple[Row, ...]:
