@@ -11,7 +11,7 @@ from rsnotify.errors import TryAgain
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Row
-from rsnotify.storage.appends import Appended
+from rsnotify.storage.append_call import Appended
 from rsnotify.storage.journal import Standing
 
 log = logging.getLogger(__name__)

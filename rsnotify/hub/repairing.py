@@ -20,7 +20,7 @@ from rsnotify.hub.feeds import Feeds, log_unreadable
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.single_flight import SingleFlight
-from rsnotify.storage.appends import UNSEEN, Appended
+from rsnotify.storage.append_call import UNSEEN, Appended
 from rsnotify.storage.journal import Journal, Standing
 from rsnotify.storage.repairs import Lineage, Repairs
 

@@ -16,7 +16,8 @@ from rsnotify.hub.following import Following
 from rsnotify.hub.known_sets import KnownSets
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
-from rsnotify.storage.appends import Appended, Appends
+from rsnotify.storage.append_call import Appended
+from rsnotify.storage.appends import Appends
 
 FEW_READERS = 8  # to write to them takes less than to make the answer
 

@@ -9,7 +9,8 @@ from rsnotify.errors import NoSuchSet, Trimmed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.storage import keys
-from rsnotify.storage.appends import UNSEEN, Appends, used_otherwise
+from rsnotify.storage.append_call import UNSEEN, used_otherwise
+from rsnotify.storage.appends import Appends
 from rsnotify.storage.connection import Client, each
 from rsnotify.storage.journal_format import rows_of
 

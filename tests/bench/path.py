@@ -23,9 +23,10 @@ from rsnotify.hub.feeds import Feeds
 from rsnotify.intake.publishing import accepted, json_response
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, render_notification
-from rsnotify.serving.exchange import Exchange, render_head
+from rsnotify.serving.exchange import Exchange
 from rsnotify.serving.http_requests import RequestReader
-from rsnotify.storage.appends import Appended
+from rsnotify.serving.response_head import render_head
+from rsnotify.storage.append_call import Appended
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.embedded_redis import EmbeddedRedis
 from rsnotify.storage.journal import Journal

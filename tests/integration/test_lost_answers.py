@@ -12,7 +12,7 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import appends as module
 from rsnotify.storage import keys
-from rsnotify.storage.appends import Appended
+from rsnotify.storage.append_call import Appended
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import SetOptions, Sets

@@ -93,6 +93,7 @@ def test_the_ways_out_do_not_know_each_other(room: str) -> None:
     entrances = {path.stem for path in (HUB / room).iterdir() if path.stem != "__init__"}
     shared = {
         "address",
+        "append_call",
         "appends",
         "pool",
         "sentinel",
