@@ -9,8 +9,16 @@ from rsnotify import __version__
 
 _CLI = ("rich", "typer")
 _HUB = (
-    *("hiredis", "httptools", "isal", "prometheus_client", "redis", "starlette", "uvicorn"),
-    *("uvloop", "websockets", "yarl"),
+    "hiredis",
+    "httptools",
+    "isal",
+    "prometheus_client",
+    "redis",
+    "starlette",
+    "uvicorn",
+    "uvloop",
+    "websockets",
+    "yarl",
 )
 EXTRA_OF = dict.fromkeys(_CLI, "cli") | dict.fromkeys(_HUB, "hub")
 """Which extra of the distribution brings each package that a bare installation does not have."""

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from starlette.requests import HTTPConnection
 
 from rsnotify.core.rate_limit import RateLimit
+from rsnotify.core.set_options import SetRecord
 from rsnotify.core.token_secret import token_key
 from rsnotify.core.token_throttle import TokenThrottle
 from rsnotify.errors import Rejected, TokenRefused, TooMany, TryAgain
-from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.tokens import Right, Token, Tokens
 
 TOKEN_SECONDS = 2.0

@@ -91,6 +91,10 @@ class PartAway(TryAgain):
     """A part of Redis cannot be used now: one node of a Cluster. The others can."""
 
 
+class KeysMoving(PartAway):
+    """A Redis Cluster hands these keys to another node; nothing was done."""
+
+
 class StoreFull(TryAgain):
     """Redis has no room for more; nothing was stored."""
 

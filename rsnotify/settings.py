@@ -6,6 +6,7 @@ stand in a file: `RSNOTIFY_…_FILE` names it.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -23,6 +24,12 @@ RawSetting = tuple[Field[Any] | None, str, str]  # the setting, how it was writt
 OF_CLIENTS = frozenset({"RSNOTIFY_DATABASE", "RSNOTIFY_TOKEN", "RSNOTIFY_URL"})
 WORKER = "RSNOTIFY_WORKER"  # the number of a worker, which its parent tells it
 
+_WEB_ADDRESS = re.compile(
+    r"https?://[^\s\x00-\x20<>\"{}|\\^`?#@/]+(?:/[^\s\x00-\x20<>\"{}|\\^`?#]*)?"
+).fullmatch
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@,]+").fullmatch
+_HEADER_TEXT = re.compile(r"[!-~](?:[ -~]*[!-~])?").fullmatch
+
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
@@ -34,7 +41,11 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def _origins(text: str) -> tuple[str, ...]:
-    return tuple(origin.strip().rstrip("/") for origin in text.split(",") if origin.strip())
+    origins = tuple(origin.strip().rstrip("/") for origin in text.split(",") if origin.strip())
+    for origin in origins:
+        if origin not in ("*", "null") and not _ORIGIN(origin):
+            raise ValueError(f"must be origins such as https://a.example, or *: {origin!r} is none")
+    return origins
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
@@ -47,10 +58,22 @@ def _one_of(*choices: str) -> Callable[[str], str]:
 
 
 def _web_address(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+    if not _WEB_ADDRESS(text) or not _has_port_in_range(text):
         raise ValueError("must be an address such as https://hub.example.org")
     return text.rstrip("/")
+
+
+def _has_port_in_range(url: str) -> bool:
+    try:
+        return urlsplit(url).port != 0
+    except ValueError:
+        return False
+
+
+def _header_text(text: str) -> str:
+    if text and not _HEADER_TEXT(text):
+        raise ValueError("must be visible ASCII, or no client could send it")
+    return text
 
 
 def _networks(text: str) -> tuple[Network, ...]:
@@ -190,7 +213,7 @@ class Settings:
     access_log: str = _setting("off", _one_of("on", "off"), "whether each request is logged")
     metrics_token: str | None = _setting(
         None,
-        str,
+        _header_text,
         "the token that /metrics wants; else everybody may read it, without private sets",
         is_secret=True,
     )
@@ -201,10 +224,18 @@ class Settings:
     @classmethod
     def from_env(cls, environ: Mapping[str, str], **chosen: object) -> Self:
         """The environment's settings, under those chosen on the command line (None: not chosen)."""
+        settings, problems = cls.judged(environ, **chosen)
+        if problems:
+            raise InvalidSettings(problems)
+        return settings
+
+    @classmethod
+    def judged(cls, environ: Mapping[str, str], **chosen: object) -> tuple[Self, list[str]]:
+        """The settings, with the default in place of what is wrong; and all that is wrong."""
         known = {PREFIX + each.name.upper(): each for each in fields(cls)}
         environ, unreadable = _with_secrets(environ, known)
         raw = [
-            (known.get(name), f"{name}={text!r}", text)
+            (known.get(name), _shown(name, text, known), text)
             for name, text in environ.items()
             if name.startswith(PREFIX) and name not in OF_CLIENTS | {WORKER}
         ]
@@ -213,21 +244,20 @@ class Settings:
             for name, value in chosen.items()
             if value is not None
         ]
-        settings = cls(**_read(raw, known, unreadable))
-        settings.check_together()
-        return settings
+        values, problems = _read(raw, known)
+        settings = cls(**values)
+        return settings, [*unreadable, *problems, *settings.problems_together()]
 
-    def check_together(self) -> None:
-        """Refuse values that each may be right, but not with each other."""
-        if self.retention_days < self.changelist_days:
-            raise InvalidSettings(
-                [
-                    f"RSNOTIFY_RETENTION_DAYS={self.retention_days} is below "
-                    f"RSNOTIFY_CHANGELIST_DAYS={self.changelist_days}: the index would name Change "
-                    f"Lists that are gone; keep lists for {self.changelist_days} days or more, "
-                    f"or let them leave the index after {self.retention_days}"
-                ]
-            )
+    def problems_together(self) -> list[str]:
+        """Of values that each may be right, but not with each other."""
+        if self.retention_days >= self.changelist_days:
+            return []
+        return [
+            f"RSNOTIFY_RETENTION_DAYS={self.retention_days} is below "
+            f"RSNOTIFY_CHANGELIST_DAYS={self.changelist_days}: the index would name Change "
+            f"Lists that are gone; keep lists for {self.changelist_days} days or more, "
+            f"or let them leave the index after {self.retention_days}"
+        ]
 
 
 def for_worker(environ: Mapping[str, str], redis_url: str) -> dict[str, str]:
@@ -261,14 +291,21 @@ def _with_secrets(
             found[name] = Path(file).read_text().strip()
         except (OSError, UnicodeError) as error:
             problems.append(f"{name}{FILE}={file!r}: {error}")
+            continue
+        if not found[name]:
+            problems.append(f"{name}{FILE}={file!r}: the file is empty")
     return found, problems
 
 
-def _read(
-    raw: Sequence[RawSetting], known: Mapping[str, Any], unreadable: Sequence[str]
-) -> dict[str, Any]:
-    """The values, the last of each counts; every problem is reported."""
-    values, problems = {}, list(unreadable)
+def _shown(name: str, text: str, known: Mapping[str, Field[Any]]) -> str:
+    """A variable as a message shows it: of a secret only its name."""
+    return name if name in known and known[name].metadata["is_secret"] else f"{name}={text!r}"
+
+
+def _read(raw: Sequence[RawSetting], known: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The values, the last of each counts; and every problem."""
+    values: dict[str, Any] = {}
+    problems = []
     for setting, words, text in raw:
         if setting is None:
             name, _, _ = words.partition("=")
@@ -278,9 +315,7 @@ def _read(
             values[setting.name] = setting.metadata["read"](text)
         except ValueError as error:
             problems.append(f"{words}: {error}")
-    if problems:
-        raise InvalidSettings(problems)
-    return values
+    return values, problems
 
 
 def _meant(name: str, known: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ class OwnRedis:
         self._process: Process | None = None
 
     async def __aenter__(self) -> Self:
-        self.folder.mkdir(exist_ok=True)
+        self.folder.mkdir(exist_ok=True)  # it may be a disk of its own
         self.client: Client = redis.Redis.from_url(self.url, protocol=2)
         await self.start()
         return self
@@ -75,6 +75,7 @@ class OwnRedis:
                 *(*self._options, *options),
                 cwd=self.folder,
                 env=self._environment,
+                restore_signals=False,  # a file that may not grow is an error, no signal
                 stdin=DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -98,6 +99,16 @@ class OwnRedis:
     def signal(self, number: int) -> None:
         assert self._process is not None
         self._process.send_signal(number)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    async def has_ended(self) -> bool:
+        """By itself, as it does when it must write and cannot."""
+        assert self._process is not None
+        return self._process.returncode is not None
 
     def copy_of_data(self) -> Path:
         """What it has written until now."""

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from rsnotify.access import Access
 from rsnotify.app import build_app, pull_routes
 from rsnotify.base_url import BaseUrl
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.pull.admission import SetAdmission
@@ -32,7 +33,7 @@ from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import SetOptions, Sets
+from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.tokens import Tokens
 from rsnotify.storage.told import ToldDocuments

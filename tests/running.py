@@ -13,13 +13,13 @@ import aiohttp
 from tests.forks import Forked, fork
 
 TOKEN = "the-admin-token-of-the-tests"
-READY_SECONDS = 30
 
 
 class RunningHub:
     """A hub process; `async with` starts and stops it, and in between it may be killed."""
 
     program: tuple[str, ...] = ()  # of Python's arguments, where it is not `tests.forks`
+    ready_seconds = 30  # it has loaded its data by then
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class RunningHub:
         environment = clean_environment() | {"RSNOTIFY_ADMIN_TOKEN": TOKEN} | self.settings
         with self.log.open("ab") as log:
             self.process = await self._started(words, environment, log.fileno())
-        async with asyncio.timeout(READY_SECONDS):
+        async with asyncio.timeout(self.ready_seconds):
             line = (await self.process.stdout.readline()).decode()
         if not line.startswith("rsnotify ready "):
             await self.process.wait()

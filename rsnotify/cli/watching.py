@@ -59,9 +59,8 @@ def check(
     What is wrong is listed, and the exit status is 2.
     """
     from rsnotify.commands.check import check_settings
-    from rsnotify.settings import Settings
 
     chosen = {"host": host, "port": port, "data": data, "redis_url": redis}
     chosen |= {"public_url": public_url, "workers": workers}
-    check_settings(Settings.from_env(os.environ, **chosen))
+    check_settings(os.environ, **chosen)
     typer.echo("the settings are good")

@@ -1,6 +1,7 @@
 """`rsnotify check`: settings are judged, nothing is started or written."""
 
 import os
+from collections.abc import Mapping
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.serving.admin_token import check_token_file, checked_token
@@ -8,9 +9,10 @@ from rsnotify.serving.serve import redis_url_of
 from rsnotify.settings import Settings
 
 
-def check_settings(settings: Settings) -> None:
+def check_settings(environ: Mapping[str, str], **chosen: object) -> None:
     """Everything that can be known before a start; `InvalidSettings` has all that is wrong."""
-    problems = [*_of_token(settings), *_of_redis(settings), *_of_data(settings)]
+    settings, problems = Settings.judged(environ, **chosen)
+    problems += [*_of_token(settings), *_of_redis(settings), *_of_data(settings)]
     if problems:
         raise InvalidSettings(problems)
 

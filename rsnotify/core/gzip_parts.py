@@ -7,7 +7,8 @@ without decompressing. ISA-L does the work, several times faster than zlib.
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from isal import isal_zlib
@@ -91,6 +92,15 @@ def pack(pieces: Iterable[bytes]) -> PackedEntries:
     return packer.packed()
 
 
+def pieces_after(packed: PackedEntries, cursor: Position) -> Iterator[bytes]:
+    """The entries of a Change List that are newer than the cursor, piece by piece."""
+    pieces = _whole_entries(packed)
+    for entries in pieces:
+        if _newest(entries) > cursor:
+            yield entries_after(entries, cursor)
+            yield from pieces
+
+
 def entries_after(entries: bytes, cursor: Position) -> bytes:
     """The part of a Change List's entries that is newer than the cursor."""
     datetimes = _DATETIME.findall(entries)
@@ -106,10 +116,8 @@ def entries_after(entries: bytes, cursor: Position) -> bytes:
 def rows_after(packed: PackedEntries, cursor: Position, count: int) -> list[Row]:
     """The next changes after the cursor, as rows of a journal with their datetimes filled in."""
     rows: list[Row] = []
-    for entries in _whole_entries(packed):
-        if _newest(entries) > cursor:
-            each = [entry + _END for entry in entries.split(_END)[:-1]]
-            rows += [row for row in zip(map(_newest, each), each, strict=True) if row[0] > cursor]
+    for entries in pieces_after(packed, cursor):
+        rows += _rows(entries)
         if len(rows) >= count:
             break
     return rows[:count]
@@ -118,13 +126,29 @@ def rows_after(packed: PackedEntries, cursor: Position, count: int) -> list[Row]
 def rows_until(packed: PackedEntries, until: Position, count: int) -> list[Row]:
     """The last changes up to a position."""
     rows: list[Row] = []
-    for entries in _whole_entries(packed):
-        each = [entry + _END for entry in entries.split(_END)[:-1]]
-        found = list(zip(map(_newest, each), each, strict=True))
-        rows = [*rows, *(row for row in found if row[0] <= until)][-count:]
-        if found[-1][0] >= until:
+    for entries in reversed(_pieces_until(packed, until, count)):
+        found = [row for row in _rows(entries) if row[0] <= until]
+        rows = found[len(rows) - count :] + rows
+        if len(rows) >= count:
             break
     return rows
+
+
+def _pieces_until(packed: PackedEntries, until: Position, count: int) -> Sequence[bytes]:
+    """The pieces that have the last changes up to a position."""
+    pieces: deque[bytes] = deque()
+    for entries in _whole_entries(packed):
+        pieces.append(entries)
+        if _newest(entries) >= until:
+            break
+        if sum(each.count(_END) for each in pieces) - pieces[0].count(_END) >= count:
+            pieces.popleft()
+    return pieces
+
+
+def _rows(entries: bytes) -> list[Row]:
+    each = [entry + _END for entry in entries.split(_END)[:-1]]
+    return list(zip(map(_newest, each), each, strict=True))
 
 
 def count_entries(packed: PackedEntries) -> int:

@@ -1,7 +1,7 @@
 """How a journal is cut into Change Lists: closed windows, the open one, stretches across them.
 
 A window is half open, `(from_, until]`; each begins where the one before ends. A closed window
-never changes again, and the open one is the last.
+never changes again, unless Redis loses it, and the open one is the last.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,8 @@ MINUTE = 60 * MICROSECONDS
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
+FIXED_AFTER = HOUR
+
 
 class Window(NamedTuple):
     """A closed window: what one Change List covers for ever."""
@@ -32,6 +34,11 @@ class Window(NamedTuple):
     def parse(cls, text: bytes) -> Self:
         from_, until, changes, size, closed = map(int, text.split())
         return cls(Position(from_), Position(until), changes, size, Position(closed))
+
+    def is_fixed_at(self, now: int) -> bool:
+        """Whether caches may keep its list for ever. Until then Redis may lose it, and close one
+        that begins there with other changes: what it loses is seconds old."""
+        return now - self.closed > FIXED_AFTER
 
     def render(self) -> str:
         """As it was parsed from."""

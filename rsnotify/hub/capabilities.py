@@ -8,10 +8,10 @@ from time import time
 from typing import NamedTuple
 
 from rsnotify.core.documents import SetCapabilities, resource_list
+from rsnotify.core.set_options import SetRecord
 from rsnotify.core.window import DAY, Window
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import KINDS, Kind
-from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.snapshots import Snapshot, Snapshots
 from rsnotify.storage.windows import Windows
 

@@ -11,6 +11,7 @@ from itertools import product, starmap
 from time import monotonic
 
 from rsnotify.core.recall import plan_recall
+from rsnotify.core.set_options import SetRecord
 from rsnotify.hub.feeds import Feeds
 from rsnotify.hub.known_sets import KnownSets
 from rsnotify.hub.repairing import Repairing
@@ -19,7 +20,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.journal import Journal, Standing
-from rsnotify.storage.sets import SetRecord, Sets, Version
+from rsnotify.storage.sets import Sets, Version
 
 TICK_SECONDS = 1.0
 CHECK_SHARE = 10  # at most a tenth of the time is spent on checks because the bell rang

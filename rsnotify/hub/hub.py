@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from rsnotify.cache import Cache
 from rsnotify.core.query import SetsAsked
+from rsnotify.core.set_options import SetOptions, SetRecord
 from rsnotify.core.submission import Submission
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.feed import Feed
@@ -25,7 +26,7 @@ from rsnotify.resourcesync.notification import ChannelName, Interval, Notificati
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.journal import Journal, Standing
 from rsnotify.storage.repairs import Repairs
-from rsnotify.storage.sets import SetOptions, SetRecord, Sets
+from rsnotify.storage.sets import Sets
 from rsnotify.storage.windows import Windows
 
 CACHE_MIB = 256

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from time import monotonic
 
 from rsnotify.core.recall import Recent
+from rsnotify.core.set_options import SetRecord
 from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
-from rsnotify.storage.sets import SetRecord, Version
+from rsnotify.storage.sets import Version
 
 log = logging.getLogger(__name__)
 

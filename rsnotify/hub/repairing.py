@@ -17,6 +17,7 @@ from rsnotify.core.submission import Submission
 from rsnotify.errors import JournalIsBehind, NoSuchSet, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub.feeds import Feeds, log_unreadable
+from rsnotify.hub.moving import when_moved
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.single_flight import SingleFlight
@@ -25,7 +26,7 @@ from rsnotify.storage.journal import Journal, Standing
 from rsnotify.storage.repairs import Lineage, Repairs
 
 ORDER_SECONDS = 1.0  # for others to put back first what was before: they notice within a second
-OTHERS_SECONDS = 3.0  # what nobody has put back until then, nobody remembers
+OTHERS_SECONDS = 10.0  # what nobody has put back by then, also who was busy, nobody remembers
 SUSPECTS_SECONDS = 0.25  # of each second, to look at journals after Redis has changed
 AT_ONCE = 1_000  # journals to ask about in one journey
 
@@ -59,7 +60,11 @@ class Repairing:
         self._running: SingleFlight[Feed, None] = SingleFlight("repair of a journal")
 
     async def append(self, channel: ChannelName, submission: Submission) -> Appended:
-        """Append, and remember what was acknowledged; repair the journal first if it is behind."""
+        """Append, and remember what was acknowledged; repair the journal first if it is behind, and
+        wait a little if a Cluster moves it."""
+        return await when_moved(lambda: self._append(channel, submission))
+
+    async def _append(self, channel: ChannelName, submission: Submission) -> Appended:
         feed = self._feeds.get(channel)
         if feed is None:
             return await self._journal.append(channel, submission)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from rsnotify.access import Access
 from rsnotify.core.query import parse_sets_asked
+from rsnotify.core.set_options import ADDRESSES, CHANNELS, TOPICS, SetOptions
 from rsnotify.core.token_secret import id_of, new_secret
 from rsnotify.core.websub.protocol import channel_of
 from rsnotify.core.window import DAY
@@ -20,7 +21,6 @@ from rsnotify.intake.publishing import json_response, read_body
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
 from rsnotify.resourcesync.values import problem
-from rsnotify.storage.sets import ADDRESSES, CHANNELS, TOPICS, SetOptions
 from rsnotify.storage.tokens import Right, Token, Tokens
 from rsnotify.upkeep.chores import Upkeep
 
@@ -143,6 +143,10 @@ class Administration:
             note=asked.note[:NOTE_CHARACTERS],
             expires=_expiry(asked.expires_days),
         )
+        return await self._made(secret, token)
+
+    async def _made(self, secret: str, token: Token) -> Response:
+        """The token, shown the only time; 200 if the same request has made it before."""
         made = await self._tokens.create(secret, token)
         kept = token if made else _same(await self._tokens.find(secret), token)
         content = msgspec.to_builtins(kept) | {"token": secret}
@@ -155,12 +159,14 @@ class Administration:
         if not 0 <= asked.grace_seconds <= GRACE_SECONDS:
             raise Rejected(f"grace_seconds must be from 0 to {GRACE_SECONDS}")
         secret, id_ = _checked_secret(asked.token), request.path_params["token"]
+        if id_of(secret) == id_:
+            raise Rejected("token is the one to be replaced: choose another one")
         _, old = await self._tokens.of_id(id_)
         created = str(Position(_now()))
         token = msgspec.structs.replace(old, id=id_of(secret), created=created, expires="")
-        made = await self._tokens.create(secret, token)
+        answer = await self._made(secret, token)
         await self._tokens.end(id_, Position(_now() + asked.grace_seconds * MICROSECONDS))
-        return json_response(msgspec.to_builtins(token) | {"token": secret}, 201 if made else 200)
+        return answer
 
     async def revoke_token(self, request: Request) -> Response:
         await self._access.require_admin(request)

@@ -20,6 +20,7 @@ from rsnotify.core.load import NAMED, Difference, LoadCounts, check_deletions, t
 from rsnotify.core.load_options import LoadOptions, read_options
 from rsnotify.core.load_reader import LoadReader
 from rsnotify.core.resource_state import described
+from rsnotify.core.set_options import SetRecord
 from rsnotify.core.submission import KEY, LOC_START, fragment_of
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
@@ -29,7 +30,6 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.keys import STATE_SHARDS
 from rsnotify.storage.loads import Load, Loads
-from rsnotify.storage.sets import SetRecord
 from rsnotify.upkeep.loads import LoadKeeper, Outcome, outcome
 
 ANSWER_SECONDS = 20.0  # that a request waits once it is decided
@@ -95,6 +95,7 @@ class Resources:
     async def load(self, request: Request) -> Response:
         name = request.path_params["set"]
         await self._access.require(request, "publish", name)
+        self._access.count_publish(request)
         self._hub.feed(ChannelName(name, "change"))
         options = read_options(request.query_params.multi_items())
         key = _key(request)

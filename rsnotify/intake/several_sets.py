@@ -17,6 +17,8 @@ from rsnotify.hub import Hub
 from rsnotify.intake.publishing import RefusedCounts, accepted, json_response, read_with
 from rsnotify.resourcesync.notification import ChannelName, Interval
 
+KEY_IS_TAKEN = 409  # it was used for other changes, so a repetition with it would be refused too
+
 Results = Mapping[ChannelName, Interval | BaseException]
 
 
@@ -77,8 +79,10 @@ def _incomplete(
     name, error = next(iter(failed.items()))
     if not isinstance(error, TryAgain | Rejected):
         return error
-    mend = "repeat all with the same key" if key else "repeat only what is not stored"
-    told = f"{name}: {error.detail}; stored for {', '.join(stored) or 'no set'}: {mend}"
+    told = f"{name}: {error.detail}; stored for {', '.join(stored) or 'no set'}"
+    if isinstance(error, Rejected) and error.status == KEY_IS_TAKEN:
+        return Rejected(told, status=error.status)
+    told += ": repeat all with the same key" if key else ": repeat only what is not stored"
     if isinstance(error, Rejected):
         return Rejected(told, status=error.status)
     return type(error)(told, retry_after_seconds=error.retry_after_seconds)

@@ -9,7 +9,8 @@ from rsnotify.hub import Hub
 from rsnotify.intake.publishing import json_response
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import NOTIFICATION_CHANGES
-from rsnotify.storage.subscriptions import Stored, Subscriptions
+from rsnotify.storage.subscription_format import Stored
+from rsnotify.storage.subscriptions import Subscriptions
 
 REMOVED = "the operator of the hub has removed the subscription"
 

@@ -9,6 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from rsnotify.access import Access
 from rsnotify.base_url import BaseUrl
+from rsnotify.core.set_options import channel_of_own_topic
 from rsnotify.core.websub.addresses import literal_address, refusal
 from rsnotify.core.websub.protocol import (
     FORM_BYTES,
@@ -28,7 +29,6 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import Intake, json_response, read_body
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage.sets import channel_of_own_topic
 from rsnotify.storage.subscriptions import Subscriptions
 
 UNKNOWN_TOPIC = "this hub does not serve the topic"

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from rsnotify import __version__
 from rsnotify.core.forms import DOCUMENT_FORMS, LIST_FORMS
+from rsnotify.core.set_options import NAME
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
 from rsnotify.openapi.schemas import Json, components, ref
 from rsnotify.routing import Route, Routes
-from rsnotify.storage.sets import NAME
 
 VERSION = "3.1.1"
 PROBLEM = "application/problem+json"

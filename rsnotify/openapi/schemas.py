@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from rsnotify.core.bodies import MAX_CHANGES, ChangeForSets
+from rsnotify.core.set_options import ADDRESSES, SetOptions, SetRecord
 from rsnotify.errors import Fault
 from rsnotify.intake.administration import (
     GRACE_SECONDS,
@@ -23,7 +24,6 @@ from rsnotify.resourcesync.change_rules import (
 )
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
 from rsnotify.resourcesync.values import CHANGE_FREQUENCIES, CHANGE_TYPES, VALUES
-from rsnotify.storage.sets import ADDRESSES, SetOptions, SetRecord
 from rsnotify.storage.tokens import Right, Token
 
 Json = dict[str, Any]
@@ -152,18 +152,23 @@ class Subscription(msgspec.Struct, omit_defaults=True):
 
 
 TYPES = (
-    *(Change, ChangeForSets, SetOptions, SetRecord, NewToken, Rotation, Token),
-    *(
-        Problem,
-        Accepted,
-        AcceptedForSets,
-        NewTokenShown,
-        TokenListed,
-        Snapshot,
-        LoadOutcome,
-        Loaded,
-    ),
-    *(Resource, Subscription),
+    Change,
+    ChangeForSets,
+    SetOptions,
+    SetRecord,
+    NewToken,
+    Rotation,
+    Token,
+    Problem,
+    Accepted,
+    AcceptedForSets,
+    NewTokenShown,
+    TokenListed,
+    Snapshot,
+    LoadOutcome,
+    Loaded,
+    Resource,
+    Subscription,
 )
 
 

@@ -27,7 +27,8 @@ HASH_DIGITS = {
 
 _URI = re.compile(
     r"(?!(?:https?|wss?):(?!//[^/?#]))[A-Za-z][A-Za-z0-9+.-]*:"
-    r"(?:[!#$&-;=?-\[\]_a-z~]++|[^\s\x00-\x20<>\"{}|\\^`%]|%[0-9A-Fa-f]{2})++"
+    r"(?:[!#$&-;=?-\[\]_a-z~]++|%[0-9A-Fa-f]{2}"
+    r"|[^\s\x00-\x20<>\"{}|\\^`%\x7f-\x9f\u200e\u200f\u202a-\u202e])++"  # RFC 3987, 2.2 and 4.1
 ).fullmatch
 _RELATION = re.compile(r"[a-z][a-z0-9.-]*").fullmatch
 _MONTH = re.compile(r"\d{4}(?:-(?:0[1-9]|1[0-2]))?", re.ASCII).fullmatch

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from starlette.types import ASGIApp
 
-from rsnotify import app as table
 from rsnotify.access import Access
 from rsnotify.base_url import BaseUrl
 from rsnotify.cache import Cache
@@ -24,53 +23,26 @@ from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader_limits import ReaderLimits
-from rsnotify.delivery.channels.sse import Sse
-from rsnotify.delivery.cors import Cors
-from rsnotify.delivery.pull.admission import SetAdmission
-from rsnotify.delivery.pull.changelists import ChangeListEndpoints
-from rsnotify.delivery.pull.discovery import Discovery
-from rsnotify.delivery.pull.pages import Pages
-from rsnotify.delivery.pull.resourcelists import ResourceListEndpoints
 from rsnotify.delivery.pull.stretches import Stretches
-from rsnotify.delivery.topic import Topic
 from rsnotify.delivery.websub import websub
 from rsnotify.delivery.websub.dialler import Dialler
 from rsnotify.delivery.websub.lost import put_subscriptions_back
 from rsnotify.errors import TryAgain
-from rsnotify.history import History
 from rsnotify.hub import Hub
 from rsnotify.hub.capabilities import Offers
-from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
-from rsnotify.intake.resources import Resources
-from rsnotify.intake.several_sets import SeveralSets
-from rsnotify.intake.subscriptions import SubscriptionAdmin
-from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.loops import Loop, run_beside
-from rsnotify.routing import Routes
-from rsnotify.serving.access_log import AccessLog
+from rsnotify.serving import endpoints
 from rsnotify.serving.connections import ConnectionLimits, total_connections
+from rsnotify.serving.stores import Stores
 from rsnotify.settings import WORKER, Settings
 from rsnotify.storage import keys
-from rsnotify.storage.announced_description import AnnouncedDescriptions
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import connect
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.loads import Loads
-from rsnotify.storage.sets import Sets
-from rsnotify.storage.snapshots import Snapshots
-from rsnotify.storage.subscriptions import Subscriptions
-from rsnotify.storage.tokens import Tokens
-from rsnotify.storage.told import ToldDocuments
-from rsnotify.storage.windows import Windows
 from rsnotify.upkeep.announcements import Announcements
 from rsnotify.upkeep.chores import Upkeep
 from rsnotify.upkeep.documents_told import DocumentsTold
 from rsnotify.upkeep.loads import LoadKeeper
 from rsnotify.watching import Watched, Watching
 from rsnotify.watching.report import Identity
-from rsnotify.web.page import FrontPage
-from rsnotify.web.validation import Validation
 
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (
@@ -95,21 +67,15 @@ class Composition:
     ) -> None:
         self._settings = settings
         self._redis_url = redis_url
-        self._base_url = base_url
+        self._own_url = base_url
         worker = int(os.environ.get(WORKER, "1"))
         self._identity = Identity(f"{gethostname()}:{port}", worker, time())
         self._set_names: tuple[str, ...] = ()
-        replicas = settings.replicas
-        self._client = connect(redis_url, replicas=replicas)
-        # Of its own: publishing never waits for readers.
-        self._journal_client = connect(redis_url, replicas=replicas)
-        self._tokens = Tokens(self._journal_client)
-        self._windows = Windows(self._client)
-        self._snapshots = Snapshots(self._client)
+        self._stores = Stores(settings, redis_url)
         self._access = Access(
-            self._tokens,
+            self._stores.tokens,
             token,
-            self._origin.asker,
+            self._base_url.asker,
             publishes_per_second=settings.publishes_per_second,
         )
         self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
@@ -130,38 +96,28 @@ class Composition:
             await self._upkeep.announcements.announce_description()
 
     async def close(self) -> None:
-        await self._client.aclose()
-        await self._journal_client.aclose()
+        await self._stores.close()
 
     # --- what is served --------------------------------------------------------------------------
 
     @cached_property
     def app(self) -> ASGIApp:
-        hub, access = self.hub, self._access
-        intake = self._intake
-        cors = Cors(hub, self._settings.allowed_origins)
-        administration = Administration(hub, access, self._tokens, self._upkeep)
-        app = table.build_app(
-            [
-                *table.publishing_routes(intake, SeveralSets(hub, access, intake.refused)),
-                *table.resource_routes(Resources(hub, access, self._loads, self._load_keeper)),
-                *table.administration_routes(
-                    administration, SubscriptionAdmin(hub, access, self._subscriptions)
-                ),
-                *cors.opened(
-                    table.channel_routes(self.channels, self._sse, Topic(hub, access, self._origin))
-                ),
-                *table.websub_routes(self._websub_endpoint(intake)),
-                *table.watching_routes(self._watching),
-                *cors.opened(
-                    table.page_routes(
-                        FrontPage(is_on=self._settings.page == "on"), self._validation
-                    )
-                ),
-                *cors.opened(self._pull_routes()),
-            ]
+        return endpoints.build(
+            endpoints.HubParts(
+                self._settings,
+                self._stores,
+                self._base_url,
+                self.hub,
+                self._access,
+                self._intake,
+                self.channels,
+                self._upkeep,
+                self._load_keeper,
+                self._offers,
+                self._stretches,
+                self._watching,
+            )
         )
-        return AccessLog(app, self._origin.asker) if self._settings.access_log == "on" else app
 
     @cached_property
     def _intake(self) -> Intake:
@@ -183,91 +139,33 @@ class Composition:
         settings, readers = self._settings, self.channels.limits
         total = total_connections(settings.connections)
         per_address = settings.connections_per_address
-        return ConnectionLimits(total, per_address, self._origin.counted_as, lambda: len(readers))
+        return ConnectionLimits(total, per_address, self._base_url.counted_as, lambda: len(readers))
 
     @cached_property
-    def _sse(self) -> Sse:
-        return Sse(self.channels, is_compressed=self._settings.channel_compression == "on")
-
-    @property
-    def _validation(self) -> Validation:
-        settings = self._settings
-        return Validation(
-            self._access,
-            for_everybody=settings.validate_urls == "everybody",
-            private=settings.callback_private == "allow",
-        )
-
-    def _websub_endpoint(self, intake: Intake) -> WebSubEndpoint:
-        return WebSubEndpoint(
-            self.hub,
-            self._access,
-            intake,
-            self._subscriptions,
-            self._origin,
-            callback_private=self._settings.callback_private == "allow",
-            lease_seconds=self._settings.lease_seconds,
-        )
-
-    def _pull_routes(self) -> Routes:
-        admission = SetAdmission(self.hub, self._access, self._origin)
-        days, size = self._settings.changelist_days, self._settings.page_size
-        discovery = Discovery(
-            self.hub,
-            admission,
-            self._origin,
-            self._offers,
-            self._snapshots,
-            describedby=self._settings.describedby,
-        )
-        change_lists = ChangeListEndpoints(
-            self.hub,
-            admission,
-            self._windows,
-            self._stretches,
-            Pages(History(self._journal, self._windows), size),
-            period=self._schedule.period,
-            index_days=days,
-        )
-        resource_lists = ResourceListEndpoints(admission, self._snapshots, page_size=size)
-        return table.pull_routes(discovery, change_lists, resource_lists)
-
-    @cached_property
-    def _origin(self) -> BaseUrl:
+    def _base_url(self) -> BaseUrl:
         return BaseUrl(self._settings.public_url, self._settings.trusted_proxies)
 
     # --- what these use --------------------------------------------------------------------------
 
     @cached_property
     def hub(self) -> Hub:
-        bell = Bell(self._redis_url)
-        sets, cache = Sets(self._client), Cache(self._settings.cache_mb)
-        hub = Hub(self._journal, sets, bell, self._windows, base_url=self._base_url, cache=cache)
-        lost = partial(put_subscriptions_back, self._subscriptions)
-        hub.repairing.recover += (self._tokens.put_back, lost)
-        return hub
-
-    @cached_property
-    def _journal(self) -> Journal:
-        settings = self._settings
-        return Journal(
-            self._journal_client,
-            window_changes=settings.changelist_max,
-            window_hours=settings.changelist_hours,
+        stores = self._stores
+        hub = Hub(
+            stores.journal,
+            stores.sets,
+            stores.bell(),
+            stores.windows,
+            base_url=self._own_url,
+            cache=Cache(self._settings.cache_mb),
         )
+        lost = partial(put_subscriptions_back, stores.subscriptions)
+        hub.repairing.recover += (stores.tokens.put_back, lost)
+        return hub
 
     @cached_property
     def _stretches(self) -> Stretches:
         pulls = self._settings.cold_pulls
-        return Stretches(self._journal, self._windows, cold_pulls=pulls)
-
-    @cached_property
-    def _subscriptions(self) -> Subscriptions:
-        return Subscriptions(
-            self._client,
-            pending_per_host=self._settings.pending_per_host,
-            pending_per_asker=self._settings.pending_per_asker,
-        )
+        return Stretches(self._stores.journal, self._stores.windows, cold_pulls=pulls)
 
     @cached_property
     def _schedule(self) -> DocumentSchedule:
@@ -285,10 +183,10 @@ class Composition:
     def _watching(self) -> Watching:
         return Watching(
             self._identity,
-            Watched(self.hub, self._journal, self._intake, self.channels),
+            Watched(self.hub, self._stores.journal, self._intake, self.channels),
             self._access,
-            self._journal_client,
-            Bell(self._redis_url, keys.REPORTS_BELL),
+            self._stores.publishing_client,
+            self._stores.bell(keys.REPORTS_BELL),
             disk=self._disk(),
             metrics_token=self._settings.metrics_token,
         )
@@ -301,36 +199,32 @@ class Composition:
 
     @cached_property
     def _offers(self) -> Offers:
-        return Offers(self._windows, self._snapshots, self._settings.changelist_days)
+        return Offers(self._stores.windows, self._stores.snapshots, self._settings.changelist_days)
 
     # --- what runs beside the server -------------------------------------------------------------
 
     @cached_property
     def _upkeep(self) -> Upkeep:
         documents = DocumentsTold(
-            self._windows,
+            self._stores.windows,
             self._offers,
-            ToldDocuments(self._client),
+            self._stores.told,
             self._schedule,
             self.hub.base_url,
         )
-        announcements = Announcements(self.hub, AnnouncedDescriptions(self._client), documents)
+        announcements = Announcements(self.hub, self._stores.announced, documents)
         return Upkeep(
             self.hub,
-            self._windows,
-            self._snapshots,
+            self._stores.windows,
+            self._stores.snapshots,
             announcements,
             self._stretches.packed,
             self._schedule,
         )
 
     @cached_property
-    def _loads(self) -> Loads:
-        return Loads(self._client)
-
-    @cached_property
     def _load_keeper(self) -> LoadKeeper:
-        return LoadKeeper(self.hub, self._loads, self._upkeep.snapshot)
+        return LoadKeeper(self.hub, self._stores.loads, self._upkeep.snapshot)
 
     async def run(self, main: Loop) -> None:
         """Run the server with every loop beside it."""
@@ -355,10 +249,10 @@ class Composition:
             self.hub.registry_lost.clear()
             try:
                 await self._make_sets()
-                tokens, left = await self._tokens.all(), await self._subscriptions.all()
-                log.error(
-                    LOSS_MESSAGE, len(tokens), len(left), ", ".join(self._set_names) or "none"
-                )
+                tokens = await self._stores.tokens.all()
+                subscriptions = await self._stores.subscriptions.all()
+                names = ", ".join(self._set_names) or "none"
+                log.error(LOSS_MESSAGE, len(tokens), len(subscriptions), names)
             except TryAgain as error:
                 log.warning("cannot create lost sets again, trying again: %s", error.detail)
                 self.hub.registry_lost.set()
@@ -369,9 +263,9 @@ class Composition:
         settings = self._settings
         async with websub(
             self.hub,
-            self._subscriptions,
-            self._tokens,
-            Bell(self._redis_url, keys.SUBSCRIPTIONS_BELL),
+            self._stores.subscriptions,
+            self._stores.tokens,
+            self._stores.bell(keys.SUBSCRIPTIONS_BELL),
             Dialler(private=settings.callback_private == "allow"),
             deliveries=settings.deliveries,
             deliveries_per_host=settings.deliveries_per_host,

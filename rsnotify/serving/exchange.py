@@ -119,8 +119,15 @@ class Exchange:
             await self._answer_error()
         else:
             if not self.is_answered and not self.is_disconnected:
-                log.error("internal error: the response to %s has no end", self.scope["path"])
+                self._log_unfinished()
                 await self._answer_error()
+
+    def _log_unfinished(self) -> None:
+        """A response that has begun was broken off on purpose: that told why."""
+        if self.is_begun:
+            log.warning("the response to %s is not complete", self.scope["path"])
+        else:
+            log.error("internal error: %s was not answered", self.scope["path"])
 
     async def _answer_error(self) -> None:
         if self.is_answered or self.is_disconnected:

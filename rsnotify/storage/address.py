@@ -26,8 +26,14 @@ PORT = 6379
 SENTINEL_PORT = 26379
 SENTINEL, CLUSTER = "+sentinel", "+cluster"
 SCHEMES = (
-    *("redis", "rediss", "unix"),
+    "redis",
+    "rediss",
+    "unix",
     *(f"{scheme}{kind}" for kind in (SENTINEL, CLUSTER) for scheme in ("redis", "rediss")),
+)
+UNESCAPED = (
+    "write / ? # @ in a user or password as %2F %3F %23 %40, or the password in "
+    "RSNOTIFY_REDIS_PASSWORD as it is"
 )
 FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 
@@ -55,7 +61,7 @@ def parse_address(url: str) -> Address:
     except TypeError as error:
         wrong = f"it has an unknown option: {str(error).rpartition(' ')[2]}"
     except (ValueError, OSError, RedisError) as error:
-        wrong = str(error)
+        wrong = UNESCAPED if _is_unescaped(url) else str(error)
     raise InvalidSettings([f"--redis {without_password(url)!r}: {wrong}"])
 
 
@@ -82,8 +88,24 @@ def with_password(url: str, password: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """The address as it may be shown."""
-    return re.sub(r"(?<=://)[^/@]*(?=@)|(?<=password=)[^&]*", "…", url)
+    """The address as it may be shown. All before the last `@` is left out, for a password may hold
+    what it should not."""
+    shown = _without_passwords_in_query(url)
+    before, at, host = shown.rpartition("@")
+    if not at or shown.startswith("unix:"):
+        return shown
+    scheme, separator, _ = before.partition("://")
+    return f"{scheme}://…@{host}" if separator else f"…@{host}"
+
+
+def _without_passwords_in_query(url: str) -> str:
+    return re.sub(r"(?<=password=)[^&]*", "…", url)
+
+
+def _is_unescaped(url: str) -> bool:
+    """Whether a user or password has a character that ends the part of the address before it."""
+    scheme, _, rest = _without_passwords_in_query(url).partition("://")
+    return scheme != "unix" and re.search("[/?#]", rest.rpartition("@")[0]) is not None
 
 
 def _of_sentinels(scheme: str, rest: str) -> Address:

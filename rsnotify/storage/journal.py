@@ -13,6 +13,9 @@ from rsnotify.storage.append_call import UNSEEN, used_otherwise
 from rsnotify.storage.appends import Appends
 from rsnotify.storage.connection import Client, each
 from rsnotify.storage.journal_format import rows_of
+from rsnotify.storage.script import Script
+
+READ_BACK = Script("read_back.lua")
 
 
 class Standing(NamedTuple):
@@ -74,12 +77,8 @@ class Journal:
     ) -> tuple[list[Row], Position]:
         """Up to `count` changes up to `until`, newest first; and where the stream begins, or the
         gap ends that they do not pass."""
-        pipeline = self.client.pipeline(transaction=False)
-        pipeline.execute_command(
-            "XREVRANGE", keys.stream(channel), until.stream_id, "-", "COUNT", count
-        )
-        pipeline.hmget(keys.record(channel), "first", "gaps")  # afterwards, as in `read`
-        entries, (first, gaps) = await pipeline.execute()
+        names = [keys.stream(channel), keys.record(channel)]
+        entries, first, gaps = await READ_BACK.run(self.client, names, until.stream_id, count)
         if first is None:
             raise NoSuchSet(channel.set_name)
         begin = max([Position(int(first)), *(gap for gap in _gaps(gaps) if gap <= until)])

@@ -26,6 +26,11 @@ def of_set(set_name: str, *parts: str) -> str:
     return ":".join((f"rsnotify:{{{set_name}}}", *parts))
 
 
+def writable(tag: str) -> str:
+    """As `WRITABLE`, at the node of a Cluster that has this tag."""
+    return of_set(tag, "writable")
+
+
 def stream(channel: ChannelName) -> str:
     return of_set(channel.set_name, channel.kind)
 

@@ -183,9 +183,13 @@ class Loads:
     async def _run(self, set_name: str, act: str, token: str, *arguments: object) -> Any:
         channel = ChannelName(set_name, "change")
         names = [
-            *(keys.record(channel), keys.load(set_name), keys.load(set_name, "newer")),
-            *(keys.staged(set_name), keys.state(set_name)),
-            *(keys.claim(set_name, "snapshot"), keys.load(set_name, "last")),
+            keys.record(channel),
+            keys.load(set_name),
+            keys.load(set_name, "newer"),
+            keys.staged(set_name),
+            keys.state(set_name),
+            keys.claim(set_name, "snapshot"),
+            keys.load(set_name, "last"),
         ]
         return await _LOADS.run(self._client, names, act, token, *arguments)
 

@@ -5,9 +5,9 @@ of an unfinished snapshot expire. A new snapshot replaces the old one at once; t
 for those who are still reading them.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from rsnotify.core.gzip_parts import PackedEntries
 from rsnotify.core.resource_state import Resource
@@ -23,6 +23,7 @@ _BEGIN, _PUBLISH = Script("begin_snapshot.lua"), Script("snapshot.lua")
 
 CLAIM_SECONDS = 25  # with the next round, it is taken over within 30 s
 JOURNEY_RESOURCES = 4_000  # to be read from Redis at once, about
+SCANNED_RESOURCES = 2_000  # of one shard: publishers wait for Redis for a millisecond
 WALK_SECONDS = 3600  # how long a replaced part stays after it was asked for last
 
 
@@ -153,20 +154,40 @@ class Snapshots:
             raise NoSuchSet(set_name)
         return Beginning(*map(Position, found))
 
-    async def shards(self, set_name: str, claim: Claim) -> AsyncIterator[list[Resource]]:
-        """The current state: each shard is one moment, the shards follow one another."""
+    async def resources(self, set_name: str, claim: Claim) -> AsyncIterator[list[Resource]]:
+        """The current state, some thousand resources at a time, each once."""
         shard, at_once = 0, 1
         while shard < keys.STATE_SHARDS:
-            pipeline = self._client.pipeline(transaction=False)
-            claim.keep_up(pipeline)
-            for number in range(shard, min(shard + at_once, keys.STATE_SHARDS)):
-                pipeline.hgetall(keys.state(set_name, number))
-            answers = await pipeline.execute()
-            claim.check(answers[0])
+            shards = range(shard, min(shard + at_once, keys.STATE_SHARDS))
+            answers = await self._scan(set_name, claim, dict.fromkeys(shards, 0))
             shard += at_once
-            at_once = max(1, JOURNEY_RESOURCES // max(1, *map(len, answers[1:])))
-            for found in answers[1:]:
+            at_once = max(1, JOURNEY_RESOURCES // max(1, *(len(found) for _, found in answers)))
+            for number, (cursor, found) in zip(shards, answers, strict=True):
                 yield sorted(found.items())
+                async for rest in self._rest(set_name, claim, number, cursor, found):
+                    yield rest
+
+    async def _rest(
+        self, set_name: str, claim: Claim, shard: int, cursor: int, first: Iterable[bytes]
+    ) -> AsyncIterator[list[Resource]]:
+        """What else a large shard has; Redis may name some again while it makes room for more."""
+        seen = set(first) if cursor else set()
+        while cursor:
+            ((cursor, found),) = await self._scan(set_name, claim, {shard: cursor})
+            yield sorted(each for each in found.items() if each[0] not in seen)
+            seen.update(found)
+
+    async def _scan(
+        self, set_name: str, claim: Claim, cursors: Mapping[int, int]
+    ) -> list[tuple[int, dict[bytes, bytes]]]:
+        """Some resources of each of these shards, from these cursors on."""
+        pipeline = self._client.pipeline(transaction=False)
+        claim.keep_up(pipeline)
+        for shard, cursor in cursors.items():
+            pipeline.hscan(keys.state(set_name, shard), cursor, count=SCANNED_RESOURCES)
+        answers: list[Any] = await pipeline.execute()
+        claim.check(answers[0])
+        return answers[1:]
 
     async def write_part(
         self, set_name: str, name: str, number: int, packed: PackedEntries

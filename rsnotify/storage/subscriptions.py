@@ -1,22 +1,17 @@
 """The subscriptions in Redis, by share: claim a share, read it, write what changed.
 
 What only the owner of a share may write, the script refuses to others: a process that froze and
-lost its share can spoil nothing. Moments are by the clock of Redis, durations by the own monotonic
-clock: a process counts as dead when its heartbeat has not risen for some time.
+lost its share can spoil nothing. Moments are by the clock of Redis.
 """
 
-import hashlib
-import os
 import secrets
-import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from rsnotify.core.clock import LivenessTracker
 from rsnotify.core.recall import Recent
 from rsnotify.core.websub.protocol import authority
 from rsnotify.core.websub.subscription import (
@@ -32,32 +27,25 @@ from rsnotify.errors import TooMany
 from rsnotify.resourcesync.change import Position
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect, redis_now
+from rsnotify.storage.heartbeats import Heartbeats
 from rsnotify.storage.script import Script
+from rsnotify.storage.subscription_format import (
+    RECORDED_AT_ONCE,
+    SUBSCRIPTION,
+    ShareContent,
+    Stored,
+    digest,
+    read_one,
+    read_requests,
+    read_subscriptions,
+    records_in_parts,
+    share_keys,
+)
 
 SCRIPT = Script("subscriptions.lua")
 
-CLAIM_SECONDS = 15.0
 ASKER_SECONDS = 600  # a request that is still pending after this no longer counts for its asker
 UNLIMITED = 1_000_000_000
-RECORDED_AT_ONCE = 2_000  # Lua's unpack takes no more than some 8,000 values
-
-_progress_decoder = msgspec.json.Decoder(Progress)
-_subscription_decoder = msgspec.json.Decoder(Subscription)
-_request_decoder = msgspec.json.Decoder(PendingRequest)
-
-
-class Stored(NamedTuple):
-    """A subscription as Redis has it."""
-
-    subscription: Subscription
-    progress: Progress
-
-
-class ShareContent(NamedTuple):
-    """What is in one share."""
-
-    subscriptions: dict[str, Stored]
-    requests: dict[str, PendingRequest]  # by id, oldest first
 
 
 class Subscriptions:
@@ -71,13 +59,12 @@ class Subscriptions:
         pending_per_asker: int,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self.me = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._client = client
+        self.heartbeats = Heartbeats(client, clock)
+        self._me = self.heartbeats.me
         self._pending_per_host = pending_per_host
         self._pending_per_asker = pending_per_asker
         self._clock = clock
-        self._watch = LivenessTracker(CLAIM_SECONDS)
-        self._beat = 0
         self._kept: Recent[Stored] = Recent()  # verified by this process
         self._ended: Recent[Subscription] = Recent()
 
@@ -92,8 +79,8 @@ class Subscriptions:
         limit = UNLIMITED if ours else self._pending_per_host
         content = msgspec.json.encode(request)
         share, host = share_of(request.callback), authority(request.callback)
-        act = ("ask", request.subscription_id, _digest(request), id_, content, limit)
-        (done,) = await self._client.durably([SCRIPT.command(_keys(share, host), *act)])
+        act = ("ask", request.subscription_id, digest(request), id_, content, limit)
+        (done,) = await self._client.durably([SCRIPT.command(share_keys(share, host), *act)])
         if done != 1 and not ours:
             await self._dismiss(request.asker, id_)
         if done == -1:
@@ -132,12 +119,8 @@ class Subscriptions:
             pipeline.hget(keys.of_share(share, "records"), id_)
             pipeline.hget(keys.of_share(share, "progress"), id_)
         replies = await pipeline.execute()
-        for subscription, progress in zip(*[iter(replies)] * 2, strict=True):
-            if subscription is not None and progress is not None:
-                return Stored(
-                    _subscription_decoder.decode(subscription), _progress_decoder.decode(progress)
-                )
-        return None
+        found = map(read_one, replies[::2], replies[1::2])
+        return next((stored for stored in found if stored is not None), None)
 
     async def deny(self, subscription: Subscription, reason: str) -> None:
         """End it, and tell its callback why."""
@@ -149,11 +132,9 @@ class Subscriptions:
 
     async def remove(self, subscription: Subscription, reason: str) -> None:
         """Like `deny`, but removed at once."""
-        share, id_ = (
-            share_of(subscription.callback),
-            subscription_id(subscription.channel, subscription.callback),
-        )
-        await self._client.durably([SCRIPT.command(_keys(share, ""), "remove", id_)])
+        share = share_of(subscription.callback)
+        id_ = subscription_id(subscription.channel, subscription.callback)
+        await self._client.durably([SCRIPT.command(share_keys(share), "remove", id_)])
         self.note_end(id_, subscription)
         await self.deny(subscription, reason)
 
@@ -161,38 +142,24 @@ class Subscriptions:
 
     async def heartbeat(self) -> tuple[int, int]:
         """Show that this process is alive: the time of Redis, and how many processes are."""
-        self._beat += 1
-        pipeline = self._client.pipeline(transaction=False)
-        pipeline.hset(keys.DELIVERERS, self.me, self._beat)
-        pipeline.hgetall(keys.DELIVERERS)
-        _, beats = await pipeline.execute()
-        for name, beat in beats.items():
-            self._watch.look(name.decode(), int(beat), self._clock())
-        gone = [name for name in self._watch.gone(self._clock()) if name.encode() in beats]
-        if gone:  # one that was only frozen counts again from its next sign of life
-            await self._client.hdel(keys.DELIVERERS, *gone)
-        return await self.now(), len(beats) - len(gone)
-
-    def seconds_to_next_end(self) -> float | None:
-        """When the next process counts as gone if it shows no sign of life."""
-        end = self._watch.next_end(self._clock())
-        return None if end is None else end - self._clock()
+        alive = await self.heartbeats.beat()
+        return await self.now(), alive
 
     async def leave(self, shares: Iterable[int]) -> None:
         """Let others have these shares at once, and count this process no more."""
         await self.release(shares)
-        await self._client.hdel(keys.DELIVERERS, self.me)
+        await self.heartbeats.end()
 
     async def claim(self, shares: Sequence[int]) -> list[bool]:
         """Own these shares for the next seconds, as far as no process that lives owns them."""
-        gone = self._watch.gone(self._clock())
-        claim = ("claim", self.me, self._beat, *chain.from_iterable(gone.items()))
+        gone = self.heartbeats.gone()
+        claim = ("claim", self._me, self.heartbeats.number, *chain.from_iterable(gone.items()))
         replies = await self._act([(share, "", claim) for share in shares])
         return [self._owns(reply) for reply in replies]
 
     async def renew(self, shares: Sequence[int]) -> list[bool]:
         """Renew those that are still ours; what nobody owns any more must be claimed again."""
-        act = ("renew", self.me, self._beat)
+        act = ("renew", self._me, self.heartbeats.number)
         return [reply == 1 for reply in await self._act([(share, "", act) for share in shares])]
 
     def _owns(self, reply: int | bytes) -> bool:
@@ -200,11 +167,11 @@ class Subscriptions:
         if isinstance(reply, bytes):
             name, _, beat = reply.decode().rpartition(" ")
             if name:
-                self._watch.look(name, int(beat), self._clock())
+                self.heartbeats.look(name, int(beat))
         return reply == 1
 
     async def release(self, shares: Iterable[int]) -> None:
-        await self._act([(share, "", ("release", self.me)) for share in shares])
+        await self._act([(share, "", ("release", self._me)) for share in shares])
 
     async def read(self, shares: Iterable[int]) -> list[ShareContent]:
         pipeline = self._client.pipeline(transaction=False)
@@ -214,8 +181,10 @@ class Subscriptions:
             pipeline.hgetall(keys.of_share(share, "requests"))
         replies = await pipeline.execute()
         return [
-            ShareContent(_subscriptions(records, progress), _requests(requests))
-            for records, progress, requests in zip(*[iter(replies)] * 3, strict=True)
+            ShareContent(read_subscriptions(records, progress), read_requests(requests))
+            for records, progress, requests in zip(
+                replies[::3], replies[1::3], replies[2::3], strict=True
+            )
         ]
 
     async def requests(self, shares: Sequence[int]) -> list[dict[str, PendingRequest]]:
@@ -223,7 +192,7 @@ class Subscriptions:
         pipeline = self._client.pipeline(transaction=False)
         for share in shares:
             pipeline.hgetall(keys.of_share(share, "requests"))
-        return [_requests(reply) for reply in await pipeline.execute()]
+        return [read_requests(reply) for reply in await pipeline.execute()]
 
     async def finish_request(
         self, id_: str, request: PendingRequest, *, keep: Stored | None = None, drop: bool = False
@@ -233,7 +202,7 @@ class Subscriptions:
         if keep is not None:
             outcome = ("keep", *map(msgspec.json.encode, keep))
         share, host = share_of(request.callback), authority(request.callback)
-        act = ("finish", self.me, id_, request.subscription_id, *outcome)
+        act = ("finish", self._me, id_, request.subscription_id, *outcome)
         (done,) = await self._act([(share, host, act)])
         if request.asker:
             await self._dismiss(request.asker, id_)
@@ -245,26 +214,23 @@ class Subscriptions:
     async def write_progress(self, progress: Mapping[int, Mapping[str, Progress]]) -> set[int]:
         """Write down how far each share's subscriptions have come; the shares not ours any more."""
         acts = [
-            (share, "", ("record", self.me, *pairs))
+            (share, "", ("record", self._me, *pairs))
             for share, each in progress.items()
-            for pairs in _in_parts(each)
+            for pairs in records_in_parts(each)
         ]
         done = await self._act(acts)
         return {share for (share, _, _), is_ours in zip(acts, done, strict=True) if not is_ours}
 
     async def forget(self, share: int, ids: Sequence[str]) -> bool:
         parts = [ids[at : at + RECORDED_AT_ONCE] for at in range(0, len(ids), RECORDED_AT_ONCE)]
-        return all(await self._act([(share, "", ("forget", self.me, *part)) for part in parts]))
+        return all(await self._act([(share, "", ("forget", self._me, *part)) for part in parts]))
 
     async def at(self, share: int, id_: str) -> Stored | None:
         """This subscription of the share, as it is in Redis."""
         pipeline = self._client.pipeline(transaction=False)
         for name in ("records", "progress"):
             pipeline.hget(keys.of_share(share, name), id_)
-        record, progress = await pipeline.execute()
-        if record is None or progress is None:
-            return None
-        return Stored(_subscription_decoder.decode(record), _progress_decoder.decode(progress))
+        return read_one(*await pipeline.execute())
 
     # --- what is remembered, see `delivery.websub.lost` ------------------------------------------
 
@@ -285,13 +251,13 @@ class Subscriptions:
         for id_, subscription in wanted.items():
             pipeline.hget(keys.of_share(share_of(subscription.callback), "records"), id_)
         found = zip(wanted, await pipeline.execute(), strict=True)
-        return {id_: (text, _subscription_decoder.decode(text)) for id_, text in found if text}
+        return {id_: (text, SUBSCRIPTION.decode(text)) for id_, text in found if text}
 
     async def put_back(self, id_: str, before: bytes, stored: Stored) -> None:
         """Unless it has ended, or is not written as it was `before`; its owner is told."""
         act = ("put_back", id_, before, *map(msgspec.json.encode, stored))
         share = share_of(stored.subscription.callback)
-        await self._client.durably([SCRIPT.command(_keys(share, ""), *act)])
+        await self._client.durably([SCRIPT.command(share_keys(share), *act)])
         await self.retry(stored.subscription)
 
     # --- the script ------------------------------------------------------------------------------
@@ -299,7 +265,7 @@ class Subscriptions:
     async def _act(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
         for share, host, act in acts:
-            SCRIPT.run(pipeline, _keys(share, host), *act)
+            SCRIPT.run(pipeline, share_keys(share, host), *act)
         replies: list[Any] = await pipeline.execute()
         return replies
 
@@ -311,12 +277,6 @@ async def release_all_claims(url: str) -> None:
         await client.delete(*owners, keys.DELIVERERS)
 
 
-def _keys(share: int, host: str) -> tuple[object, ...]:
-    names = ("owner", "records", "progress", "requests", "latest")
-    last = (keys.of_share(share, "host", host), keys.of_share(share, "ended"))
-    return (*(keys.of_share(share, name) for name in names), *last)
-
-
 def _order(order: Order, subscription: Subscription, reason: str = "") -> PendingRequest:
     return PendingRequest(
         order=order,
@@ -326,35 +286,3 @@ def _order(order: Order, subscription: Subscription, reason: str = "") -> Pendin
         kind=subscription.kind,
         reason=reason,
     )
-
-
-def _digest(request: PendingRequest) -> str:
-    """Equal requests have equal digests: the same request again is nothing new."""
-    same = msgspec.structs.replace(request, asker="")
-    return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
-
-
-def _in_parts(progress: Mapping[str, Progress]) -> Iterator[list[str | bytes]]:
-    ids = list(progress)
-    for at in range(0, len(ids), RECORDED_AT_ONCE):
-        part = ids[at : at + RECORDED_AT_ONCE]
-        yield [value for id_ in part for value in (id_, msgspec.json.encode(progress[id_]))]
-
-
-def _subscriptions(
-    records: Mapping[bytes, bytes], progress: Mapping[bytes, bytes]
-) -> dict[str, Stored]:
-    return {
-        id_.decode(): Stored(
-            _subscription_decoder.decode(subscription), _progress_decoder.decode(progress[id_])
-        )
-        for id_, subscription in records.items()
-        if id_ in progress
-    }
-
-
-def _requests(stored: Mapping[bytes, bytes]) -> dict[str, PendingRequest]:
-    in_order = sorted(stored.items(), key=lambda item: int(item[1].partition(b" ")[0]))
-    return {
-        id_.decode(): _request_decoder.decode(text.partition(b" ")[2]) for id_, text in in_order
-    }

@@ -1,10 +1,10 @@
--- Make, revoke or put back tokens. One that was revoked stays so, whatever a process remembers.
+-- Make, end, revoke or put back tokens. One that was revoked stays so, whatever a process remembers.
 --
 -- KEYS  1 tokens (hash: SHA-256 of a token -> its record)
 --       2 those that were revoked in the last day (sorted set, by time)
 -- ARGV  1 the act, then what it needs
 --
--- Answers how many tokens were made or revoked.
+-- Answers how many tokens were made, ended or revoked.
 
 local tokens, revoked = KEYS[1], KEYS[2]
 local acts, time, DAY = {}, redis.call('TIME')[1], 86400
@@ -20,6 +20,16 @@ function acts.revoke(...)
   for _, token in ipairs({...}) do redis.call('ZADD', revoked, time, token) end
   redis.call('ZREMRANGEBYSCORE', revoked, '-inf', time - DAY)
   return redis.call('HDEL', tokens, ...)
+end
+
+-- token, record: the same token, with the time when it ends; an earlier end stays
+function acts.expire(token, record)
+  if redis.call('ZSCORE', revoked, token) then return 0 end
+  local kept = redis.call('HGET', tokens, token)
+  local ends = kept and cjson.decode(kept).expires
+  if ends and ends <= cjson.decode(record).expires then return 0 end
+  redis.call('HSET', tokens, token, record)
+  return 1
 end
 
 -- token, record

@@ -46,6 +46,7 @@ class Tokens:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._made: Recent[bytes] = Recent()  # by this process
+        self._ended: Recent[bytes] = Recent()
         self._revoked: Recent[None] = Recent()
 
     async def create(self, secret: str, token: Token) -> bool:
@@ -86,10 +87,11 @@ class Tokens:
 
     async def end(self, token_id: str, at: Position) -> None:
         """Let the token expire at this time, if not before."""
-        key, token = await self.of_id(token_id)
-        expires = min(str(at), token.expires or str(at))
-        record = msgspec.json.encode(msgspec.structs.replace(token, expires=expires))
-        await self._client.durably([("HSET", keys.TOKENS, key, record)])
+        found, token = await self.of_id(token_id)
+        key = found.decode()
+        record = msgspec.json.encode(msgspec.structs.replace(token, expires=str(at)))
+        if await self._act("expire", key, record):
+            self._ended.note(key, record, monotonic())
 
     async def all(self) -> list[Token]:
         return sorted((await self._records()).values(), key=lambda token: token.created)
@@ -101,11 +103,13 @@ class Tokens:
         await self._client.hdel(keys.TOKENS_USED, token_id)
         self._revoked.note(key, None, monotonic())
         self._made.forget(key)
+        self._ended.forget(key)
 
     async def put_back(self) -> None:
-        """After Redis has gone back: what this process has made and revoked of late."""
+        """After Redis has gone back: what this process has made, ended and revoked of late."""
         now = monotonic()
         made = [await self._act("put_back", *each) for each in self._made.at(now).items()]
+        made += [await self._act("expire", *each) for each in self._ended.at(now).items()]
         again = list(self._revoked.at(now))
         gone = await self._act("revoke", *again) if again else 0
         if any(made) or gone:

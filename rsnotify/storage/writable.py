@@ -1,5 +1,9 @@
-"""Whether Redis takes writes, found out by writing: at most once a second, whoever asks."""
+"""Whether Redis takes writes, found out by writing: at most once a second, whoever asks.
 
+Of a Cluster that is the node with the list of the sets; `WritableParts` tells of the others.
+"""
+
+from collections.abc import Collection, Mapping
 from time import monotonic
 
 from rsnotify.errors import TryAgain
@@ -9,6 +13,7 @@ from rsnotify.storage.connection import Client
 
 KNOWN_SECONDS = 1.0
 KEPT_SECONDS = 60
+TAGS = [str(number) for number in range(256)]  # so many that each node has one of them
 
 
 class Writable:
@@ -37,3 +42,36 @@ class Writable:
             self.seconds = monotonic() - began
         self._known = (monotonic() + KNOWN_SECONDS, answer)
         return answer
+
+
+class WritableParts:
+    """Which sets a Cluster takes no writes for, found out by one small write to each node."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def away(self, set_names: Collection[str]) -> Mapping[str, list[str]]:
+        """Why a node takes none -> these sets, as far as they are there. Of one server, nothing."""
+        if not self._client.is_cluster:
+            return {}
+        tags = {self._client.lane(tag): tag for tag in TAGS}  # one for each node
+        pipeline = self._client.pipeline(transaction=False)
+        for tag in tags.values():
+            pipeline.set(keys.writable(tag), 1, ex=KEPT_SECONDS)
+        answers = await pipeline.execute(raise_on_error=False)
+        reasons = {
+            node: answer.detail
+            for node, answer in zip(tags, answers, strict=True)
+            if isinstance(answer, TryAgain)
+        }
+        return self._by_reason(set_names, reasons) if reasons else {}
+
+    def _by_reason(
+        self, set_names: Collection[str], reasons: Mapping[str, str]
+    ) -> Mapping[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name in sorted(set_names):
+            reason = reasons.get(self._client.lane(name))
+            if reason is not None:
+                found.setdefault(reason, []).append(name)
+        return found

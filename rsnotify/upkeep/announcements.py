@@ -19,6 +19,7 @@ from rsnotify.core.documents import (
     resource_list_archive,
     resource_list_part,
 )
+from rsnotify.core.set_options import SetRecord
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.core.window import Window
 from rsnotify.errors import NoSuchSet
@@ -26,7 +27,6 @@ from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION, ChannelName, capability_list
 from rsnotify.storage.announced_description import AnnouncedDescriptions, DescriptionVersion
-from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.snapshots import Snapshot
 from rsnotify.upkeep.documents_told import DocumentsTold
 

@@ -10,12 +10,12 @@ from hashlib import blake2b
 from time import time
 
 from rsnotify.core.documents import capabilities
+from rsnotify.core.set_options import SetRecord
 from rsnotify.core.told_documents import Told, changes_between
 from rsnotify.core.window import DAY, DocumentSchedule, last_edge
 from rsnotify.hub.capabilities import Offers
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
 from rsnotify.resourcesync.xml_writer import render_document
-from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.told import ToldDocuments
 from rsnotify.storage.windows import Windows
 

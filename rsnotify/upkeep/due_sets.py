@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 
 from rsnotify.core.due import Due
+from rsnotify.core.set_options import SetRecord
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.storage.sets import SetRecord
 
 MOST = 500  # in one round; the others wait for the next
 AGAIN_SECONDS = 1.0  # after a look that failed

@@ -1,6 +1,6 @@
 """Takes a snapshot: the state of a set becomes a Resource List, while changes keep coming in.
 
-`at` is one microsecond after the newest change before the first shard is read. So every change
+`at` is one microsecond after the newest change before the first resource is read. So every change
 before it is in the snapshot, no change ever has it as its datetime, and a reader that follows from
 it misses none. Memory holds one compressed part; the event loop is blocked for one slice at a time.
 """
@@ -81,8 +81,8 @@ class SnapshotRun:
 
     async def _write_parts(self) -> int:
         parts = Parts()
-        async for shard in self._snapshots.shards(self._set_name, self._claim):
-            for resources in _slices(shard):
+        async for some in self._snapshots.resources(self._set_name, self._claim):
+            for resources in _slices(some):
                 began = monotonic()
                 entries = render_resources(resources)
                 full = parts.full_before(entries, len(resources))
@@ -108,8 +108,8 @@ async def take_snapshot(
         return await SnapshotRun(snapshots, windows, set_name, claim, keep_old=keep_old).run()
 
 
-def _slices(shard: list[Resource]) -> Iterator[list[Resource]]:
-    size = sum([len(kept) for _, kept in shard])
-    most = min(SLICE_RESOURCES, 1 + SLICE_BYTES * len(shard) // max(1, size))
-    for start in range(0, len(shard), most):
-        yield shard[start : start + most]
+def _slices(some: list[Resource]) -> Iterator[list[Resource]]:
+    size = sum([len(kept) for _, kept in some])
+    most = min(SLICE_RESOURCES, 1 + SLICE_BYTES * len(some) // max(1, size))
+    for start in range(0, len(some), most):
+        yield some[start : start + most]

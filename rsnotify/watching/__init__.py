@@ -12,7 +12,7 @@ from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.overview import Overview
 from rsnotify.storage.reports import Reports
-from rsnotify.storage.writable import Writable
+from rsnotify.storage.writable import Writable, WritableParts
 from rsnotify.watching.event_loop import EventLoopDelay
 from rsnotify.watching.health import Health
 from rsnotify.watching.metrics import Metrics
@@ -40,7 +40,9 @@ class Watching:
     ) -> None:
         hub, reports, overview = watched.hub, Reports(client), Overview(client)
         self._delay = EventLoopDelay()
-        self.health = Health(hub, watched.channels, Writable(client), disk=disk)
+        self.health = Health(
+            hub, watched.channels, Writable(client), WritableParts(client), disk=disk
+        )
         self.process = ThisProcess(identity, watched, self._delay, self.health)
         self._peers = Peers(self.process, reports, bell)
         self.status = Status(hub, access, self._peers, overview)

@@ -7,7 +7,8 @@ is logged once, and so is its end.
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
@@ -17,12 +18,14 @@ from starlette.responses import PlainTextResponse, Response
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
-from rsnotify.storage.writable import Writable
+from rsnotify.storage.writable import Writable, WritableParts
 
 log = logging.getLogger(__name__)
 
 PROBE_SECONDS = 2.0
 FREE_BYTES = 64 * 1024 * 1024  # on the disk of the embedded Redis, which ends when it is full
+
+NAMED = 10  # sets in one line
 
 AFFECTED = "publishing is answered 503, readers stay connected and wait"
 
@@ -35,6 +38,7 @@ class Health:
         hub: Hub,
         channels: Channels,
         writable: Writable,
+        parts: WritableParts,
         *,
         disk: Path | None = None,
         clock: Callable[[], float] = monotonic,
@@ -42,6 +46,8 @@ class Health:
         self._hub = hub
         self._channels = channels
         self._writable = writable
+        self._parts = parts
+        self._away: Mapping[str, Sequence[str]] = {}  # why -> sets that nothing is stored for
         self._disk = disk  # where the embedded Redis writes
         self._clock = clock
         self._trouble = ""
@@ -67,20 +73,35 @@ class Health:
         return PlainTextResponse("live\n")
 
     async def ready(self, request: Request) -> Response:  # noqa: ARG002
-        self.note(await self._find_trouble())
+        await self._look()
         reason = self.not_ready()
         if reason:
             raise TryAgain(reason)
-        return PlainTextResponse("ready\n")
+        return PlainTextResponse("\n".join(["ready", *self._what_is_away()]) + "\n")
+
+    def _what_is_away(self) -> list[str]:
+        """Why some sets cannot be published to; private ones are only counted."""
+        records = self._hub.sets
+        told = {
+            reason: [name for name in names if name in records and not records[name].private]
+            for reason, names in self._away.items()
+        }
+        return [_affected(reason, self._away[reason], told[reason]) for reason in self._away]
 
     async def run(self) -> None:
         """Probe for as long as the hub runs."""
         while True:
             try:
-                self.note(await self._find_trouble())
+                await self._look()
             except Exception as error:  # a bug: nobody is worse off than without a probe
                 log.warning("whether Redis can be used cannot be found out", exc_info=error)
             await asyncio.sleep(PROBE_SECONDS)
+
+    async def _look(self) -> None:
+        self.note(await self._find_trouble())
+        if not self._trouble:
+            with suppress(TryAgain):  # the next look tells of it
+                self.note_away(await self._parts.away(self._hub.sets))
 
     async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""
@@ -101,6 +122,21 @@ class Health:
         elif self._trouble and not trouble:
             log.warning("Redis answers again after %.0f s", self._clock() - self._since)
         self._trouble = trouble
+
+    def note_away(self, away: Mapping[str, Sequence[str]]) -> None:
+        """The same of parts of a Redis Cluster, with the sets that this affects."""
+        for reason in away.keys() - self._away.keys():
+            log.warning("%s", _affected(reason, away[reason], away[reason]))
+        if self._away and not away:
+            log.warning("all sets can be published to again")
+        self._away = away
+
+
+def _affected(reason: str, names: Sequence[str], told: Sequence[str]) -> str:
+    """In words; no more than ten of the names."""
+    some = ", ".join(told[:NAMED]) + (", …" if len(names) > len(told[:NAMED]) else "")
+    named = f" ({some})" if told else ""
+    return f"publishing to {len(names)} sets{named} is answered 503: {reason}"
 
 
 def _free_bytes(disk: Path) -> int | None:

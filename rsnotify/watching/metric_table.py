@@ -39,7 +39,7 @@ OF_A_PROCESS: dict[str, Metric] = {
     ),
     "rsnotify_readers": Metric("gauge", "Open connections to a channel.", (*CHANNEL, "form")),
     "rsnotify_readers_behind": Metric(
-        "gauge", "Readers that have not been sent everything.", CHANNEL
+        "gauge", "Readers that have not been sent everything; none is not told.", CHANNEL
     ),
     "rsnotify_readers_behind_seconds": Metric(
         "gauge", "How long the one that is furthest behind has waited for a change.", CHANNEL

@@ -48,6 +48,7 @@ class Peers:
         self._bell = bell
         self._clock = clock
         self._heard: dict[str, deque[_Heard]] = {}
+        self._told = b""  # by this process, last
 
     def now(self) -> list[Report]:
         """The newest report of each, this process first, as it is now."""
@@ -78,6 +79,8 @@ class Peers:
             return  # it was replaced, and still serves those that it has
         if known != report.identity:
             heard.clear()  # its counts begin at zero
+        if heard:
+            _keep_totals(heard[-1].report)
         heard.append(_Heard(self._clock(), report))
 
     async def run(self) -> None:
@@ -95,19 +98,28 @@ class Peers:
         await self._this.survey()
         report = self._this.report()
         self.hear(report)
-        await self._reports.send(msgspec.json.encode(report))
+        self._told = msgspec.json.encode(report)
+        await self._reports.send(self._told)
 
     async def listen(self) -> None:
         """Hear the others, for as long as the hub runs."""
         own = self._this.identity.name
         async for stroke in self._bell.strokes():
+            told = stroke.encode()
+            if told == self._told:
+                continue
             try:
-                report = _DECODE(stroke.encode())
+                report = _DECODE(told)
             except msgspec.DecodeError as error:  # of another version
                 log.debug("a report of another process cannot be read: %s", error)
                 continue
             if report.identity.name != own:
                 self.hear(report)
+
+
+def _keep_totals(report: Report) -> None:
+    """Rates need no more of an older report, and there may be a row for each of many channels."""
+    report.numbers = {name: [((), report.total(name))] for name in report.numbers}
 
 
 def _rate(heard: deque[_Heard], names: tuple[str, ...]) -> float:

@@ -1,13 +1,14 @@
 """What this process knows of itself, as a report."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from time import time
 from typing import Any, NamedTuple
 
 from rsnotify.core.histogram import Histogram
-from rsnotify.delivery.channels.admission import Channels, ChannelStanding
+from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.websub.ownership import Ownership
 from rsnotify.delivery.websub.survey import Survey
+from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import Intake
 from rsnotify.resourcesync.change import MICROSECONDS, Position
@@ -79,18 +80,12 @@ class ThisProcess:
         }
 
     def _sending(self) -> Numbers:
-        readers: Samples = []
-        behind: Samples = []
-        seconds: Samples = []
-        for standing in self._channels.standing():
-            channel = tuple(standing.feed.channel)
-            readers += [((*channel, form), count) for form, count in standing.readers.items()]
-            behind.append((channel, len(standing.behind)))
-            seconds.append((channel, _longest_wait(standing)))
+        behind = {tuple(feed.channel): (feed, at) for feed, at in self._channels.behind().items()}
+        seconds = [(name, _longest_wait(feed, at)) for name, (feed, at) in behind.items()]
         sent = self._channels.sent
         return {
-            "rsnotify_readers": readers,
-            "rsnotify_readers_behind": behind,
+            "rsnotify_readers": [*self._channels.readers.items()],
+            "rsnotify_readers_behind": [(name, len(at)) for name, (_, at) in behind.items()],
             "rsnotify_readers_behind_seconds": seconds,
             "rsnotify_notifications_sent": _by(sent.notifications),
             "rsnotify_sent_bytes": _by(sent.bytes),
@@ -109,9 +104,9 @@ class ThisProcess:
         }
 
 
-def _longest_wait(standing: ChannelStanding) -> float:
-    """Of its readers, the one that has waited for longest for a change."""
-    owed = map(standing.feed.owed_since, standing.behind)
+def _longest_wait(feed: Feed, behind: Iterable[Position]) -> float:
+    """Of these readers, the one that has waited for longest for a change."""
+    owed = map(feed.owed_since, behind)
     return max((_age(since) for since in owed), default=0.0)
 
 

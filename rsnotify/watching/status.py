@@ -14,6 +14,7 @@ from starlette.responses import Response
 from rsnotify import __version__
 from rsnotify.access import Access
 from rsnotify.core.query import parse_sets_asked
+from rsnotify.core.set_options import SetRecord
 from rsnotify.delivery.channels.frames import transport_of
 from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
@@ -21,7 +22,6 @@ from rsnotify.intake.publishing import json_response
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import KINDS
 from rsnotify.storage.overview import Overview, SetNumbers
-from rsnotify.storage.sets import SetRecord
 from rsnotify.watching.peers import Peers
 from rsnotify.watching.report import Report
 

@@ -1,97 +1,187 @@
 """A long history: what Redis keeps of it, how long a start takes, how soon an answer from anywhere
-in it begins.
+in it begins, what a snapshot costs those who publish meanwhile.
 
 `python -m tests.bench.history 10000000` takes another number of changes; each resource has two.
 """
 
 import asyncio
+import re
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import uvloop
 
 from rsnotify.resourcesync.change import Position, render_datetime
-from rsnotify.storage.connection import connect
-from tests.bench.pull import Peer, change, get, post
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.storage import keys
+from rsnotify.storage.connection import Client, connect
+from rsnotify.storage.windows import Windows
+from tests.bench.peer import Peer, fill, get
+from tests.bench.readers import HANDSHAKE
+from tests.bench.snapshots import snapshot_under_load
 from tests.running import RunningHub
 
 CHANGES = 1_000_000
 PLACES = 20  # in the history, evenly spread
-CONNECTIONS = 4
+CHANGES_A_SECOND = 100  # while a snapshot is taken
+CHANNEL = ChannelName("dataset1", "change")
+CHANNEL_PATH = "/channels/dataset1/change_notification_channel"
+LOADED = re.compile(r"DB loaded from \S+(?: \S+)*: ([\d.]+) seconds")
 
 
-async def fill(port: int, first: int, count: int) -> None:
-    """So many changes, each of a resource of its own."""
-    peers = [await Peer.connect(port) for _ in range(CONNECTIONS)]
-    starts = iter(range(first, first + count, 1_000))
-
-    async def send(peer: Peer) -> None:
-        for start in starts:
-            head, _, _ = await peer.ask(post([change(start + n) for n in range(1_000)]))
-            assert head.startswith(b"HTTP/1.1 201"), head
-
-    await asyncio.gather(*map(send, peers))
+def change_list(place: str) -> bytes:
+    return get(f"/dataset1/changelist.xml?from={place}")
 
 
-async def used_memory(data: Path) -> int:
-    client = connect(f"unix://{data}/redis.sock")
+def page(place: str) -> bytes:
+    return get(f"/dataset1/changelist.xml?from={place}&limit=1000")
+
+
+def page_before(place: str) -> bytes:
+    return get(f"/dataset1/changelist.xml?until={place}&limit=1000")
+
+
+def event_stream(place: str) -> bytes:
+    return get(f"{CHANNEL_PATH}?from={place}", Accept="text/event-stream")
+
+
+def websocket(place: str) -> bytes:
+    return HANDSHAKE.format(path=f"{CHANNEL_PATH}?from={place}", offer="").encode()
+
+
+WAYS = (change_list, page, page_before, event_stream, websocket)
+
+
+@asynccontextmanager
+async def redis_of(hub: RunningHub) -> AsyncIterator[Client]:
+    client = connect(f"unix://{hub.data}/redis.sock")
     try:
-        return int((await client.info("memory"))["used_memory"])
+        yield client
     finally:
         await client.aclose()
 
 
-async def first_bytes(port: int, begin: Position, end: Position) -> list[float]:
-    """Milliseconds until the first byte of what follows each of these places; from the journal
-    the first time, so nothing of it is in memory."""
+async def used_memory(hub: RunningHub) -> int:
+    async with redis_of(hub) as client:
+        return int((await client.info("memory"))["used_memory"])
+
+
+async def places_in(hub: RunningHub) -> list[Position]:
+    """Evenly spread, from the first change on."""
+    async with redis_of(hub) as client:
+        ((oldest, _),) = await client.xrange(keys.stream(CHANNEL), count=1)
+        head = int(await client.hget(keys.record(CHANNEL), "head"))
+    milliseconds, _, microseconds = oldest.partition(b"-")
+    begin = int(milliseconds) * 1000 + int(microseconds)
+    return [Position(begin + (head - begin) * number // PLACES) for number in range(PLACES)]
+
+
+async def first_bytes(
+    hub: RunningHub, ask: Callable[[str], bytes], places: Iterable[Position]
+) -> list[float]:
+    """Milliseconds until the first change of what is at each of these places."""
     found = []
-    for place in range(PLACES):
-        position = Position(begin + (end - begin) * place // PLACES)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for place in places:
+        peer = await Peer.connect(hub.port)
         began = time.perf_counter()
-        writer.write(get(f"/dataset1/changelist.xml?from={render_datetime(position)}"))
-        head = await reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 200"), head
-        await reader.readexactly(1)
+        peer.writer.write(ask(render_datetime(place)))
+        head = await peer.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 101")), head
+        await peer.reader.readuntil(b"<url>")
         found.append((time.perf_counter() - began) * 1000)
-        writer.close()
+        peer.writer.close()
     return sorted(found)
+
+
+async def show_first_bytes(hub: RunningHub, where: str, places: Iterable[Position]) -> None:
+    """Each way of asking has places of its own, so that nothing of it is in memory."""
+    for turn, ask in enumerate(WAYS):
+        times = await first_bytes(hub, ask, [Position(place + turn) for place in places])
+        print(
+            f"| {where}: {ask.__name__.replace('_', ' ')}, first change from {PLACES} places, "
+            f"median and longest | {times[PLACES // 2]:.0f} ms, {times[-1]:.0f} ms |",
+            flush=True,
+        )
+
+
+async def trim(hub: RunningHub) -> None:
+    """As upkeep does when a day has passed: what is packed leaves the stream."""
+    async with redis_of(hub) as client:
+        windows = Windows(client)
+        span = await windows.span("dataset1")
+        while span.record.packed_until < span.record.window_from:
+            await asyncio.sleep(1)
+            span = await windows.span("dataset1")
+        for window in span.windows:
+            assert await windows.trim("dataset1", window)
+
+
+async def show_start(hub: RunningHub) -> None:
+    began = time.perf_counter()
+    await hub.start()
+    took = time.perf_counter() - began
+    loading = float(LOADED.findall((hub.data / "redis.log").read_text())[-1])
+    print(
+        f"| start; of it, until Redis has loaded | {took:.1f} s; {loading:.1f} s |",
+        flush=True,
+    )
+
+
+async def show_snapshot(hub: RunningHub, resources: int) -> None:
+    taken = await snapshot_under_load(hub, CHANGES_A_SECOND)
+    print(
+        f"| snapshot of {resources:,} resources at {CHANGES_A_SECOND} changes/s "
+        f"| {taken.seconds:.1f} s |\n"
+        f"| … memory of the hub process grows by | {taken.memory:.0f} MB |\n"
+        f"| … publishing one change, median, p99, longest | {taken.median:.1f} ms, "
+        f"{taken.p99:.1f} ms, {taken.latencies[-1]:.1f} ms |",
+        flush=True,
+    )
+
+
+async def show_bytes(hub: RunningHub, changes: int) -> None:
+    """Fill it: the first half makes the resources, the second changes them."""
+    empty = await used_memory(hub)
+    await fill(hub.port, changes // 2)
+    half = await used_memory(hub)
+    await fill(hub.port, changes // 2)
+    of_change = (await used_memory(hub) - half) / (changes // 2)
+    of_resource = (half - empty) / (changes // 2) - of_change
+    print(f"| a change, in Redis | {of_change:.0f} bytes |")
+    print(f"| a resource, in Redis | {of_resource:.0f} bytes more |", flush=True)
+
+
+async def look(hub: RunningHub, resources: int) -> None:
+    """Everything that is asked of a long history."""
+    await show_start(hub)
+    async with hub_that_runs(hub):
+        places = await places_in(hub)
+        await show_first_bytes(hub, "in the stream", places)
+        await show_snapshot(hub, resources)
+        await trim(hub)
+        await show_first_bytes(hub, "packed", places)
+
+
+@asynccontextmanager
+async def hub_that_runs(hub: RunningHub) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await hub.stop()
 
 
 async def measure(changes: int) -> None:
     print("| what | measured |\n|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder, "data")
-        hub = RunningHub(data, resourcelist_minutes="10000")
+        hub = RunningHub(Path(folder, "data"), resourcelist_minutes="10000")
+        hub.ready_seconds = 600
         async with hub:
-            begin = position_of(datetime.now(UTC))
-            await hub.publish("http://example.com/first")
-            empty = await used_memory(data)
-            await fill(hub.port, 0, changes // 2)
-            half = await used_memory(data)
-            await fill(hub.port, 0, changes // 2)
-            full = await used_memory(data)
-            end = position_of(datetime.now(UTC) - timedelta(seconds=1))
-        of_change = (full - half) / (changes // 2)
-        of_resource = (half - empty) / (changes // 2) - of_change
-        print(f"| a change, in Redis | {of_change:.0f} bytes |")
-        print(f"| a resource, in Redis | {of_resource:.0f} bytes more |")
-        began = time.perf_counter()
-        async with hub:
-            print(f"| start, with loading Redis | {time.perf_counter() - began:.1f} s |")
-            times = await first_bytes(hub.port, begin, end)
-            print(
-                f"| first byte from {PLACES} places, median and longest "
-                f"| {times[PLACES // 2]:.0f} ms, {times[-1]:.0f} ms |",
-                flush=True,
-            )
-
-
-def position_of(moment: datetime) -> Position:
-    return Position(int(moment.timestamp() * 1_000_000))
+            await show_bytes(hub, changes)
+        await look(hub, changes // 2)
 
 
 def main(changes: int = CHANGES) -> None:

@@ -17,13 +17,14 @@ from time import perf_counter
 
 import uvloop
 
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.connection import connect
 from rsnotify.storage.embedded_redis.server import EmbeddedRedis
 from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import SetOptions, Sets
+from rsnotify.storage.sets import Sets
 from tests.bench.readers import HANDSHAKE
 from tests.running import TOKEN, RunningHub
 

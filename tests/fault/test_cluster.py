@@ -3,7 +3,7 @@
 import asyncio
 import re
 import signal
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -36,6 +36,34 @@ async def hubs_on(
         yield hubs
     for hub in hubs:
         assert "Traceback" not in hub.log.read_text()
+
+
+@asynccontextmanager
+async def following(hub: RunningHub) -> AsyncIterator[Reader]:
+    """A reader that is connected all the time, and sees neither a gap nor a step back."""
+    async with raw_channel(hub.channel()) as raw:
+        reader = Reader(raw)
+        reading = asyncio.create_task(reader.read())
+        yield reader
+        assert not reading.done()
+        reading.cancel()
+
+
+async def another_is_master(redis: RunningCluster, away: RedisServer, slot: int) -> None:
+    """Wait until a replica has taken over from it."""
+
+    async def is_promoted() -> bool:
+        return await redis.is_promoted(away, slot)
+
+    await until(is_promoted, seconds=40)
+
+
+async def is_ready(hub: RunningHub, *, but_for: Sequence[str] = ()) -> bool:
+    """Whether it can be sent requests, and which sets it says cannot be published to."""
+    status, said = await hub.ask("GET", "/health/ready")
+    told = re.findall(rb"publishing to (\d+) sets \((.*?)\) is answered 503", said)
+    names = [name for _, each in told for name in each.decode().split(", ")]
+    return status == 200 and names == sorted(but_for)
 
 
 async def locs_listed(hub: RunningHub) -> list[str]:
@@ -109,11 +137,18 @@ async def test_a_slot_half_moved_is_read_whole_and_written_when_all_is_there(
         status, said = await hub.ask("POST", "/api/sets/dataset1/changes", json=body)
         assert status == 503
         assert "moves these keys" in said["detail"]
+        assert not await hub_has_stored(hub, "c")
+        waiting = asyncio.create_task(hub.publish("http://example.com/d"))
         await redis.move_keys([name for name in names if name != stream], source, target)
         await redis.move_keys(await redis.keys_in(slot, source), source, target)
         await redis.end_move(slot, target)
+        await waiting
         await published(hub, ["c"])
-        assert await listed(hub, "dataset1") == {"a", "b", "c"}
+        assert await locs_listed(hub) == [f"http://example.com/{name}" for name in "abdc"]
+
+
+async def hub_has_stored(hub: RunningHub, name: str) -> bool:
+    return f"http://example.com/{name}" in await locs_listed(hub)
 
 
 @pytest.mark.timeout(120)
@@ -124,11 +159,9 @@ async def test_a_master_that_fails_is_followed_by_its_replica_and_the_others_go_
     async with (
         cluster(tmp_path) as redis,
         hubs_on(redis, tmp_path, 2, **settings) as (hub, other),
-        raw_channel(other.channel()) as raw,
+        following(other) as reader,
         Receiver() as receiver,
     ):
-        reader = Reader(raw)
-        reading = asyncio.create_task(reader.read())
         await subscribe(hub, receiver)
         publisher = Publisher(hub)
         await publisher.goes_on()
@@ -143,14 +176,12 @@ async def test_a_master_that_fails_is_followed_by_its_replica_and_the_others_go_
             status, said = await hub.ask("POST", f"/api/sets/{name}/changes", json=body)
             assert status == 201, said
         assert far
-
-        async def is_promoted() -> bool:
-            return await redis.is_promoted(away, slot)
-
-        await until(is_promoted, seconds=40)
+        await until(lambda: is_ready(hub, but_for=[name for name in SETS if name not in far]))
+        await another_is_master(redis, away, slot)
         await publisher.goes_on()
         away.signal(signal.SIGCONT)
         await publisher.goes_on()
+        await until(lambda: is_ready(hub))
         await publisher.stop()
         assert publisher.statuses <= {201, 503}
         in_list = await locs_listed(hub)
@@ -158,8 +189,6 @@ async def test_a_master_that_fails_is_followed_by_its_replica_and_the_others_go_
         assert len(in_list) == len(set(in_list))
         names = {loc.rpartition("/")[2] for loc in in_list}
         await all_in([reader, receiver], names)
-        assert not reading.done()
-        reading.cancel()
 
 
 @pytest.mark.timeout(120)
@@ -167,19 +196,13 @@ async def test_when_the_master_of_the_registry_fails_everything_goes_on(tmp_path
     async with (
         cluster(tmp_path) as redis,
         hubs_on(redis, tmp_path, 2) as (hub, other),
-        raw_channel(other.channel()) as raw,
+        following(other) as reader,
     ):
-        reader = Reader(raw)
-        reading = asyncio.create_task(reader.read())
         away = await redis.master_of(REGISTRY_SLOT)
         assert away is not await redis.master_of_set("dataset1")
         await away.kill()
         acknowledged = await published(hub, ["while-it-is-away"])
-
-        async def is_promoted() -> bool:
-            return await redis.is_promoted(away, REGISTRY_SLOT)
-
-        await until(is_promoted, seconds=40)
+        await another_is_master(redis, away, REGISTRY_SLOT)
         await until_done(hub, "PUT", "/api/sets/new", json={"private": True})
         await until_done(hub, "POST", "/api/tokens", json={"sets": ["new"], "rights": ["read"]})
 
@@ -190,13 +213,7 @@ async def test_when_the_master_of_the_registry_fails_everything_goes_on(tmp_path
         acknowledged |= await published(other, ["after"])
         await all_in([reader], acknowledged)
         assert await listed(hub, "dataset1") == acknowledged
-
-        async def is_ready() -> bool:
-            return (await hub.ask("GET", "/health/ready"))[0] == 200
-
-        await until(is_ready)
-        assert not reading.done()
-        reading.cancel()
+        await until(lambda: is_ready(hub))
 
 
 @pytest.mark.timeout(120)
@@ -205,10 +222,8 @@ async def test_what_a_replica_had_not_got_is_put_back(tmp_path: Path) -> None:
     async with (
         cluster(tmp_path) as redis,
         hubs_on(redis, tmp_path, 2) as (hub, other),
-        raw_channel(other.channel()) as raw,
+        following(other) as reader,
     ):
-        reader = Reader(raw)
-        reading = asyncio.create_task(reader.read())
         acknowledged = await published(hub, ["before"])
         slot = slot_of_set("dataset1")
         away = await redis.master_of(slot)
@@ -217,18 +232,12 @@ async def test_what_a_replica_had_not_got_is_put_back(tmp_path: Path) -> None:
             acknowledged |= await published(hub, [f"lost-{number}"])
         await all_in([reader], acknowledged)
         await away.kill()
-
-        async def is_promoted() -> bool:
-            return await redis.is_promoted(away, slot)
-
-        await until(is_promoted, seconds=40)
+        await another_is_master(redis, away, slot)
         acknowledged |= await published(other, ["after"])
         await all_in([reader], acknowledged)
         for each in (hub, other):
             assert await listed(each, "dataset1") == acknowledged
         assert "put back" in hub.log.read_text() + other.log.read_text()
-        assert not reading.done()
-        reading.cancel()
 
 
 async def stop_replication(redis: RunningCluster, master: RedisServer) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import Submission, read_submission
 from rsnotify.errors import TooFewReplicas
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.storage.connection import connect
 from rsnotify.storage.embedded_redis.binaries import installed_binaries
 from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import SetOptions, Sets
+from rsnotify.storage.sets import Sets
 from tests.redis_replicas import replicated
 from tests.running import RunningHub, until
 

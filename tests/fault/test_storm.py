@@ -10,7 +10,7 @@ import pytest
 
 from tests.soak.storm import Size, Storm, table
 
-SMALL = Size(seconds=0, readers=12, callbacks=3, publishers=3, pollers=1, pace=4)
+SMALL = Size(seconds=0, readers=12, callbacks=3, publishers=3, pollers=1, changes=10, pace=4)
 
 
 @pytest.mark.timeout(300)

@@ -95,6 +95,29 @@ async def test_a_token_that_was_chosen_may_be_asked_for_again(hub: RunningHub) -
     assert CHOSEN not in str(listed)
 
 
+async def test_a_token_is_replaced_by_another_one_and_by_one_with_the_same_rights(
+    hub: RunningHub,
+) -> None:
+    _, old = await made(hub, token=CHOSEN)
+    taken, new = "rsn_" + "b" * 43, "rsn_" + "c" * 43
+    await made(hub, token=taken, rights=["read"])
+    path = f"/api/tokens/{old['id']}/rotate"
+    for wrong, status in [(CHOSEN, 400), (taken, 409)]:
+        assert (await hub.ask("POST", path, json={"token": wrong}))[0] == status
+    _, listed = await hub.ask("GET", "/api/tokens")
+    assert [each["expires"] for each in listed] == [None, None]  # neither has ended
+    first = await hub.ask("POST", path, json={"token": new})
+    assert first[0] == 201
+    assert await hub.ask("POST", path, json={"token": new}) == (200, first[1])  # asked again
+
+
+async def test_a_replaced_token_is_accepted_for_a_month_at_most(hub: RunningHub) -> None:
+    _, old = await made(hub)
+    for seconds, status in [(2_678_401, 400), (2_678_400, 201), (-1, 400), (0, 201)]:
+        path, asked = f"/api/tokens/{old['id']}/rotate", {"grace_seconds": seconds}
+        assert (await hub.ask("POST", path, json=asked))[0] == status
+
+
 async def test_a_token_has_43_to_128_random_characters_1000_sets_and_a_note(
     hub: RunningHub,
 ) -> None:

@@ -10,6 +10,8 @@ import pytest
 from rsnotify_client import follow
 from tests import forks
 from tests.faults import OwnRedis
+from tests.lossy_failover import listed
+from tests.redis_cluster import MASTERS, cluster
 from tests.running import RunningHub, clean_environment
 
 BEFORE, AFTER = "http://example.com/before", "http://example.com/after"
@@ -76,24 +78,59 @@ async def test_a_disk_that_is_full_leaves_no_half_backup(tmp_path: Path) -> None
         assert not (hub.data / "dump.rdb").exists()
 
 
+def save(file: str, *where: str) -> None:
+    """Write what the Redis there has to a file, by its own command."""
+    command = shutil.which("redis-cli") or shutil.which("valkey-cli")
+    if command is None:
+        pytest.skip("there is neither redis-cli nor valkey-cli")
+    subprocess.run([command, *where, "--rdb", file], check=True, capture_output=True)
+
+
+async def lay_out(file: str, folder: Path) -> None:
+    """Put it in the place of the journals of a Redis that has ended."""
+    shutil.rmtree(folder / "appendonlydir")
+    place = Path(f"{file}.restored")
+    assert (await rsnotify("restore", file, "--data", str(place))).status == 0
+    shutil.move(place / "appendonlydir", folder)
+
+
 async def test_the_redis_of_an_operator_is_backed_up_and_put_back_by_its_own_commands(
     tmp_path: Path, own_redis: OwnRedis
 ) -> None:
     """As docs/operations.md says it."""
-    command = shutil.which("redis-cli") or shutil.which("valkey-cli")
-    if command is None:
-        pytest.skip("there is neither redis-cli nor valkey-cli")
     async with RunningHub(tmp_path / "data", "--redis", own_redis.url) as hub:
         cursor = (await hub.publish("http://example.com/read"))["until"]
         await hub.publish(BEFORE)
         file = str(tmp_path / "backup.rdb")
-        words = [command, "-s", str(own_redis.folder / "s"), "--rdb", file]
-        subprocess.run(words, check=True, capture_output=True)
+        save(file, "-s", str(own_redis.folder / "s"))
     await own_redis.kill()
-    shutil.rmtree(own_redis.folder / "appendonlydir")
-    place = tmp_path / "restored"
-    assert (await rsnotify("restore", file, "--data", str(place))).status == 0
-    shutil.move(place / "appendonlydir", own_redis.folder)
+    await lay_out(file, own_redis.folder)
     await own_redis.start()
     async with RunningHub(tmp_path / "data", "--redis", own_redis.url, sets=()) as hub:
         assert await next_change(hub, cursor) == BEFORE
+
+
+@pytest.mark.timeout(120)
+async def test_a_cluster_is_backed_up_and_put_back_master_by_master(tmp_path: Path) -> None:
+    """As docs/operations.md says it; the replicas copy their masters again."""
+    sets = ("dataset1", "two", "three", "four")
+    async with cluster(tmp_path) as redis:
+        masters = redis.servers[:MASTERS]
+        files = [str(tmp_path / f"{each.port}.rdb") for each in masters]
+        async with RunningHub(tmp_path / "data", "--redis", redis.url, sets=sets) as hub:
+            for name in sets:
+                await hub.publish(BEFORE, set_name=name)
+            for each, file in zip(masters, files, strict=True):
+                save(file, "-p", str(each.port))
+            await hub.publish("http://example.com/after")
+        for server in redis.servers:
+            await server.kill()
+        for each, file in zip(masters, files, strict=True):
+            await lay_out(file, each.folder)
+        for replica in redis.servers[MASTERS:]:
+            shutil.rmtree(replica.folder / "appendonlydir")
+        for server in redis.servers:
+            await server.start()
+        async with RunningHub(tmp_path / "data", "--redis", redis.url, sets=()) as hub:
+            for name in sets:
+                assert await listed(hub, name) == {BEFORE.rpartition("/")[2]}

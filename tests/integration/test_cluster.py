@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rsnotify.core.set_options import SetOptions, SetRecord
 from rsnotify.errors import InvalidSettings, NoSuchSet, PartAway, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
@@ -17,7 +18,7 @@ from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.external_redis import wait_until_usable
 from rsnotify.storage.repairs import Repairs
-from rsnotify.storage.sets import SetOptions, SetRecord, Sets
+from rsnotify.storage.sets import Sets
 from tests.integration.test_redis_access import OPERATIONS, do_everything, documented_rights
 from tests.receivers import Receiver
 from tests.redis_cluster import SLOTS, RunningCluster, cluster, slot_of_set

@@ -4,12 +4,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from rsnotify.core.set_options import SetOptions
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
-from rsnotify.storage.sets import SetOptions, Sets
+from rsnotify.storage.sets import Sets
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.windows import Windows
 

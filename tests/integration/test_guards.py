@@ -43,6 +43,18 @@ async def test_a_token_that_publishes_too_often_waits_and_no_other_does(tmp_path
         assert (await ask(hub, "POST", path, calm, json=CHANGE))[0] == 201
 
 
+async def test_a_load_counts_as_a_publish(tmp_path: Path) -> None:
+    async with RunningHub(tmp_path / "data", publishes_per_second="1") as hub:
+        token = (await new_token(hub))["token"]
+        path, told = "/api/sets/dataset1/resources", {"Content-Type": "application/x-ndjson"}
+
+        async def refused() -> str | None:
+            status, _, headers = await ask(hub, "PUT", path, token, data=b"", headers=told)
+            return headers.get("Retry-After") if status == 429 else None
+
+        assert await until(refused) == "1"
+
+
 async def test_a_token_can_be_replaced_and_ends_what_was_opened_with_it(hub: RunningHub) -> None:
     await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
     old = await new_token(hub, note="mirror", expires_days=1)

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.errors import Rejected, Trimmed, TryAgain
 from rsnotify.resourcesync.change import Change, Position
@@ -13,7 +14,7 @@ from rsnotify.storage import keys
 from rsnotify.storage.append_call import Appended
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import SetOptions, Sets
+from rsnotify.storage.sets import Sets
 
 CHANNEL = ChannelName("a", "change")
 FRAMEWORK = ChannelName("a", "framework")
@@ -54,6 +55,23 @@ async def set_last(client: Client, position: int) -> None:
 async def redis_now(client: Client) -> Position:
     seconds, microseconds = await client.time()
     return Position(seconds * SECOND + microseconds)
+
+
+async def walks_back(client: Client) -> int:
+    """How often Redis was asked for what is in a stream, newest first."""
+    return int((await client.info("commandstats")).get("cmdstat_xrevrange", {"calls": 0})["calls"])
+
+
+@pytest.mark.parametrize(("before", "found", "walks"), [(1, [], 0), (0, ["first"], 1)])
+async def test_redis_does_not_look_through_a_stream_that_is_all_newer(
+    client: Client, journal: Journal, before: int, found: list[str], walks: int
+) -> None:
+    interval = await journal.append(CHANNEL, submission("first"))
+    await journal.append(CHANNEL, submission("second"))
+    walked = await walks_back(client)
+    rows, _ = await journal.read_back(CHANNEL, Position(interval.until - before), count=9)
+    assert [xml.partition(b"</loc>")[0].rpartition(b"/")[2].decode() for _, xml in rows] == found
+    assert await walks_back(client) - walked == walks
 
 
 async def test_an_append_covers_the_interval_it_answers(journal: Journal) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import Change
@@ -15,7 +16,7 @@ from rsnotify.storage import keys
 from rsnotify.storage.append_call import Appended
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import SetOptions, Sets
+from rsnotify.storage.sets import Sets
 from tests.faults import (
     OwnRedis,
     SlowWay,

@@ -2,14 +2,17 @@
 
 import pytest
 
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.websub.subscription import PendingRequest, Progress, Subscription, share_of
 from rsnotify.delivery.websub.lost import put_subscriptions_back
 from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import Position
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
-from rsnotify.storage.sets import SetOptions, Sets
-from rsnotify.storage.subscriptions import Stored, Subscriptions
+from rsnotify.storage.sets import Sets
+from rsnotify.storage.subscription_format import Stored
+from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Token, Tokens
 from tests.faults import Losing
 from tests.integration.test_repairs import CHANNEL, hub_on, names, submission
@@ -150,6 +153,46 @@ async def test_a_token_that_another_process_has_revoked_is_not_put_back(client: 
     await revoker.revoke("id")
     await maker.put_back()
     assert await maker.find("secret") is None
+
+
+async def test_a_token_that_had_ended_has_ended_again(client: Client, losing: Losing) -> None:
+    maker, tokens = Tokens(client), Tokens(client)
+    await maker.create("secret", TOKEN)
+    async with losing:
+        await tokens.end("id", Position(1))
+    for each in (tokens, maker):
+        await each.put_back()
+        assert (await tokens.find("secret")).is_expired()
+
+
+async def test_a_token_whose_making_is_lost_too_has_ended_again(
+    client: Client, losing: Losing
+) -> None:
+    tokens = Tokens(client)
+    async with losing:
+        await tokens.create("secret", TOKEN)
+        await tokens.end("id", Position(1))
+    await tokens.put_back()
+    assert (await tokens.find("secret")).is_expired()
+
+
+async def test_a_token_never_ends_later_than_it_was_told_first(client: Client) -> None:
+    tokens = Tokens(client)
+    await tokens.create("secret", TOKEN)
+    for end in (2, 1, 3):
+        await tokens.end("id", Position(end))
+    assert (await tokens.find("secret")).expires == str(Position(1))
+
+
+async def test_a_token_that_ended_and_was_revoked_by_another_process_is_not_put_back(
+    client: Client,
+) -> None:
+    tokens = Tokens(client)
+    await tokens.create("secret", TOKEN)
+    await tokens.end("id", Position(1))
+    await Tokens(client).revoke("id")
+    await tokens.put_back()
+    assert await tokens.find("secret") is None
 
 
 # --- subscriptions -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.core.window import HOUR, DocumentSchedule
 from rsnotify.hub import Hub
@@ -17,7 +18,7 @@ from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import SetOptions, Sets, Version
+from rsnotify.storage.sets import Sets, Version
 from rsnotify.storage.snapshots import Snapshots
 from rsnotify.storage.told import ToldDocuments
 from rsnotify.storage.windows import Windows

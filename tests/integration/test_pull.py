@@ -12,18 +12,21 @@ from typing import Any
 import pytest
 
 from rsnotify.core.clock_history import ClockHistory
+from rsnotify.core.documents import change_list
 from rsnotify.core.gzip_parts import pack
-from rsnotify.core.window import DAY, MINUTE, last_edge
+from rsnotify.core.set_options import SetOptions
+from rsnotify.core.submission import fragment_of
+from rsnotify.core.window import DAY, HOUR, MINUTE, last_edge
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_datetime
 from rsnotify.resourcesync.notification import Interval
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
-from rsnotify.storage.sets import SetOptions
 from rsnotify.storage.snapshots import Snapshot
 from rsnotify.upkeep import snapshot
-from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Pulling, loc, names
+from tests.faults import Losing
+from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Answer, Pulling, loc, names
 from tests.running import TOKEN, until
 
 OPEN = f"/{SET}/changelist.xml"
@@ -197,7 +200,42 @@ async def test_a_closed_list_never_changes_a_byte(pulling: Pulling) -> None:
     await pulling.update("d", "e", "f")
     packed = await pulling.get(address)
     assert (packed.body, packed.headers["etag"]) == (from_stream.body, from_stream.headers["etag"])
-    assert "immutable" in packed.headers["cache-control"]
+
+
+async def test_a_list_is_immutable_when_redis_cannot_lose_it_any_more(pulling: Pulling) -> None:
+    await pulling.update("a", "b", "c")
+    await pulling.upkeep.keep_windows()
+    (window,) = (await pulling.windows.span(SET)).windows
+    found = await pulling.get(change_list(SET, window.from_))
+    assert found.headers["cache-control"] == "public, no-cache"
+    await grow_old(pulling, 1)
+    (window,) = (await pulling.windows.span(SET)).windows
+    found = await pulling.get(change_list(SET, window.from_))
+    assert found.headers["cache-control"] == "public, max-age=31536000, immutable"
+
+
+async def test_a_list_that_is_closed_again_after_a_loss_has_another_tag(client: Client) -> None:
+    """It begins and ends at the same positions: only what is in it differs."""
+    async with Pulling(client, hours=1) as pulling:
+        begin = Position(await pulling.windows.now() - 2 * HOUR)
+        async with Losing(client, f"rsnotify:{{{SET}}}*"):
+            before = await closed_by_time(pulling, begin, "lost")
+        after = await closed_by_time(pulling, begin, "new")
+    assert (names(before.document), names(after.document)) == (["lost"], ["new"])
+    assert before.document.md == after.document.md
+    assert before.headers["etag"] != after.headers["etag"]
+
+
+async def closed_by_time(pulling: Pulling, begin: Position, name: str) -> Answer:
+    """The list that begins there, two hours ago, and has this change."""
+    at, xml = Position(begin + 1), fragment_of(Change(loc(name), "updated")).xml
+    await pulling.client.xadd(keys.stream(CHANGES), {"": xml}, at.stream_id)
+    begins = dict.fromkeys(("first", "window_from"), int(begin))
+    where = begins | dict.fromkeys(("last", "head"), int(at))
+    held = {"window_count": 1, "window_bytes": len(xml)}
+    await pulling.client.hset(keys.record(CHANGES), mapping=where | held)
+    assert await pulling.windows.close(SET, pulling.schedule.period)
+    return await pulling.get(change_list(SET, begin))
 
 
 async def past_an_edge(pulling: Pulling, interval: Interval) -> None:
@@ -338,6 +376,7 @@ async def test_a_cold_list_is_sent_as_it_is_read_and_warm_afterwards(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changelists, "COLD_CHANGES", 5)
+    monkeypatch.setattr(stretches, "FIRST_CHANGES", 4)
     monkeypatch.setattr(stretches, "READ_CHANGES", 4)
     async with Pulling(client) as before:
         await before.update(*map(str, range(30)))
@@ -376,6 +415,7 @@ async def test_a_document_that_cannot_be_finished_is_broken_off(
     caplog: pytest.LogCaptureFixture,
     error: Exception,
 ) -> None:
+    monkeypatch.setattr(stretches, "FIRST_CHANGES", 2)
     monkeypatch.setattr(stretches, "READ_CHANGES", 2)
     begin = (await pulling.update(*"abcde")).from_
     failing_after(pulling, 1, error)
@@ -446,9 +486,12 @@ async def test_a_list_that_grows_is_the_same_in_gzip_each_time(client: Client) -
 
 
 async def test_only_what_never_changes_may_be_kept_for_ever(pulling: Pulling) -> None:
+    paths = await every_document(pulling)
+    await grow_old(pulling, 1)
+    begin = (await pulling.windows.span(SET)).windows[0].from_
     fixed = {
         path
-        for path in await every_document(pulling)
+        for path in [*paths[:-1], change_list(SET, begin)]
         if "immutable" in (await pulling.get(path)).headers["cache-control"]
     }
     assert fixed == {path for path in fixed if "/changelist/" in path} != set()

@@ -8,9 +8,9 @@ from starlette.requests import HTTPConnection
 
 from rsnotify import access
 from rsnotify.access import SECRET_CHARACTERS, TOKEN_SECONDS, Access
+from rsnotify.core.set_options import SetRecord
 from rsnotify.errors import Rejected, TokenRefused
 from rsnotify.storage.connection import Client
-from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.tokens import Right, Token, Tokens
 
 ADMIN = "the-admin-token"

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.hub import Hub
 from rsnotify.hub.rounds import LEAST_CHANNELS, MOST_CHANNELS, ROUND_TICKS, UNREAD_EVERY, Rounds
@@ -16,7 +17,7 @@ from rsnotify.storage import keys
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import SetOptions, Sets
+from rsnotify.storage.sets import Sets
 from tests.faults import OwnRedis
 from tests.running import until
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rsnotify.core.submission import read_submissions
-from rsnotify.errors import TryAgain
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.several_sets import answer_of
 from rsnotify.resourcesync.change import Position
@@ -167,3 +167,11 @@ def test_a_failure_says_for_which_sets_the_changes_are_stored() -> None:
         with pytest.raises(TryAgain) as failed:
             answer_of(submissions(key), results)
         assert f"a: Redis is silent; stored for b: {mend}" in failed.value.detail
+
+
+def test_a_key_that_is_taken_is_not_to_be_used_again() -> None:
+    a, b = (ChannelName(name, "change") for name in (A, B))
+    taken = Rejected("the key was used for other changes", status=409)
+    with pytest.raises(Rejected) as failed:
+        answer_of(submissions("k"), {a: Interval(Position(1), Position(2)), b: taken})
+    assert failed.value.detail == "b: the key was used for other changes; stored for a"

@@ -14,7 +14,9 @@ from rsnotify.core.websub.subscription import (
 from rsnotify.errors import TooMany
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.subscriptions import CLAIM_SECONDS, Stored, Subscriptions, release_all_claims
+from rsnotify.storage.heartbeats import CLAIM_SECONDS
+from rsnotify.storage.subscription_format import Stored
+from rsnotify.storage.subscriptions import Subscriptions, release_all_claims
 from tests.clock import HOUR, Clock
 from tests.faults import OwnRedis
 
@@ -126,7 +128,7 @@ async def test_the_next_end_is_when_the_first_of_the_others_has_been_silent_for_
     await two.heartbeat()
     hours.now = 2.0
     await two.heartbeat()
-    assert two.seconds_to_next_end() == CLAIM_SECONDS - 2
+    assert two.heartbeats.seconds_to_next_end() == CLAIM_SECONDS - 2
 
 
 async def test_a_claim_of_a_hub_before_this_one_ends_by_its_own_time_limit(client: Client) -> None:

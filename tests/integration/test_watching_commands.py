@@ -56,9 +56,15 @@ async def test_check_lists_everything_that_is_wrong_and_writes_nothing(tmp_path:
     assert await rsnotify("check", "--data", data) == (0, "the settings are good\n", "")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
-    wrong = {"RSNOTIFY_ADMIN_TOKEN": "short", "RSNOTIFY_REDIS_URL": "http://redis"}
+    wrong = {
+        "RSNOTIFY_ADMIN_TOKEN": "short",
+        "RSNOTIFY_REDIS_URL": "http://redis",
+        "RSNOTIFY_WORKERS": "0",
+        "RSNOTIFY_RETENTION_DAYS": "1",
+        "RSNOTIFY_NONSENSE": "1",
+    }
     status, out, err = await rsnotify("check", "--data", str(tmp_path / "file"), **wrong)
     assert (status, out) == (2, "")
-    assert len(err.splitlines()) == 3
+    assert len(err.splitlines()) == 6
     assert "at least 16 characters" in err
     assert "is no directory that can be written to" in err

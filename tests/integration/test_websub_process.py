@@ -37,7 +37,8 @@ from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.storage.connection import Client
-from rsnotify.storage.subscriptions import Stored, Subscriptions
+from rsnotify.storage.subscription_format import Stored
+from rsnotify.storage.subscriptions import Subscriptions
 from rsnotify.storage.tokens import Token, Tokens
 from rsnotify_client.notification import read_notification
 from tests.pulling import CHANGES, SET, Pulling, loc

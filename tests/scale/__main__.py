@@ -35,6 +35,7 @@ def measure(readers: int, changes: int) -> dict[str, float]:
             "handshake": handshake,
             "hub": (cpu_seconds([main]) - of_hub) / (changes + 1),  # one goes before
             "redis": (cpu_seconds(others) - of_redis) / (changes + 1),
+            "receive": found["load_cpu_seconds"] / found["deliveries"],
             "p50": found["p50_ms"] / 1000,
             "p99": found["p99_ms"] / 1000,
             "a second": found["deliveries"] / found["seconds"],
@@ -51,13 +52,14 @@ def costs_here() -> Costs:
         read_back=alone["hub"] / 2,
         write=write,
         handshake=found[MANY]["handshake"],
+        receive={each: found[each]["receive"] for each in (FEW, MANY)},
     )
 
 
 def compare(costs: Costs, readers: int) -> None:
     found = measure(readers, COMPARED_CHANGES)
     measured = found["hub"] + found["redis"]
-    predicted = Deployment(costs, Setup(readers, seconds=5)).run()
+    predicted = Deployment(costs, Setup(readers, seconds=5, readers_share_a_core=True)).run()
     core_seconds = (predicted.busiest + predicted.redis) * predicted.seconds / predicted.published
     print(f"{readers:,} readers, core seconds a change:")
     print(f"predicted {core_seconds:.4f}, measured {measured:.4f}: {core_seconds / measured:.2f}")
@@ -71,7 +73,8 @@ def show(costs: Costs) -> None:
     print(
         f"a change {costs.publish * 1e6:.0f} µs in the hub, {costs.append * 1e6:.0f} µs in Redis; "
         f"a write {costs.write[FEW] * 1e6:.1f} µs ({FEW:,} readers), "
-        f"{costs.write[MANY] * 1e6:.1f} µs ({MANY:,}); a handshake {costs.handshake * 1e6:.0f} µs\n"
+        f"{costs.write[MANY] * 1e6:.1f} µs ({MANY:,}); a handshake {costs.handshake * 1e6:.0f} µs; "
+        f"a reader takes a notification in {costs.receive[MANY] * 1e6:.1f} µs\n"
     )
 
 

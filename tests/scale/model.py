@@ -2,7 +2,9 @@
 
 It knows what the hub does: a change is made durable, every process sends it to its readers in one
 round, and what comes meanwhile goes into the next round. What each of that costs is measured
-(`costs`). Times of receipt are not simulated one by one: in a round they are evenly spread.
+(`costs`). Times of receipt are not simulated one by one: in a round they are evenly spread. Readers
+have machines of their own, or share a core as those of a benchmark do: then they wait for each
+other.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +14,7 @@ from random import Random
 from rsnotify_client.retry import delay_seconds
 from tests.scale.events import Clock, Core
 
-SAMPLES = 8  # of the readers of a round
+SAMPLES = 32  # of the readers of a round
 HERD_PATIENCE_SECONDS = 10.0  # how long a reader waits for an answer to its handshake
 
 
@@ -25,12 +27,20 @@ class Costs:
     read_back: float  # a change that another process has appended
     write: dict[int, float]  # one notification to one reader
     handshake: float  # one reader that connects
+    receive: dict[int, float] = field(default_factory=dict)  # one notification, by a reader
 
     def write_among(self, readers: int) -> float:
-        """More sockets cost more each, as caches hold less of them: a straight line over log."""
-        (few, cheap), (many, dear) = sorted(self.write.items())
-        slope = (dear - cheap) / log(many / few)
-        return max(min(cheap, dear), cheap + slope * log(max(readers, 1) / few))
+        return _among(readers, self.write)
+
+    def receive_among(self, readers: int) -> float:
+        return _among(readers, self.receive)
+
+
+def _among(readers: int, costs: dict[int, float]) -> float:
+    """More sockets cost more each, as caches hold less of them: a straight line over log."""
+    (few, cheap), (many, dear) = sorted(costs.items())
+    slope = (dear - cheap) / log(many / few)
+    return max(min(cheap, dear), cheap + slope * log(max(readers, 1) / few))
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,7 @@ class Setup:
     slow_share: float = 0.0  # of the readers: take one notification in `slow_seconds`
     slow_seconds: float = 5.0
     redis_is_away: tuple[float, float] = (0.0, 0.0)
+    readers_share_a_core: bool = False  # as those of a benchmark
 
 
 @dataclass
@@ -83,8 +94,14 @@ class Process:
         readers = self._fast + self._slow_ready()
         seconds = readers * self._write
         begins = self.core.do(seconds, self._send)
-        self._note(taken, begins, seconds, readers)
-        self._deployment.clock.at(begins + seconds, lambda: self._deployment.sent(taken))
+        self._deployment.outcome.deliveries += readers
+        for sample in range(1, SAMPLES + 1):
+            at = begins + seconds * sample / SAMPLES
+            self._arrive(at, taken, readers / SAMPLES, is_last=sample == SAMPLES)
+
+    def _arrive(self, at: float, taken: list[float], readers: float, *, is_last: bool) -> None:
+        deployment = self._deployment
+        deployment.clock.at(at, lambda: deployment.arrived(taken, readers, is_last=is_last))
 
     def _slow_ready(self) -> int:
         now = self._deployment.clock.now
@@ -92,13 +109,6 @@ class Process:
             return 0
         self._slow_at = now
         return self._slow
-
-    def _note(self, taken: list[float], begins: float, seconds: float, readers: int) -> None:
-        outcome = self._deployment.outcome
-        outcome.deliveries += readers
-        for published in taken:
-            for sample in range(1, SAMPLES + 1):
-                outcome.latencies.append(begins + seconds * sample / SAMPLES - published)
 
 
 class Deployment:
@@ -108,7 +118,8 @@ class Deployment:
         self.costs, self.setup = costs, setup
         self.clock, self.outcome = Clock(), Outcome()
         self._random = Random(seed)
-        self._redis = Core(self.clock)
+        self._redis, self._readers = Core(self.clock), Core(self.clock)
+        self._receive = costs.receive_among(setup.readers) if setup.readers_share_a_core else 0.0
         share, more = divmod(setup.readers, setup.processes)
         self.processes = [
             Process(self, share + (number < more)) for number in range(setup.processes)
@@ -146,7 +157,17 @@ class Deployment:
         for other in self.processes[1:]:
             other.core.do(self.costs.read_back, lambda other=other: other.push(published))  # type: ignore[misc]
 
-    def sent(self, published: list[float]) -> None:
+    def arrived(self, published: list[float], readers: float, *, is_last: bool) -> None:
+        """Some readers have it on their socket, and take it when they are free."""
+
+        def received() -> None:
+            self.outcome.latencies += [self.clock.now - each for each in published]
+            if is_last:
+                self._sent(published)
+
+        self._readers.do(readers * self._receive, received)
+
+    def _sent(self, published: list[float]) -> None:
         for each in published:
             self._unsent[each] -= 1
             if not self._unsent[each] and not self.setup.changes_a_second:

@@ -18,6 +18,7 @@ ENTRY = re.compile(
 LOST = (aiohttp.ClientError, OSError, TimeoutError, asyncio.IncompleteReadError)
 PATIENCE = aiohttp.ClientTimeout(total=30)
 OF_STREAMS = aiohttp.ClientTimeout(total=None, sock_read=30)
+STAYS_SECONDS = (2, 60)  # at one hub, so that no hub gets all readers
 AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
 
 Row = tuple[str, str]  # the position of a change, and its resource
@@ -96,7 +97,10 @@ class Reader(Peer):
             self.connections += 1
             url = f"{self.hub().channel()}?from={self._cursor}"
             with suppress(*LOST):
-                async with aclosing(self._notifications(url)) as notifications:
+                async with (
+                    asyncio.timeout(self._chance.uniform(*STAYS_SECONDS)),
+                    aclosing(self._notifications(url)) as notifications,
+                ):
                     async for each in notifications:
                         self._take(each)
             await self.pause()

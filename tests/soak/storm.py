@@ -1,24 +1,31 @@
-"""Two hubs of two workers on one Redis, with publishers and readers of every kind, while processes
-are killed, frozen and replaced, and Redis is full or loses its newest changes. One checker reads
-every history.
+"""Three hubs on one Redis, with publishers and readers of every kind, while processes are killed,
+frozen and replaced, and Redis is full or loses its newest changes. One checker reads every history.
+
+Two of the hubs have two workers and suffer. The third is one process that nobody kills: what it
+takes of memory and of open files must stay the same.
 
 `SOAK_SECONDS=3600 make soak SOAK_ARGS=storm` makes it last; `SOAK_SEED` chooses another order.
 """
 
 import asyncio
+import logging
 import os
 import random
+import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.disks import Disk
 from tests.fault.test_workers import workers_of
 from tests.faults import OwnRedis
 from tests.receivers import Receiver, subscribe
 from tests.running import RunningHub, until
+from tests.soak.footprint import Watch
 from tests.soak.histories import check, tracebacks
+from tests.soak.lists import Archivist
 from tests.soak.peers import Poller, Publisher, Reader, Row
 from tests.soak.troubles import SETTLE_SECONDS, Troubles, TroublesOfRedis
 
@@ -39,6 +46,7 @@ class Size:
     callbacks: int = 50
     publishers: int = 6
     pollers: int = 3
+    changes: int = 50  # of a Change List, so that many close
     pace: float = 1.0  # how much shorter its moments are
 
 
@@ -54,7 +62,11 @@ class Storm:
         """Let it rage and settle, and judge what everybody was told; the rows of the report."""
         async with AsyncExitStack() as stack:
             self._url = await self._start_redis(stack)
-            self._hubs = [await stack.enter_async_context(self._hub(name)) for name in "ab"]
+            hubs = [self._hub("a", "--workers", "2"), self._hub("b", "--workers", "2")]
+            self._suffering, self._spared = hubs, self._hub("c")
+            self._hubs = [*hubs, self._spared]
+            for hub in self._hubs:
+                await stack.enter_async_context(hub)
             self._begin = (await self._hubs[0].publish("http://example.com/first"))["until"]
             await self._invite(stack)
             rows = await self._rage()
@@ -64,17 +76,21 @@ class Storm:
 
     async def _start_redis(self, stack: AsyncExitStack) -> str:
         """Its address."""
+        self._disk = stack.enter_context(Disk(self._folder / "own-redis"))
         redis = OwnRedis(self._folder, "--appendfsync", "always")
         self._redis = await stack.enter_async_context(redis)
         return self._redis.url
 
     def _troubles(self) -> Troubles:
-        return TroublesOfRedis(*self._common, self._redis, pace=self._size.pace)
+        return TroublesOfRedis(*self._common, self._redis, self._disk, pace=self._size.pace)
 
-    def _hub(self, name: str) -> RunningHub:
-        options = ("--redis", self._url, "--workers", "2")
+    def _hub(self, name: str, *options: str) -> RunningHub:
         return RunningHub(
-            self._folder / name, *options, drain_seconds="1", callback_private="allow"
+            self._folder / name,
+            *("--redis", self._url, *options),
+            drain_seconds="1",
+            callback_private="allow",
+            changelist_max=str(self._size.changes),
         )
 
     async def _invite(self, stack: AsyncExitStack) -> None:
@@ -89,16 +105,28 @@ class Storm:
             for number in range(size.readers)
         ]
         self._pollers = [Poller(*common, self._begin) for _ in range(size.pollers)]
+        self._archivist = Archivist(*common)
         self._publishers = [
             Publisher(*common, f"publisher{number}", keyed=number % 2 == 0)
             for number in range(size.publishers)
         ]
 
     async def _rage(self) -> Report:
-        self._common = (self._hubs, self._chance, self._until_whole)
-        troubles = self._troubles()
+        self._common = (self._suffering, self._chance, self._until_whole)
+        troubles, watch = self._troubles(), Watch(self._spared)
         peers = (*self._readers, *self._pollers)
-        self._reading = [asyncio.create_task(each.run()) for each in peers]
+        besides = (*peers, self._archivist, watch)
+        self._reading = [asyncio.create_task(each.run()) for each in besides]
+        try:
+            return await self._rage_on(troubles, watch, peers)
+        finally:
+            for task in self._reading:
+                task.cancel()
+            await asyncio.gather(*self._reading, return_exceptions=True)
+
+    async def _rage_on(
+        self, troubles: Troubles, watch: Watch, peers: Sequence[Reader | Poller]
+    ) -> Report:
         async with asyncio.TaskGroup() as publishing:
             for publisher in self._publishers:
                 publishing.create_task(publisher.run())
@@ -111,11 +139,9 @@ class Storm:
         histories = [each.found for each in peers]
         deliveries = [[each.body for each in receiver.deliveries] for receiver in self._callbacks]
         check(journal, self._publishers, histories, deliveries, was_lossy=True)
-        footprint = _footprint(self._hubs, self._size.readers)
-        for task in self._reading:
-            task.cancel()
-        await asyncio.gather(*self._reading, return_exceptions=True)
-        return [*troubles.done.items(), *footprint, *self._sums(journal)]
+        await self._archivist.check(journal)
+        footprint = [*_footprint(self._suffering, self._size.readers), *watch.rows()]
+        return [*sorted(troubles.done.items()), *footprint, *self._sums(journal)]
 
     async def _until_whole(self) -> None:
         """Wait until the journal has all that was acknowledged until now."""
@@ -174,6 +200,8 @@ class Storm:
                 sum(each.refused for each in self._publishers),
             ),
             ("connections of readers", sum(each.connections for each in self._readers)),
+            ("Change Lists that were closed", len(self._archivist.kept)),
+            ("of these, closed otherwise after a loss", self._archivist.closed_again),
             ("deliveries to callbacks", sum(len(each.deliveries) for each in receivers)),
             ("histories equal to the journal", histories + len(receivers)),
         ]
@@ -200,8 +228,16 @@ def prove(kind: type[Storm], size: Size) -> None:
     size.seconds = float(os.environ.get("SOAK_SECONDS", size.seconds))
     seed = int(os.environ.get("SOAK_SEED", random.randrange(1_000_000)))
     print(f"SOAK_SEED={seed}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        print(table(asyncio.run(kind(Path(folder), size, seed).run())))
+    folder = Path(tempfile.mkdtemp())
+    logging.basicConfig(
+        filename=folder / "troubles.log", level=logging.INFO, format="%(asctime)s %(message)s"
+    )
+    try:
+        print(table(asyncio.run(kind(folder, size, seed).run())))
+    except BaseException:
+        print(f"the logs, and what is left, are in {folder}", flush=True)
+        raise
+    shutil.rmtree(folder)
 
 
 def main() -> None:

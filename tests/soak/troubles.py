@@ -1,17 +1,21 @@
 """What is done to hubs and to Redis in a storm, one thing at a time."""
 
 import asyncio
+import logging
 import os
 import random
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
+from tests.disks import Disk
 from tests.fault.test_workers import workers_of
 from tests.faults import OwnRedis, out_of_memory
 from tests.running import RunningHub, until
 
 SETTLE_SECONDS = 180
+
+log = logging.getLogger(__name__)
 
 UntilWhole = Callable[[], Awaitable[object]]
 
@@ -36,7 +40,7 @@ class Troubles:
             self.hub_killed,
             self.worker_killed,
             self.worker_frozen,
-            self.workers_replaced,
+            self.rolling_restart,
         ]
 
     async def run(self, seconds: float) -> None:
@@ -45,8 +49,10 @@ class Troubles:
         ends = clock() + seconds
         while not self.done or clock() < ends:
             for act in self._chance.sample(self._acts, len(self._acts)):
+                name = act.__name__.replace("_", " ")
+                log.info("%s", name)
                 await act()
-                self.done[act.__name__.replace("_", " ")] += 1
+                self.done[name] += 1
                 await self._moment(1)
 
     async def _moment(self, seconds: float) -> None:
@@ -75,7 +81,7 @@ class Troubles:
 
         return self._chance.choice(sorted(await until(found, SETTLE_SECONDS)))
 
-    async def workers_replaced(self) -> None:
+    async def rolling_restart(self) -> None:
         hub = self._chance.choice(self._hubs)
         before = replaced(hub)
         hub.process.send_signal(signal.SIGHUP)
@@ -95,15 +101,18 @@ class TroublesOfRedis(Troubles):
         chance: random.Random,
         until_whole: UntilWhole,
         redis: OwnRedis,
+        disk: Disk,
         *,
         pace: float = 1.0,
     ) -> None:
         super().__init__(hubs, chance, until_whole, pace=pace)
         self._redis = redis
+        self._disk = disk
         self._acts += [
             self.redis_killed,
             self.redis_frozen,
             self.redis_full,
+            self.disk_full,
             self.redis_went_back,
         ]
 
@@ -120,6 +129,14 @@ class TroublesOfRedis(Troubles):
     async def redis_full(self) -> None:
         async with out_of_memory(self._redis.client):
             await self._moment(3)
+
+    async def disk_full(self) -> None:
+        """Redis ends, because it can write nothing; somebody makes room, and starts it again."""
+        self._disk.fill(self._redis.pid)
+        await until(self._redis.has_ended, SETTLE_SECONDS)
+        await self._moment(2)
+        self._disk.make_room(self._redis.pid)
+        await self._redis.start()
 
     async def redis_went_back(self) -> None:
         """It loses what was stored in a moment, as in a failover to a replica that lags.

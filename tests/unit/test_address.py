@@ -105,7 +105,22 @@ def test_a_password_of_its_own_takes_its_place_in_any_address() -> None:
             "redis+sentinel://…@a,b/main?sentinel_password=…",
         ),
         ("rediss://a?ssl_password=secret", "rediss://a?ssl_password=…"),
+        ("redis://:secret/secret@host:1/0", "redis://…@host:1/0"),
+        ("redis://:secret@secret@host", "redis://…@host"),
+        ("redis://:secret://secret@host", "redis://…@host"),
+        (":secret@host", "…@host"),
+        ("redis://host?password=secret@secret", "redis://host?password=…"),
     ],
 )
 def test_no_password_is_shown(url: str, shown: str) -> None:
     assert without_password(url) == shown
+
+
+@pytest.mark.parametrize("mark", ["/", "?", "#"])
+def test_a_password_that_is_not_escaped_is_told_how_and_not_shown(mark: str) -> None:
+    for url in (f"redis://:se{mark}cret@host:1", f"redis+sentinel://:se{mark}cret@host/main"):
+        with pytest.raises(InvalidSettings) as refused:
+            parse_address(url)
+        assert "write / ? # @ in a user or password as %2F" in str(refused.value)
+        assert f"se{mark}" not in str(refused.value)
+        assert "cret" not in str(refused.value)

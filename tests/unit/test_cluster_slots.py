@@ -2,11 +2,11 @@
 
 import pytest
 
+from rsnotify.core.set_options import RESERVED
 from rsnotify.resourcesync.notification import KINDS, ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.cluster.slots import REGISTRY_SLOT, SLOTS, placed, slot_of, tagged, waited_in
 from rsnotify.storage.journal_format import channel_keys
-from rsnotify.storage.sets import RESERVED
 
 REGISTRY = (
     *(keys.DATA_ID, keys.SETS, keys.SETS_VERSION, keys.SETS_REMOVED, keys.SETS_CHANGED),

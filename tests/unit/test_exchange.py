@@ -140,3 +140,18 @@ async def test_a_cancelled_answer_is_broken_off() -> None:
     await asyncio.wait([running])
     assert running.cancelled()
     assert peer.transport.ended == ["aborted"]
+
+
+async def test_a_response_that_is_broken_off_is_no_internal_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def breaks_off(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+
+    async def forgets(scope: Any, receive: Any, send: Any) -> None: ...
+
+    for app, level in ((breaks_off, "WARNING"), (forgets, "ERROR")):
+        caplog.clear()
+        await exchange(Peer()).run(app)
+        assert [each.levelname for each in caplog.records] == [level]

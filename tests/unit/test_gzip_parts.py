@@ -3,10 +3,20 @@
 import gzip
 from itertools import accumulate
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsnotify.core.gzip_parts import PIECE_BYTES, PackedEntries, Packer, entries_after, pack
+from rsnotify.core.gzip_parts import (
+    PIECE_BYTES,
+    PackedEntries,
+    Packer,
+    entries_after,
+    pack,
+    pieces_after,
+    rows_after,
+    rows_until,
+)
 from rsnotify.core.submission import fragment_of
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import render_rows
@@ -49,3 +59,32 @@ def test_a_cursor_finds_the_entries_after_it() -> None:
     entries = rows(10, 20, 30)
     for cursor, left in ((0, (10, 20, 30)), (10, (20, 30)), (19, (20, 30)), (20, (30,)), (30, ())):
         assert entries_after(entries, Position(cursor)) == rows(*left)
+
+
+MANY = range(1, 5_001)  # some four pieces
+
+
+@pytest.fixture(scope="module")
+def long() -> PackedEntries:
+    return pack([rows(*MANY)])
+
+
+PLACES = (0, 1, 1_000, 1_001, 1_499, 2_500, 4_998, 4_999, 5_000, 5_001)
+
+
+@pytest.mark.parametrize("cursor", PLACES)
+def test_a_cursor_finds_its_place_in_any_piece(long: PackedEntries, cursor: int) -> None:
+    assert len(list(long.pieces())) > 3
+    left = [at for at in MANY if at > cursor]
+    assert b"".join(pieces_after(long, Position(cursor))) == rows(*left)
+    found = [at for at, _ in rows_after(long, Position(cursor), 1_500)]
+    assert found == left[:1_500]
+
+
+@pytest.mark.parametrize("until", PLACES)
+@pytest.mark.parametrize("count", [1, 2, 1_500, 5_000])
+def test_the_last_rows_come_from_as_many_pieces_as_they_need(
+    long: PackedEntries, until: int, count: int
+) -> None:
+    found = [at for at, _ in rows_until(long, Position(until), count)]
+    assert found == [at for at in MANY if at <= until][-count:]

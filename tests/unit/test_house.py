@@ -110,6 +110,8 @@ def test_the_ways_out_do_not_know_each_other(room: str) -> None:
         "clock_watch",
         "journal_format",
         "load_parts",
+        "subscription_format",
+        "heartbeats",
         "data_id",
     }
     for path in sources(HUB / room):

@@ -10,6 +10,7 @@ import pytest
 
 from rsnotify import errors
 from rsnotify.core.query import CHANNEL, CHANNELS
+from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import read_submission, read_submissions
 from rsnotify.errors import TryAgain
 from rsnotify.intake.administration import NewToken
@@ -21,7 +22,6 @@ from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
 from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.serving.composition import Composition
 from rsnotify.settings import Settings
-from rsnotify.storage.sets import SetOptions
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 OF_HTTP_ITSELF = {405, 431, 500}  # any request may get these

@@ -4,7 +4,15 @@ import pytest
 
 from rsnotify_client.retry import FIRST_SECONDS
 from tests.scale.events import Clock, Core
-from tests.scale.model import HERD_PATIENCE_SECONDS, Costs, Deployment, Outcome, Setup, herd_seconds
+from tests.scale.model import (
+    HERD_PATIENCE_SECONDS,
+    SAMPLES,
+    Costs,
+    Deployment,
+    Outcome,
+    Setup,
+    herd_seconds,
+)
 
 COSTS = Costs(
     publish=0.5e-3,
@@ -12,6 +20,7 @@ COSTS = Costs(
     read_back=0.2e-3,
     write={1_000: 4e-6, 5_000: 5e-6},
     handshake=0.2e-3,
+    receive={1_000: 6e-6, 5_000: 7e-6},
 )
 
 
@@ -34,6 +43,17 @@ def test_one_change_after_another_takes_what_its_parts_take() -> None:
     found = outcome(readers=1_000, seconds=1)
     assert found.seconds / found.published == pytest.approx(0.5e-3 + 0.1e-3 + 1_000 * 4e-6)
     assert found.deliveries == 1_000 * found.published
+
+
+def test_readers_on_one_core_wait_for_each_other() -> None:
+    alone, shared = (
+        outcome(readers=5_000, seconds=1, readers_share_a_core=each) for each in (False, True)
+    )
+    before = 0.5e-3 + 0.1e-3
+    assert alone.percentile(0.5) == pytest.approx(before + 2_500 * 5e-6)
+    first = 5_000 / SAMPLES * 5e-6  # so many are sent before any of them is taken
+    assert shared.percentile(0.5) == pytest.approx(before + first + 2_500 * 7e-6)
+    assert shared.published < alone.published
 
 
 @pytest.mark.parametrize("processes", [1, 3, 7])

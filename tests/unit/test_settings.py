@@ -48,7 +48,13 @@ def test_a_port_is_a_number_in_its_range(text: str) -> None:
     assert "whole number from 0 to 65535" in problems(RSNOTIFY_PORT=text)[0]
 
 
-@pytest.mark.parametrize("text", ["hub.example.org", "ftp://hub", "http://hub/?a", "http://"])
+WRONG_ADDRESSES = (
+    *("hub.example.org", "ftp://hub", "http://hub/?a", "http://", "http://a b/", "http://a/<b>"),
+    *("http://user:password@hub", "http://hub:0", "http://hub:65536", "http:///a"),
+)
+
+
+@pytest.mark.parametrize("text", WRONG_ADDRESSES)
 def test_a_public_url_is_a_web_address(text: str) -> None:
     assert "https://hub.example.org" in problems(RSNOTIFY_PUBLIC_URL=text)[0]
 
@@ -56,6 +62,20 @@ def test_a_public_url_is_a_web_address(text: str) -> None:
 def test_a_public_url_loses_its_last_slash() -> None:
     settings = Settings.from_env({"RSNOTIFY_PUBLIC_URL": "https://hub.example.org/"})
     assert settings.public_url == "https://hub.example.org"
+
+
+def test_an_origin_that_no_browser_would_send_is_refused() -> None:
+    for text in ("a.example", "https://a.example/page", "https://a.example,b"):
+        (told,) = problems(RSNOTIFY_ALLOWED_ORIGINS=text)
+        assert "must be origins such as https://a.example" in told
+    allowed = "https://a.example:8443/, chrome-extension://abc, null, *"
+    settings = Settings.from_env({"RSNOTIFY_ALLOWED_ORIGINS": allowed})
+    assert len(settings.allowed_origins or ()) == 4
+
+
+def test_a_token_that_no_header_can_carry_is_refused_and_not_shown() -> None:
+    (told,) = problems(RSNOTIFY_METRICS_TOKEN="sécret")
+    assert told == "RSNOTIFY_METRICS_TOKEN: must be visible ASCII, or no client could send it"
 
 
 def test_what_the_commands_read_is_no_problem_to_the_hub() -> None:
@@ -98,6 +118,15 @@ def test_a_file_of_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None
     (problem,) = problems(RSNOTIFY_REDIS_PASSWORD_FILE=str(tmp_path / "none"))
     assert problem.startswith(f"RSNOTIFY_REDIS_PASSWORD_FILE='{tmp_path}/none': ")
     assert "No such file" in problem
+
+
+def test_an_empty_file_of_a_secret_is_refused(tmp_path: Path) -> None:
+    """Else a hub whose secret was not there would be open, or begin with another Redis."""
+    file = tmp_path / "empty"
+    file.write_text(" \n")
+    for name in ("ADMIN_TOKEN", "METRICS_TOKEN", "REDIS_URL", "REDIS_PASSWORD"):
+        (told,) = problems(**{f"RSNOTIFY_{name}_FILE": str(file)})
+        assert told.endswith("the file is empty")
 
 
 def test_only_secrets_stand_in_files() -> None:

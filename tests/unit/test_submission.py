@@ -93,6 +93,9 @@ FAULTY = [
     ({**RES1, "change": "moved"}, "change", "must be one of created, updated, deleted"),
     ({**RES1, "loc": "res1"}, "loc", "must be an absolute URI"),
     ({**RES1, "loc": "http:///res1"}, "loc", "must be an absolute URI"),
+    ({**RES1, "loc": "http://example.com/\x7f"}, "loc", "must be an absolute URI"),
+    ({**RES1, "loc": "http://example.com/\x9b31m"}, "loc", "must be an absolute URI"),
+    ({**RES1, "loc": "http://example.com/\u202egnp.exe"}, "loc", "must be an absolute URI"),
     ({**RES1, "loc": "http://example.com/a b"}, "loc", "must be an absolute URI"),
     ({**RES1, "loc": "http://example.com/\x07"}, "loc", "must be an absolute URI"),
     ({**RES1, "loc": "http://example.com/<a>"}, "loc", "must be an absolute URI"),
@@ -343,3 +346,9 @@ def test_an_empty_line_hides_no_other_encoding() -> None:
 def test_an_idempotency_key_is_visible_ascii(key: str) -> None:
     with pytest.raises(Rejected, match="Idempotency-Key"):
         read_submission(b"{}", JSON, "change", key)
+
+
+def test_a_uri_may_be_written_in_the_letters_of_any_language() -> None:
+    loc = "http://example.com/\xa1caf\xe9/\u0646\u200c\u0627/\U0001f600"
+    (fragment,) = read({**RES1, "loc": loc}).fragments
+    assert loc.encode() in fragment.xml

@@ -106,6 +106,17 @@ def test_a_rate_is_the_growth_of_all_processes_in_a_second() -> None:
     assert known.rate("changes") == 10 + 20
 
 
+def test_of_older_reports_only_totals_are_kept() -> None:
+    known, clock = peers()
+    rows = [((name, "change", "frame"), 1.0) for name in ("one", "two")]
+    old, new = (Report(OTHER, {"readers": [*rows]}, {}) for _ in range(2))
+    known.hear(old)
+    clock.now = 2
+    known.hear(new)
+    assert old.numbers == {"readers": [((), 2.0)]}
+    assert known.now()[1].numbers == {"readers": rows}
+
+
 def test_a_restarted_process_begins_at_zero_and_the_one_it_replaced_counts_no_more() -> None:
     known, clock = peers()
     known.hear(report(OTHER, 1_000))
@@ -128,7 +139,7 @@ def test_a_trouble_is_logged_once_with_what_it_affects_and_so_is_its_end(
 ) -> None:
     clock = Clock()
     nothing: Any = None
-    health = Health(nothing, nothing, nothing, clock=clock)
+    health = Health(nothing, nothing, nothing, nothing, clock=clock)
     with caplog.at_level(logging.INFO):
         for clock.now, trouble in TROUBLE:
             health.note(trouble)

@@ -3,6 +3,7 @@
 import pytest
 
 from rsnotify.core.window import (
+    FIXED_AFTER,
     HOUR,
     INDEX_ENTRIES,
     MINUTE,
@@ -184,3 +185,12 @@ def test_where_the_history_begins_that_has_no_gap(windows: tuple[Window, ...], b
 def test_what_follows_a_position_before_a_gap_begins_behind_it() -> None:
     assert following_from(span(window(6, 9))) == 6
     assert following_from(span()) == 0
+
+
+def test_a_list_may_be_kept_for_ever_when_it_has_been_closed_for_longer_than_redis_may_lose() -> (
+    None
+):
+    closed = Position(1_000_000)
+    window = Window(Position(0), Position(1), 1, 100, closed)
+    assert not window.is_fixed_at(closed + FIXED_AFTER)
+    assert window.is_fixed_at(closed + FIXED_AFTER + 1)

@@ -5,9 +5,11 @@ cannot be served gets a close code. Nothing here writes a notification.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from time import time
-from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
@@ -43,14 +45,6 @@ DRAIN_STEPS = 100
 DRAINED = 1001, "the hub is shutting down; reconnect with your cursor"
 
 
-class ChannelStanding(NamedTuple):
-    """A channel's readers."""
-
-    feed: Feed
-    readers: dict[str, int]  # by the form that they read
-    behind: list[Position]  # the cursors of those who have not been sent everything
-
-
 class Channels:
     """All channels that have readers, and the WebSocket endpoint of every channel."""
 
@@ -73,6 +67,7 @@ class Channels:
         self.sent = Sent()
         self.limits = ReaderLimits() if limits is None else limits
         self.revocations = Revocations(access)
+        self.readers: Counter[tuple[str, str, str]] = Counter()  # by set, kind, and form
 
     async def websocket(self, websocket: WebSocket) -> None:
         """Refuse with an HTTP error, or accept the WebSocket and let it join its channels."""
@@ -149,7 +144,10 @@ class Channels:
 
     def _enter(self, reader: Reader, entry: ChannelEntry) -> None:
         places = [(self._hub.feed(name), cursor) for name, cursor in entry.places]
-        self.limits.enter(reader, entry.address, (name for name, _ in entry.places))
+        names = [feed.channel for feed, _ in places]
+        self.limits.enter(entry.address, names)
+        self.readers.update(_rows(names, reader))
+        reader.address = sys.intern(entry.address)  # one text for all who come from there
         if entry.is_several:
             leave = self._leave_several
             several = SeveralChannels(self._hub, self._keepalive, reader, leave, self.sent)
@@ -161,7 +159,14 @@ class Channels:
 
     def _leave_several(self, several: SeveralChannels) -> None:
         self._several.discard(several)
-        self.limits.leave(several.reader)
+        self._leave([member.feed.channel for member in several.members()], several.reader)
+
+    def _leave(self, channels: Sequence[ChannelName], reader: Reader) -> None:
+        self.limits.leave(reader.address, channels)
+        for row in _rows(channels, reader):
+            self.readers[row] -= 1
+            if not self.readers[row]:
+                del self.readers[row]
 
     async def cursor(self, name: ChannelName, after: Position | None) -> Position:
         """The position where a reader starts: the head, or the one that it asks for; what is before
@@ -186,22 +191,23 @@ class Channels:
         channel = self._channels.get(feed)
         if channel is None:
             self._drop_channels_without_readers()
-            leave = self.limits.leave
-            channel = ChannelReaders(self._hub, feed, self._keepalive, self.sent, leave)
+            channel = ChannelReaders(
+                self._hub, feed, self._keepalive, self.sent, partial(self._leave, [feed.channel])
+            )
             self._channels[feed] = channel
         return channel
 
-    def standing(self) -> Iterator["ChannelStanding"]:
-        """Every channel that is read."""
-        found = {feed: _standing(feed, channel) for feed, channel in self._channels.items()}
+    def behind(self) -> dict[Feed, list[Position]]:
+        """The cursors of readers that have not been sent everything, of channels with such."""
+        found: dict[Feed, list[Position]] = {}
+        for feed, channel in self._channels.items():
+            if cursors := channel.behind():
+                found[feed] = [*cursors]
         for several in self._several:
-            form = several.reader.wire_format.name
             for member in several.members():
-                standing = found.setdefault(member.feed, ChannelStanding(member.feed, {}, []))
-                standing.readers[form] = standing.readers.get(form, 0) + 1
                 if member.cursor < member.feed.tail.head:
-                    standing.behind.append(member.cursor)
-        yield from found.values()
+                    found.setdefault(member.feed, []).append(member.cursor)
+        return found
 
     def _drop_channels_without_readers(self) -> None:
         for feed in [feed for feed, channel in self._channels.items() if not channel.is_read]:
@@ -219,8 +225,9 @@ class Channels:
             await asyncio.sleep(seconds / DRAIN_STEPS)
 
 
-def _standing(feed: Feed, channel: ChannelReaders) -> ChannelStanding:
-    return ChannelStanding(feed, channel.count_readers(), channel.behind())
+def _rows(channels: Sequence[ChannelName], reader: Reader) -> list[tuple[str, str, str]]:
+    """As what the reader counts."""
+    return [(*channel, reader.wire_format.name) for channel in channels]
 
 
 def _start_header(entry: ChannelEntry | Rejected | TryAgain) -> list[tuple[bytes, bytes]]:

@@ -7,7 +7,7 @@ between history and live delivery. Nothing here knows whether a reader is a WebS
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
@@ -62,16 +62,10 @@ class ChannelReaders:
     def is_catching_up(self) -> bool:
         return self._catching_up is not None
 
-    def count_readers(self) -> dict[str, int]:
-        """How many there are, by the form that they read."""
-        counts = {form.name: len(group) for form, group in self._at_head.items() if group}
-        for reader in (*self._behind, *self._waiting, *self._ahead):
-            name = reader.wire_format.name
-            counts[name] = counts.get(name, 0) + 1
-        return counts
-
-    def behind(self) -> list[Position]:
+    def behind(self) -> Sequence[Position]:
         """The cursors of those who have not been sent everything."""
+        if not self._behind and not self._waiting:
+            return ()
         head = self._feed.tail.head
         readers = (*self._behind, *self._waiting)
         return [reader.cursor for reader in readers if reader.cursor < head]

@@ -56,21 +56,21 @@ class Keepalive:
     def tick(self) -> None:
         now = self._clock()
         self._at = (self._at + 1) % SLOTS
+        idle, busy = now + PONG_SECONDS, now + max(PONG_SECONDS, self._send_timeout_seconds)
         for reader in tuple(self._slots[self._at]):
-            self._ping(reader, now)
+            self._ping(reader, idle, busy)
         for reader in tuple(self._slots[self._at - PONG_SLOTS]):
             self._check_pong(reader, now)
         for reader in tuple(self._blocked):
             self._check_progress(reader, now)
 
-    def _ping(self, reader: Reader, now: float) -> None:
+    def _ping(self, reader: Reader, idle_deadline: float, busy_deadline: float) -> None:
         if reader.is_paused or reader.channel is None or not reader.ping():
             return
+        pushed = reader.channel.pushed
         if reader.deadline is None:
-            is_idle = reader.pushed_at_ping == reader.channel.pushed
-            seconds = PONG_SECONDS if is_idle else max(PONG_SECONDS, self._send_timeout_seconds)
-            reader.deadline = now + seconds
-        reader.pushed_at_ping = reader.channel.pushed
+            reader.deadline = idle_deadline if reader.pushed_at_ping == pushed else busy_deadline
+        reader.pushed_at_ping = pushed
 
     def _check_pong(self, reader: Reader, now: float) -> None:
         """Close a reader whose pong is overdue. A full socket is judged by its progress instead."""

@@ -21,10 +21,17 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.typing import ExtensionParameter
+from websockets.utils import apply_mask
 
 from rsnotify.delivery.channels.frames import deflate
 
 MESSAGE_BYTES = 4096  # readers have nothing to say; this keeps them from filling memory
+CONTROL_BYTES = 125  # what a control frame can carry
+HEAD_BYTES = 6  # of a short frame from a client: two, and the mask
+MASK_BIT = 0x80  # which every frame of a client has
+_FINAL = 0x80
+_PING, _PONG = _FINAL | Opcode.PING, _FINAL | Opcode.PONG
+ANY_PONG = Frame(Opcode.PONG, b"")
 
 quiet = logging.getLogger("rsnotify.websocket")
 quiet.setLevel(logging.WARNING)  # below that, the library logs addresses, which may hold tokens
@@ -72,9 +79,21 @@ class SharedDeflate(ServerPerMessageDeflateFactory):
         return super().process_request_params(params, accepted_extensions)
 
 
-def is_one_ping_or_pong(data: bytes) -> bool:
-    """Whether the data is one complete ping or pong, after which nothing has to be remembered."""
-    if len(data) < 6 or data[0] not in (0x89, 0x8A):
-        return False
-    length = data[1] - 0x80  # without the mask bit, which every frame of a client has
-    return 0 <= length <= 125 and len(data) == 6 + length
+def one_ping_or_pong(data: bytes) -> Frame | None:
+    """The data as a frame if it is one complete ping or pong, after which nothing has to be kept.
+
+    The payload of a pong is not decoded: nobody reads it.
+    """
+    if len(data) < HEAD_BYTES or data[0] not in (_PING, _PONG):
+        return None
+    length = data[1] - MASK_BIT
+    if not 0 <= length <= CONTROL_BYTES or len(data) != HEAD_BYTES + length:
+        return None
+    if data[0] == _PONG:
+        return ANY_PONG
+    return Frame(Opcode.PING, apply_mask(data[HEAD_BYTES:], data[2:HEAD_BYTES]))
+
+
+def pong(ping: Frame) -> bytes:
+    """The answer to a ping."""
+    return Frame(Opcode.PONG, ping.data).serialize(mask=False)

@@ -2,10 +2,9 @@
 behind a trusted proxy too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from rsnotify.core.held import Held
-from rsnotify.delivery.channels.reader import Reader
 from rsnotify.errors import TooMany, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
 
@@ -18,10 +17,10 @@ class ReaderLimits:
     def __init__(self, *, per_channel: int = 50_000, per_address: int = 20_000) -> None:
         self._channels = Held(per_channel)
         self._addresses = Held(per_address)
-        self._readers: dict[Reader, tuple[str, tuple[ChannelName, ...]]] = {}
 
     def __len__(self) -> int:
-        return len(self._readers)
+        """How many readers there are."""
+        return len(self._addresses)
 
     def check(self, address: str, channels: Iterable[ChannelName]) -> None:
         """Refuse who would be one too many."""
@@ -33,18 +32,14 @@ class ReaderLimits:
                 detail = f"{channel} has {self._channels.limit} readers; try again later"
                 raise TryAgain(detail, retry_after_seconds=RETRY_SECONDS)
 
-    def enter(self, reader: Reader, address: str, channels: Iterable[ChannelName]) -> None:
+    def enter(self, address: str, channels: Collection[ChannelName]) -> None:
         """Count a reader; others may have come since it was checked."""
-        names = tuple(channels)
-        self.check(address, names)
-        self._readers[reader] = (address, names)
+        self.check(address, channels)
         self._addresses.take(address)
-        for name in names:
-            self._channels.take(name)
+        for channel in channels:
+            self._channels.take(channel)
 
-    def leave(self, reader: Reader) -> None:
-        address, names = self._readers.pop(reader, ("", ()))
-        if names:
-            self._addresses.give_back(address)
-        for name in names:
-            self._channels.give_back(name)
+    def leave(self, address: str, channels: Iterable[ChannelName]) -> None:
+        self._addresses.give_back(address)
+        for channel in channels:
+            self._channels.give_back(channel)

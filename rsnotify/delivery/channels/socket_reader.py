@@ -2,22 +2,27 @@
 
 A reader has no task and no timer of its own. Its `ReaderProtocol` exists only once the peer has
 sent something other than a single ping or pong.
+
+It writes to its socket itself, and its transport only gets what the kernel did not take. That keeps
+the order, because the transport says so at once when it holds anything (its limit is 0 bytes), and
+it leaves the socket open until `connection_lost`.
 """
 
 import asyncio
-from contextlib import closing
+import os
 
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 
 from rsnotify.core.forms import XML, Form
 from rsnotify.delivery.channels.frames import WIRE_FORMATS, WireFormat, close_reason
-from rsnotify.delivery.channels.protocol import ReaderProtocol, is_one_ping_or_pong
+from rsnotify.delivery.channels.protocol import ReaderProtocol, one_ping_or_pong, pong
 from rsnotify.delivery.channels.reader import ReaderChannel
 from rsnotify.resourcesync.change import Position
 from rsnotify.socket_backlog import unread_bytes
 
 CLOSE_SECONDS = 5.0  # how long the other side may take to answer a close
+CLOSED = -1  # a descriptor to which nothing can be written
 
 
 class SocketReader(asyncio.Protocol):
@@ -25,9 +30,11 @@ class SocketReader(asyncio.Protocol):
 
     __slots__ = (
         "_closing",
+        "_descriptor",
         "_is_deflated",
         "_pending_pong",
         "_transport",
+        "address",
         "channel",
         "cursor",
         "deadline",
@@ -36,18 +43,18 @@ class SocketReader(asyncio.Protocol):
         "pushed_at_ping",
         "slot",
         "wire_format",
-        "write",
     )
 
     def __init__(self, transport: asyncio.Transport, *, is_deflated: bool) -> None:
         self._transport = transport
+        self._descriptor = _descriptor_of(transport)
         self._is_deflated = is_deflated
         self.parser: ReaderProtocol | None = None
         self._closing: asyncio.TimerHandle | None = None
         self._pending_pong = b""  # to the newest ping, while the socket is full
-        self.write = transport.write
         self.write_in(XML)
         self.channel: ReaderChannel | None = None
+        self.address = ""
         self.cursor = Position(0)
         self.is_paused = False
         self.deadline: float | None = None
@@ -67,6 +74,17 @@ class SocketReader(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._closing is None and not self._transport.is_closing()
 
+    def write(self, data: bytes, /) -> None:
+        """Write it, or have it written as soon as there is room."""
+        written = 0
+        if not self.is_paused:
+            try:
+                written = os.write(self._descriptor, data)
+            except OSError:  # no room, or an error that the transport will have, too
+                written = 0
+        if written != len(data):
+            self._transport.write(memoryview(data)[written:])
+
     def ping(self) -> bool:
         self.write(self.wire_format.idle)
         return True
@@ -84,13 +102,14 @@ class SocketReader(asyncio.Protocol):
     # --- called by the transport -----------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self.parser is None and is_one_ping_or_pong(data):
-            with closing(ReaderProtocol(is_deflated=self._is_deflated)) as protocol:
-                self._receive_data(protocol, data)
-            return
         if self.parser is None:
+            frame = one_ping_or_pong(data)
+            if frame is not None:
+                self._receive_control(frame)
+                return
             self.parser = ReaderProtocol(is_deflated=self._is_deflated)
-        self._receive_data(self.parser, data)
+        self.parser.receive_data(data)
+        self._act_on(self.parser)
 
     def pause_writing(self) -> None:
         self.is_paused = True
@@ -109,12 +128,18 @@ class SocketReader(asyncio.Protocol):
         if self._closing is not None:
             self._closing.cancel()
         self.parser = None
+        self._descriptor = CLOSED
 
     # --- reactions -------------------------------------------------------------------------------
 
-    def _receive_data(self, protocol: ReaderProtocol, data: bytes) -> None:
-        protocol.receive_data(data)
-        self._act_on(protocol)
+    def _receive_control(self, frame: Frame) -> None:
+        """A ping or a pong that came alone: most of what readers ever send."""
+        if frame.opcode is Opcode.PONG:
+            self.deadline = None
+        elif self.is_paused:
+            self._pending_pong = pong(frame)
+        else:
+            self.write(pong(frame))
 
     def _act_on(self, protocol: ReaderProtocol) -> None:
         for frame in protocol.events_received():
@@ -153,3 +178,11 @@ class SocketReader(asyncio.Protocol):
         channel, self.channel = self.channel, None
         if channel is not None:
             channel.leave(self)
+
+
+def _descriptor_of(transport: asyncio.Transport) -> int:
+    """Where a frame can be written as it is: nowhere if the transport encrypts."""
+    if transport.get_extra_info("sslcontext") is not None:
+        return CLOSED
+    descriptor: int = transport.get_extra_info("socket").fileno()
+    return descriptor

@@ -10,11 +10,11 @@ from rsnotify.base_url import BaseUrl
 from rsnotify.core.forms import DOCUMENT_FORMS, Form, wanted_form
 from rsnotify.core.lists import ListHead
 from rsnotify.core.query import Query, parse_query
+from rsnotify.core.set_options import SetRecord
 from rsnotify.delivery.pull.responses import DocumentInfo
 from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.notification import capability_list
-from rsnotify.storage.sets import SetRecord
 
 
 class RequestedSet(NamedTuple):

@@ -187,7 +187,7 @@ class ChangeListEndpoints:
         self._lists.used(set_name, kept)
 
     async def _closed(self, request: Request, requested: RequestedSet, window: Window) -> Response:
-        tag = f"{int(window.from_):x}-{int(window.until):x}-closed"
+        tag = f"{int(window.from_):x}-{int(window.until):x}-{int(window.closed):x}-closed"
         head = change_list_head(requested.base, requested.name, window.from_, window.until)
 
         async def make(in_gzip: bool) -> Parts | ByteStream:
@@ -197,7 +197,8 @@ class ChangeListEndpoints:
             entries = self._stretches.entries(requested.name, window.from_, window.until)
             return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
 
-        info = requested.info(tag, window.closed, is_fixed=True, head=head)
+        is_fixed = window.is_fixed_at(int(time() * MICROSECONDS))
+        info = requested.info(tag, window.closed, is_fixed=is_fixed, head=head)
         return await document_response(request, info, make)
 
     async def _stretch(

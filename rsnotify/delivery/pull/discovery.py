@@ -18,12 +18,12 @@ from rsnotify.core.documents import (
     socket_capabilities,
     source_description,
 )
+from rsnotify.core.set_options import SetRecord
 from rsnotify.delivery.pull.admission import SetAdmission, form_of
 from rsnotify.delivery.pull.responses import DocumentInfo, rendered_response
 from rsnotify.hub import Hub
 from rsnotify.hub.capabilities import Offers, capabilities_of
 from rsnotify.resourcesync.xml_writer import Document, render_document
-from rsnotify.storage.sets import SetRecord
 from rsnotify.storage.snapshots import Snapshots
 
 

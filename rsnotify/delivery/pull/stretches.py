@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rsnotify.core.gzip_parts import PackedEntries, entries_after, pack
+from rsnotify.core.gzip_parts import PackedEntries, pack, pieces_after
 from rsnotify.core.window import Window
 from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.resourcesync.change import Position
@@ -16,6 +16,7 @@ from rsnotify.resourcesync.notification import ChannelName, render_rows
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.windows import Windows
 
+FIRST_CHANGES = 100  # whoever asks soon has the first byte
 READ_CHANGES = 2_000
 COLD_PULLS = 32  # that hold a packed window in memory, each up to 50 MB
 COLD_WAIT_SECONDS = 5.0
@@ -35,11 +36,12 @@ class Stretches:
         self, set_name: str, from_: Position, until: Position
     ) -> AsyncIterator[bytes]:
         """The entries in `(from_, until]`, piece by piece; `until` ends a window or is the head."""
-        cursor = from_
+        cursor, count = from_, FIRST_CHANGES
         while cursor < until:
             try:
-                piece, cursor = await self.read(set_name, cursor, until)
+                piece, cursor = await self.read(set_name, cursor, until, count)
                 yield piece
+                count = READ_CHANGES
             except Trimmed:
                 async with self._slot():
                     window, packed = await self._packed_after(set_name, cursor)
@@ -61,12 +63,12 @@ class Stretches:
             self._cold.release()
 
     async def read(
-        self, set_name: str, cursor: Position, until: Position
+        self, set_name: str, cursor: Position, until: Position, count: int = READ_CHANGES
     ) -> tuple[bytes, Position]:
         """The next entries of the stream, and the position of the last of them."""
         channel = ChannelName(set_name, "change")
-        rows = await self._journal.read(channel, cursor, until=until, count=READ_CHANGES)
-        return render_rows(rows), rows[-1][0] if len(rows) == READ_CHANGES else until
+        rows = await self._journal.read(channel, cursor, until=until, count=count)
+        return render_rows(rows), rows[-1][0] if len(rows) == count else until
 
     async def packed(self, set_name: str, window: Window) -> PackedEntries:
         """The packed entries of a closed window; packed and stored now if they were not."""
@@ -89,12 +91,6 @@ class Stretches:
 async def _unpacked(
     packed: PackedEntries, window: Window, cursor: Position
 ) -> AsyncIterator[bytes]:
-    if cursor <= window.from_:
-        for piece in packed.pieces():
-            yield piece
-    else:
-        yield await asyncio.to_thread(_rest, packed, cursor)
-
-
-def _rest(packed: PackedEntries, cursor: Position) -> bytes:
-    return entries_after(b"".join(packed.pieces()), cursor)
+    pieces = packed.pieces() if cursor <= window.from_ else pieces_after(packed, cursor)
+    while piece := await asyncio.to_thread(next, pieces, b""):
+        yield piece

@@ -22,7 +22,9 @@ from rsnotify.delivery.websub.survey import Survey, survey
 from rsnotify.delivery.websub.verification import Verification, Verifier
 from rsnotify.errors import TryAgain
 from rsnotify.storage.bell import Bell
-from rsnotify.storage.subscriptions import CLAIM_SECONDS, ShareContent, Subscriptions
+from rsnotify.storage.heartbeats import CLAIM_SECONDS
+from rsnotify.storage.subscription_format import ShareContent
+from rsnotify.storage.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +107,7 @@ class Ownership:
                 await self.round()
             except TryAgain as error:
                 log.debug("subscriptions wait: %s", error.detail)
-            until_end = self._store.seconds_to_next_end()
+            until_end = self._store.heartbeats.seconds_to_next_end()
             await asyncio.sleep(
                 RENEW_SECONDS if until_end is None else min(RENEW_SECONDS, until_end)
             )

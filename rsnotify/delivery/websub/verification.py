@@ -21,7 +21,8 @@ from rsnotify.delivery.websub.subscribers import Subscribers
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
-from rsnotify.storage.subscriptions import Stored, Subscriptions
+from rsnotify.storage.subscription_format import Stored
+from rsnotify.storage.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 

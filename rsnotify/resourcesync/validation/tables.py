@@ -55,8 +55,17 @@ class Schema(msgspec.Struct, frozen=True):
 
 
 ROOT_ATTRIBUTES = (
-    *("at", "completed", "from", "until", "change", "datetime"),
-    *("hash", "length", "type", "encoding", "path"),
+    "at",
+    "completed",
+    "from",
+    "until",
+    "change",
+    "datetime",
+    "hash",
+    "length",
+    "type",
+    "encoding",
+    "path",
 )
 ENTRY_ATTRIBUTES = ("at", "completed", "from", "until", "change", "datetime", "capability", "path")
 """The attributes of `rs:md` that may stand only where a row names them."""

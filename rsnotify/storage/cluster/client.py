@@ -7,49 +7,23 @@ may be refused until all have arrived (`TryAgain`), and so is whatever is sent `
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from redis import asyncio as redis
-from redis.asyncio.client import Pipeline
-from redis.exceptions import (
-    AskError,
-    ClusterDownError,
-    ExecAbortError,
-    MovedError,
-    NoScriptError,
-    TryAgainError,
-)
+from redis.exceptions import AskError, ExecAbortError, MovedError, NoScriptError
 from redis.exceptions import ConnectionError as ConnectionLost
 
-from rsnotify.errors import PartAway, TryAgain, Unanswered
+from rsnotify.errors import TryAgain, Unanswered
 from rsnotify.storage.address import Address
-from rsnotify.storage.client import (
-    RedisClient,
-    answer_raw,
-    durably,
-    judge_answers,
-)
+from rsnotify.storage.client import RedisClient, answer_raw, durably, judge_answers
+from rsnotify.storage.cluster.answers import meaning
 from rsnotify.storage.cluster.nodes import Node, Nodes
-from rsnotify.storage.cluster.slots import placed, slot_of, waited_in
+from rsnotify.storage.cluster.pipeline import ClusterPipeline
+from rsnotify.storage.cluster.slots import Routed, routed_to, slot_of, waited_in
 from rsnotify.storage.replicas import Replicas
 from rsnotify.storage.script import Command, Script
 
 REDIRECTIONS = 5  # one after the other, before it is given up for now
-MOVING = "the Redis Cluster moves these keys to another node"
-
-
-class _Routed(NamedTuple):
-    """A command, and the slot of its keys."""
-
-    command: Command
-    slot: int
-    key: str
-
-
-def _routed(command: Command) -> _Routed:
-    command, key = placed(command)
-    return _Routed(command, slot_of(key), key)
 
 
 class ClusterClient(redis.Redis):
@@ -95,12 +69,12 @@ class ClusterClient(redis.Redis):
     # --- what may be repeated --------------------------------------------------------------------
 
     async def execute_command(self, *command: Any, **options: Any) -> Any:
-        answer = await self.route(_routed(command))
+        answer = await self.route(routed_to(command))
         (found,) = judge_answers([answer], raise_on_error=True)
         return self.parsed(command, found, options)
 
-    def pipeline(self, transaction: bool = True, _: str | None = None) -> "_ClusterPipeline":
-        return _ClusterPipeline(self, transaction)
+    def pipeline(self, transaction: bool = True, _: str | None = None) -> ClusterPipeline:
+        return ClusterPipeline(self, transaction)
 
     def parsed(self, command: Command, answer: Any, options: Mapping[str, Any]) -> Any:
         """The answer as the library gives it."""
@@ -108,7 +82,7 @@ class ClusterClient(redis.Redis):
         known = {name: value for name, value in options.items() if name != "keys"}
         return answer if callback is None else callback(answer, **known)
 
-    async def route(self, routed: _Routed) -> Any:
+    async def route(self, routed: Routed) -> Any:
         """The answer to one command, wherever its key is; an error is one too."""
         command, asking, answer = routed.command, None, None
         for _ in range(REDIRECTIONS):
@@ -128,7 +102,7 @@ class ClusterClient(redis.Redis):
                 command = Script.in_full(command)
             else:
                 break
-        return _meaning(answer)
+        return meaning(answer)
 
     async def _repeatable(self, node: Node, commands: Sequence[Command]) -> list[Any]:
         """Send these; a second time, if the connection died while it was idle."""
@@ -145,7 +119,7 @@ class ClusterClient(redis.Redis):
 
     async def together(self, commands: Sequence[Command]) -> list[Any]:
         """The answers to many: each node is asked once, all at the same time."""
-        routed = [_routed(command) for command in commands]
+        routed = [routed_to(command) for command in commands]
         answers: list[Any] = [None] * len(routed)
         groups = await self._by_node(routed, range(len(routed)), answers)
         asked = (self._ask_node(node, routed, at, answers) for node, at in groups)
@@ -153,7 +127,7 @@ class ClusterClient(redis.Redis):
         return answers
 
     async def _by_node(
-        self, routed: Sequence[_Routed], places: Iterable[int], answers: list[Any]
+        self, routed: Sequence[Routed], places: Iterable[int], answers: list[Any]
     ) -> list[tuple[Node, list[int]]]:
         """The places of those that each node has; what no node has is answered."""
         groups: dict[Node, list[int]] = {}
@@ -166,7 +140,7 @@ class ClusterClient(redis.Redis):
         return list(groups.items())
 
     async def _ask_node(
-        self, node: Node, routed: Sequence[_Routed], places: list[int], answers: list[Any]
+        self, node: Node, routed: Sequence[Routed], places: list[int], answers: list[Any]
     ) -> None:
         """Those of one slot are done in their order, even if it is moved meanwhile."""
         try:
@@ -181,11 +155,11 @@ class ClusterClient(redis.Redis):
                     moved.add(slot)
                 answers[at] = await self.route(routed[at])
             else:
-                answers[at] = _meaning(answer)
+                answers[at] = meaning(answer)
 
     async def atomically(self, commands: Sequence[Command]) -> list[Any]:
         """All of these or none; they are of one slot."""
-        routed = [_routed(command) for command in commands]
+        routed = [routed_to(command) for command in commands]
         if len({each.slot for each in routed}) != 1:
             raise ValueError("a transaction has keys of several slots")
         wrapped = [("MULTI",), *(each.command for each in routed), ("EXEC",)]
@@ -200,7 +174,7 @@ class ClusterClient(redis.Redis):
                 break
             self.nodes.move(moved, node)
         refused = [each for each in answers if isinstance(each, Exception)]
-        raise _meaning(min(refused, key=lambda each: isinstance(each, ExecAbortError)))
+        raise meaning(min(refused, key=lambda each: isinstance(each, ExecAbortError)))
 
     # --- what may not ----------------------------------------------------------------------------
 
@@ -211,7 +185,7 @@ class ClusterClient(redis.Redis):
         where only some nodes do not answer, that is the answer to what they have.
         What is to be read `then` is always read behind them.
         """
-        routed = [_routed(command) for command in commands]
+        routed = [routed_to(command) for command in commands]
         answers: list[Any] = [None] * len(routed)
         left = list(range(len(routed)))
         for _ in range(REDIRECTIONS):
@@ -220,14 +194,14 @@ class ClusterClient(redis.Redis):
             left = sorted(at for places in await asyncio.gather(*asked) for at in places)
             if not left:
                 break
-        found = judge_answers(_meanings(answers), raise_on_error=False)
+        found = judge_answers([meaning(each) for each in answers], raise_on_error=False)
         for answer in found:
             if isinstance(answer, Unanswered):
                 raise answer
         return [*found, *[await self._read_then(command) for command in then]]
 
     async def _once(
-        self, node: Node, routed: list[_Routed], places: list[int], answers: list[Any]
+        self, node: Node, routed: list[Routed], places: list[int], answers: list[Any]
     ) -> list[int]:
         """Send those once; the places of what it has not done, but another will, or it itself."""
         waited = waited_in(routed[places[0]].key)
@@ -252,55 +226,9 @@ class ClusterClient(redis.Redis):
         return again
 
     async def _read_then(self, command: Command) -> Any:
-        (answer,) = judge_answers([await self.route(_routed(command))], raise_on_error=False)
+        (answer,) = judge_answers([await self.route(routed_to(command))], raise_on_error=False)
         return answer
 
     async def durably(self, commands: Sequence[Command]) -> list[Any]:
         """Execute these like `once`, again if the connection was lost; an error is raised."""
         return await durably(self, commands)
-
-
-class _ClusterPipeline(Pipeline):
-    """Collects commands; those of a transaction are of one slot."""
-
-    def __init__(self, cluster: ClusterClient, transaction: bool) -> None:
-        super().__init__(cluster.connection_pool, cluster.response_callbacks, transaction, None)
-        self._cluster = cluster
-        self._stages = [0]
-
-    def afterwards(self) -> None:
-        """What is added from here on is done after all that was added before."""
-        self._stages.append(len(self.command_stack))
-
-    async def execute(self, raise_on_error: bool = True) -> list[Any]:
-        stack, stages = self.command_stack, [*self._stages, len(self.command_stack)]
-        self.command_stack, self._stages = [], [0]
-        commands = [command for command, _ in stack]
-        answers: list[Any] = []
-        if self.is_transaction and commands:
-            answers = await self._cluster.atomically(commands)
-        else:
-            for begin, end in pairwise(stages):
-                answers += await self._cluster.together(commands[begin:end])
-        found = judge_answers(answers, raise_on_error=raise_on_error)
-        return [
-            answer
-            if isinstance(answer, Exception)
-            else self._cluster.parsed(command, answer, options)
-            for (command, options), answer in zip(stack, found, strict=True)
-        ]
-
-
-def _meaning(answer: Any) -> Any:
-    """What a node cannot do for now, as an error of one part."""
-    if isinstance(answer, ClusterDownError):
-        return PartAway("a part of the Redis Cluster is down")
-    if isinstance(answer, MovedError | AskError | TryAgainError):
-        return PartAway(MOVING)
-    if isinstance(answer, Exception) and "non local key" in str(answer):
-        return PartAway(MOVING)  # a script, before it has written anything
-    return answer
-
-
-def _meanings(answers: Iterable[Any]) -> list[Any]:
-    return [_meaning(answer) for answer in answers]

@@ -6,6 +6,7 @@ alone keeps the names that it always had.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from redis.crc import key_slot
 
@@ -19,6 +20,14 @@ REGISTRY = TAG + "sets"
 _WITHOUT = {"PING", "HELLO", "TIME", "INFO", "CONFIG", "PUBLISH", "PUBSUB", "CLUSTER"}
 _ALL = {"MGET", "DEL", "UNLINK", "EXISTS"}
 _SCRIPTS = {"EVAL", "EVALSHA"}
+
+
+class Routed(NamedTuple):
+    """A command, and the slot of its keys."""
+
+    command: Command
+    slot: int
+    key: str
 
 
 def slot_of(key: str) -> int:
@@ -54,6 +63,11 @@ def placed(command: Command) -> tuple[Command, str]:
     if len({slot_of(name) for name in names}) != 1:
         raise ValueError(f"keys of several slots in one {words[0]}: {', '.join(names[:5])}")
     return (*words[: at.start], *names, *words[at.stop :]), names[0]
+
+
+def routed_to(command: Command) -> Routed:
+    command, key = placed(command)
+    return Routed(command, slot_of(key), key)
 
 
 def _keys_at(words: Sequence[object]) -> range:

@@ -19,6 +19,7 @@ JOURNALS = "appendonlydir"  # a directory; Redis reads first the base, then the 
 BASE, INCREMENT = "appendonly.aof.1.base.rdb", "appendonly.aof.1.incr.aof"
 MANIFEST = f"file {BASE} seq 1 type b\nfile {INCREMENT} seq 1 type i\n"
 SNAPSHOT = "dump.rdb"  # where Redis writes it, beside the journals
+NOT_OWN = "any other Redis, and each master of a Cluster, is backed up by `redis-cli --rdb FILE`"
 MAGIC = (b"REDIS0", b"VALKEY")
 POLL_SECONDS = 0.1
 
@@ -27,7 +28,7 @@ def back_up(data_dir: Path, target: Path) -> int:
     """Write the file, whole or not at all, while the hub runs; its size."""
     data_dir = data_dir.resolve()
     if not (data_dir / SOCKET).exists():
-        raise InvalidSettings([f"no hub with a Redis of its own runs in {data_dir}"])
+        raise InvalidSettings([f"no hub with a Redis of its own runs in {data_dir}: {NOT_OWN}"])
     with short_enough(data_dir / SOCKET) as socket:
         asyncio.run(_save(f"unix://{quote(str(socket))}"))
     snapshot, part = data_dir / SNAPSHOT, target.with_name(f".{target.name}.part")

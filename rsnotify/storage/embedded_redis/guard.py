@@ -21,7 +21,10 @@ class Guard:
     @classmethod
     async def over(cls, pid: int) -> Self:
         process = await asyncio.create_subprocess_exec(
-            *("/bin/sh", "-c", SCRIPT, str(pid)),
+            "/bin/sh",
+            "-c",
+            SCRIPT,
+            str(pid),
             stdin=PIPE,
             stdout=DEVNULL,
             stderr=DEVNULL,

@@ -1,0 +1,103 @@
+"""What a set is besides its changes: its name, the options of its operator, when it was made."""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.notification import KINDS, ChannelName, Kind
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+RESERVED = frozenset({"api", "channels", "hub", "health", "metrics", "static"})
+
+
+class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the operator may choose for a set."""
+
+    private: bool = False  # reading needs a token
+    describedby: str | None = None  # a document that describes the set
+    # The Source's own documents, which the Capability List names instead of the hub's.
+    resourcelist: str | None = None
+    resourcedump: str | None = None
+    changelist: str | None = None
+    changedump: str | None = None
+    resourcelist_archive: str | None = None
+    resourcedump_archive: str | None = None
+    changelist_archive: str | None = None
+    changedump_archive: str | None = None
+    # Names of the hub's channels as WebSub topics, at the Source.
+    topic: str | None = None
+    framework_topic: str | None = None
+    # Channels of the Source elsewhere, and their WebSub hub.
+    change_notification: str | None = None
+    framework_notification: str | None = None
+    channel_hub: str | None = None
+    sockets_first: bool = False  # for Destinations that know version 0.8 only
+
+    @property
+    def own_documents(self) -> dict[str, str]:
+        """By capability."""
+        named = {name.replace("_", "-"): getattr(self, name) for name in DOCUMENTS}
+        return {name: loc for name, loc in named.items() if loc is not None}
+
+    def own_topic(self, kind: Kind) -> str | None:
+        """What the Source calls this channel; None if only the hub has a name for it."""
+        return self.topic if kind == "change" else self.framework_topic
+
+    def own_channel(self, kind: Kind) -> str | None:
+        """The Source's channel elsewhere, if it has one."""
+        return self.change_notification if kind == "change" else self.framework_notification
+
+
+TOPICS = ("topic", "framework_topic")
+DOCUMENTS = (
+    "resourcelist",
+    "resourcedump",
+    "changelist",
+    "changedump",
+    "resourcelist_archive",
+    "resourcedump_archive",
+    "changelist_archive",
+    "changedump_archive",
+)
+CHANNELS = ("change_notification", "framework_notification")
+ADDRESSES = ("describedby", *DOCUMENTS, *TOPICS, *CHANNELS, "channel_hub")
+"""The options that are addresses."""
+
+
+class SetRecord(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """What the hub knows of a set besides its journals."""
+
+    name: str
+    created: str
+    edited: str = ""  # when its options were chosen, by the clock of Redis
+
+
+def channel_of_own_topic(records: Iterable[SetRecord], topic: str) -> ChannelName | None:
+    """The channel that a Source calls so."""
+    for record in records:
+        for kind in KINDS:
+            if record.own_topic(kind) == topic:
+                return ChannelName(record.name, kind)
+    return None
+
+
+def check_name(name: str) -> None:
+    if NAME.fullmatch(name) is None:
+        raise Rejected(
+            f"{name[:80]!r} is not a valid name for a set: use 1 to 64 of a-z 0-9 - _ . "
+            "beginning with a letter or digit"
+        )
+    if name in RESERVED:
+        raise Rejected(f"the name {name!r} is reserved for the hub itself; choose another")
+
+
+def check_together(options: SetOptions) -> None:
+    """Refuse options that each may be right, but not with each other."""
+    if options.topic is not None and options.topic == options.framework_topic:
+        raise Rejected("topic and framework_topic are the same: the channels must differ")
+    for name in CHANNELS:
+        channel = getattr(options, name) or ""
+        if channel.startswith("http") and options.channel_hub is None:
+            raise Rejected(f"{name} is a WebSub topic: name its hub in channel_hub")

@@ -1,0 +1,50 @@
+"""Everything that a hub process keeps in Redis, by subject. Nothing here connects yet."""
+
+from rsnotify.settings import Settings
+from rsnotify.storage import keys
+from rsnotify.storage.announced_description import AnnouncedDescriptions
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import connect
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.loads import Loads
+from rsnotify.storage.sets import Sets
+from rsnotify.storage.snapshots import Snapshots
+from rsnotify.storage.subscriptions import Subscriptions
+from rsnotify.storage.tokens import Tokens
+from rsnotify.storage.told import ToldDocuments
+from rsnotify.storage.windows import Windows
+
+
+class Stores:
+    """One object for each subject, on two connections."""
+
+    def __init__(self, settings: Settings, redis_url: str) -> None:
+        self._url = redis_url
+        self._client = connect(redis_url, replicas=settings.replicas)
+        # Of its own: publishing never waits for readers.
+        self.publishing_client = connect(redis_url, replicas=settings.replicas)
+        self.journal = Journal(
+            self.publishing_client,
+            window_changes=settings.changelist_max,
+            window_hours=settings.changelist_hours,
+        )
+        self.tokens = Tokens(self.publishing_client)
+        self.sets = Sets(self._client)
+        self.windows = Windows(self._client)
+        self.snapshots = Snapshots(self._client)
+        self.loads = Loads(self._client)
+        self.told = ToldDocuments(self._client)
+        self.announced = AnnouncedDescriptions(self._client)
+        self.subscriptions = Subscriptions(
+            self._client,
+            pending_per_host=settings.pending_per_host,
+            pending_per_asker=settings.pending_per_asker,
+        )
+
+    def bell(self, name: str = keys.BELL) -> Bell:
+        """A bell of its own for whoever listens."""
+        return Bell(self._url, name)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+        await self.publishing_client.aclose()

@@ -1,0 +1,54 @@
+"""A pipeline to all nodes of a Cluster: its commands go to their nodes together."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+from redis.asyncio.client import Pipeline
+
+from rsnotify.storage.client import judge_answers
+from rsnotify.storage.script import Command
+
+
+class Router(Protocol):
+    """Who knows which node has which keys."""
+
+    connection_pool: Any
+    response_callbacks: Any
+
+    async def together(self, commands: Sequence[Command]) -> list[Any]: ...
+
+    async def atomically(self, commands: Sequence[Command]) -> list[Any]: ...
+
+    def parsed(self, command: Command, answer: Any, options: Mapping[str, Any]) -> Any: ...
+
+
+class ClusterPipeline(Pipeline):
+    """Collects commands; those of a transaction are of one slot."""
+
+    def __init__(self, cluster: Router, transaction: bool) -> None:
+        super().__init__(cluster.connection_pool, cluster.response_callbacks, transaction, None)
+        self._cluster = cluster
+        self._stages = [0]
+
+    def afterwards(self) -> None:
+        """What is added from here on is done after all that was added before."""
+        self._stages.append(len(self.command_stack))
+
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:
+        stack, stages = self.command_stack, [*self._stages, len(self.command_stack)]
+        self.command_stack, self._stages = [], [0]
+        commands = [command for command, _ in stack]
+        answers: list[Any] = []
+        if self.is_transaction and commands:
+            answers = await self._cluster.atomically(commands)
+        else:
+            for begin, end in pairwise(stages):
+                answers += await self._cluster.together(commands[begin:end])
+        found = judge_answers(answers, raise_on_error=raise_on_error)
+        return [
+            answer
+            if isinstance(answer, Exception)
+            else self._cluster.parsed(command, answer, options)
+            for (command, options), answer in zip(stack, found, strict=True)
+        ]

@@ -1,0 +1,55 @@
+"""What `make soak SOAK_ARGS=storm` says of memory, open files and kept lists is true."""
+
+import os
+import socket
+
+import pytest
+
+from tests.soak.footprint import Footprint, check_flat, footprint, quarters
+from tests.soak.lists import Answer, check_kept
+
+LIST = "/dataset1/changelist/T.xml"
+KEPT = Answer('"a"', is_immutable=True, body=b"one")
+
+
+def test_memory_and_files_that_stay_are_flat() -> None:
+    check_flat([Footprint(100, 50)], [Footprint(110, 60)])
+
+
+@pytest.mark.parametrize("late", [Footprint(110.1, 50), Footprint(100, 61)])
+def test_memory_and_files_that_grow_are_found(late: Footprint) -> None:
+    with pytest.raises(AssertionError, match="grown"):
+        check_flat([Footprint(100, 50)], [late])
+
+
+def test_the_last_quarter_is_compared_with_the_second() -> None:
+    seen = [Footprint(number, 0) for number in range(8)]
+    assert quarters(seen) == (seen[2:4], seen[6:])
+    assert quarters(seen[:1]) == (seen[:1], seen[:1])
+
+
+def test_a_connection_to_the_port_is_no_file_of_the_process_and_any_other_is() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        before = footprint(os.getpid(), port).files
+        with socket.create_connection(("127.0.0.1", port)), server.accept()[0]:
+            assert footprint(os.getpid(), port).files == before + 1  # the client's end
+
+
+def test_a_list_that_is_the_same_or_has_another_tag_is_true() -> None:
+    check_kept({LIST: KEPT}, {LIST: KEPT})
+    check_kept({LIST: KEPT._replace(is_immutable=False)}, {LIST: Answer('"b"', False, b"two")})
+    check_kept({LIST: KEPT._replace(is_immutable=False)}, {})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (KEPT, Answer('"b"', is_immutable=False, body=b"two")),
+        (KEPT._replace(is_immutable=False), Answer('"a"', is_immutable=False, body=b"two")),
+    ],
+    ids=["immutable", "the same tag"],
+)
+def test_a_kept_list_that_is_not_true_any_more_is_found(before: Answer, after: Answer) -> None:
+    with pytest.raises(AssertionError, match="changed"):
+        check_kept({LIST: before}, {LIST: after})
