@@ -135,15 +135,20 @@ async def _of_redis(client: Client, submission: Submission) -> dict[str, float]:
     whole = await best_wait(append)
     await client.config_set("appendfsync", "no")
     without = await best_wait(append)
-    await client.config_resetstat()
-    for _ in range(EACH):
-        await append()
-    script = (await client.info("commandstats"))["cmdstat_evalsha"]["usec_per_call"] / 1e6
+    script = min([await _script_seconds(client, append) for _ in range(ROUNDS)])
     return {
         "there and back, without script and disk": without - script,
         "the script": script,
         "fsync": whole - without,
     }
+
+
+async def _script_seconds(client: Client, append: Callable[[], Awaitable[object]]) -> float:
+    await client.config_resetstat()
+    for _ in range(EACH):
+        await append()
+    told = await client.info("commandstats")
+    return float(told["cmdstat_evalsha"]["usec_per_call"]) / 1e6
 
 
 async def _of_readers(submission: Submission) -> dict[str, float]:
