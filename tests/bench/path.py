@@ -36,6 +36,7 @@ from tests.running import RunningHub
 
 POSTS, ROUNDS, EACH = 1_000, 30, 50
 CHANNEL = ChannelName("dataset1", "change")
+TEXT_FRAME = 0x81
 HANDSHAKE = (
     "GET /channels/dataset1/change_notification_channel HTTP/1.1\r\nHost: hub\r\n"
     "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -67,9 +68,11 @@ async def posts(port: int, count: int) -> tuple[float, float]:
 
 
 async def _received(channel: asyncio.StreamReader) -> float:
-    head = await channel.readexactly(2)
-    size = head[1] if head[1] < 126 else int.from_bytes(await channel.readexactly(2), "big")
-    await channel.readexactly(size)
+    kind = 0
+    while kind != TEXT_FRAME:  # pings come too
+        kind, length = await channel.readexactly(2)
+        size = length if length < 126 else int.from_bytes(await channel.readexactly(2), "big")
+        await channel.readexactly(size)
     return perf_counter()
 
 
