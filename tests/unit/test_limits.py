@@ -42,7 +42,7 @@ from rsnotify.resourcesync.validation import tables
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
-from rsnotify.storage import external_redis, journal, loads, repairs, sets
+from rsnotify.storage import external_redis, journal_format, loads, repairs, sets
 from rsnotify.storage.embedded_redis import directory
 from rsnotify.upkeep import announcements, snapshot
 from rsnotify.watching import status
@@ -85,7 +85,7 @@ LIMITS: dict[str, float] = {
     "links of a change": change_rules.LINKS,
     "`pri` of a link": 999_999,
     "characters of an `Idempotency-Key`": 255,
-    "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
+    "hours that a key is remembered": journal_format.CALLERS_KEY_SECONDS / 3600,
     "faults that an answer names": bodies.MAX_FAULTS,
     "seconds of changes that a process remembers, to put them back if Redis loses "
     "them": healing.REMEMBERED_MICROSECONDS / MICROSECONDS,
