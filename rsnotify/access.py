@@ -111,6 +111,19 @@ class Access:
         Returns the key of the token, or nothing for the admin token.
         """
         sent = _required(connection, in_address=in_address)
+        return await self._require(connection, sent, right, set_name)
+
+    async def require_publisher(
+        self, connection: HTTPConnection, set_name: str, *, in_address: bool = False
+    ) -> None:
+        """Require the right to publish to the set; `TooMany` if the token has done so too often."""
+        sent = _required(connection, in_address=in_address)
+        await self._require(connection, sent, "publish", set_name)
+        self._count_publish(sent.secret)
+
+    async def _require(
+        self, connection: HTTPConnection, sent: SentToken, right: Right, set_name: str
+    ) -> str:
         if self._is_admins(connection, sent):
             return ""
         token = await self._token_of(connection, sent)
@@ -122,7 +135,10 @@ class Access:
         """A request to publish, by a token that was found to be right; `TooMany` if it is one too
         many."""
         sent = _sent(connection)
-        wait = self._publishes.seconds_to_wait("" if sent is None else sent.secret)
+        self._count_publish("" if sent is None else sent.secret)
+
+    def _count_publish(self, secret: str) -> None:
+        wait = self._publishes.seconds_to_wait(secret)
         if wait > 0:
             told = "this token has published too often; put several changes into one request"
             raise TooMany(told, retry_after_seconds=ceil(wait))

@@ -1,15 +1,7 @@
-"""All routes of the hub, and the one place that turns errors into HTTP responses."""
+"""The route table: all addresses of the hub."""
 
-import logging
-from collections.abc import Iterable, Mapping
-
-import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
-from starlette.websockets import WebSocket
 
 from rsnotify.core.documents import change_list_index
 from rsnotify.delivery.channels.admission import Channels
@@ -18,7 +10,7 @@ from rsnotify.delivery.pull.changelists import ChangeListEndpoints
 from rsnotify.delivery.pull.discovery import Discovery
 from rsnotify.delivery.pull.resourcelists import ResourceListEndpoints
 from rsnotify.delivery.topic import Topic
-from rsnotify.errors import INTERNAL_ERROR, Rejected, TryAgain
+from rsnotify.errors import Rejected
 from rsnotify.intake.administration import Administration
 from rsnotify.intake.publishing import Intake
 from rsnotify.intake.resources import Resources
@@ -27,35 +19,15 @@ from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
 from rsnotify.openapi.endpoint import Description
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
+from rsnotify.routing import Application, Route, Routes, WebSocketRoute
 from rsnotify.watching import Watching
 from rsnotify.web.page import FrontPage
 from rsnotify.web.validation import Validation
 
-log = logging.getLogger(__name__)
 
-Routes = list[BaseRoute]
-
-
-def build_app(routes: Iterable[BaseRoute]) -> Starlette:
-    """An ASGI application with these routes."""
-    served = list(routes)
-    described = Description(served).routes
-    app = Starlette(
-        routes=[*described, *served, WebSocketRoute("/{path:path}", _no_channel)],
-        exception_handlers={
-            Rejected: _rejected,
-            TryAgain: _try_again,
-            HTTPException: _http_exception,
-            ClientDisconnect: _gone,
-            Exception: _bug,
-        },
-    )
-    app.router.redirect_slashes = False  # a redirect would repeat a token in the URL, to any `Host`
-    return app
-
-
-async def _no_channel(websocket: WebSocket) -> None:
-    raise Rejected(f"there is no channel at {websocket.url.path}", status=404)
+def build_app(routes: Routes) -> Application:
+    """An application with these routes, and with their description."""
+    return Application([*Description(routes).routes, *routes])
 
 
 # --- routes --------------------------------------------------------------------------------------
@@ -166,55 +138,3 @@ class ChannelPage:
             "several channels are read by WebSocket, or with `Accept: text/event-stream`",
             status=406,
         )
-
-
-def problem(status: int, detail: str, **members: object) -> Response:
-    """An RFC 9457 problem document."""
-    content = {"type": "about:blank", "status": status, "detail": detail} | members
-    return Response(msgspec.json.encode(content), status, media_type="application/problem+json")
-
-
-async def _rejected(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    assert isinstance(error, Rejected)  # noqa: S101
-    members: Mapping[str, object] = {"errors": error.faults} if error.faults else {}
-    answer = problem(error.status, error.detail, **members)
-    answer.headers.update(error.headers)
-    return answer
-
-
-async def _try_again(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    assert isinstance(error, TryAgain)  # noqa: S101
-    answer = problem(error.status, error.detail)
-    answer.headers["retry-after"] = str(error.retry_after_seconds)
-    return answer
-
-
-async def _http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101
-    detail, headers = error.detail, dict(error.headers or {})
-    if error.status_code == 404:
-        detail = f"there is nothing at {request.url.path}"
-    elif error.status_code == 405:
-        headers["Allow"] = ", ".join(_methods_at(request))
-        detail = f"{request.method} is not allowed at {request.url.path}: use {headers['Allow']}"
-    answer = problem(error.status_code, detail)
-    answer.headers.update(headers)
-    return answer
-
-
-def _methods_at(request: Request) -> list[str]:
-    """What may be asked at this path; each method of one may have a route of its own."""
-    methods: set[str] = set()
-    for route in request.app.routes:
-        if isinstance(route, Route) and route.matches(request.scope)[0] != Match.NONE:
-            methods |= route.methods or set()
-    return sorted(methods)
-
-
-async def _gone(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return Response(status_code=400)  # nobody is connected any more
-
-
-async def _bug(request: Request, error: Exception) -> Response:
-    log.error("internal error while serving %s", request.url.path, exc_info=error)
-    return problem(500, INTERNAL_ERROR)

@@ -116,7 +116,8 @@ def mirror(
     lag: Lag = False,
     json: Json = False,
 ) -> None:
-    from rsnotify.commands.mirror import Shown, options_of, run_mirror
+    from rsnotify.commands.mirror import options_of, run_mirror
+    from rsnotify.commands.mirror_shown import Shown
 
     if directory is None and not stdout:
         raise typer.BadParameter("say where the copy shall be: a DIR, or --stdout for no files")

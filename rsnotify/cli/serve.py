@@ -88,16 +88,12 @@ def _run(settings: "Settings", sets: list[str], inherited_socket: int | None) ->
 
 
 def _announcer(settings: "Settings", sets: list[str], is_worker: bool) -> Callable[[str], None]:
-    """Called with the hub's address once it answers."""
+    """Called with the hub's address once it answers: what it needs has been loaded by then."""
+    from rsnotify.commands.welcome import next_steps
 
     def ready(address: str) -> None:
         typer.echo(f"rsnotify ready {address}")
         if not is_worker:
-            from rich.console import Console
-
-            from rsnotify.commands import welcome
-
-            console = Console(stderr=True, highlight=False)
-            welcome.print_next_steps(console, address, settings, sets)
+            typer.echo(next_steps(address, settings, sets), err=True)
 
     return ready

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from rsnotify.commands.mirror import say, until_ended
+from rsnotify.commands.mirror import until_ended
+from rsnotify.commands.mirror_shown import say
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.audit import KINDS, Audit, audit, repair
 

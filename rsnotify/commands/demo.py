@@ -245,7 +245,7 @@ async def _listed(connection: Connection, set_name: str) -> list[str]:
 
 
 def _check_ours(set_name: str, listed: Sequence[str]) -> None:
-    """Whatever else is listed belongs to somebody, who would lose it."""
+    """Refuse a set with resources of somebody else: the demo would delete them."""
     foreign = [loc for loc in listed if not OURS.fullmatch(loc)]
     if foreign:
         raise InvalidSettings(

@@ -6,15 +6,11 @@ import sys
 from collections.abc import Sequence
 from shlex import quote
 
-from rich.console import Console
-
 from rsnotify.commands.target import ADMIN_FILE
 from rsnotify.settings import Settings
 
 
-def print_next_steps(
-    console: Console, address: str, settings: Settings, sets: Sequence[str]
-) -> None:
+def next_steps(address: str, settings: Settings, sets: Sequence[str]) -> str:
     """The lines to copy for a first publish and a first subscription."""
     command = "rsnotify" if shutil.which("rsnotify") else sys.argv[0]
     options = _options(address, settings)
@@ -33,7 +29,7 @@ def print_next_steps(
     )
     lines = [f"{what}:\n    {how}" for what, how in steps.items()]
     lines.insert(1, _where_the_token_is(settings))
-    console.print("".join(f"\n  {line}\n" for line in lines), markup=False, soft_wrap=True)
+    return "".join(f"\n  {line}\n" for line in lines)
 
 
 def _options(address: str, settings: Settings) -> str:
@@ -51,7 +47,7 @@ def _secret(settings: Settings) -> str:
 
 
 def _variable() -> str:
-    """Where a chosen admin token was given."""
+    """The variable in which the operator gave the admin token."""
     return ADMIN_FILE if ADMIN_FILE in os.environ else "RSNOTIFY_ADMIN_TOKEN"
 
 

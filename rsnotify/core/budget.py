@@ -23,9 +23,9 @@ class Budget(Generic[Owner]):
 
     def use(self, owner: Owner, size: int, now: float) -> list[Owner]:
         """Note that the owner was used and holds so much; return those that must be released."""
-        self.forget(owner)
+        before = self._kept.pop(owner, None)
         self._kept[owner] = _Usage(size, now)
-        self.total += size
+        self.total += size if before is None else size - before.size
         return self._evict()
 
     def forget(self, owner: Owner) -> None:

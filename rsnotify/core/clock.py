@@ -53,7 +53,7 @@ class LivenessTracker:
             self._seen[name] = (beat, mine)
 
     def gone(self, mine: float) -> dict[str, int]:
-        """The processes whose heartbeat has not risen for too long, with the last one."""
+        """The processes whose heartbeat has stood still for too long, each with its last one."""
         self._forget(mine - FORGOTTEN_AFTER * self._patience)
         return {
             name: beat for name, (beat, since) in self._seen.items() if self._is_over(since, mine)

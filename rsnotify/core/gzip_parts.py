@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 
 from isal import isal_zlib
 
-from rsnotify.resourcesync.change import Position, render_datetime
+from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Row
 
 PIECE_BYTES = 256 * 1024
@@ -24,7 +24,6 @@ _HEAD = struct.Struct("<IQ")
 GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 _STORED = struct.Struct("<BHH")
 _DATETIME = re.compile(rb'<rs:md change="[^"]*" datetime="([^"]*)"')
-_ENTRY = b"<url>"
 _END = b"</url>"
 _CHANGE = b"<rs:md change="
 
@@ -103,52 +102,50 @@ def pieces_after(packed: PackedEntries, cursor: Position) -> Iterator[bytes]:
 
 def entries_after(entries: bytes, cursor: Position) -> bytes:
     """The part of a Change List's entries that is newer than the cursor."""
-    datetimes = _DATETIME.findall(entries)
-    skipped = bisect_right(datetimes, render_datetime(cursor).encode())
-    place = -1
-    for _ in range(skipped + 1):
-        place = entries.find(_ENTRY, place + 1)
-        if place < 0:
-            return b""
-    return entries[place:]
+    each = _split(entries)
+    return b"".join(each[bisect_right(each, cursor, key=_newest) :])
 
 
 def rows_after(packed: PackedEntries, cursor: Position, count: int) -> list[Row]:
     """The next changes after the cursor, as rows of a journal with their datetimes filled in."""
-    rows: list[Row] = []
+    found: list[bytes] = []
     for entries in pieces_after(packed, cursor):
-        rows += _rows(entries)
-        if len(rows) >= count:
+        found += _split(entries)
+        if len(found) >= count:
             break
-    return rows[:count]
+    return _rows(found[:count])
 
 
 def rows_until(packed: PackedEntries, until: Position, count: int) -> list[Row]:
     """The last changes up to a position."""
-    rows: list[Row] = []
-    for entries in reversed(_pieces_until(packed, until, count)):
-        found = [row for row in _rows(entries) if row[0] <= until]
-        rows = found[len(rows) - count :] + rows
-        if len(rows) >= count:
-            break
-    return rows
+    found: list[bytes] = []
+    for entries in _pieces_until(packed, until, count):
+        found += _split(entries)
+    end = bisect_right(found, until, key=_newest)
+    return _rows(found[max(0, end - count) : end])
 
 
 def _pieces_until(packed: PackedEntries, until: Position, count: int) -> Sequence[bytes]:
     """The pieces that have the last changes up to a position."""
     pieces: deque[bytes] = deque()
+    held = 0
     for entries in _whole_entries(packed):
         pieces.append(entries)
         if _newest(entries) >= until:
             break
-        if sum(each.count(_END) for each in pieces) - pieces[0].count(_END) >= count:
+        held += entries.count(_END)
+        while held - (oldest := pieces[0].count(_END)) >= count:
             pieces.popleft()
+            held -= oldest
     return pieces
 
 
-def _rows(entries: bytes) -> list[Row]:
-    each = [entry + _END for entry in entries.split(_END)[:-1]]
-    return list(zip(map(_newest, each), each, strict=True))
+def _split(entries: bytes) -> list[bytes]:
+    return [entry + _END for entry in entries.split(_END)[:-1]]
+
+
+def _rows(each: Iterable[bytes]) -> list[Row]:
+    return [(_newest(entry), entry) for entry in each]
 
 
 def count_entries(packed: PackedEntries) -> int:

@@ -86,9 +86,10 @@ class Memory:
         self.newest = max(self.newest, head)
 
     def _add(self, rows: Iterable[Row], until: Position) -> None:
+        known = self._rows
         for position, xml in rows:
-            if position not in self._rows:
-                self._rows[position] = xml
+            if position not in known:
+                known[position] = xml
                 self.size += len(xml) + ROW_BYTES
         self.newest = max(self.newest, until)
         self._forget_oldest(self.newest - REMEMBERED_MICROSECONDS)

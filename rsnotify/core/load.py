@@ -68,7 +68,8 @@ def too_many_deleted(found: LoadCounts, max_delete: float) -> str | None:
         return None
     return (
         f"this would delete {found.deleted} of {found.known} resources, which is more than "
-        f"{max_delete:g} %; if that is meant, say so with max_delete={_percent(found)}"
+        f"{max_delete:g} %; if that is meant, say so with max_delete={_percent(found)} "
+        f"(in the command: --max-delete {_percent(found)})"
     )
 
 
@@ -83,9 +84,9 @@ def check_deletions(found: LoadCounts, max_delete: float) -> None:
 
 
 def is_same(loc: bytes, kept: bytes, rest: bytes) -> bool:
-    """Whether what is brought says what is known already.
+    """Whether a brought resource is the same as the known one.
 
-    A lastmod that is not brought says nothing; one that was not published is its position.
+    A lastmod that is not brought is not compared. Where none was published, the position is it.
     """
     known = render_resources([(loc, kept)])
     brought = render_resources([(loc, b"0" + rest)])

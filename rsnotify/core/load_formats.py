@@ -60,8 +60,10 @@ class NdjsonReader:
         self._number = 0
 
     def feed(self, data: bytes) -> list[Resource]:
+        first, _, _ = data.partition(b"\n")
+        _check_length(len(self._rest) + len(first), self._number)
         lines, newline, self._rest = (self._rest + data).rpartition(b"\n")
-        _check_length(self._rest, self._number)
+        _check_length(len(self._rest), self._number)
         return self._read(lines + newline)
 
     def close(self) -> list[Resource]:
@@ -104,7 +106,7 @@ class JsonReader:
         while (end := self._step(at, found)) is not None:
             at = end
         self._text = self._text[at:].lstrip()
-        _check_length(self._text, self._number)
+        _check_length(len(self._text.encode()), self._number)
         return found
 
     def close(self) -> list[Resource]:
@@ -137,7 +139,9 @@ class JsonReader:
             return None
         except RecursionError as error:
             raise unreadable_resource(self._number, str(error)) from None
-        found.append(self._read(self._text[at:end]).created())
+        text = self._text[at:end]
+        _check_length(len(text.encode()), self._number)
+        found.append(self._read(text).created())
         self._number += 1
         self._expected = ",]"
         return end
@@ -168,6 +172,7 @@ def unreadable_resource(number: int, text: str) -> Rejected:
     return wrong_resource(number, [(found["field"] or "", found["message"])])
 
 
-def _check_length(rest: bytes | str, number: int) -> None:
-    if len(rest) > ENTRY_BYTES:
+def _check_length(size: int, number: int) -> None:
+    """Whether so many bytes may belong to one resource."""
+    if size > ENTRY_BYTES:
         raise Rejected(f"resource {number} is not read: it has no end within {ENTRY_BYTES} bytes")

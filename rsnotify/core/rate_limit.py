@@ -20,7 +20,7 @@ class RateLimit:
         self._free_at: OrderedDict[str, float] = OrderedDict()  # when all that was done is forgiven
 
     def seconds_to_wait(self, key: str) -> float:
-        """Zero if it may be done now: then it counts as done."""
+        """How long it must wait; zero if it may be done now, and then it is counted."""
         now = self._clock()
         free_at = max(self._free_at.get(key, now), now) + 1 / self._per_second
         wait = free_at - now - 1

@@ -41,7 +41,7 @@ class Window(NamedTuple):
         return now - self.closed > FIXED_AFTER
 
     def render(self) -> str:
-        """As it was parsed from."""
+        """The text that `parse` reads."""
         return " ".join(str(int(number)) for number in self)
 
 

@@ -5,16 +5,16 @@ operator has named origins. A page that may not read gets the same answer, but i
 answer from it. Preflights are answered here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rsnotify.access import origins_that_read
 from rsnotify.hub import Hub
+from rsnotify.routing import Route, Routes
 
 EXPOSED = "ETag, Link, Retry-After, Rsnotify-At, Rsnotify-From, Rsnotify-Until"
 ALLOWED = "Accept, Authorization, If-Modified-Since, If-None-Match, Last-Event-ID"
@@ -31,10 +31,10 @@ class Cors:
         self._hub = hub
         self._allowed_origins = allowed_origins
 
-    def opened(self, routes: Sequence[BaseRoute]) -> Sequence[BaseRoute]:
+    def opened(self, routes: Routes) -> Routes:
         """The same routes; those that are read by GET answer preflights too."""
         for route in routes:
-            if isinstance(route, Route) and "GET" in (route.methods or ()):
+            if isinstance(route, Route) and "GET" in route.methods:
                 route.methods = {*METHODS.split(", ")}
                 route.app = self._around(route.app)
         return routes

@@ -11,7 +11,8 @@ from rsnotify.errors import TryAgain
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Row
-from rsnotify.storage.journal import Appended, Standing
+from rsnotify.storage.append_call import Appended
+from rsnotify.storage.journal import Standing
 
 log = logging.getLogger(__name__)
 
@@ -121,9 +122,10 @@ class Feeds:
         self._note_growth(feed.channel)
 
     def remember_append(self, feed: Feed, submission: Submission, stored: Appended) -> None:
-        rows = own_rows(submission, stored)
-        key = submission.key and UsedKey(submission.key, submission.fingerprint, *stored.interval)
-        feed.memory.appended(rows, stored.until, key or None, begin=stored.from_)
+        key = None
+        if submission.key:
+            key = UsedKey(submission.key, submission.fingerprint, *stored.interval)
+        feed.memory.appended(stored.rows, stored.until, key, begin=stored.from_)
         self._cache.use(feed.memory)
 
     def seen(self, channel: ChannelName) -> Position:
@@ -171,13 +173,6 @@ class Feeds:
             else:
                 feed.skip_to(head)
         return found
-
-
-def own_rows(submission: Submission, stored: Appended) -> list[Row]:
-    """What was appended, as it stands in the journal; a load may have been left out of it."""
-    xml = (fragment.xml for fragment in submission.fragments)
-    pairs = zip(map(Position, stored.positions), xml, strict=False)
-    return [row for row in pairs if row[0]]
 
 
 def log_unreadable(channel: ChannelName, error: Exception) -> None:

@@ -49,7 +49,7 @@ class Following:
         woken: asyncio.Event,
         base_url: str,
     ) -> None:
-        self.caller = journal.caller
+        self.caller = journal.appends.caller
         self._journal = journal
         self._bell = bell
         self._checking = checking

@@ -67,14 +67,16 @@ class Hub:
             woken=woken,
             base_url=base_url,
         )
-        self._shortcut = Shortcut(journal, self.following, self.checking, self._sets, self.feeds)
+        self._shortcut = Shortcut(
+            journal.appends, self.following, self.checking, self._sets, self.feeds
+        )
 
     # --- publishing ------------------------------------------------------------------------------
 
     async def publish(self, channel: ChannelName, submission: Submission) -> Interval:
         """Store the changes, and have readers told. They are not waited for."""
         stored = await self.repairing.append(channel, submission)
-        self._shortcut.appended(channel, submission, stored)
+        self._shortcut.appended(channel, stored)
         return stored.interval
 
     async def publish_each(

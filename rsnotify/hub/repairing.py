@@ -21,7 +21,8 @@ from rsnotify.hub.moving import when_moved
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.single_flight import SingleFlight
-from rsnotify.storage.journal import UNSEEN, Appended, Journal, Standing
+from rsnotify.storage.append_call import UNSEEN, Appended
+from rsnotify.storage.journal import Journal, Standing
 from rsnotify.storage.repairs import Lineage, Repairs
 
 ORDER_SECONDS = 1.0  # for others to put back first what was before: they notice within a second

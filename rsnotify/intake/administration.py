@@ -235,6 +235,8 @@ def _same(kept: Token | None, asked: Token) -> Token:
 
 
 def _decoded(body: bytes, type_: type[Struct]) -> Struct:
+    if not body.strip():
+        raise Rejected("the body is empty: send a JSON object")
     try:
         return msgspec.json.decode(body, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

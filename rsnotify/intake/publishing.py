@@ -70,8 +70,7 @@ class Intake:
         self, request: Request, channel: ChannelName, *, in_address: bool
     ) -> dict[str, object]:
         name = channel.set_name
-        await self._access.require(request, "publish", name, in_address=in_address)
-        self._access.count_publish(request)
+        await self._access.require_publisher(request, name, in_address=in_address)
         self._hub.feed(channel)  # an unknown set is known before the body is read
         submission = await _read_submission(request, channel.kind)
         others = self._hub.also_told(channel, submission)

@@ -5,15 +5,14 @@ of a body and of Redis; HEAD wherever there is GET.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-
-from starlette.routing import BaseRoute, Route
+from collections.abc import Iterator
 
 from rsnotify import __version__
 from rsnotify.core.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.core.set_options import NAME
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
 from rsnotify.openapi.schemas import Json, components, ref
+from rsnotify.routing import Route, Routes
 
 VERSION = "3.1.1"
 PROBLEM = "application/problem+json"
@@ -78,7 +77,7 @@ SETS = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems":
 EXAMPLES = {"set": "dataset1", "kind": "change"}
 
 
-def described(routes: Iterable[BaseRoute]) -> Json:
+def described(routes: Routes) -> Json:
     """All that these routes serve; what has no row is left out."""
     paths: dict[str, Json] = {}
     for method, path in served(routes):
@@ -106,11 +105,11 @@ def described(routes: Iterable[BaseRoute]) -> Json:
     }
 
 
-def served(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
+def served(routes: Routes) -> Iterator[tuple[str, str]]:
     """Method and path of what is served over HTTP; HEAD and OPTIONS follow from GET."""
     for route in routes:
         if isinstance(route, Route):
-            for method in sorted((route.methods or set()) - {"HEAD", "OPTIONS"}):
+            for method in sorted(route.methods - {"HEAD", "OPTIONS"}):
                 yield method, route.path
 
 
@@ -159,7 +158,7 @@ def _parameters(operation: Operation, path: str) -> Iterator[Json]:
 
 
 def _forms(operation: Operation) -> list[str]:
-    """The forms that `?format=` may ask for: those that are answered."""
+    """What `?format=` may ask for: the forms in which this address answers."""
     offered = [form for form in LIST_FORMS if form.media_type in operation.answers[200]]
     return [form.name for form in offered or DOCUMENT_FORMS]
 

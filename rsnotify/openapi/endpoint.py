@@ -1,15 +1,14 @@
 """`/api/openapi.json` and `/api`: the description for machines and for people."""
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import BaseRoute, Route
 
 from rsnotify.openapi.document import described
 from rsnotify.openapi.page import POLICY, page_of
+from rsnotify.routing import Route, Routes
 
 JSON_PATH, PAGE_PATH = "/api/openapi.json", "/api"
 
@@ -17,7 +16,7 @@ JSON_PATH, PAGE_PATH = "/api/openapi.json", "/api"
 class Description:
     """What these routes serve, these two included; made when it is first asked for."""
 
-    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+    def __init__(self, routes: Routes) -> None:
         self.routes = [Route(JSON_PATH, self.document), Route(PAGE_PATH, self.page)]
         self._all = [*routes, *self.routes]
 

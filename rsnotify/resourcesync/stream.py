@@ -124,7 +124,7 @@ class DocumentStream:
         return entries
 
     def _judge_texts(self, root: etree._Element) -> None:
-        """What stands between the entries that were read."""
+        """Judge the text between the entries that were read."""
         texts = (text for text in (root.text, *(each.tail for each in root)) if text)
         path = f"/{etree.QName(root).localname}"
         self._note(odd for text in texts for odd in stray_text(text, path, None))

@@ -55,7 +55,7 @@ def oddities_of(root: etree._Element) -> Iterator[Oddity]:
 
 
 def is_plain(entry: etree._Element) -> bool:
-    """Whether nothing in it is odd: a hot path of publishing, nearly every entry is."""
+    """Whether it has only what is expected, as nearly all have: asked for each entry published."""
     if entry.keys() or _says(entry.text):
         return False
     before = 0

@@ -36,9 +36,13 @@ class ConnectionLimits:
         self._readers = readers
         self._open: dict[object, str | None] = {}
 
+    def __len__(self) -> int:
+        """How many there are, readers of channels included."""
+        return len(self._open) + self._readers()
+
     def refusal(self, host: str) -> tuple[int, str] | None:
         """The status and the reason for which a connection is not taken."""
-        if len(self._open) + self._readers() >= self._total:
+        if len(self) >= self._total:
             return 503, f"The hub has {self._total} connections open and takes no more."
         address = self._counted_as(host)
         if address is not None and self._addresses.is_full(address):
@@ -47,7 +51,7 @@ class ConnectionLimits:
 
     @property
     def is_flooded(self) -> bool:
-        return len(self._open) + self._readers() >= self._total + REFUSED_AT_ONCE
+        return len(self) >= self._total + REFUSED_AT_ONCE
 
     def enter(self, connection: object, host: str) -> None:
         address = self._open[connection] = self._counted_as(host)

@@ -27,6 +27,7 @@ from rsnotify.intake.resources import Resources
 from rsnotify.intake.several_sets import SeveralSets
 from rsnotify.intake.subscriptions import SubscriptionAdmin
 from rsnotify.intake.websub import WebSubEndpoint
+from rsnotify.routing import Routes
 from rsnotify.serving.access_log import AccessLog
 from rsnotify.serving.stores import Stores
 from rsnotify.settings import Settings
@@ -72,7 +73,7 @@ def build(parts: HubParts) -> ASGIApp:
     return AccessLog(app, parts.base_url.asker) if settings.access_log == "on" else app
 
 
-def _publishing_routes(parts: HubParts) -> table.Routes:
+def _publishing_routes(parts: HubParts) -> Routes:
     hub, access = parts.hub, parts.access
     several = SeveralSets(hub, access, parts.intake.refused)
     resources = Resources(hub, access, parts.stores.loads, parts.load_keeper)
@@ -82,7 +83,7 @@ def _publishing_routes(parts: HubParts) -> table.Routes:
     ]
 
 
-def _administration_routes(parts: HubParts) -> table.Routes:
+def _administration_routes(parts: HubParts) -> Routes:
     hub, access, stores = parts.hub, parts.access, parts.stores
     return table.administration_routes(
         Administration(hub, access, stores.tokens, parts.upkeep),
@@ -90,7 +91,7 @@ def _administration_routes(parts: HubParts) -> table.Routes:
     )
 
 
-def _channel_routes(parts: HubParts) -> table.Routes:
+def _channel_routes(parts: HubParts) -> Routes:
     is_compressed = parts.settings.channel_compression == "on"
     topic = Topic(parts.hub, parts.access, parts.base_url)
     return table.channel_routes(
@@ -110,7 +111,7 @@ def _websub(parts: HubParts) -> WebSubEndpoint:
     )
 
 
-def _page_routes(parts: HubParts) -> table.Routes:
+def _page_routes(parts: HubParts) -> Routes:
     settings = parts.settings
     validation = Validation(
         parts.access,
@@ -120,7 +121,7 @@ def _page_routes(parts: HubParts) -> table.Routes:
     return table.page_routes(FrontPage(is_on=settings.page == "on"), validation)
 
 
-def _pull_routes(parts: HubParts) -> table.Routes:
+def _pull_routes(parts: HubParts) -> Routes:
     hub, stores, settings = parts.hub, parts.stores, parts.settings
     admission = SetAdmission(hub, parts.access, parts.base_url)
     discovery = Discovery(

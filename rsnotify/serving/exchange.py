@@ -6,11 +6,11 @@ ends the connection. URLs may contain a token, so only the path is logged.
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from http import HTTPStatus
 from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Scope
+
+from rsnotify.serving.response_head import Headers, plain_head, render_head
 
 log = logging.getLogger(__name__)
 
@@ -18,8 +18,6 @@ JOINED_BYTES = 64 * 1024  # a larger body part is not copied to join it with the
 READ_AHEAD_BYTES = 64 * 1024  # of a body, before the application asks for it
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 WITHOUT_BODY = (204, 304)
-
-Headers = Iterable[tuple[bytes, bytes]]
 
 
 class ExchangeConnection(Protocol):
@@ -248,37 +246,3 @@ class Exchange:
             self._connection.transport.writelines((head, data))
         else:
             self._connection.transport.write(head + data)
-
-
-def render_head(status: int, headers: Headers) -> bytes:
-    """The head of a response. A line break in a header is an error, never sent."""
-    lines = [STATUS_LINES[status]]
-    for name, value in headers:
-        lines += (b"\r\n", name, b": ", value)
-    head = b"".join(lines)
-    ends = len(lines) // 4
-    if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
-        raise RuntimeError("a header of the response contains a line break")
-    return head + b"\r\n\r\n"
-
-
-def plain_head(status: int, body: bytes) -> Message:
-    """The start of a plain-text response, the last one of its connection."""
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-    ]
-    return {"type": "http.response.start", "status": status, "headers": headers}
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
-
-
-STATUS_LINES = {
-    status: f"HTTP/1.1 {status} {_phrase(status)}".encode() for status in range(200, 600)
-}

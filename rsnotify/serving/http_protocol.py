@@ -14,8 +14,9 @@ from uvicorn.server import ServerState
 
 from rsnotify.serving.connections import ConnectionLimits
 from rsnotify.serving.deadlines import Deadlines
-from rsnotify.serving.exchange import Exchange, Headers, plain_head, render_head
+from rsnotify.serving.exchange import Exchange
 from rsnotify.serving.http_requests import CLOSED, IDLE, RequestReader
+from rsnotify.serving.response_head import Headers, plain_head, render_head
 from rsnotify.serving.unread_output import UnreadOutput
 
 HEAD_SECONDS = 10.0

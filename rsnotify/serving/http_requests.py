@@ -12,7 +12,8 @@ from urllib.parse import unquote
 import httptools
 from starlette.types import Scope
 
-from rsnotify.serving.exchange import Exchange, ExchangeConnection, Headers
+from rsnotify.serving.exchange import Exchange, ExchangeConnection
+from rsnotify.serving.request_head import head_length, is_unambiguous, render_request
 
 log = logging.getLogger(__name__)
 
@@ -95,14 +96,14 @@ class RequestReader:
         except httptools.HttpParserUpgrade as upgrade:
             if not self._is_upgrading:
                 return self._head_before_body() + data[upgrade.args[0] :]
-            self._handler.upgrade(_render_request(self._url, self._headers))
+            self._handler.upgrade(render_request(self._url, self._headers))
         return b""
 
     # --- how much, and how long ------------------------------------------------------------------
 
     def _measure_head(self, size: int) -> None:
         """Estimate the size of an incomplete head; `_check_head` measures the complete one."""
-        self._head_bytes += _head_length(self._url, self._headers) if self._has_begun else size
+        self._head_bytes += head_length(self._url, self._headers) if self._has_begun else size
         if self._head_bytes > 2 * HEAD_BYTES:
             self._handler.refuse(*TOO_LONG)
         elif self._has_begun:
@@ -174,11 +175,11 @@ class RequestReader:
         if version not in ("1.1", "1.0"):
             self._refusal = 505, "The hub supports HTTP/1.1 only."
             raise _StopParsing
-        is_long = self._must_measure and _head_length(self._url, self._headers) > HEAD_BYTES
+        is_long = self._must_measure and head_length(self._url, self._headers) > HEAD_BYTES
         if is_long or len(self._headers) > HEAD_FIELDS:
             self._refusal = TOO_LONG
             raise _StopParsing
-        if not _is_unambiguous(version, self._headers):
+        if not is_unambiguous(version, self._headers):
             self._refusal = AMBIGUOUS
             raise _StopParsing
 
@@ -226,7 +227,7 @@ class RequestReader:
         return self._is_upgrading
 
     def _head_before_body(self) -> bytes:
-        """A head that makes the parser, which expects another protocol, read the body."""
+        """A head that makes the parser read the body, where it would expect another protocol."""
         if not self._expects_body_of_upgrade:
             return b""
         if self._value_of(b"transfer-encoding"):
@@ -237,26 +238,3 @@ class RequestReader:
 
 class _StopParsing(Exception):
     """Raised in a callback, so that the parser reads no further."""
-
-
-def _is_unambiguous(version: str, headers: Headers) -> bool:
-    """Whether each proxy on the way has read the same host and body (RFC 9112, 3.2 and 6)."""
-    names = [name for name, _ in headers]
-    hosts, encodings = names.count(b"host"), names.count(b"transfer-encoding")
-    if hosts > 1 or (hosts == 0 and version == "1.1"):
-        return False
-    if not encodings:
-        return True
-    chunked = (b"transfer-encoding", b"chunked")
-    is_chunked = any((name, value.lower()) == chunked for name, value in headers)
-    return encodings == 1 and version == "1.1" and is_chunked
-
-
-def _head_length(url: bytes, headers: Headers) -> int:
-    """The length of a head, as far as it has been read."""
-    return len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
-
-
-def _render_request(url: bytes, headers: Headers) -> bytes:
-    lines = [b"GET %b HTTP/1.1" % url, *(b"%b: %b" % header for header in headers), b"", b""]
-    return b"\r\n".join(lines)

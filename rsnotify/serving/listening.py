@@ -12,6 +12,8 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.serving.reachable import reachable
 from rsnotify.settings import Settings
 
+BACKLOG = 4_096  # thousands of Destinations may reconnect at once
+
 
 @contextmanager
 def bound_sockets(settings: Settings, inherited: int | None) -> Iterator[Sequence[socket.socket]]:

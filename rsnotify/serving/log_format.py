@@ -13,7 +13,7 @@ _TOKEN = re.compile(r"rsn_[\w-]{4,}|(?<=access_token=)[^&\s\"']+|(?<=Bearer )[^\
 
 
 def without_tokens(text: str) -> str:
-    """The text as it may be logged, whoever put a token into it."""
+    """The text with each token in it left out, so that it may be logged."""
     return _TOKEN.sub("…", text)
 
 

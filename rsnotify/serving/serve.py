@@ -7,7 +7,7 @@ answers but does nothing.
 import gc
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -17,11 +17,12 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.serving.admin_token import admin_token
 from rsnotify.serving.composition import Composition
+from rsnotify.serving.connections import ConnectionLimits
 from rsnotify.serving.listening import address_of, bound_sockets
 from rsnotify.serving.reachable import warning
 from rsnotify.serving.sd_notify import READY, notify
 from rsnotify.serving.webserver import WebServer, web_config
-from rsnotify.serving.workers import run_workers
+from rsnotify.serving.workers import run_workers, tell_parent
 from rsnotify.settings import Settings
 from rsnotify.storage.address import parse_address, with_password
 from rsnotify.storage.embedded_redis import EmbeddedRedis
@@ -72,7 +73,8 @@ async def _serve(
         def served(redis: _Redis) -> Loop:
             if settings.workers > 1:
                 return run_workers(settings, sets, redis.url, sockets, ready, redis.locks)
-            return _run_hub(settings, sets, redis.url, token, sockets[0], ready)
+            beside = {"tell the parent": tell_parent} if is_worker else {}
+            return _run_hub(settings, sets, redis.url, token, sockets[0], ready, beside)
 
         await _on_redis(settings, redis_url, served, is_worker=is_worker)
 
@@ -118,6 +120,7 @@ async def _run_hub(
     token: str,
     bound: socket.socket,
     on_ready: Callable[[], None],
+    beside: Mapping[str, Callable[[ConnectionLimits], Loop]],
 ) -> None:
     base_url = settings.public_url or address_of(bound)
     composition = Composition(settings, redis_url, token, base_url, port=bound.getsockname()[1])
@@ -127,7 +130,8 @@ async def _run_hub(
         server = WebServer(
             web_config(composition.app, settings, composition.connections), on_ready, drain
         )
-        await composition.run(server.serve(sockets=[bound]))
+        loops = {name: loop(composition.connections) for name, loop in beside.items()}
+        await composition.run(run_beside(loops, server.serve(sockets=[bound])))
     finally:
         await composition.close()
 

@@ -19,10 +19,10 @@ from rsnotify.delivery.channels.handshake import Handshake
 from rsnotify.serving.connections import ConnectionLimits
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.http_protocol import HttpProtocol
+from rsnotify.serving.listening import BACKLOG
 from rsnotify.serving.sd_notify import STOPPING, notify
 from rsnotify.settings import Settings
 
-BACKLOG = 4_096  # thousands of Destinations may reconnect at once
 GRACE_SECONDS = 10  # for running requests, after the readers are disconnected
 
 ENDING = (SIGHUP, SIGINT, SIGTERM)  # a process alone has nobody to take its place at SIGHUP

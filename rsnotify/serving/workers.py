@@ -1,6 +1,7 @@
 """Runs several hub processes on one port and one Redis; the parent does nothing else.
 
-Each process has a socket of its own, over which the kernel spreads connections. The parent keeps
+Each process has a socket of its own, over which the kernel spreads connections. Each tells how many
+it has, so that the parent can see to it that all get as many (`steering.py`). The parent keeps
 the sockets open: if a process dies, or is replaced because of SIGHUP, the next one in its place
 goes on with the same socket, and no connection is refused or reset meanwhile. SIGTERM to the parent
 stops all processes, and kills those that do not end in time.
@@ -11,18 +12,25 @@ import logging
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
+from contextlib import suppress
 from signal import SIGHUP, SIGINT, SIGTERM
 from socket import socket
 from threading import Thread
+from time import monotonic
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.serving import sd_notify
+from rsnotify.serving.listening import BACKLOG
+from rsnotify.serving.steering import STEER_SECONDS, Steering
 from rsnotify.settings import WORKER, Settings, for_worker
 
 log = logging.getLogger(__name__)
 
+CONNECTIONS = b"connections "  # begins a line in which a worker tells how many it has
 RESTART_SECONDS = 1.0
+TELL_SECONDS = 0.1
+SILENT_SECONDS = 2.0  # after these a worker gets no new connections
 KILL_SECONDS = 30.0  # after the drain; a worker that is not stuck ends before
 
 
@@ -38,6 +46,8 @@ async def run_workers(
 
     The inherited files stay open, and so locked, as long as one worker lives.
     """
+    for bound in sockets:  # in this order, which steering goes by
+        bound.listen(BACKLOG)
     loop, ending, hangup = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
     for signal, event in ((SIGINT, ending), (SIGTERM, ending), (SIGHUP, hangup)):
         loop.add_signal_handler(signal, event.set)
@@ -56,10 +66,14 @@ async def run_workers(
     async with asyncio.TaskGroup() as tasks:
         for worker in workers:
             tasks.create_task(worker.run(), name="keep a worker")
-        beside = tasks.create_task(_announce_and_replace(workers, on_ready, hangup))
+        beside = [
+            tasks.create_task(_announce_and_replace(workers, on_ready, hangup)),
+            tasks.create_task(_steer(workers, Steering(sockets)), name="steer"),
+        ]
         await ending.wait()
         sd_notify.notify(sd_notify.STOPPING)
-        beside.cancel()
+        for task in beside:
+            task.cancel()
         for worker in workers:
             worker.end()
 
@@ -87,6 +101,12 @@ async def _replace(workers: Sequence["Worker"]) -> None:
     log.warning("all workers are replaced, by %s", _pids(workers))
 
 
+async def _steer(workers: Sequence["Worker"], steering: Steering) -> None:
+    while True:
+        steering.look([worker.connections for worker in workers])
+        await asyncio.sleep(STEER_SECONDS)
+
+
 def _pids(workers: Sequence["Worker"]) -> str:
     return ", ".join(str(worker.pid) for worker in workers)
 
@@ -100,6 +120,20 @@ def end_with_parent() -> None:
         os._exit(1)
 
     Thread(target=watch, name="watch the parent", daemon=True).start()
+
+
+async def tell_parent(connections: Sized) -> None:
+    """Tell the parent how many connections this worker has, and so that it lives."""
+    descriptor = sys.stdout.fileno()
+    os.set_blocking(descriptor, False)
+    told, last = -1, 0.0
+    while True:
+        now, count = monotonic(), len(connections)
+        if count != told or now - last >= SILENT_SECONDS / 4:
+            with suppress(BlockingIOError):  # the parent hangs
+                os.write(descriptor, b"%s%d\n" % (CONNECTIONS, count))
+            told, last = count, now
+        await asyncio.sleep(TELL_SECONDS)
 
 
 def _command(settings: Settings, sets: Sequence[str], bound: int) -> list[str]:
@@ -124,11 +158,19 @@ class Child:
     def __init__(self, process: Process, ready: asyncio.Event, kill_seconds: float) -> None:
         self.process = process
         self.is_ready = False
+        self._connections = 0
+        self._heard = 0.0
         self._ready = ready
         self.started = asyncio.Event()  # ready, or dead before it was
         self.replaced = asyncio.Event()  # or dead
         self.ended = asyncio.create_task(self._watch(), name="watch a worker")
         self._kill_seconds = kill_seconds
+
+    @property
+    def connections(self) -> int | None:
+        """How many it has; None if it has not told lately."""
+        is_silent = monotonic() - self._heard > SILENT_SECONDS
+        return None if is_silent or self.process.returncode is not None else self._connections
 
     async def _watch(self) -> None:
         assert self.process.stdout is not None  # noqa: S101
@@ -137,6 +179,8 @@ class Child:
                 self.is_ready = True
                 self._ready.set()
                 self.started.set()
+            elif line.startswith(CONNECTIONS):
+                self._connections, self._heard = int(line.removeprefix(CONNECTIONS)), monotonic()
         await self.process.wait()
         self.started.set()
         self.replaced.set()
@@ -177,6 +221,11 @@ class Worker:
     def pid(self) -> int:
         """Of the process that serves here."""
         return self._serving.process.pid
+
+    @property
+    def connections(self) -> int | None:
+        """Of the process that serves here; None if none does, or it is frozen."""
+        return self._serving.connections if self.ready.is_set() else None
 
     async def run(self) -> None:
         """Keep a process here until the hub ends."""

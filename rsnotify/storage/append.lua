@@ -23,10 +23,13 @@ local function next_position(own)
   return own
 end
 
+local known_keys = {} -- idempotency key -> what is remembered of it, or false
 local kinds, submission = {}, 7
 while submission <= #ARGV do
-  local count = tonumber(ARGV[submission + 3])
-  kinds[remembered .. ARGV[submission]] = 'string'
+  local key, count = remembered .. ARGV[submission], tonumber(ARGV[submission + 3])
+  local found = redis.pcall('GET', key)
+  if type(found) == 'table' then return redis.error_reply('WRONGTYPE ' .. key .. ' is not a string') end
+  known_keys[key] = found
   expect_shards(kinds, submission + 4, count)
   submission = submission + 4 + count * 5
 end
@@ -62,14 +65,16 @@ end
 while at <= #ARGV do
   local key, seconds, fingerprint = remembered .. ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local count = tonumber(ARGV[at + 3])
-  local known = redis.call('GET', key)
+  local known = known_keys[key]
   if known then
     local known_fingerprint, from, until_ = string.match(known, '^(%S*) (%d+) (%d+)$')
     answers[#answers + 1] = known_fingerprint == fingerprint
       and {tonumber(from), tonumber(until_), 1} or {}
   else
     local from, positions = append(at + 4, count)
-    redis.call('SET', key, fingerprint .. ' ' .. digits(from) .. ' ' .. digits(head), 'EX', seconds)
+    local remember = fingerprint .. ' ' .. digits(from) .. ' ' .. digits(head)
+    redis.call('SET', key, remember, 'EX', seconds)
+    known_keys[key] = remember
     answers[#answers + 1] = {from, head, 0, positions or nil}
     appended = appended or head > from
   end

@@ -14,6 +14,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 
 from rsnotify.errors import Unanswered
 from rsnotify.storage.failures import judge
+from rsnotify.storage.pool import Pool
 from rsnotify.storage.replicas import Replicas
 from rsnotify.storage.script import Command, Script
 
@@ -139,7 +140,7 @@ async def durably(client: Any, commands: Sequence[Command]) -> list[Any]:
 
 
 async def exchange(
-    pool: Any,
+    pool: Pool,
     commands: Sequence[Command],
     then: Sequence[Command] = (),
     *,
@@ -150,21 +151,24 @@ async def exchange(
     `Unanswered` means that they may have been executed, any other `TryAgain` that none was.
     """
     with judged():
-        connection = await pool.get_connection()
+        connection = await pool.borrow()
+    is_answered = False
     try:
         _write(connection, [*commands, *then])
         answers = [await _answer(connection) for _ in commands]
         answers += [await _answer_or_loss(connection) for _ in then]
-        if confirm is None or any(isinstance(answer, NoScriptError) for answer in answers):
-            return answers  # more is to be written
-        return await confirm(connection, answers)
+        is_unknown = any(isinstance(answer, NoScriptError) for answer in answers)
+        if confirm is not None and not is_unknown:  # otherwise more is to be written
+            answers = await confirm(connection, answers)
+        is_answered = True
+        return answers
     except BusyLoadingError as error:
         await connection.disconnect()
         raise judge(error) from error
     except (RedisError, OSError) as error:
         raise Unanswered(str(judge(error))) from error
     finally:
-        await pool.release(connection)
+        await (pool.give_back if is_answered else pool.release)(connection)
 
 
 def _write(connection: Any, commands: Sequence[Command]) -> None:

@@ -16,6 +16,7 @@ from rsnotify.storage.address import parse_address
 from rsnotify.storage.client import CONNECT_SECONDS, RedisClient, answer_raw, pool_options
 from rsnotify.storage.cluster.client import ClusterClient
 from rsnotify.storage.cluster.listener import ToAnyNode, ToAnyNodeWithTLS
+from rsnotify.storage.pool import Pool
 from rsnotify.storage.replicas import Replicas
 from rsnotify.storage.script import Script
 from rsnotify.storage.sentinel import PrimaryPool, ToPrimary, ToPrimaryWithTLS, sentinels_at
@@ -38,7 +39,7 @@ def connect(url: str, *, replicas: int = 0) -> Client:
     if address.nodes:
         return ClusterClient.at(address, Replicas(replicas))
     options = pool_options() | _dialled(url)
-    kind = PrimaryPool if "sentinels" in options else redis.BlockingConnectionPool
+    kind = PrimaryPool if "sentinels" in options else Pool
     client: Client = RedisClient.from_pool(kind(**options))
     client.replicas = Replicas(replicas)
     answer_raw(client)

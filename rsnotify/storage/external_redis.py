@@ -98,6 +98,15 @@ async def _require_usable(server: Client, address: str, *, is_cluster: bool) -> 
     problem = _problem(_pairs(hello), address, is_cluster=is_cluster)
     if problem:
         raise InvalidSettings([problem])
+    if is_cluster:
+        await _require_joined(server)
+
+
+async def _require_joined(node: Client) -> None:
+    """A node that has just started answers, but has no part in the Cluster for some seconds."""
+    said = await node.execute_command("CLUSTER", "INFO")
+    if b"cluster_state:ok" not in said:
+        raise TryAgain("a part of the Redis Cluster is down")
 
 
 def _pairs(hello: object) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """How a journal is kept in Redis: its keys, what journal.lua is told, its rows as they are read."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from zlib import crc32
 
 from rsnotify.core.submission import LOC_START, Fragment
@@ -12,6 +13,7 @@ NO_WINDOW = (0, 0, 1)  # a framework channel's journal is not cut into Change Li
 CALLERS_KEY_SECONDS = 24 * 3600
 
 
+@lru_cache(maxsize=4096)
 def channel_keys(channel: ChannelName) -> tuple[str, ...]:
     """KEYS of journal.lua."""
     names = (keys.stream(channel), keys.record(channel), keys.windows(channel))

@@ -22,6 +22,7 @@ from rsnotify.errors import RedisRefuses, TryAgain
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.address import Address, Host, parse_address
 from rsnotify.storage.failures import judge
+from rsnotify.storage.pool import Pool
 
 ASK_SECONDS = 0.5  # for a Sentinel to be connected with, and again to answer
 UNKNOWN_NAME = "No such master"
@@ -116,13 +117,16 @@ class ToPrimaryWithTLS(ToPrimary, SSLConnection):
     """The same with TLS."""
 
 
-class PrimaryPool(redis.BlockingConnectionPool):
+class PrimaryPool(Pool):
     """A pool of them."""
 
     async def ensure_connection(self, connection: Any) -> None:
         if connection.is_outdated:
             await connection.disconnect()
         await super().ensure_connection(connection)
+
+    async def is_ready(self, connection: Any) -> bool:
+        return not connection.is_outdated and await super().is_ready(connection)
 
 
 @lru_cache(maxsize=8)

@@ -22,8 +22,8 @@ from rsnotify.storage.script import Script
 _BEGIN, _PUBLISH = Script("begin_snapshot.lua"), Script("snapshot.lua")
 
 CLAIM_SECONDS = 25  # with the next round, it is taken over within 30 s
-JOURNEY_RESOURCES = 4_000  # to be read from Redis at once, about
-SCANNED_RESOURCES = 2_000  # of one shard: publishers wait for Redis for a millisecond
+JOURNEY_RESOURCES = 2_000  # to be read from Redis at once, about
+SCANNED_RESOURCES = 1_000  # of one shard: publishers wait for Redis, then for the hub
 WALK_SECONDS = 3600  # how long a replaced part stays after it was asked for last
 
 

@@ -17,7 +17,7 @@ Look = Callable[[Sequence[str]], Awaitable[Mapping[str, float | None]]]
 
 
 class DueSets:
-    """When one chore looks at which set."""
+    """When a chore must look at each set next."""
 
     def __init__(self, hub: Hub, *, growth_waits: bool, clock: Callable[[], float] = monotonic):
         self._hub = hub

@@ -101,7 +101,7 @@ class SnapshotRun:
 async def take_snapshot(
     snapshots: Snapshots, windows: Windows, set_name: str, *, keep_old: bool = False
 ) -> Snapshot | None:
-    """Take one now; None if another hub process is at it. The one before it may be kept."""
+    """Take a snapshot now; None if another hub process does. The one before it may be kept."""
     async with snapshots.claim(set_name) as claim:
         if claim is None:
             return None

@@ -50,8 +50,8 @@ class ThisProcess:
         """The numbers at this moment."""
         numbers = self._own() | self._publishing() | self._sending() | self._websub()
         histograms = {
-            "rsnotify_append_seconds": _numbers(self._journal.append_seconds),
-            "rsnotify_append_round_changes": _numbers(self._journal.round_changes),
+            "rsnotify_append_seconds": _numbers(self._journal.appends.seconds),
+            "rsnotify_append_round_changes": _numbers(self._journal.appends.round_changes),
         }
         return Report(self.identity, numbers, histograms, self._health.not_ready())
 
@@ -73,9 +73,9 @@ class ThisProcess:
 
     def _publishing(self) -> Numbers:
         return {
-            "rsnotify_changes_accepted": _by(self._journal.accepted),
+            "rsnotify_changes_accepted": _by(self._journal.appends.accepted),
             "rsnotify_publishes_refused": _by(self._intake.refused.by_status),
-            "rsnotify_append_waiting_bytes": _one(self._journal.waiting_bytes),
+            "rsnotify_append_waiting_bytes": _one(self._journal.appends.waiting_bytes),
             "rsnotify_catch_ups": _by(self._hub.catch_ups),
         }
 

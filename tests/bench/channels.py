@@ -6,6 +6,7 @@ The server has one core and the load the other; everything is measured in one ru
 import asyncio
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -18,11 +19,12 @@ from socket import create_connection, socket
 from time import sleep
 from typing import Any
 
+from tests.bench.pictures import Chart, save
 from tests.running import TOKEN, RunningHub
 
-READERS = (1, 100, 1_000, 5_000)
-CHANGES = {1: 2_000, 100: 1_000, 1_000: 300, 5_000: 60}
-BUSY_READERS, BUSY_SECONDS, PUBLISHERS = 1_000, 5.0, 64
+CHANGES = {1: 2_000, 100: 1_000, 1_000: 300, 5_000: 60, 10_000: 30}
+"""By how many readers there are; server and load each need so many open files."""
+BUSY_READERS, BUSY_SECONDS, PUBLISHERS = (1, 100, 1_000), 5.0, 64
 IDLE = 10_000
 ROUNDS = 3
 NOTIFICATION_BYTES = 440
@@ -50,6 +52,8 @@ NGINX_PATH = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 MODULE = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
 
 Target = dict[str, Any]
+Found = dict[int, dict[str, dict[str, float]]]
+"""By the number of readers and the server."""
 
 
 class Server:
@@ -94,7 +98,9 @@ def nchan() -> Iterator[Server]:
         config = Path(folder) / "nginx.conf"
         config.write_text(NGINX.format(folder=folder, module=MODULE, port=port))
         with _process(port, str(NGINX_PATH), "-c", str(config), "-p", folder) as process:
-            yield Server(_target(port, "/channel", "/publish", _children(process.pid)))
+            while not (workers := _children(process.pid)):  # the port answers before they exist
+                sleep(0.05)
+            yield Server(_target(port, "/channel", "/publish", workers))
 
 
 @contextmanager
@@ -137,6 +143,7 @@ class Load:
                 stdout=subprocess.PIPE,
                 text=True,
             )
+        self.pid = self._process.pid
         self._say(server.target)
 
     def __enter__(self) -> "Load":
@@ -172,11 +179,12 @@ def measure(readers: int, start: Callable[[], Any]) -> dict[str, float]:
     }
 
 
-def measure_busy(start: Callable[[], Any]) -> dict[str, float]:
+def measure_busy(readers: int, start: Callable[[], Any]) -> dict[str, float]:
     with served(start) as (_, load):
-        load.ask("open", BUSY_READERS)
+        load.ask("open", readers)
         found = load.ask("busy", BUSY_SECONDS, PUBLISHERS)
-    return {each: found[each] / found["seconds"] for each in ("published", "delivered")}
+    rates = {each: found[each] / found["seconds"] for each in ("published", "delivered")}
+    return rates | {"core second": found["delivered"] / found["cpu_seconds"]}
 
 
 def measure_idle(start: Callable[[], Any]) -> dict[str, float]:
@@ -201,25 +209,63 @@ def served(start: Callable[[], Any]) -> Iterator[tuple[Server, Load]]:
         yield server, stack.enter_context(Load(server))
 
 
-def main() -> None:
+def main(rounds: int = ROUNDS) -> None:
+    """Print the tables, and draw two of them."""
+    raise_open_files()
     servers = dict(present())
+    shown = servers | {"rsnotify, compressed": compressing_hub}
+    sent = {readers: side_by_side(shown, partial(measure, readers), rounds) for readers in CHANGES}
+    print_one_by_one(sent)
+    busy = {
+        readers: side_by_side(servers, partial(measure_busy, readers), rounds)
+        for readers in BUSY_READERS
+    }
+    print_busy(busy)
+    print(f"\n| idle, {IDLE:,} readers | KB a reader |\n|---|---|")
+    for name, found in side_by_side(servers, measure_idle, rounds).items():
+        print(f"| {name} | {-found['kilobytes']:.1f} |", flush=True)
+    unit = "deliveries for each second of the server's processor time"
+    save("channels", Chart("One change after another", unit, _core_seconds(sent)))
+    save("busy", Chart("A busy channel", f"changes, {unit}", _core_seconds(busy)))
+
+
+def raise_open_files() -> None:
+    """To what is allowed at most; what is started inherits it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def print_one_by_one(sent: Found) -> None:
     print("| readers | server | deliveries/s | while sending | a core second | p50 ms | p99 ms |")
     print("|---|---|---|---|---|---|---|")
-    for readers in READERS:
-        shown = servers | {"rsnotify, compressed": compressing_hub}
-        for name, found in side_by_side(shown, partial(measure, readers)):
+    for readers, servers in sent.items():
+        for name, found in servers.items():
             print(
                 f"| {readers:,} | {name} | {found['a second']:,.0f} | {found['sending']:,.0f} "
                 f"| {found['core second']:,.0f} | {-found['p50']:.2f} | {-found['p99']:.2f} |",
                 flush=True,
             )
-    print(f"\n| busy, {BUSY_READERS:,} readers | changes published/s | changes delivered/s |")
-    print("|---|---|---|")
-    for name, found in side_by_side(servers, measure_busy):
-        print(f"| {name} | {found['published']:,.0f} | {found['delivered']:,.0f} |", flush=True)
-    print(f"\n| idle, {IDLE:,} readers | KB a reader |\n|---|---|")
-    for name, found in side_by_side(servers, measure_idle):
-        print(f"| {name} | {-found['kilobytes']:.1f} |", flush=True)
+
+
+def print_busy(busy: Found) -> None:
+    print("\n| busy, readers | server | changes published/s | delivered/s | a core second |")
+    print("|---|---|---|---|---|")
+    for readers, servers in busy.items():
+        for name, found in servers.items():
+            print(
+                f"| {readers:,} | {name} | {found['published']:,.0f} | {found['delivered']:,.0f} "
+                f"| {found['core second']:,.0f} |",
+                flush=True,
+            )
+
+
+def _core_seconds(measured: Found) -> dict[str, dict[str, float]]:
+    return {
+        f"{readers:,} reader{'s' * (readers > 1)}": {
+            name: round(found["core second"]) for name, found in servers.items()
+        }
+        for readers, servers in measured.items()
+    }
 
 
 def present() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -232,12 +278,13 @@ def present() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def side_by_side(
-    servers: dict[str, Callable[[], Any]], act: Callable[[Callable[[], Any]], dict[str, float]]
-) -> Iterator[tuple[str, dict[str, float]]]:
+    servers: dict[str, Callable[[], Any]],
+    act: Callable[[Callable[[], Any]], dict[str, float]],
+    rounds: int,
+) -> dict[str, dict[str, float]]:
     """Each server in turn, several times over, so that all share the machine's moods."""
-    rounds = [{name: act(start) for name, start in servers.items()} for _ in range(ROUNDS)]
-    for name in servers:
-        yield name, best([found[name] for found in rounds])
+    found = [{name: act(start) for name, start in servers.items()} for _ in range(rounds)]
+    return {name: best([each[name] for each in found]) for name in servers}
 
 
 @contextmanager

@@ -53,22 +53,23 @@ class Ran(NamedTuple):
 
 def ran(*command: str, folder: Path | None = None) -> Ran:
     """A command's time and peak memory; it may leave files in the folder."""
-    began = time.perf_counter()
     timed = [sys.executable, "-c", _MEASURE, *command]
     environment = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
     done = subprocess.run(
         timed, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
-    said, _, peak = done.stdout.rpartition("PEAK ")
-    return Ran(time.perf_counter() - began, int(peak or 0) / 1024, said + done.stderr)
+    said, _, measured = done.stdout.rpartition("MEASURED ")
+    seconds, peak = map(float, measured.split())
+    return Ran(seconds, peak / 1024, said + done.stderr)
 
 
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """Where this is set, ours would be compiled at each start, and what pip installed would not."""
 
 _MEASURE = (
-    "import resource, subprocess, sys; subprocess.run(sys.argv[1:]); "
-    "print('PEAK', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    "import resource, subprocess, sys, time; began = time.perf_counter(); "
+    "subprocess.run(sys.argv[1:]); seconds = time.perf_counter() - began; "
+    "print('MEASURED', seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
 )
 
 

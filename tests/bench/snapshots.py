@@ -45,13 +45,6 @@ async def publishing(hub: RunningHub, ended: asyncio.Event, a_second: int) -> li
     return took
 
 
-async def settled(hub: RunningHub) -> None:
-    """Wait until the hub has done what the filling left to do."""
-    status = 202
-    while status != 201:
-        status, _ = await hub.ask("POST", "/api/sets/dataset1/snapshot")
-
-
 async def take(hub: RunningHub) -> None:
     """Take a snapshot and wait until it has taken its place."""
     before = await tag_of_resources(hub)
@@ -88,7 +81,7 @@ class Taken(NamedTuple):
 
 
 async def snapshot_under_load(hub: RunningHub, changes_a_second: int) -> Taken:
-    await settled(hub)
+    await take(hub)  # so the hub has done what the filling left to do
     before, ended = resident(hub), asyncio.Event()
     load = asyncio.create_task(publishing(hub, ended, changes_a_second))
     began, highest = time.perf_counter(), before

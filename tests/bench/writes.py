@@ -29,6 +29,7 @@ from rsnotify.delivery.channels.socket_reader import SocketReader
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
+from tests.bench.pictures import Chart, save
 
 READERS = (100, 1_000, 5_000)
 SENDS = 20_000  # of each way, in one turn
@@ -41,6 +42,8 @@ void send_all(const int *sockets, int count, const char *data, int size) {
     for (int i = 0; i < count; i++) send(sockets[i], data, size, MSG_NOSIGNAL);
 }
 """
+
+UNIT = "sends for each second of processor time"
 
 Round = Callable[[], None]
 
@@ -127,7 +130,7 @@ def sends_a_second(send: Round, peers: Sequence[socket], size: int) -> float:
         spent += process_time() - began
         if number % UNREAD_ROUNDS == UNREAD_ROUNDS - 1 or number == rounds - 1:
             read_all(peers, size)
-    return rounds * len(peers) / spent
+    return round(rounds * len(peers) / spent)
 
 
 def read_all(peers: Sequence[socket], size: int) -> None:
@@ -171,6 +174,8 @@ def main() -> None:
         first = next(iter(rates.values()))
         for name, rate in rates.items():
             print(f"| {readers:,} | {name} | {rate:,.0f} | {rate / first:.2f} |", flush=True)
+    rates = {f"{readers:,} readers": rates for readers, rates in found.items()}
+    save("writes", Chart("The same frame to every reader", UNIT, rates))
 
 
 if __name__ == "__main__":

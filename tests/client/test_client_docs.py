@@ -1,5 +1,6 @@
 """Every example of docs/client.md runs as it stands, against a hub, one after the other."""
 
+import asyncio
 import os
 import re
 import signal
@@ -15,7 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rsnotify import cli
-from rsnotify.storage.journal import CALLERS_KEY_SECONDS
+from rsnotify.storage.journal_format import CALLERS_KEY_SECONDS
+from rsnotify_client import Position, Publisher, SqliteCursor
 from rsnotify_client.outboxfile import LOCKED_SECONDS, RESERVE_BYTES
 from rsnotify_client.publisher import QUEUE_SIZE
 from rsnotify_client.relay import LOOK_SECONDS
@@ -113,6 +115,27 @@ def test_every_example_runs(
     assert told[:3] == [("created", "res1"), ("updated", "res2"), ("deleted", "res3")]
     assert told.count(("created", "today")) == 2
     assert told.count(("created", "res1")) == 2
+
+
+async def test_the_example_that_follows_several_sets_prints_their_changes(
+    real_hub: HubProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    real_hub.add_set("dataset2")
+    printed: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
+    names = {"print": lambda *words: printed.put_nowait(words)}
+    (example,) = [each.text for each in EXAMPLES if "follow_sets" in each.text]
+    exec(compile(example, "docs/client.md", "exec"), names)
+    for name in ("dataset1", "dataset2"):
+        SqliteCursor("cursors.db", name).save(Position(0))
+    with Publisher(real_hub.url, TOKEN) as publisher:
+        publisher.updated("dataset2", "http://example.com/res1")
+    watching = asyncio.create_task(names["watch"](real_hub.url))  # type: ignore[arg-type]
+    async with asyncio.timeout(60):
+        while (found := await printed.get())[0] != "dataset2":
+            pass
+    watching.cancel()
+    assert found == ("dataset2", "updated", "http://example.com/res1")
 
 
 def test_every_number_is_the_one_that_holds() -> None:

@@ -1,5 +1,6 @@
 """The lean HTTP client against a peer that sends what a test says, byte by byte."""
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from rsnotify_client.http1 import (
     ConnectionPool,
     target_of,
 )
+from rsnotify_client.web import REDIRECTS, Refused, Web
 
 OK = b"HTTP/1.1 200 OK\r\n"
 LINES = HEAD_LINES - 2  # besides the first line and Content-Length
@@ -156,3 +158,23 @@ def test_no_address_can_add_a_line_to_a_request() -> None:
     target = target_of("http://a.example/x\r\nEvil: 1?y z\n")
     assert target.lines.count("\r\n") == 2
     assert target_of("http://[::1]:81/../a").lines == "/a HTTP/1.1\r\nHost: [::1]:81\r\n"
+
+
+@pytest.mark.parametrize("redirects", [REDIRECTS, REDIRECTS + 1])
+def test_a_request_is_redirected_so_often_and_no_more(redirects: int) -> None:
+    moved = b"HTTP/1.1 302 Found\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n"
+    found = OK + b"Content-Length: 0\r\n\r\n"
+    with peer(*[moved] * redirects, *[found] * (redirects == REDIRECTS)) as (url, asked):
+        asyncio.run(_redirected(url, is_refused=redirects > REDIRECTS))
+    assert len(asked) == REDIRECTS + 1
+
+
+async def _redirected(url: str, *, is_refused: bool) -> None:
+    async with Web() as web:
+        if is_refused:
+            with pytest.raises(Refused, match="is redirected more than 5 times"):
+                web.answer(url, {})
+        else:
+            answer = web.answer(url, {})
+            answer.close()
+            assert answer.status == 200

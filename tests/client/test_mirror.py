@@ -23,11 +23,12 @@ from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify_client import HistoryGone, follow
 from rsnotify_client.audit import audit, repair
-from rsnotify_client.mirror.mirror import ROUNDS, Mirror, Options
+from rsnotify_client.mirror.hooks import command_hook
+from rsnotify_client.mirror.mirror import ROUNDS, Mirror
+from rsnotify_client.mirror.options import Options
 from rsnotify_client.mirror.paths import OURS
 from rsnotify_client.mirror.plan import Selection
 from rsnotify_client.mirror.report import Event
-from rsnotify_client.mirror.storing import command_hook
 from rsnotify_client.web import SMALL_BYTES
 from tests.running import RunningHub, until
 from tests.sources import CAPABILITIES, Source, digest, rendered, sitemap_index

@@ -15,8 +15,10 @@ from typing import Any, Protocol
 import pytest
 
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import AsyncPublisher, Publisher, QueueFull, RefusedChange, fork, retry
 from rsnotify_client.publisher import PublisherOptions
+from rsnotify_client.troubles import Troubles
 from tests.client.hubs import ACCEPTED, Answer, Posted, accept, eventually, problem, scripted_hub
 
 
@@ -149,6 +151,17 @@ def test_trouble_with_one_set_does_not_hold_up_another() -> None:
         mended.set()
         publisher.flush(10)
     assert posted[-1].locs == ["1"]
+
+
+@pytest.mark.parametrize(("asked", "is_told"), [(0.9, False), (1.0, True)])
+def test_a_refusal_of_what_was_asked_before_a_flush_does_not_end_it(
+    asked: float, is_told: bool
+) -> None:
+    troubles, channel, refusal = Troubles(), ChannelName("a", "change"), Rejected("no such set")
+    troubles.forgive(1.0)
+    troubles.postpone(channel, refusal, 1.1, 1.0, asked=asked)
+    assert troubles.hopeless(1.0) is (refusal if is_told else None)
+    assert troubles.postponed(1.1) == ([channel] if is_told else [])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -172,3 +172,74 @@ async def test_workers_that_cannot_be_replaced_stay(
         assert await hub.stop() == 0
         told = [heard.recv(100).partition(b"\n")[0] for _ in range(4)]
     assert told == [b"READY=1", b"RELOADING=1", b"READY=1", b"STOPPING=1"]
+
+
+# --- how connections are spread -------------------------------------------------------------------
+
+READERS = 400
+UNEVEN = 1.5  # how many times as many one worker may have as another
+
+
+async def open_readers(
+    hub: RunningHub, count: int, session: aiohttp.ClientSession
+) -> list[aiohttp.ClientWebSocketResponse]:
+    return [await session.ws_connect(hub.channel()) for _ in range(count)]
+
+
+async def readers_of(hub: RunningHub) -> list[int]:
+    """How many readers each worker has."""
+    async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/metrics") as answer:
+        lines = (await answer.text()).splitlines()
+    found = [line for line in lines if line.startswith("rsnotify_readers{")]
+    return sorted(int(float(line.split()[-1])) for line in found)
+
+
+async def have_readers(hub: RunningHub, workers: int, readers: int) -> bool:
+    """Whether so many workers tell of so many readers, which are spread evenly."""
+    found = await readers_of(hub)
+    return len(found) == workers and sum(found) == readers and found[-1] <= UNEVEN * found[0]
+
+
+async def test_readers_are_spread_evenly_and_again_after_a_worker_was_killed(
+    tmp_path: Path,
+) -> None:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with (
+        RunningHub(tmp_path / "data", "--workers", "2", drain_seconds="0") as hub,
+        aiohttp.ClientSession(connector=connector) as session,
+    ):
+        readers = await open_readers(hub, READERS, session)
+        await until(lambda: have_readers(hub, 2, READERS), 60)
+        killed = min(workers_of(hub))
+        (left,) = workers_of(hub) - {killed}
+        os.kill(killed, signal.SIGKILL)
+        await until(lambda: _has_another(hub, {killed, left}), 60)
+        (kept,) = await readers_of(hub)
+        readers += await open_readers(hub, READERS - kept, session)
+        await until(lambda: have_readers(hub, 2, READERS), 60)
+
+
+async def _has_another(hub: RunningHub, workers: set[int]) -> bool:
+    """Whether another worker than these serves, which has no readers yet."""
+    _, status = await hub.ask("GET", "/api/status")
+    is_heard = len(status["processes"]) == 2 and len(await readers_of(hub)) == 1
+    return is_heard and bool(workers_of(hub) - workers)
+
+
+async def test_a_frozen_worker_gets_no_new_connections(tmp_path: Path) -> None:
+    async with RunningHub(tmp_path / "data", "--workers", "2", drain_seconds="0") as hub:
+        frozen = min(workers_of(hub))
+        os.kill(frozen, signal.SIGSTOP)
+        try:
+            await until(lambda: _all_are_answered(hub), 60)
+        finally:
+            os.kill(frozen, signal.SIGCONT)
+
+
+async def _all_are_answered(hub: RunningHub) -> bool:
+    """Whether each of many new connections gets an answer."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(3):
+            await asyncio.gather(*(hub.ask("GET", "/health/live") for _ in range(30)))
+            return True
+    return False

@@ -131,6 +131,12 @@ async def test_a_token_has_43_to_128_random_characters_1000_sets_and_a_note(
         assert token["note"] == "n" * 255
 
 
+async def test_an_empty_body_is_told_to_be_empty(hub: RunningHub) -> None:
+    for method, path in (("POST", "/api/tokens"), ("PATCH", "/api/sets/dataset1")):
+        status, problem = await hub.ask(method, path, data=b" ")
+        assert (status, problem["detail"]) == (400, "the body is empty: send a JSON object")
+
+
 async def test_a_body_that_administers_or_subscribes_has_64_kib(hub: RunningHub) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     for length, of_tokens, of_forms in [(65_536, 201, 400), (65_537, 413, 413)]:

@@ -11,8 +11,9 @@ from rsnotify.errors import Rejected, Trimmed, TryAgain
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
+from rsnotify.storage.append_call import Appended
 from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.journal import Appended, Journal
+from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
 
 CHANNEL = ChannelName("a", "change")

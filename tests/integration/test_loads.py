@@ -185,6 +185,15 @@ async def test_a_dry_run_says_what_would_change_and_changes_nothing(loading: Loa
     assert await loading.leavings() == []
 
 
+@pytest.mark.parametrize("different", [100, 101])
+async def test_a_dry_run_names_100_differences_and_counts_the_others(
+    loading: Loading, different: int
+) -> None:
+    brought = ndjson([f"new{number}" for number in range(different)])
+    answer = await loading.load(brought, "dry_run=yes")
+    assert (answer["created"], len(answer["first"])) == (different, 100)
+
+
 @pytest.mark.parametrize(
     ("kept", "query", "status"),
     [

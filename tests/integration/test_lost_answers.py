@@ -11,10 +11,11 @@ from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import journal as module
+from rsnotify.storage import appends as module
 from rsnotify.storage import keys
+from rsnotify.storage.append_call import Appended
 from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.journal import Appended, Journal
+from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
 from tests.faults import (
     OwnRedis,

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
+from rsnotify.hub.shortcut import FEW_READERS
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.storage import keys
@@ -97,6 +99,19 @@ async def test_what_is_told_from_memory_is_byte_for_byte_what_the_journal_tells(
     assert from_memory.payloads == from_journal.payloads
     assert from_memory.intervals == from_journal.intervals
     assert hub.feed(CHANNEL).memory.rows == other.feed(CHANNEL).memory.rows
+
+
+@pytest.mark.parametrize(("readers", "are_first"), [(FEW_READERS, True), (FEW_READERS + 1, False)])
+async def test_few_readers_are_told_of_a_single_change_before_its_source(
+    client: Client, readers: int, are_first: bool
+) -> None:
+    hub, _ = await hubs_on(client)
+    told = [Reader(hub.feed(CHANNEL)) for _ in range(readers)]
+    await hub.publish(CHANNEL, submission("1"))
+    assert [bool(each.told) for each in told] == [are_first] * readers
+    await asyncio.sleep(0)
+    assert [each.told[0].count for each in told] == [1] * readers
+    assert not hub.feeds.have_rung
 
 
 async def test_what_was_published_in_one_round_is_one_notification(client: Client) -> None:

@@ -61,6 +61,7 @@ async def test_what_passes_through_the_hub_stands_in_its_metrics(tmp_path: Path)
             assert total(numbers, "rsnotify_ready", worker="1") == 1
             await check_status(hub)
             await check_private_sets(hub)
+        await until(lambda: is_read_by_nobody(hub))
 
 
 async def told(hub: RunningHub, begins: str, number: float) -> bool:
@@ -68,6 +69,12 @@ async def told(hub: RunningHub, begins: str, number: float) -> bool:
     async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/metrics") as answer:
         lines = (await answer.text()).splitlines()
     return any(line.startswith(begins) and float(line.split()[-1]) == number for line in lines)
+
+
+async def is_read_by_nobody(hub: RunningHub) -> bool:
+    """Whether no row tells of readers."""
+    _, numbers = await metrics(hub)
+    return not any(name == "rsnotify_readers" for name, _ in numbers)
 
 
 async def check_status(hub: RunningHub) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from rsnotify.serving.exchange import JOINED_BYTES, Exchange, render_head
+from rsnotify.serving.exchange import JOINED_BYTES, Exchange
+from rsnotify.serving.response_head import render_head
 from tests.unit.test_http_protocol import Transport
 
 

@@ -19,8 +19,8 @@ CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
     ("errors", "socket_backlog"),
-    ("loops", "resourcesync", "settings", "single_flight"),
-    ("core",),
+    ("loops", "problems", "resourcesync", "settings", "single_flight"),
+    ("core", "routing"),
     ("cache", "storage"),
     ("feed", "history"),
     ("hub",),
@@ -93,6 +93,9 @@ def test_the_ways_out_do_not_know_each_other(room: str) -> None:
     entrances = {path.stem for path in (HUB / room).iterdir() if path.stem != "__init__"}
     shared = {
         "address",
+        "append_call",
+        "appends",
+        "pool",
         "sentinel",
         "replicas",
         "claims",

@@ -1,7 +1,9 @@
 """Every number of docs/reference/limits.md is the code's; most are held at their edge here."""
 
+import io
 import json
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -34,13 +36,13 @@ from rsnotify.hub import repairing
 from rsnotify.intake import administration, load_body, resources
 from rsnotify.resourcesync import change_rules, notification
 from rsnotify.resourcesync import xml_guard as xml
-from rsnotify.resourcesync.change import MICROSECONDS
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.validation import tables
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
-from rsnotify.storage import external_redis, journal, loads, repairs, sets
+from rsnotify.storage import external_redis, journal_format, loads, repairs, sets
 from rsnotify.storage.embedded_redis import directory
 from rsnotify.upkeep import announcements, snapshot
 from rsnotify.watching import status
@@ -57,6 +59,7 @@ from rsnotify_client import (
 )
 from rsnotify_client.inspection.checked import Bounds
 from rsnotify_client.mirror import dump, fetch, mirror, paths, storing, workers
+from rsnotify_client.web import Refused
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
 ROW = re.compile(
@@ -82,7 +85,7 @@ LIMITS: dict[str, float] = {
     "links of a change": change_rules.LINKS,
     "`pri` of a link": 999_999,
     "characters of an `Idempotency-Key`": 255,
-    "hours that a key is remembered": journal.CALLERS_KEY_SECONDS / 3600,
+    "hours that a key is remembered": journal_format.CALLERS_KEY_SECONDS / 3600,
     "faults that an answer names": bodies.MAX_FAULTS,
     "seconds of changes that a process remembers, to put them back if Redis loses "
     "them": healing.REMEMBERED_MICROSECONDS / MICROSECONDS,
@@ -324,3 +327,41 @@ def test_a_form_has_100_fields_at_most() -> None:
     assert len(protocol.parse_form(b"&".join([b"a=b"] * 100))["a"]) == 100
     with pytest.raises(Rejected, match="form cannot be read"):
         protocol.parse_form(b"&".join([b"a=b"] * 101))
+
+
+@pytest.mark.parametrize(
+    ("asked", "granted"), [(2_678_399,) * 2, (2_678_400,) * 2, (2_678_401, 2_678_400)]
+)
+def test_a_lease_lasts_31_days_at_most(asked: int, granted: int) -> None:
+    form = {"hub.callback": ["http://a.example/"], "hub.topic": ["http://hub.example/"]}
+    form["hub.lease_seconds"] = [str(asked)]
+    assert protocol.parse_subscription_request(form, "subscribe").lease_seconds == granted
+
+
+@pytest.mark.parametrize(
+    ("wrong", "more"), [(99, "98 more"), (100, "99 more at least"), (101, "99 more at least")]
+)
+def test_an_answer_names_100_faults_and_does_not_count_the_others(wrong: int, more: str) -> None:
+    body = json.dumps([with_(change="moved")] * wrong).encode()
+    with pytest.raises(Rejected) as refused:
+        read_submission(body, "application/json", "change", None)
+    assert len(refused.value.faults) == min(wrong, 100)
+    assert refused.value.detail.endswith(f"(and {more})")
+
+
+def test_a_position_may_be_5_seconds_in_the_future_and_no_more() -> None:
+    now, newest = 10 * MICROSECONDS, Position(0)
+    query.check_not_future(Position(now + 5 * MICROSECONDS), newest, now)
+    with pytest.raises(Rejected, match="in the future"):
+        query.check_not_future(Position(now + 5 * MICROSECONDS + 1), newest, now)
+    query.check_not_future(Position(now * 9), Position(now * 9), now)  # there is such a change
+
+
+@pytest.mark.parametrize("members", [65_534, 65_535])
+def test_a_package_has_65534_members_at_most(members: int) -> None:
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, members, members, 0, 0, 0)
+    if members <= 65_534:
+        dump.Package(io.BytesIO(end), "package")
+        return
+    with pytest.raises(Refused, match="has more than 65,534 members"):
+        dump.Package(io.BytesIO(end), "package")

@@ -148,6 +148,24 @@ def test_an_entry_has_an_end_within_so_many_bytes(content_type: str, begin: byte
         list(LoadReader(content_type, "").feed(begin + entry_of(ENTRY_BYTES + 1)))
 
 
+@pytest.mark.parametrize("letter", ["a", "é"])
+@pytest.mark.parametrize("in_pieces", [PIECE_BYTES, 8 * PIECE_BYTES])
+@pytest.mark.parametrize("content_type", [JSON, NDJSON])
+def test_a_whole_resource_is_as_long_as_documented_and_no_longer(
+    content_type: str, in_pieces: int, letter: str
+) -> None:
+    def body_of(size: int) -> bytes:
+        one = b'{"loc": "http://example.com/a", "type": "%b"'
+        entry = (one % letter.encode()).ljust(size - 1) + b"}"
+        return b"[%b]" % entry if content_type == JSON else entry + b"\n"
+
+    for size, said in ((ENTRY_BYTES, "must be a media type"), (ENTRY_BYTES + 1, "no end within")):
+        body, reader = body_of(size), LoadReader(content_type, "")
+        pieces = [body[start : start + in_pieces] for start in range(0, len(body), in_pieces)]
+        with pytest.raises(Rejected, match=said):
+            _ = [list(reader.feed(piece)) for piece in pieces]
+
+
 def test_a_gzip_that_breaks_off_is_refused() -> None:
     with pytest.raises(Rejected, match="breaks off"):
         read(NDJSON, "gzip", gzip.compress(LINES)[:-1], 10)

@@ -25,6 +25,8 @@ def test_the_jitter_makes_a_wait_up_to_a_fifth_longer() -> None:
         (None, None),
         ("120", 120),
         (" 0 ", 0),
+        ("86400", 86_400),
+        ("86401", 86_400),
         ("999999999999999999", 86_400),
         ("Fri, 20 Nov 2026 21:34:30 GMT", 30),
         ("Fri, 20 Nov 2026 21:34:30 -0000", 30),
@@ -38,3 +40,7 @@ def test_the_jitter_makes_a_wait_up_to_a_fifth_longer() -> None:
 )
 def test_a_retry_after_is_seconds_or_a_date(text: str | None, seconds: int | None) -> None:
     assert retry_after_seconds(text, NOW) == seconds
+
+
+def test_a_receiver_is_not_asked_before_the_second_that_it_names() -> None:
+    assert retry_after_seconds("Fri, 20 Nov 2026 21:34:30 GMT", NOW + 0.9) == 30

@@ -1,19 +1,25 @@
 """The lines a newcomer copies: they find the hub, and its token, wherever these are."""
 
-import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from rsnotify.commands.welcome import print_next_steps
+from rsnotify.commands.welcome import next_steps
 from rsnotify.settings import Settings
 
 
 def printed(settings: Settings, address: str = "http://127.0.0.1:8080", *sets: str) -> str:
-    console = Console(file=io.StringIO(), width=80)
-    print_next_steps(console, address, settings, sets)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    return next_steps(address, settings, sets)
+
+
+def test_nothing_is_loaded_for_it_while_the_first_requests_wait() -> None:
+    program = (
+        "import sys, rsnotify.cli.serve, rsnotify.commands.welcome; print('rich' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert found.stdout == b"False\n"
 
 
 def test_a_hub_where_the_commands_look_for_it_needs_no_options() -> None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from rsnotify_client.relay import Relay as Relay
     from rsnotify_client.sender import Counters as Counters
     from rsnotify_client.sender import RefusedChange as RefusedChange
+    from rsnotify_client.several import follow_sets as follow_sets
+    from rsnotify_client.several import follow_sets_sync as follow_sets_sync
     from rsnotify_client.sync import follow_sync as follow_sync
 
 _PLACES = {
@@ -59,6 +61,8 @@ _PLACES = {
     "changes_between": "rsnotify_client.between",
     "channel_url": "rsnotify_client.notification",
     "follow": "rsnotify_client.following",
+    "follow_sets": "rsnotify_client.several",
+    "follow_sets_sync": "rsnotify_client.several",
     "follow_sync": "rsnotify_client.sync",
 }
 __all__ = sorted(_PLACES)  # noqa: PLE0605

@@ -19,7 +19,8 @@ from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import discover
 from rsnotify_client.mirror.baseline import Baseline, record
 from rsnotify_client.mirror.disk import Disk
-from rsnotify_client.mirror.mirror import Mirror, Options
+from rsnotify_client.mirror.mirror import Mirror
+from rsnotify_client.mirror.options import Options
 from rsnotify_client.mirror.paths import OURS, Map, key_of
 from rsnotify_client.mirror.plan import Selection, SourceResource, checker, is_current
 from rsnotify_client.mirror.report import Event, Report

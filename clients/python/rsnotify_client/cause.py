@@ -1,11 +1,16 @@
 """Why a hub could not be reached, in the few words that a reader of a log needs.
 
-Nothing here knows what was asked of the hub.
+Nothing here knows what was asked of the hub. TLS is only looked at where it was used: to load it
+takes time and memory.
 """
 
 import os
 import re
-import ssl
+import sys
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    import ssl
 
 ERRNO = re.compile(r"\[Errno (\d+)\]")
 TRUST = "name the file of the authority that signed it in SSL_CERT_FILE"
@@ -27,7 +32,7 @@ def cause_of(error: BaseException) -> str:
     error = _wrapped(error)
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    if isinstance(error, ssl.SSLError):  # its errno is a number of OpenSSL's
+    if _is_of_tls(error, "SSLError"):  # its errno is a number of OpenSSL's
         return untrusted(error) or _of_tls(error)
     if isinstance(error, ValueError) and isinstance(error.__cause__, ValueError):
         error = error.__cause__  # aiohttp's InvalidURL only repeats the address
@@ -39,12 +44,13 @@ def cause_of(error: BaseException) -> str:
 
 
 def untrusted(error: BaseException) -> str | None:
-    """Why the certificate is not trusted, and the mend: to try again helps nobody. Else None."""
+    """Why the certificate is not trusted, and how to mend it; None if it is trusted."""
     error = _wrapped(error)
-    if not isinstance(error, ssl.SSLCertVerificationError):
+    if not _is_of_tls(error, "SSLCertVerificationError"):
         return None
-    mend = MENDS.get(error.verify_code, TRUST)
-    return f"its certificate is not trusted ({error.verify_message.rstrip('.')}): {mend}"
+    failed = cast("ssl.SSLCertVerificationError", error)
+    mend = MENDS.get(failed.verify_code, TRUST)
+    return f"its certificate is not trusted ({failed.verify_message.rstrip('.')}): {mend}"
 
 
 def _wrapped(error: BaseException) -> BaseException:
@@ -54,7 +60,12 @@ def _wrapped(error: BaseException) -> BaseException:
     return error
 
 
-def _of_tls(error: ssl.SSLError) -> str:
+def _is_of_tls(error: BaseException, name: str) -> bool:
+    tls = sys.modules.get("ssl")
+    return tls is not None and isinstance(error, getattr(tls, name))
+
+
+def _of_tls(error: BaseException) -> str:
     reason = getattr(error, "reason", None) or str(error)  # OpenSSL alone gives a reason
     if reason == "WRONG_VERSION_NUMBER":
         return "it does not speak TLS: is it an http:// address?"

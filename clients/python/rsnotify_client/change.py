@@ -25,10 +25,16 @@ class Fields(TypedDict, total=False):
 
 def make_change(loc: str, change: str, fields: Fields) -> Change:
     """The change, its times as text."""
+    if "lastmod" in fields or "datetime" in fields:
+        fields = _with_texts(fields)
+    return Change(loc, change, **fields)  # type: ignore[arg-type]
+
+
+def _with_texts(fields: Fields) -> Fields:
     for name in ("lastmod", "datetime"):
         if isinstance(when := fields.get(name), datetime):
             fields = fields | {name: _text_of(when)}  # type: ignore[assignment]
-    return Change(loc, change, **fields)  # type: ignore[arg-type]
+    return fields
 
 
 def _text_of(when: datetime) -> str:

@@ -3,11 +3,13 @@
 Nothing here knows how payloads travel, so nothing that speaks WebSocket is imported.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import CHANNELS_PATH
+from rsnotify_client.notification import position_of
 from rsnotify_client.web import Unreachable
 
 QUIET_SECONDS = 35.0  # the hub pings every 25 s
@@ -23,13 +25,22 @@ class TooOld(Exception):
 
 
 class Channel:
-    """An open connection: where it begins, if the peer has said it, and the payloads."""
+    """An open connection: the payloads, and what the peer has said of where it begins."""
 
-    def __init__(
-        self, payloads: AsyncIterator[bytes | str], begins: Position | None = None
-    ) -> None:
+    def __init__(self, payloads: AsyncIterator[bytes | str], told: str | None = None) -> None:
         self.payloads = payloads
-        self.begins = begins
+        self._told = told or ""
+
+    @property
+    def begins(self) -> Position | None:
+        return position_of(self._told)
+
+    @property
+    def begins_in_each(self) -> dict[str, Position]:
+        """Where several sets are read: by their names, those whose place can be read."""
+        places = (each.partition("@")[::2] for each in self._told.split(","))
+        found = {name: position_of(text) for name, text in places}
+        return {name: position for name, position in found.items() if position is not None}
 
 
 def resumed(url: str, cursor: Position | None) -> str:
@@ -39,6 +50,17 @@ def resumed(url: str, cursor: Position | None) -> str:
     parts = urlsplit(url)
     query = [pair for pair in parse_qsl(parts.query) if pair[0] != "from"]
     return urlunsplit(parts._replace(query=urlencode([*query, ("from", str(cursor))], safe=":")))
+
+
+def channels_address(url: str, cursors: Mapping[str, Position | None]) -> str:
+    """The WebSocket address of one connection to the change channels of several sets of a hub.
+
+    >>> channels_address("http://a", {"x": None, "y": Position(0)})
+    'ws://a/channels/change_notification_channel?set=x&set=y@1970-01-01T00:00:00.000000Z'
+    """
+    sets = [("set", name if at is None else f"{name}@{at}") for name, at in cursors.items()]
+    path = CHANNELS_PATH.format(kind="change")
+    return f"ws{url.removeprefix('http')}{path}?{urlencode(sets, safe=':@')}"
 
 
 def in_short(error: Exception) -> str:

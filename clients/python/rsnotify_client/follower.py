@@ -17,7 +17,7 @@ from rsnotify_client.changedumps import lists_of
 from rsnotify_client.changelists import POLL_SECONDS, ChangeLists
 from rsnotify_client.channel import PONG_SECONDS, QUIET_SECONDS, Channel, Lost, TooOld, in_short
 from rsnotify_client.discovery import SOCKETS, Source, discover
-from rsnotify_client.notification import Received, channel_named, read_notification
+from rsnotify_client.notification import Received, channel_named, read_notification, standing
 from rsnotify_client.retry import delay_seconds
 from rsnotify_client.timeline import NotJoined, Timeline
 from rsnotify_client.web import Web
@@ -103,7 +103,7 @@ class Follower:
         self._say_connected()
         if channel.begins is not None:
             self._timeline.begin(channel.begins)
-            yield self._standing()
+            yield standing(self.cursor)
         elif self._reads_lists:
             async for received in self._bridge():
                 yield received
@@ -122,17 +122,12 @@ class Follower:
             end = await self._the_lists.end()
             if end is not None:
                 self._timeline.begin_after(end)
-                yield self._standing()
+                yield standing(self.cursor)
             return
         async with aclosing(self._the_lists.after(self.cursor)) as pieces:
             async for received in pieces:
                 if (new := self._timeline.new_in(received)) is not None:
                     yield new
-
-    def _standing(self) -> Received:
-        """Nothing happened; this is where we stand."""
-        cursor = self.cursor or Position(0)
-        return Received(b"", cursor, cursor, ())
 
     # Where --------------------------------------------------------------------------------------
 

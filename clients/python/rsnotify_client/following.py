@@ -22,6 +22,12 @@ from rsnotify_client.notification import Received
 class FollowedChange(Change, frozen=True, dict=True):
     """A change that was followed: deal with it in `with` or `async with`, or call `done`."""
 
+    @property
+    def set_name(self) -> str | None:
+        """Its set, where several are followed."""
+        name: str | None = self.__dict__.get("_set_name")
+        return name
+
     def done(self) -> None:
         """The caller has dealt with it; a crash before this repeats it, never skips it."""
         keeper: Keeper | None = self.__dict__.get("_keeper")
@@ -46,8 +52,9 @@ class FollowedChange(Change, frozen=True, dict=True):
 class Keeper:
     """Hands changes out one by one and stores how far they are dealt with."""
 
-    def __init__(self, store: CursorStore | None) -> None:
+    def __init__(self, store: CursorStore | None, set_name: str | None = None) -> None:
         self._store = store
+        self._set_name = set_name
         self._ledger = Ledger()
         self._stored: Position | None = None
         self._open = 0
@@ -67,6 +74,7 @@ class Keeper:
 
     def _one(self, change: Change, cursor: Position, *, is_last: bool) -> FollowedChange:
         followed = FollowedChange(*(getattr(change, name) for name in change.__struct_fields__))
+        followed.__dict__["_set_name"] = self._set_name
         if self._store is not None:
             self._open += 1
             followed.__dict__["_keeper"] = self

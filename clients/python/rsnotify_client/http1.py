@@ -7,7 +7,6 @@ thread may use this, each its own connection. Nothing here knows what is fetched
 
 import re
 import socket
-import ssl
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,8 +14,11 @@ from functools import cache
 from select import POLLIN, poll
 from threading import Lock
 from time import monotonic
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
+
+if TYPE_CHECKING:
+    import ssl
 
 CONNECT_SECONDS = 15
 SILENCE_SECONDS = 60
@@ -32,7 +34,6 @@ _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: .*)?")
 _PLAIN = re.compile(
     r"http://([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::([1-9][0-9]{0,4}))?(/[\w/.~-]*)", re.ASCII
 )
-_FIELD = re.compile(r"^([^\s:\0](?:[^:\r\n\0]*[^\s:\0])?):([^\r\n\0]*)\r\n", re.MULTILINE)
 _SAFE = "!$%&'()*+,-./:;=?@_~"
 
 
@@ -190,7 +191,9 @@ class Line:
 
 
 @cache
-def _tls() -> ssl.SSLContext:
+def _tls() -> "ssl.SSLContext":
+    import ssl  # noqa: PLC0415 - it takes memory, and is needed for https only
+
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -399,11 +402,14 @@ def read_head(line: Line, url: str) -> Answer:
 
 
 def _fields(text: str) -> Headers:
-    found = _FIELD.findall(text)
-    if len(found) != text.count("\n"):
+    lines = text.split("\r\n")[:-1]
+    if not len(lines) == text.count("\n") == text.count("\r") or "\0" in text:
         raise BadAnswer("the answer has a header field that is none")
-    headers = Headers({name.lower(): value.strip(" \t") for name, value in found})
-    if len(headers) < len(found):
-        for key in headers:
-            headers[key] = ", ".join(v.strip(" \t") for name, v in found if name.lower() == key)
+    headers = Headers()
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name.strip() != name:
+            raise BadAnswer("the answer has a header field that is none")
+        key, value = name.lower(), value.strip(" \t")
+        headers[key] = f"{headers[key]}, {value}" if key in headers else value
     return headers

@@ -20,7 +20,6 @@ from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.channel import PONG_SECONDS, QUIET_SECONDS, Channel, Lost, TooOld, resumed
 from rsnotify_client.discovery import http_twin
-from rsnotify_client.notification import position_of
 from rsnotify_client.web import AGAIN, REDIRECTS, Refused, Unreachable, Web, again
 
 NOTIFICATION_BYTES = 16 * 1024 * 1024
@@ -46,14 +45,14 @@ async def open_channel(
             url = http_twin(url)
         else:
             async with socket:
-                begins = position_of(_header(socket, FROM_HEADER))
-                yield Channel(_messages(socket, quiet_seconds, pong_seconds), begins)
+                messages = _messages(socket, quiet_seconds, pong_seconds)
+                yield Channel(messages, _header(socket, FROM_HEADER))
             return
     async with _stream(web, resumed(url, cursor)) as answer:
         await _check(url, answer)
         yield Channel(
             _events(answer, quiet_seconds + pong_seconds),
-            position_of(answer.headers.get(FROM_HEADER)),
+            answer.headers.get(FROM_HEADER),
         )
 
 

@@ -47,7 +47,9 @@ class MemoryQueue:
                 self._room.wait()
             self._last += 1
             self._count += 1
-            self._waiting.setdefault(channel, deque()).append((self._last, change))
+            if (queue := self._waiting.get(channel)) is None:
+                queue = self._waiting[channel] = deque()
+            queue.append((self._last, change))
 
     @property
     def taken(self) -> int:

@@ -22,6 +22,8 @@ CHANNEL_URL = re.compile(
     + CHANNEL_PATH.format(set=r"(?P<name>[^/]+)", kind=r"(?P<kind>\w+)")
 )
 
+SET = re.compile(r"/([^/]+)/capabilitylist\.xml$")
+
 
 class Received(msgspec.Struct, frozen=True):
     """The changes of one notification, or of a stretch of a Change List."""
@@ -32,6 +34,7 @@ class Received(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
     positions: tuple[Position, ...] = ()
     joins: bool = True  # whether it says itself where it begins; 0.8 does not
+    up: str | None = None  # the Capability List of its set
 
 
 def channel_url(url: str, set_name: str, kind: Literal["change", "framework"] = "change") -> str:
@@ -61,7 +64,20 @@ def read_notification(payload: str | bytes) -> Received:
             raise Rejected("the notification says neither an interval nor when anything happened")
         from_, until = timed[0][0], timed[-1][0]
     changes, positions = tuple(change for _, change in timed), tuple(each for each, _ in timed)
-    return Received(data, from_, until, changes, positions, joins=md.from_ is not None)
+    up = next((link.href for link in document.links if link.rel == "up"), None)
+    return Received(data, from_, until, changes, positions, md.from_ is not None, up)
+
+
+def standing(cursor: Position | None) -> Received:
+    """Nothing happened; this is where we stand."""
+    at = cursor or Position(0)
+    return Received(b"", at, at, ())
+
+
+def set_named(capability_list: str) -> str | None:
+    """The set that a Capability List of a hub is about."""
+    found = SET.search(capability_list)
+    return found and found[1]
 
 
 def timed_changes(

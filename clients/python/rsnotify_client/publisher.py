@@ -9,6 +9,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Self, TypedDict
 
@@ -85,7 +86,7 @@ class Publisher(Tells[None]):
     def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
         """Put any change in its set's queue: of a resource, or of a capability document."""
         may_wait = not self._sender.is_own_thread()
-        self._store.put(ChannelName(set_name, kind), encode(change), may_wait=may_wait)
+        self._store.put(_channel(set_name, kind), encode(change), may_wait=may_wait)
         self._sender.wake()
 
     def may_wait(self) -> bool:
@@ -158,6 +159,9 @@ class Publisher(Tells[None]):
                 log.warning("%s; trying again in %.1f s", in_short(error), wait)
             sleep(wait)
             attempt += 1
+
+
+_channel = lru_cache(maxsize=1_000)(ChannelName)  # to make one takes longer than to find it
 
 
 def _store(

@@ -19,6 +19,7 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.batch import BATCH_CHANGES, Batch, ChangeStore, OutboxError
+from rsnotify_client.bell import ThreadBell
 from rsnotify_client.fork import tell_of_forks
 from rsnotify_client.hub import HubClient
 from rsnotify_client.troubles import Troubles
@@ -73,13 +74,14 @@ class Sender:
     def _begin(self) -> None:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._bell = threading.Event()
+        self._bell = ThreadBell()
         self._hurry = threading.Event()
         self._progress = threading.Condition()
         self._stopping = False
         self._at_most = BATCH_CHANGES
         self._turn_seconds = TURN_SECONDS
         self._troubles = Troubles()
+        self._asked = 0.0
         self._failure: Exception | None = None  # of the store, or ours
         self.published = self.refused = self.requests = self.retries = 0
 
@@ -94,8 +96,7 @@ class Sender:
 
     def wake(self) -> None:
         """Something waits to be sent."""
-        if not self._bell.is_set():
-            self._bell.set()
+        self._bell.ring()
         if self._thread is None:
             self.start()
 
@@ -114,7 +115,7 @@ class Sender:
         return Counters(taken, self.published, self.refused, waiting, self.requests, self.retries)
 
     def is_own_thread(self) -> bool:
-        return threading.current_thread() is self._thread
+        return self._thread is not None and threading.get_ident() == self._thread.ident
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until what waits now is published or refused.
@@ -150,7 +151,7 @@ class Sender:
     def stop(self) -> None:
         """End the thread as soon as its request is answered; what waits stays where it is."""
         self._stopping = True
-        self._bell.set()
+        self._bell.ring()
         self._hurry.set()
         if self._thread is not None and not self.is_own_thread():
             self._thread.join(EXIT_SECONDS)
@@ -174,7 +175,7 @@ class Sender:
         while not self._stopping:
             if self._bell.wait(idle) and not self._hurry.is_set():
                 self._hurry.wait(self._batch_seconds)  # for what comes along
-            self._bell.clear()
+            self._bell.wait(0)  # what rang meanwhile is sent now
             self._hurry.clear()
             idle = self._try_to_send_all()
 
@@ -207,6 +208,7 @@ class Sender:
 
     def _send(self, batch: Batch) -> None:
         self.requests += 1
+        self._asked = monotonic()
         try:
             self._hub.publish(batch.channel, batch.body, batch.key)
         except TryAgain as error:
@@ -256,7 +258,8 @@ class Sender:
 
     def _postpone(self, batch: Batch, error: Rejected | TryAgain) -> None:
         self.retries += 1
-        self._troubles.postpone(batch.channel, error, monotonic(), random.random())  # noqa: S311
+        now, chance = monotonic(), random.random()  # noqa: S311
+        self._troubles.postpone(batch.channel, error, now, chance, asked=self._asked)
 
 
 _decode = msgspec.json.Decoder(Change).decode

@@ -7,25 +7,27 @@ long the caller takes for a change; not more than a few pieces wait there.
 import asyncio
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 from contextlib import aclosing
+from typing import Generic, TypeVar, cast
 
 from rsnotify.resourcesync.change import Position
 from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.cursor import Cursor, store_of
 from rsnotify_client.follower import Follower
 from rsnotify_client.following import FollowedChange, Keeper, first_cursor
-from rsnotify_client.notification import Received
 
 WAITING_PIECES = 4
 
+Piece = TypeVar("Piece")
 
-class _Reading(threading.Thread):
+
+class ReadingThread(threading.Thread, Generic[Piece]):
     """Reads in the background; what it read, or why it ended, is in `pieces`."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: AsyncIterable[Piece]) -> None:
         super().__init__(name="rsnotify-follow", daemon=True)
-        self.pieces: queue.Queue[Received | BaseException] = queue.Queue()
+        self.pieces: queue.Queue[Piece | BaseException] = queue.Queue()
         self._follower = follower
         self._room = asyncio.Semaphore(WAITING_PIECES)
         self._loop = asyncio.new_event_loop()
@@ -44,13 +46,20 @@ class _Reading(threading.Thread):
             self._loop.close()
 
     async def _read(self) -> None:
-        async with aclosing(aiter(self._follower)) as pieces:
+        async with aclosing(cast("AsyncGenerator[Piece]", aiter(self._follower))) as pieces:
             async for received in pieces:
                 await self._room.acquire()
                 self.pieces.put(received)
 
-    def taken(self) -> None:
-        self._call(self._room.release)
+    def read(self) -> Iterator[Piece]:
+        """Start, and hand on what is read; what ends it is raised."""
+        self.start()
+        while True:
+            piece = self.pieces.get()
+            if isinstance(piece, BaseException):
+                raise piece
+            self._call(self._room.release)
+            yield piece
 
     def end(self) -> None:
         self._is_over.set()
@@ -77,14 +86,9 @@ def follow_sync(
     store = store_of(cursor)
     keeper = Keeper(store)
     begin = first_cursor(store, after)
-    reading = _Reading(Follower(url, cursor=begin, token=token, poll_seconds=poll_seconds))
-    reading.start()
+    reading = ReadingThread(Follower(url, cursor=begin, token=token, poll_seconds=poll_seconds))
     try:
-        while True:
-            piece = reading.pieces.get()
-            if isinstance(piece, BaseException):
-                raise piece
-            reading.taken()
-            yield from keeper.changes(piece)
+        for received in reading.read():
+            yield from keeper.changes(received)
     finally:
         reading.end()

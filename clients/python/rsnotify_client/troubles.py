@@ -42,9 +42,19 @@ class Troubles:
         self._eager_since = now
 
     def postpone(
-        self, channel: ChannelName, error: Rejected | TryAgain, now: float, chance: float
+        self,
+        channel: ChannelName,
+        error: Rejected | TryAgain,
+        now: float,
+        chance: float,
+        *,
+        asked: float | None = None,
     ) -> None:
-        """The channel is not tried for a while, longer each time."""
+        """The channel is not tried for a while, longer each time.
+
+        `asked` is when that was asked which failed: an answer to what was asked before somebody
+        began to wait tells them nothing.
+        """
         where = None if isinstance(error, HubUnreachable) else channel
         known = self._known.get(where)
         is_new = known is None or known.since < self._eager_since
@@ -54,7 +64,8 @@ class Troubles:
         if not said or now - said > SAY_AGAIN_SECONDS:
             said = now
             log.warning("%s; it will be tried until it succeeds", _said(error))
-        self._known[where] = Trouble(error, attempt, now, now + pause, said)
+        since = now if asked is None else asked
+        self._known[where] = Trouble(error, attempt, since, now + pause, said)
 
     def end(self, channel: ChannelName) -> bool:
         """The hub has taken something; whether that was in doubt."""

@@ -185,7 +185,7 @@ class Web:
 
     def _redirected(self, url: str, headers: dict[str, str], method: str) -> Answer:
         asked = url
-        for _ in range(REDIRECTS):
+        for _ in range(REDIRECTS + 1):
             if urlsplit(asked).scheme not in SCHEMES:
                 raise Refused(f"{asked} is no address that can be fetched: http and https can")
             is_same = asked is url or origin_of(asked) == origin_of(url)
@@ -196,7 +196,7 @@ class Web:
                 return answer
             answer.close()
             asked = urljoin(asked, to)
-        raise Refused(f"{url} leads to no address that can be fetched")
+        raise Refused(f"{url} is redirected more than {REDIRECTS} times")
 
     async def page(
         self, url: str, *, accept: str = XML_FIRST, method: str = "GET", cap: int = PAGE_BYTES

@@ -66,7 +66,7 @@ def refusal(text: str, *, private: bool = False) -> str | None:
 
 
 def literal_address(host: str) -> str | None:
-    """The address that a URL's host already is, or is by definition; None for other names."""
+    """The IP address that is the host of a URL, or is always meant by it; None for other names."""
     name = host.rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return "127.0.0.1"

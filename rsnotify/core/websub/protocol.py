@@ -109,7 +109,7 @@ def _address(form: FormFields, name: str) -> str:
 
 
 def checked_url(name: str, text: str) -> str:
-    """An address that a stranger has named, if it can be one of the web."""
+    """An address that a stranger has sent, if it is one of http or https."""
     if len(text) > URL_CHARACTERS:
         raise Rejected(f"{name} is longer than {URL_CHARACTERS} characters")
     try:

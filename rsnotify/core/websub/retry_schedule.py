@@ -6,6 +6,7 @@ that failed together are not called together again.
 
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from math import ceil
 
 WAITS = (5, 30, 2 * 60, 10 * 60, 30 * 60, 2 * 3600, 6 * 3600)
 VERIFICATION_WAITS = (1, 5, 25)  # only while nothing accepts the connection
@@ -35,4 +36,4 @@ def retry_after_seconds(text: str | None, now: float) -> int | None:
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return min(max(0, round(moment.timestamp() - now)), LONGEST_RETRY_AFTER)
+    return min(max(0, ceil(moment.timestamp() - now)), LONGEST_RETRY_AFTER)

@@ -25,7 +25,7 @@ class AnswerTooLong(aiohttp.ClientError):
 
 
 class BoundedConnector(aiohttp.TCPConnector):
-    """Makes connections that listen no longer than to the bound."""
+    """Makes connections that are closed when an answer is longer than the bound."""
 
     def __init__(
         self, *, answer_bytes: int = ANSWER_BYTES, lines: int = ANSWER_LINES, **options: Any

@@ -93,13 +93,13 @@ class Dialler:
         return None if address is None else refusal(address, private=self.private)
 
     async def get(self, url: str) -> CallbackAnswer:
-        """WEBSUB 17: the whole answer counts."""
+        """Ask a callback to verify; its answer with the whole body, which must be the challenge."""
         return await self._call("GET", URL(url, encoded=True), None, {}, self._whole)
 
     async def post(
         self, url: URL, body: bytes, headers: Mapping[str, str], *, maybe_stale: bool
     ) -> CallbackAnswer:
-        """WEBSUB 21 and 23: the status counts alone.
+        """Deliver a notification; of the answer only the status counts.
 
         A connection kept alive may have been closed by the other side at this very moment: then the
         request goes out again, once, on a new one.

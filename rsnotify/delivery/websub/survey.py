@@ -10,7 +10,7 @@ from rsnotify.resourcesync.notification import ChannelName
 
 
 class Survey:
-    """The result: how many are where, and since when the oldest change is owed."""
+    """How many subscribers are up to date, behind and so on; and the oldest change not yet sent."""
 
     def __init__(self) -> None:
         self.places = {"up to date": 0, "behind": 0, "failing": 0, "suspended": 0}

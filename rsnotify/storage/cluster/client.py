@@ -46,7 +46,7 @@ class ClusterClient(redis.Redis):
         await super().aclose(close_connection_pool)
 
     def lane(self, tag: str) -> str:
-        """What is in the same lane waits for the same server."""
+        """Commands of the same lane wait for the same server."""
         return str(self.nodes.known(slot_of(tag)))
 
     async def servers(self) -> tuple[str, ...]:

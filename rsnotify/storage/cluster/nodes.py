@@ -13,7 +13,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
 
-from redis import asyncio as redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
@@ -25,6 +24,7 @@ from rsnotify.storage.address import Address, Host
 from rsnotify.storage.client import Confirm, RedisClient, answer_raw, exchange, pool_options
 from rsnotify.storage.cluster.slots import SLOTS
 from rsnotify.storage.failures import judge
+from rsnotify.storage.pool import Pool
 from rsnotify.storage.script import Command
 
 ASK_SECONDS = 0.5  # for a node to be connected with, and again to say which slots there are
@@ -40,11 +40,11 @@ class Node:
     def __init__(self, host: Host, options: dict[str, Any]) -> None:
         self.host = host
         options = pool_options() | options | {"host": host[0], "port": host[1]}
-        self.client: Any = RedisClient.from_pool(redis.BlockingConnectionPool(**options))
+        self.client: Any = RedisClient.from_pool(Pool(**options))
         answer_raw(self.client)
         quick = {"socket_connect_timeout": ASK_SECONDS, "socket_timeout": ASK_SECONDS}
         alone = {"max_connections": 1, "retry": Retry(NoBackoff(), 0)}
-        self.asked = redis.BlockingConnectionPool(**options | quick | alone)
+        self.asked = Pool(**options | quick | alone)
         self.server = ""  # its name when it was asked last
         self.away_since: float | None = None
 

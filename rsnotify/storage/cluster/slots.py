@@ -43,7 +43,7 @@ def tagged(key: str) -> str:
 
 
 def waited_in(key: str) -> str:
-    """A key in the slot of this one, to be written before replicas are waited for."""
+    """A key in the same slot, written so that its replicas can be waited for."""
     begin = key.find("{")
     tag = key[begin : key.find("}", begin) + 1]
     return f"rsnotify:{tag}:{keys.WAITED.rpartition(':')[2]}"

@@ -8,7 +8,7 @@ import asyncio
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from rsnotify.errors import InvalidSettings, TryAgain
@@ -21,6 +21,7 @@ MANIFEST = f"file {BASE} seq 1 type b\nfile {INCREMENT} seq 1 type i\n"
 SNAPSHOT = "dump.rdb"  # where Redis writes it, beside the journals
 NOT_OWN = "any other Redis, and each master of a Cluster, is backed up by `redis-cli --rdb FILE`"
 MAGIC = (b"REDIS0", b"VALKEY")
+END_BYTES, END_MARK = 9, b"\xff"  # the mark, and a checksum of eight bytes
 POLL_SECONDS = 0.1
 
 
@@ -59,7 +60,15 @@ def restore(source: Path, data_dir: Path) -> None:
     with source.open("rb") as file:
         if not file.read(len(MAGIC[0])).startswith(MAGIC):
             raise InvalidSettings([f"{source} is no backup: it is no RDB file of Redis or Valkey"])
+        if not _is_whole(file):
+            raise InvalidSettings([f"{source} is not whole: its end is missing; copy it again"])
     asyncio.run(_put_back(source, data_dir))
+
+
+def _is_whole(file: BinaryIO) -> bool:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - END_BYTES))
+    return file.read(1) == END_MARK
 
 
 async def _put_back(source: Path, data_dir: Path) -> None:

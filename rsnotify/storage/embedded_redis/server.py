@@ -207,7 +207,7 @@ class EmbeddedRedis:
                 await asyncio.sleep(0.05)
 
     async def _end(self, process: Process) -> None:
-        """SIGTERM, and SIGKILL if that is ignored; no child of its own outlives it either."""
+        """SIGTERM, then SIGKILL if that is ignored; the processes that it started end with it."""
         with suppress(ProcessLookupError):
             process.terminate()
         try:

@@ -104,7 +104,7 @@ class Documents:
             self._judge(place, checked, body)
 
     def _too_long(self, checked: Checked, error: TooLong) -> None:
-        """Longer than a document may be, or only than what is left to be read."""
+        """Say of a document that it is too long, or that too much was read before it."""
         if self._left_bytes < MAX_BYTES:
             checked.error = "it was not read to its end: too many bytes together"
             self.beyond += 1

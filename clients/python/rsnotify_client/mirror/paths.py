@@ -7,7 +7,6 @@ hexadecimal digits, or by `dir`, is ours: no URI can bring it.
 """
 
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -51,7 +50,9 @@ def key_of(path: str) -> str:
     """What two paths share if some file system takes them for the same."""
     if path.isascii():
         return path.lower()
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
+    from unicodedata import normalize  # noqa: PLC0415 - takes memory
+
+    return normalize("NFKC", normalize("NFKC", path).casefold())
 
 
 def settled(

@@ -5,17 +5,17 @@ again is decided elsewhere.
 """
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import lru_cache
 from time import time
 
 from msgspec import to_builtins
 
-from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.fetch import Begun, Fetched, Fetcher, Missing, NotModified
+from rsnotify_client.mirror.hooks import Hook
 from rsnotify_client.mirror.paths import Map, place_of
 from rsnotify_client.mirror.plan import (
     Have,
@@ -33,9 +33,6 @@ from rsnotify_client.web import Refused, Web
 
 PATCHED_BYTES = 16 * 1024 * 1024
 IN_MEMORY_BYTES = 64 * 1024 * 1024
-
-Hook = Callable[[Event, bytes | None], Awaitable[None]]
-"""Called after each change that is in its place; what it raises makes the change be tried again."""
 
 
 class Store:
@@ -238,9 +235,8 @@ def _verified(old: bytes, patch: bytes, wanted: SourceResource) -> Fetched | Non
 
 def _modified(wanted: SourceResource, have: Have) -> float | None:
     """The file's time is the resource's, as far as anybody tells it."""
-    told = position_of(wanted.lastmod)
-    if told is not None:
-        return told / 1_000_000
+    if (told := _seconds(wanted.lastmod)) is not None:
+        return told
     if have.modified is None:
         return None
     from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow, and seldom needed
@@ -251,41 +247,16 @@ def _modified(wanted: SourceResource, have: Have) -> float | None:
         return None
 
 
+@lru_cache(maxsize=1_000)
+def _seconds(text: str | None) -> float | None:
+    """Many resources of a Source were changed at the same time."""
+    position = position_of(text)
+    return None if position is None else position / 1_000_000
+
+
 def _lag(wanted: SourceResource) -> float | None:
     return None if wanted.position is None else time() - wanted.position / 1_000_000
 
 
 def _mark() -> str:
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-
-
-def command_hook(command: str, root: Path) -> Hook:
-    """Run a command after each change, without a shell; `{path}` and `{loc}` are filled in.
-
-    The same is in its environment: RSNOTIFY_EVENT, RSNOTIFY_LOC, RSNOTIFY_PATH.
-    """
-    import shlex  # noqa: PLC0415 - seldom needed
-
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise InvalidSettings([f"--exec: {error}"]) from None
-    if not words:
-        raise InvalidSettings(["--exec: name a command"])
-
-    async def hook(event: Event, _: bytes | None) -> None:
-        path = str(root / event.path) if event.path else ""
-        filled = [word.replace("{path}", path).replace("{loc}", event.loc or "") for word in words]
-        environment = os.environ | {
-            "RSNOTIFY_EVENT": event.event,
-            "RSNOTIFY_LOC": event.loc or "",
-            "RSNOTIFY_PATH": path,
-        }
-        try:
-            process = await asyncio.create_subprocess_exec(*filled, env=environment)
-        except OSError as error:
-            raise TryAgain(f"--exec {filled[0]}: {error.strerror}", retry_after_seconds=0) from None
-        if status := await process.wait():
-            raise TryAgain(f"--exec {filled[0]} ended with {status}", retry_after_seconds=0)
-
-    return hook

@@ -6,7 +6,6 @@ what fails is tried again, each time later, and in the end is a problem that is 
 
 import asyncio
 import errno
-import random
 from collections import Counter, deque
 from functools import partial
 from time import time
@@ -289,7 +288,9 @@ class Workers:
         return None
 
     def _delay(self, attempts: int) -> float:
-        return delay(attempts, random.random(), self._first_seconds)  # noqa: S311
+        from random import random  # noqa: PLC0415 - seldom needed
+
+        return delay(attempts, random(), self._first_seconds)  # noqa: S311
 
     def _fail(self, row: Row, problem: str, wait: float) -> Event:
         self._state.failed(row, problem, time() + wait)

@@ -1,0 +1,21 @@
+"""A bell that wakes one thread, in half of the time that `Event.set` takes."""
+
+from contextlib import suppress
+from threading import Lock
+
+
+class ThreadBell:
+    """Rung by any thread, however often; heard by the one that waits, once for all that rang."""
+
+    def __init__(self) -> None:
+        self._silence = Lock()
+        self._silence.acquire()
+
+    def ring(self) -> None:
+        if self._silence.locked():
+            with suppress(RuntimeError):  # another thread was quicker
+                self._silence.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it rang, now or before; it is silent then."""
+        return self._silence.acquire(timeout=max(seconds, 0.0))

@@ -1,0 +1,28 @@
+"""How a copy is kept: what may be chosen, and what is so if nothing is."""
+
+from pathlib import Path
+
+import msgspec
+
+from rsnotify_client.changelists import POLL_SECONDS
+from rsnotify_client.mirror.paths import Map
+from rsnotify_client.mirror.plan import Selection
+from rsnotify_client.mirror.workers import FIRST_SECONDS
+
+JOBS = 16
+PER_HOST = 8
+RELIST_SECONDS = 3_600.0  # where there is nothing to follow, the Resource List is read again
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How a copy is kept."""
+
+    selection: Selection = Selection()
+    maps: tuple[Map, ...] = ()
+    jobs: int = JOBS
+    per_host: int = PER_HOST
+    keep_deleted: Path | None = None
+    has_files: bool = True
+    poll_seconds: float = POLL_SECONDS
+    relist_seconds: float = RELIST_SECONDS
+    first_retry_seconds: float = FIRST_SECONDS

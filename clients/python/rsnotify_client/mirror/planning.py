@@ -1,0 +1,212 @@
+"""What a mirror has to do, recorded as work: from the beginning, and from the cursor on.
+
+Rules that hold here: work is recorded before it is done, and the cursor with it, in one
+transaction. Nothing is stored here, but for what packages bring.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+
+import msgspec
+
+from rsnotify.errors import TryAgain
+from rsnotify.resourcesync.change import Position
+from rsnotify_client.changelists import ChangeLists, HistoryGone
+from rsnotify_client.discovery import Source, discover
+from rsnotify_client.mirror.baseline import Baseline, record
+from rsnotify_client.mirror.options import Options
+from rsnotify_client.mirror.report import Event, Report
+from rsnotify_client.mirror.state import State
+from rsnotify_client.notification import Received
+from rsnotify_client.web import Refused, Tag, Web
+
+log = logging.getLogger(__name__)
+
+DISCOVERY_ATTEMPTS = 4
+LISTS_REMEMBERED = 20
+
+FillFromDumps = Callable[[Baseline, str], Awaitable[None]]
+
+
+class Planner:
+    """Plans for one mirror; `wake` is called when there is something to do."""
+
+    def __init__(
+        self,
+        url: str,
+        web: Web,
+        state: State,
+        options: Options,
+        *,
+        fill: FillFromDumps,
+        report: Report,
+        wake: Callable[[], None],
+    ) -> None:
+        self.url = url
+        self.state = state
+        self._web = web
+        self._options = options
+        self._fill_from_dumps = fill
+        self._report = report
+        self._wake = wake
+        self._source: Source | None = None
+        self._lists: ChangeLists | None = None
+
+    @property
+    def has_place(self) -> bool:
+        """Whether there are Change Lists to read again, and a place in them."""
+        return self._lists is not None and self.state.cursor is not None
+
+    async def is_news(self) -> bool:
+        """Whether the lists tell what was not known."""
+        lists, cursor = self._lists, self.state.cursor
+        if lists is None or cursor is None:
+            return False
+        try:
+            await self._catch_up(lists, cursor)
+        except (HistoryGone, TryAgain) as error:
+            log.info("%s", error)
+        return self.state.cursor != cursor
+
+    async def prepare(self) -> None:
+        """Find the Source, and see that this directory is its mirror."""
+        self._source = await self._discovered()
+        self.state.claim(
+            "source",
+            self._source.url,
+            f"{self.state.directory} is the mirror of {{known}}, not of {{given}}: "
+            "take another directory",
+        )
+        self.state.claim(
+            "maps",
+            msgspec.json.encode(self._options.maps).decode(),
+            f"{self.state.directory} was made with another --map: give the same, {{known}}, "
+            "or take another directory",
+        )
+        selection = msgspec.json.encode(self._options.selection).decode()
+        if self.state.fact("selection") not in (None, selection):
+            self.state.set_fact("cursor", None)
+        self.state.set_fact("selection", selection)
+        if self._source.changelist is not None:
+            self._lists = ChangeLists(self._web, self._source.changelist, self._source.archive)
+            self._recall_lists(self._lists)
+        self.state.commit()
+
+    async def _discovered(self) -> Source:
+        """A Source that does not answer is asked again a few times."""
+        is_known, attempt = self.state.fact("source") is not None, 0
+        while True:
+            try:
+                return await discover(self._web, self.url)
+            except TryAgain as error:
+                attempt += 1
+                if attempt >= DISCOVERY_ATTEMPTS and is_known:
+                    raise TryAgain(f"{error.detail}; is the Source running?") from None
+                if attempt >= DISCOVERY_ATTEMPTS:
+                    raise Refused(f"{error.detail}; is the address right?") from None
+                await asyncio.sleep(max(error.retry_after_seconds, 0.4 * 2**attempt))
+
+    async def bring_up_to_date(self) -> bool:
+        """From the cursor on by Change Lists; else anew."""
+        if self.state.cursor is not None and self._lists is not None:
+            try:
+                await self._catch_up(self._lists, self.state.cursor)
+            except HistoryGone as error:
+                log.info("%s", error)
+            else:
+                return True
+        return await self._baseline()
+
+    async def _baseline(self) -> bool:
+        assert self._source is not None  # noqa: S101
+        self.state.set_fact("cursor", None)
+        baseline = Baseline(
+            self._web, self._source, self.state, self._options.selection, self._report
+        )
+        if self._source.resourcedump and self._options.has_files and self.state.counts()[0] == 0:
+            await self._fill_from_dumps(baseline, self._source.resourcedump)
+        at = await baseline.plan(self._lists)
+        self._report(Event("baseline", resources=baseline.named, to_do=self.state.counts()[1]))
+        self._wake()
+        if at is None:
+            return baseline.is_complete
+        self.state.set_fact("cursor", str(at))
+        self.state.commit()
+        if self._lists is not None and self._source.resourcelist is not None:
+            await self._join(self._lists, at)
+        return baseline.is_complete
+
+    async def _join(self, lists: ChangeLists, at: Position) -> None:
+        """From the Resource List on; a Source whose Change Lists begin later leaves a gap."""
+        try:
+            await self._catch_up(lists, at)
+        except HistoryGone as error:
+            log.warning("%s to %s is told by no list of the Source", at, error.begins)
+            self.state.set_fact("cursor", str(error.begins))
+            await self._catch_up(lists, error.begins)
+
+    async def _catch_up(self, lists: ChangeLists, cursor: Position) -> None:
+        async with aclosing(lists.after(cursor)) as pieces:
+            async for received in pieces:
+                self._record(received)
+        self._remember_lists(lists)
+
+    def _record(self, received: Received) -> None:
+        """The changes and the cursor, in one transaction."""
+        record(self.state, received, self._options.selection, self.state.generation)
+        if self.state.cursor is None or received.until > self.state.cursor:
+            self.state.set_fact("cursor", str(received.until))
+        self.state.commit()
+        if received.changes:
+            self._wake()
+
+    async def follow_for_ever(self) -> bool:
+        while True:
+            try:
+                if self.state.cursor is None:
+                    await self._baseline()
+                await self._follow()
+            except HistoryGone as error:
+                log.info("%s", error)
+                self.state.set_fact("cursor", None)
+            except TryAgain as error:
+                log.warning("%s; trying again", error.detail)
+                await asyncio.sleep(max(error.retry_after_seconds, 5.0))
+
+    async def _follow(self) -> None:
+        from rsnotify_client.follower import Follower  # noqa: PLC0415 - not needed for `once`
+
+        source = self._source
+        assert source is not None  # noqa: S101
+        if self.state.cursor is None or not (source.socket or source.topic or source.changelist):
+            await asyncio.sleep(self._options.relist_seconds)
+            self.state.set_fact("cursor", None)
+            return
+        follower = Follower(
+            self.url,
+            cursor=self.state.cursor,
+            web=self._web,
+            source=source,
+            poll_seconds=self._options.poll_seconds,
+        )
+        self._report(Event("live"))
+        async with aclosing(aiter(follower)) as pieces:
+            async for received in pieces:
+                self._record(received)
+
+    def _remember_lists(self, lists: ChangeLists) -> None:
+        newest = sorted(lists.read.items(), key=lambda item: item[1].position)[-LISTS_REMEMBERED:]
+        known = [
+            (url, read.tag.etag, read.tag.modified, int(read.position)) for url, read in newest
+        ]
+        self.state.set_fact("lists", msgspec.json.encode(known).decode())
+        self.state.commit()
+
+    def _recall_lists(self, lists: ChangeLists) -> None:
+        known = msgspec.json.decode(
+            self.state.fact("lists") or "[]", type=list[tuple[str, str | None, str | None, int]]
+        )
+        for url, etag, modified, position in known:
+            lists.known(url, Tag(etag, modified), Position(position))

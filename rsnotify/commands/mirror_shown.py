@@ -1,0 +1,147 @@
+"""What `rsnotify mirror` shows while it works and at its end: progress, lines or JSON."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import NamedTuple
+
+import msgspec
+
+from rsnotify_client.mirror.mirror import Mirror
+from rsnotify_client.mirror.report import Event, Sums, percentile
+
+LINE_SECONDS = 10.0
+BAR_SECONDS = 0.2
+PROBLEMS_SHOWN = 20
+
+
+class Shown(NamedTuple):
+    """How the work is shown."""
+
+    json: bool = False
+    once: bool = False
+    lag: bool = False
+    quiet: bool = False
+
+
+def reporter(shown: Shown) -> Callable[[Event], None]:
+    is_live = False
+
+    def report(event: Event) -> None:
+        nonlocal is_live
+        is_live = is_live or event.event == "live"
+        if shown.quiet:
+            return
+        if shown.json:
+            say(msgspec.json.encode(event))
+        elif event.event == "failed" and shown.once:
+            return  # it may be mended yet; what is not is named at the end
+        elif line := _line(event, is_live=is_live):
+            say(line, err=event.event in ("failed", "skipped"))
+
+    return report
+
+
+def _line(event: Event, *, is_live: bool) -> str | None:
+    """The line for a person; during a baseline only what could not be read is shown."""
+    if event.event == "baseline":
+        return f"the Source has {event.resources} resources; {event.to_do} to fetch or remove"
+    if event.event == "live":
+        return "following"
+    if event.event in ("failed", "skipped"):
+        is_named = not event.loc or (event.problem or "").startswith(event.loc)
+        return f"{event.event}: {event.problem if is_named else f'{event.loc}: {event.problem}'}"
+    return f"{event.event}  {event.loc}" if is_live and event.event != "unchanged" else None
+
+
+async def show(mirror: Mirror, shown: Shown) -> None:
+    if not shown.json and sys.stderr.isatty():
+        with suppress(ImportError):
+            await _show_bar(mirror)
+            return
+    while True:
+        await asyncio.sleep(LINE_SECONDS)
+        if shown.lag:
+            _say_lag(mirror.sums, shown)
+        elif not shown.json and not shown.quiet and mirror.state.counts()[1]:
+            say(_sum_line(mirror), err=True)
+
+
+async def _show_bar(mirror: Mirror) -> None:
+    from rich.console import Console  # noqa: PLC0415 - only on a terminal, and only if it is there
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+        task = progress.add_task("mirroring", total=None)
+        began, before = monotonic(), mirror.sums.fetched_bytes
+        while True:
+            await asyncio.sleep(BAR_SECONDS)
+            total, to_do, _ = mirror.state.counts()
+            rate = (mirror.sums.fetched_bytes - before) / max(monotonic() - began, 0.1)
+            words = f"{_size(mirror.sums.fetched_bytes)} at {_size(rate)}/s"
+            progress.update(task, description=words, completed=total - to_do, total=total)
+
+
+def say_end(mirror: Mirror, shown: Shown) -> None:
+    if shown.lag:
+        _say_lag(mirror.sums, shown)
+    if shown.json or shown.quiet:
+        return
+    say(_sum_line(mirror), err=True)
+    if shown.once:
+        _say_problems(mirror)
+
+
+def _say_problems(mirror: Mirror) -> None:
+    for loc, problem in mirror.state.problems(PROBLEMS_SHOWN):
+        is_named = problem.startswith(loc)
+        say(f"failed: {problem if is_named else f'{loc}: {problem}'}", err=True)
+    if (more := mirror.state.counts()[2] - PROBLEMS_SHOWN) > 0:
+        say(f"and {more} more failed; --json names them all", err=True)
+
+
+def _sum_line(mirror: Mirror) -> str:
+    sums = mirror.sums
+    resources, to_do, failed = mirror.state.counts()
+    return (
+        f"{resources} resources, {to_do} to do, {failed} failed; stored {sums.stored} "
+        f"({_size(sums.fetched_bytes)}), deleted {sums.deleted}, unchanged {sums.unchanged}"
+    )
+
+
+def _say_lag(sums: Sums, shown: Shown) -> None:
+    half, most = percentile(sums.lags, 0.5), percentile(sums.lags, 0.99)
+    if shown.json:
+        told = {"event": "lag", "changes": len(sums.lags), "p50_seconds": half, "p99_seconds": most}
+        say(msgspec.json.encode(told))
+    elif half is None or most is None:
+        say("lag from change to file: no change yet")
+    else:
+        say(
+            f"lag from change to file: p50 {half * 1000:.1f} ms, p99 {most * 1000:.1f} ms "
+            f"({len(sums.lags)} changes)"
+        )
+
+
+def say(line: str | bytes, *, err: bool = False) -> None:
+    """A line for whoever reads, at once."""
+    stream = sys.stderr if err else sys.stdout
+    stream.write(f"{line.decode() if isinstance(line, bytes) else line}\n")
+    stream.flush()
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

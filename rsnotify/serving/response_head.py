@@ -1,0 +1,42 @@
+"""The head of an HTTP response, as bytes."""
+
+from collections.abc import Iterable
+from http import HTTPStatus
+
+from starlette.types import Message
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+def render_head(status: int, headers: Headers) -> bytes:
+    """The head of a response. A line break in a header is an error, never sent."""
+    lines = [STATUS_LINES[status]]
+    for name, value in headers:
+        lines += (b"\r\n", name, b": ", value)
+    head = b"".join(lines)
+    ends = len(lines) // 4
+    if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
+        raise RuntimeError("a header of the response contains a line break")
+    return head + b"\r\n\r\n"
+
+
+def plain_head(status: int, body: bytes) -> Message:
+    """The start of a plain-text response, the last one of its connection."""
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
+    return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+STATUS_LINES = {
+    status: f"HTTP/1.1 {status} {_phrase(status)}".encode() for status in range(200, 600)
+}

@@ -1,0 +1,183 @@
+"""Several sets of a hub followed over one connection."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify_client import FollowedChange, Publisher, SqliteCursor, follow_sets, follow_sets_sync
+from tests.client.hubs import HubProcess
+from tests.running import TOKEN
+from tests.sources import Source, rendered
+
+SETS = ("papers", "images")
+Told = tuple[str | None, str]
+
+
+@pytest.fixture(scope="module")
+def hub(real_hub: HubProcess) -> HubProcess:
+    for name in SETS:
+        real_hub.add_set(name)
+    return real_hub
+
+
+def publish(hub: HubProcess, *told: Told) -> None:
+    with Publisher(hub.url, TOKEN) as publisher:
+        for set_name, name in told:
+            publisher.updated(set_name or "", f"http://example.com/{name}")
+
+
+def short(change: FollowedChange) -> Told:
+    return change.set_name, change.loc.rpartition("/")[2]
+
+
+async def some(changes: AsyncGenerator[FollowedChange, None], count: int) -> set[Told]:
+    """The next changes, dealt with."""
+    found = set()
+    async with asyncio.timeout(60):
+        async for change in changes:
+            async with change:
+                found.add(short(change))
+            if len(found) == count:
+                break
+    return found
+
+
+async def begun(hub: HubProcess, cursor: Path) -> None:
+    """Come and go, so that the place in each set is kept."""
+    async with aclosing(follow_sets(hub.url, SETS, cursor=cursor)) as changes:
+        first = asyncio.create_task(some(changes, 1))
+        stores = [SqliteCursor(cursor, name) for name in SETS]
+        async with asyncio.timeout(60):
+            while not all(store.load() for store in stores):
+                await asyncio.sleep(0.01)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+
+
+async def test_the_changes_of_each_set_come_with_its_name_from_its_own_cursor(
+    hub: HubProcess, tmp_path: Path
+) -> None:
+    cursor = tmp_path / "cursors"
+    await begun(hub, cursor)
+    await asyncio.to_thread(publish, hub, ("papers", "1"), ("images", "2"), ("papers", "3"))
+    async with aclosing(follow_sets(hub.url, SETS, cursor=cursor)) as changes:
+        assert await some(changes, 3) == {("papers", "1"), ("images", "2"), ("papers", "3")}
+    await asyncio.to_thread(publish, hub, ("images", "4"))
+    async with aclosing(follow_sets(hub.url, SETS, cursor=cursor)) as changes:
+        assert await some(changes, 1) == {("images", "4")}
+
+
+async def test_what_was_not_dealt_with_comes_again_in_its_set_alone(
+    hub: HubProcess, tmp_path: Path
+) -> None:
+    cursor = tmp_path / "cursors"
+    await begun(hub, cursor)
+    await asyncio.to_thread(publish, hub, ("papers", "5"), ("images", "6"))
+    async with asyncio.timeout(60), aclosing(follow_sets(hub.url, SETS, cursor=cursor)) as changes:
+        both = [await anext(changes), await anext(changes)]
+        next(each for each in both if each.set_name == "papers").done()
+    async with aclosing(follow_sets(hub.url, SETS, cursor=cursor)) as changes:
+        assert await some(changes, 1) == {("images", "6")}
+
+
+async def test_a_set_that_is_not_there_is_named(hub: HubProcess) -> None:
+    async with asyncio.timeout(60), aclosing(follow_sets(hub.url, ["papers", "maps"])) as changes:
+        with pytest.raises(Rejected, match="maps"):
+            await anext(changes)
+
+
+def test_a_program_without_an_event_loop_follows_them_too(hub: HubProcess, tmp_path: Path) -> None:
+    cursor = tmp_path / "cursors"
+    asyncio.run(begun(hub, cursor))
+    publish(hub, ("papers", "8"), ("images", "9"))
+    changes = follow_sets_sync(hub.url, SETS, cursor=cursor)
+    assert set(map(short, islice(changes, 2))) == {("papers", "8"), ("images", "9")}
+    changes.close()  # type: ignore[attr-defined]
+
+
+# A peer that fails ------------------------------------------------------------------------------
+
+CHANNELS = "/channels/change_notification_channel"
+Say = Callable[[int, web.WebSocketResponse], Awaitable[None]]
+
+
+@asynccontextmanager
+async def scripted(say: Say) -> AsyncIterator[tuple[Source, list[list[str]]]]:
+    """A Source with the set `papers`; on each connection `say` is done. Which sets were asked."""
+    asked: list[list[str]] = []
+
+    async def channel(request: web.Request) -> web.WebSocketResponse:
+        asked.append(request.query.getall("set"))
+        socket = web.WebSocketResponse()
+        socket.headers["Rsnotify-From"] = ",".join(asked[-1])
+        await socket.prepare(request)
+        await say(len(asked), socket)
+        await socket.close()
+        return socket
+
+    async with Source() as source:
+        source.handlers[CHANNELS] = channel
+        lists = [Entry(source.loc("changelist.xml"), md=Md(capability="changelist"))]
+        source.documents["/papers/capabilitylist.xml"] = rendered("capabilitylist", lists)
+        source.list_changes()
+        yield source, asked
+
+
+async def told_of(
+    source: Source, socket: web.WebSocketResponse, change: Change, *, from_: str
+) -> None:
+    links = (Link("up", source.loc("papers/capabilitylist.xml")),)
+    entry = Entry(change.loc, md=Md(change="updated", datetime=change.datetime))
+    interval = {"from": from_, "until": str(change.datetime)}
+    text = rendered("change-notification", [entry], links=links, **interval)
+    await socket.send_str(text.decode())
+
+
+async def test_what_the_channel_no_longer_has_is_read_from_the_change_list_of_its_set() -> None:
+    async def say(number: int, socket: web.WebSocketResponse) -> None:
+        if number == 1:
+            await socket.close(code=4410, message=b"papers: what is kept begins later")
+            return
+        live = source.change("live", b"2")
+        await told_of(source, socket, live, from_=str(missed.datetime))
+
+    async with scripted(say) as (source, asked):
+        missed = source.change("missed", b"1")
+        begin = source.at
+        async with aclosing(follow_sets(source.url, ["papers"], after=begin)) as changes:
+            assert await some(changes, 2) == {("papers", "missed"), ("papers", "live")}
+        assert asked == [[f"papers@{begin}"], [f"papers@{missed.datetime}"]]
+
+
+async def test_what_does_not_join_is_asked_for_again_and_then_read_from_the_lists() -> None:
+    async def say(_: int, socket: web.WebSocketResponse) -> None:
+        await told_of(source, socket, second, from_=str(first.datetime))
+
+    async with scripted(say) as (source, asked):
+        first, second = source.change("first", b"1"), source.change("second", b"2")
+        begin = source.at
+        async with aclosing(follow_sets(source.url, ["papers"], after=begin)) as changes:
+            assert await some(changes, 2) == {("papers", "first"), ("papers", "second")}
+        assert asked[:2] == [[f"papers@{begin}"]] * 2
+
+
+async def test_a_peer_that_does_not_say_where_it_begins_in_each_set_is_no_hub() -> None:
+    async with Source() as source:
+
+        async def channel(request: web.Request) -> web.WebSocketResponse:
+            socket = web.WebSocketResponse()
+            await socket.prepare(request)
+            return socket
+
+        source.handlers[CHANNELS] = channel
+        async with aclosing(follow_sets(source.url, ["a", "b"])) as changes:
+            with pytest.raises(Rejected, match="is it a hub"):
+                await anext(changes)

@@ -1,0 +1,91 @@
+"""How connections are spread over listening sockets: what is decided, what the kernel does."""
+
+import logging
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from rsnotify.serving.steering import ARRIVING, Steering, weights
+
+CONNECTIONS = 200
+
+
+@pytest.mark.parametrize(
+    ("connections", "found"),
+    [
+        ([0, 0], [ARRIVING // 2, ARRIVING // 2]),
+        ([100, 100 - ARRIVING], [0, ARRIVING]),
+        ([100, 100 - ARRIVING // 2], [ARRIVING // 4, 3 * ARRIVING // 4]),
+        ([5, None], [ARRIVING, 0]),
+        ([None, None], [1, 1]),
+    ],
+)
+def test_who_has_fewer_connections_gets_more_of_the_next(
+    connections: list[int | None], found: list[int]
+) -> None:
+    assert weights(connections, 0) == found
+
+
+@pytest.mark.parametrize("arriving", [-500, 0, ARRIVING + 1, 10_000])
+def test_what_is_expected_makes_all_even(arriving: int) -> None:
+    had = [300, 310, 290]
+    parts = weights(had, arriving)
+    all_had = [before + part for before, part in zip(had, parts, strict=True)]
+    assert max(all_had) == min(all_had)
+    assert sum(parts) >= max(arriving, ARRIVING)
+
+
+@pytest.fixture
+def listening() -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        made: list[socket.socket] = []
+        for _ in range(3):
+            one = stack.enter_context(socket.socket())
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            one.bind(("127.0.0.1", made[0].getsockname()[1] if made else 0))
+            made.append(one)
+        for one in made:
+            one.listen(CONNECTIONS)
+            one.setblocking(False)
+        yield made
+
+
+def accepted(sockets: Sequence[socket.socket]) -> list[int]:
+    """How many of some new connections each gets."""
+    with ExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            stack.enter_context(socket.create_connection(sockets[0].getsockname()))
+        return [_accept_all(one) for one in sockets]
+
+
+def _accept_all(one: socket.socket) -> int:
+    number = 0
+    with suppress(BlockingIOError):
+        while True:
+            one.accept()[0].close()
+            number += 1
+    return number
+
+
+def test_the_kernel_follows(listening: list[socket.socket]) -> None:
+    steering = Steering(listening)
+    steering.look([1_000, 0, 1_000])  # they have come since the last look, and as many may again
+    steering.look([1_000, 0, 1_000])
+    assert accepted(listening) == [0, CONNECTIONS, 0]
+    steering.look([1_000, None, 0])
+    assert accepted(listening) == [0, 0, CONNECTIONS]
+    steering.look([1_000, 1_000, 1_000])
+    assert min(accepted(listening)) > 0
+    steering.look([None, None, None])
+    assert min(accepted(listening)) > 0
+
+
+def test_a_kernel_that_takes_no_program_is_asked_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with socket.socket(socket.AF_UNIX) as other:  # has no group of sockets
+        steering = Steering([other])
+        steering.look([0])
+        steering.look([1_000])
+    assert len(caplog.records) == 1
