@@ -26,7 +26,7 @@ from rsnotify.storage.journal import Journal, Standing
 from rsnotify.storage.repairs import Lineage, Repairs
 
 ORDER_SECONDS = 1.0  # for others to put back first what was before: they notice within a second
-OTHERS_SECONDS = 10.0  # what nobody has put back by then, also who was busy, nobody remembers
+OTHERS_SECONDS = 30.0  # what nobody has put back by then, also who was busy, nobody remembers
 SUSPECTS_SECONDS = 0.25  # of each second, to look at journals after Redis has changed
 AT_ONCE = 1_000  # journals to ask about in one journey
 

@@ -94,11 +94,12 @@ async def test_what_only_a_busy_process_remembers_is_waited_for(
     acknowledged |= await published(hubs[0], ["lost"])
     await until(lambda: have_seen(hubs[1:], "lost"))
     hubs[0].process.send_signal(signal.SIGSTOP)
-    await own_redis.go_back(copy)
-    for hub in hubs[1:]:
-        await until(lambda hub=hub: has_logged(hub, "that are not remembered here"))
-    await asyncio.sleep(BUSY_SECONDS)
-    hubs[0].process.send_signal(signal.SIGCONT)
+    try:
+        await own_redis.go_back(copy)
+        await until(lambda: has_logged(hubs[1:], "that are not remembered here"))
+        await asyncio.sleep(BUSY_SECONDS)
+    finally:
+        hubs[0].process.send_signal(signal.SIGCONT)
     acknowledged |= await published(hubs[1], ["after"])
     for hub in hubs:
         assert set(await in_the_change_list(hub)) == acknowledged
@@ -111,5 +112,5 @@ async def have_seen(hubs: list[RunningHub], name: str) -> bool:
     return all(name.encode() in each for each in latest)
 
 
-async def has_logged(hub: RunningHub, words: str) -> bool:
-    return words in hub.log.read_text()
+async def has_logged(hubs: list[RunningHub], words: str) -> bool:
+    return all(words in hub.log.read_text() for hub in hubs)
