@@ -96,7 +96,7 @@ class Pulling:
         announcements = Announcements(self.hub, AnnouncedDescriptions(client), documents)
         self.upkeep = Upkeep(
             *(self.hub, self.windows, self.snapshots, announcements),
-            *(stretches.packed, self.schedule),
+            *(stretches.store_packed, self.schedule),
         )
         tokens = Tokens(client)
         access = Access(tokens, TOKEN)

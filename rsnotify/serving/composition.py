@@ -218,7 +218,7 @@ class Composition:
             self._stores.windows,
             self._stores.snapshots,
             announcements,
-            self._stretches.packed,
+            self._stretches.store_packed,
             self._schedule,
         )
 

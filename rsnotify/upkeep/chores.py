@@ -10,7 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from rsnotify.core.clock_history import ClockHistory
-from rsnotify.core.gzip_parts import PackedEntries
 from rsnotify.core.window import DAY, DocumentSchedule, JournalRecord, Window, is_due, until_due
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.hub import Hub
@@ -34,7 +33,7 @@ GROWTH_AGAIN_SECONDS = 10.0  # if it was announced already within that time
 OTHERS_SECONDS = 5.0  # if another hub process takes the snapshot
 STREAM_DAYS = 1  # closed windows stay in the stream for so long, for those who follow the channel
 
-Pack = Callable[[str, Window], Awaitable[PackedEntries]]
+Pack = Callable[[str, Window], Awaitable[None]]
 """Packs a closed window, and stores it packed."""
 
 Again = dict[str, float | None]

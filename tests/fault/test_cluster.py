@@ -61,9 +61,11 @@ async def another_is_master(redis: RunningCluster, away: RedisServer, slot: int)
 async def is_ready(hub: RunningHub, *, but_for: Sequence[str] = ()) -> bool:
     """Whether it can be sent requests, and which sets it says cannot be published to."""
     status, said = await hub.ask("GET", "/health/ready")
+    if status != 200:
+        return False
     told = re.findall(rb"publishing to (\d+) sets \((.*?)\) is answered 503", said)
     names = [name for _, each in told for name in each.decode().split(", ")]
-    return status == 200 and names == sorted(but_for)
+    return names == sorted(but_for)
 
 
 async def locs_listed(hub: RunningHub) -> list[str]:

@@ -18,14 +18,14 @@ from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import fragment_of
 from rsnotify.core.window import DAY, HOUR, MINUTE, STRETCH_CHANGES, last_edge
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
-from rsnotify.errors import NoSuchSet, TryAgain
+from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_datetime
 from rsnotify.resourcesync.notification import Interval
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify.storage.snapshots import Snapshot
 from rsnotify.upkeep import snapshot
-from tests.faults import Losing
+from tests.faults import Losing, out_of_memory
 from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Answer, Pulling, loc, names
 from tests.running import TOKEN, until
 
@@ -479,6 +479,22 @@ async def test_every_document_is_the_same_in_gzip(pulling: Pulling) -> None:
         assert "content-encoding" not in plain.headers
         assert packed.headers["content-encoding"] == "gzip"
         assert gzip.decompress(packed.body) == plain.body, path
+
+
+async def test_a_list_that_was_never_packed_comes_in_gzip_from_a_full_redis(
+    pulling: Pulling,
+) -> None:
+    await pulling.update(*"abcd")
+    (window,) = (await pulling.windows.span(SET)).windows
+    path = change_list(SET, window.from_)
+    plain = await pulling.get(path)
+    async with out_of_memory(pulling.client):
+        assert gzip.decompress((await pulling.get(path, accept_encoding="gzip")).body) == plain.body
+        assert await pulling.windows.packed(SET, window) is None
+        with pytest.raises(StoreFull):  # whoever must store it hears that it is not stored
+            await stretches.Stretches(pulling.journal, pulling.windows).store_packed(SET, window)
+    assert (await pulling.get(path, accept_encoding="gzip")).status == 200
+    assert await pulling.windows.packed(SET, window) is not None
 
 
 async def test_a_list_that_grows_is_the_same_in_gzip_each_time(client: Client) -> None:

@@ -6,7 +6,7 @@ while the stretch is being read. Memory holds one piece at a time.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from rsnotify.core.gzip_parts import PackedEntries, pack, pieces_after
 from rsnotify.core.window import Window
@@ -71,14 +71,23 @@ class Stretches:
         return render_rows(rows), rows[-1][0] if len(rows) == count else until
 
     async def packed(self, set_name: str, window: Window) -> PackedEntries:
-        """The packed entries of a closed window; packed and stored now if they were not."""
-        kept = await self._windows.packed(set_name, window)
-        if kept is not None:
-            return kept
-        pieces = [piece async for piece in self.entries(set_name, window.from_, window.until)]
-        packed = await asyncio.to_thread(pack, pieces)
-        await self._windows.keep(set_name, window, packed)
+        """The packed entries of a closed window. If they were not stored, they are now, unless
+        Redis takes no writes."""
+        packed = await self._windows.packed(set_name, window)
+        if packed is None:
+            packed = await self._pack(set_name, window)
+            with suppress(TryAgain):
+                await self._windows.keep(set_name, window, packed)
         return packed
+
+    async def store_packed(self, set_name: str, window: Window) -> None:
+        """Store the packed entries of a closed window, if they were not."""
+        if await self._windows.packed(set_name, window) is None:
+            await self._windows.keep(set_name, window, await self._pack(set_name, window))
+
+    async def _pack(self, set_name: str, window: Window) -> PackedEntries:
+        pieces = [piece async for piece in self.entries(set_name, window.from_, window.until)]
+        return await asyncio.to_thread(pack, pieces)
 
     async def _packed_after(self, set_name: str, cursor: Position) -> tuple[Window, PackedEntries]:
         window = await self._windows.closed_after(set_name, cursor)
