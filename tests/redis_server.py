@@ -1,6 +1,7 @@
 """A Redis of the operator's own for tests: any kind of it, beside no hub."""
 
 import asyncio
+import random
 import socket
 from asyncio.subprocess import DEVNULL, Process
 from contextlib import suppress
@@ -69,10 +70,18 @@ class RedisServer:
 
 
 def free_port() -> int:
-    """One that leaves room for a Cluster's own, which is 10,000 higher."""
+    """One that no connection uses meanwhile, as Linux begins those at 32,768; a Cluster's own port,
+    which is 10,000 higher, is free as well."""
     while True:
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            port = int(found.getsockname()[1])
-        if port < 55_000:
+        port = random.SystemRandom().randrange(10_000, 22_000)
+        if all(map(_is_free, (port, port + 10_000))):
             return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from socket import create_connection, socket
+from socket import create_connection
 from time import sleep
 from typing import Any
 
 from tests.bench.pictures import Chart, save
+from tests.redis_server import free_port
 from tests.running import TOKEN, RunningHub
 
 CHANGES = {1: 2_000, 100: 1_000, 1_000: 300, 5_000: 60, 10_000: 30}
@@ -94,7 +95,7 @@ def hub() -> Iterator[Server]:
 @contextmanager
 def nchan() -> Iterator[Server]:
     with tempfile.TemporaryDirectory() as folder:
-        port = _free_port()
+        port = free_port()
         config = Path(folder) / "nginx.conf"
         config.write_text(NGINX.format(folder=folder, module=MODULE, port=port))
         with _process(port, str(NGINX_PATH), "-c", str(config), "-p", folder) as process:
@@ -105,7 +106,7 @@ def nchan() -> Iterator[Server]:
 
 @contextmanager
 def plain() -> Iterator[Server]:
-    port = _free_port()
+    port = free_port()
     with _process(port, sys.executable, "-m", "tests.bench.plain", str(port)) as process:
         yield Server(_target(port, "/channel", "/publish", [process.pid]))
 
@@ -315,12 +316,6 @@ def _answers(port: int) -> bool:
     with suppress(OSError), create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
-
-
-def _free_port() -> int:
-    with socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _children(pid: int) -> list[int]:

@@ -15,6 +15,7 @@ import pytest_asyncio
 from rsnotify.errors import Rejected
 from rsnotify_client.discovery import discover
 from rsnotify_client.web import Web
+from tests.redis_server import free_port
 from tests.reference import INSTALL_SECONDS
 from tests.running import RunningHub, until
 
@@ -38,13 +39,6 @@ def section(heading: str) -> list[str]:
     """The examples of a section of the page."""
     text = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     return re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def accepts(port: int) -> bool:
