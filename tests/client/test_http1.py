@@ -8,15 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from rsnotify_client.http1 import (
-    HEAD_BYTES,
-    HEAD_LINES,
-    INTERIM_ANSWERS,
-    Answer,
-    BadAnswer,
-    ConnectionPool,
-    target_of,
-)
+from rsnotify_client.http1.answer import INTERIM_ANSWERS, Answer
+from rsnotify_client.http1.connection import HEAD_BYTES, HEAD_LINES, BadAnswer
+from rsnotify_client.http1.pool import ConnectionPool
+from rsnotify_client.http1.target import target_of
 from rsnotify_client.web import REDIRECTS, Refused, Web
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -142,7 +137,7 @@ def test_a_connection_serves_again_and_one_that_was_closed_is_made_anew() -> Non
         for _ in range(3):
             answer = connections.ask("GET", url, {})
             assert answer.read(9) == b"a"
-            lines.add(answer.line)
+            lines.add(answer.connection)
             answer.close()
     connections.close()
     assert (len(lines), len(asked)) == (2, 4)

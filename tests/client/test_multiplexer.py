@@ -9,7 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from rsnotify_client import multiplexer
-from rsnotify_client.http1 import Answer, ConnectionPool, host_of
+from rsnotify_client.http1.answer import Answer
+from rsnotify_client.http1.pool import ConnectionPool
+from rsnotify_client.http1.target import host_of
 from rsnotify_client.multiplexer import PIPELINED, Multiplexer
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n"
@@ -162,7 +164,7 @@ async def test_a_small_body_comes_whole_and_a_large_one_is_left_to_who_asked(
 
         def told(answer: Answer | None) -> None:
             assert answer is not None
-            there.append(answer.line.early_bytes)
+            there.append(answer.connection.early_bytes)
             answer.close()
             heard.set()
 

@@ -49,7 +49,6 @@ from rsnotify.watching import status
 from rsnotify.web import validation
 from rsnotify_client import (
     batch,
-    http1,
     listing,
     multiplexer,
     outboxfile,
@@ -57,6 +56,7 @@ from rsnotify_client import (
     sender,
     web,
 )
+from rsnotify_client.http1 import connection as http_connection
 from rsnotify_client.inspection.checked import Bounds
 from rsnotify_client.mirror import dump, fetch, mirror, paths, storing, workers
 from rsnotify_client.web import Refused
@@ -180,10 +180,10 @@ LIMITS: dict[str, float] = {
     "a resource that is fetched whole; a larger one goes on where it broke off": web.SMALL_BYTES,
     "a resource that is asked for behind others by one connection": fetch.PIPELINED_BYTES,
     "requests behind each other on one connection": multiplexer.PIPELINED,
-    "head of a server's answer": http1.HEAD_BYTES,
-    "header fields of a server's answer": http1.HEAD_LINES - 2,
+    "head of a server's answer": http_connection.HEAD_BYTES,
+    "header fields of a server's answer": http_connection.HEAD_LINES - 2,
     "redirects of one request": web.REDIRECTS,
-    "seconds without a byte of an answer": http1.SILENCE_SECONDS,
+    "seconds without a byte of an answer": http_connection.SILENCE_SECONDS,
     "hours that a server's `Retry-After` is obeyed": workers.HOSTS_PAUSE_SECONDS / 3600,
     "quick attempts at a resource": workers.ATTEMPTS,
     "readings of the Change Lists by `--once`, because something changed meanwhile": mirror.ROUNDS,

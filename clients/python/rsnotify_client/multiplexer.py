@@ -13,7 +13,10 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import NamedTuple
 
-from rsnotify_client.http1 import SILENCE_SECONDS, Answer, ConnectionPool, Line, host_of, read_head
+from rsnotify_client.http1.answer import Answer, read_head
+from rsnotify_client.http1.connection import SILENCE_SECONDS, HttpConnection
+from rsnotify_client.http1.pool import ConnectionPool
+from rsnotify_client.http1.target import host_of
 
 PIPELINED = 8
 LOOK_SECONDS = 1.0
@@ -30,10 +33,10 @@ class _Asked(NamedTuple):
 class _Busy:
     """A connection with requests that are not answered yet."""
 
-    def __init__(self, line: Line, host: str) -> None:
-        self.line = line
+    def __init__(self, connection: HttpConnection, host: str) -> None:
+        self.connection = connection
         self.host = host
-        self.number = line.socket.fileno()
+        self.number = connection.socket.fileno()
         self.asked: deque[_Asked] = deque()
         self.answer: Answer | None = None  # to the first, if its head is there
         self.to_send = b""
@@ -74,11 +77,11 @@ class Multiplexer:
 
     def ask(self, url: str, headers: Mapping[str, str], heard: Heard) -> bool:
         """Whether it was asked, by an idle connection."""
-        line = self._connections.idle(url)
-        if line is None:
+        connection = self._connections.idle(url)
+        if connection is None:
             return False
-        busy = _Busy(line, host_of(url))
-        line.socket.settimeout(0)
+        busy = _Busy(connection, host_of(url))
+        connection.socket.settimeout(0)
         self._busy[busy.number] = busy
         self._at_host.setdefault(busy.host, []).append(busy)
         self._roomy.setdefault(busy.host, deque()).append(busy)
@@ -97,20 +100,20 @@ class Multiplexer:
     def _with_room(self, host: str) -> _Busy | None:
         if host in self._one_by_one:
             return None
-        lines = self._roomy.setdefault(host, deque())
-        while lines and not lines[0].has_room:
-            lines.popleft()
-        return lines[0] if lines else None
+        roomy = self._roomy.setdefault(host, deque())
+        while roomy and not roomy[0].has_room:
+            roomy.popleft()
+        return roomy[0] if roomy else None
 
     def ask_behind(self, url: str, headers: Mapping[str, str], heard: Heard) -> bool:
         """Whether it was asked, behind others by a busy connection."""
         if (busy := self._with_room(host := host_of(url))) is None:
             return False
         self._ask(busy, _Asked(url, heard), headers)
-        lines = self._roomy[host]
-        lines.append(lines.popleft())  # the next turn is another's
+        roomy = self._roomy[host]
+        roomy.append(roomy.popleft())  # the next turn is another's
         if not busy.has_room:
-            lines.pop()
+            roomy.pop()
         return True
 
     def _ask(self, busy: _Busy, asked: _Asked, headers: Mapping[str, str]) -> None:
@@ -125,10 +128,10 @@ class Multiplexer:
 
     def _flush(self) -> None:
         """What was asked by one connection goes out at once."""
-        lines, self._to_flush = self._to_flush, []
-        for busy in lines:
+        waiting, self._to_flush = self._to_flush, []
+        for busy in waiting:
             data, busy.to_send = busy.to_send, b""
-            if self._waits(busy) and not busy.line.says(data):
+            if self._waits(busy) and not busy.connection.says(data):
                 self._end(busy)
 
     def close(self) -> None:
@@ -136,7 +139,7 @@ class Multiplexer:
         if self._looks_again is not None:
             self._looks_again.cancel()
         for busy in self._busy.values():
-            self._connections.drop(busy.line)
+            self._connections.drop(busy.connection)
         self._busy.clear()
         if self._epoll is not None:
             asyncio.get_running_loop().remove_reader(self._epoll.fileno())
@@ -159,7 +162,7 @@ class Multiplexer:
 
     def _hear_one(self, busy: _Busy) -> None:
         try:
-            busy.line.hear()
+            busy.connection.hear()
             while busy.asked and busy.serves and (answer := self._answered(busy)) is not None:
                 self._tell(busy, answer)
             self.when_told()
@@ -172,15 +175,15 @@ class Multiplexer:
             self._end(busy)
         elif not busy.asked:
             self._leave(busy)
-            self._connections.keep(busy.line)
+            self._connections.keep(busy.connection)
 
     def _answered(self, busy: _Busy) -> Answer | None:
         """The first answer, once it is there as far as it is waited for."""
         if busy.answer is None:
-            if not busy.line.has_head:
+            if not busy.connection.has_head:
                 return None
-            busy.answer = read_head(busy.line, busy.asked[0].url)
-        missing = (busy.answer.length or 0) - busy.line.early_bytes
+            busy.answer = read_head(busy.connection, busy.asked[0].url)
+        missing = (busy.answer.length or 0) - busy.connection.early_bytes
         return busy.answer if missing <= 0 or not self._is_small(busy.answer) else None
 
     def _is_small(self, answer: Answer) -> bool:
@@ -214,7 +217,7 @@ class Multiplexer:
             del self._busy[busy.number]
             self._watching().unregister(busy.number)
             self._at_host[busy.host].remove(busy)
-            busy.line.socket.settimeout(SILENCE_SECONDS)
+            busy.connection.socket.settimeout(SILENCE_SECONDS)
 
     def _end(self, busy: _Busy) -> None:
         """Whoever still waits for an answer by this connection has to ask in another way."""
@@ -223,7 +226,7 @@ class Multiplexer:
         busy.serves = False
         if self._waits(busy):
             self._leave(busy)
-            self._connections.drop(busy.line)
+            self._connections.drop(busy.connection)
         while busy.asked:
             busy.asked.popleft().heard(None)
         self.when_told()

@@ -15,7 +15,9 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.cause import cause_of, untrusted
-from rsnotify_client.http1 import CONNECT_SECONDS, SILENCE_SECONDS, Answer, ConnectionPool
+from rsnotify_client.http1.answer import Answer
+from rsnotify_client.http1.connection import CONNECT_SECONDS, SILENCE_SECONDS
+from rsnotify_client.http1.pool import ConnectionPool
 from rsnotify_client.multiplexer import Heard, Multiplexer
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ class Reply:
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body, as it is sent."""
         while piece := await self._threads.run(
-            read, self._answer, CHUNK_BYTES, abort=self._answer.line.abort
+            read, self._answer, CHUNK_BYTES, abort=self._answer.connection.abort
         ):
             yield piece
 

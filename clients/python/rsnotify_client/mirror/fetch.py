@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from rsnotify.errors import TryAgain
 from rsnotify_client.cause import cause_of
-from rsnotify_client.http1 import Answer
+from rsnotify_client.http1.answer import Answer
 from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.plan import Have, SourceResource, addresses, checker, digests
 from rsnotify_client.mirror.state import Row
@@ -144,7 +144,7 @@ class Fetcher:
             if answer.status == 200 and (known := _resumable(answer)) is not None:
                 self._keep_part(row.loc, known)
             receive = (_receive, answer, part, checking and checking[1], self._told())
-            length = await self._web.threads.run(*receive, abort=answer.line.abort)
+            length = await self._web.threads.run(*receive, abort=answer.connection.abort)
         try:
             _verify(url, row.wanted, length, checking)
         except Mismatch:

@@ -11,7 +11,7 @@ from functools import partial
 from time import time
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify_client.http1 import host_of
+from rsnotify_client.http1.target import host_of
 from rsnotify_client.mirror.fetch import Begun, Fetched
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import Row, State

@@ -1,0 +1,146 @@
+"""An answer: its head, and its body piece by piece, however its end is known."""
+
+import re
+from collections.abc import Callable
+
+from rsnotify_client.http1.connection import HEAD_LINES, BadAnswer, HttpConnection
+
+INTERIM_ANSWERS = 8
+WITHOUT_BODY = (204, 304)
+
+_CHUNK = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;.*)?")
+_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: .*)?")
+
+
+class Headers(dict[str, str]):
+    """Header fields by lower-case name; one that came several times is joined by commas."""
+
+    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        return super().get(name.lower(), default)
+
+
+class Answer:
+    """The head of an answer; its body is read by `read_into` until that gives 0; then close it."""
+
+    give_back: "Callable[[Answer], None] | None" = None
+
+    def __init__(
+        self, url: str, connection: HttpConnection, status: int, headers: Headers, *, keeps: bool
+    ) -> None:
+        self.url = url
+        self.connection = connection
+        self.status = status
+        self.headers = headers
+        self.length: int | None = None
+        self.is_read = False
+        self.keeps = keeps
+        self._chunked = "transfer-encoding" in headers
+        self._left = 0  # of the body, or of the chunk
+        self._frame()
+
+    def _frame(self) -> None:
+        """How the end of the body is known."""
+        told = self.headers.get("content-length")
+        if self.status in WITHOUT_BODY:
+            self.length, self.is_read = 0, True
+        elif self._chunked:
+            self.keeps &= told is None
+            if self.headers["transfer-encoding"].lower() != "chunked":
+                raise BadAnswer("the answer has a Transfer-Encoding that nobody asked for")
+        elif told is None:
+            self.keeps = False
+        elif not (told.isascii() and told.isdecimal() and len(told) < 19):
+            raise BadAnswer("the answer has a Content-Length that is no number")
+        else:
+            self.length = self._left = int(told)
+            self.is_read = self.length == 0
+
+    @property
+    def serves_again(self) -> bool:
+        return self.is_read and self.keeps
+
+    def read_into(self, view: memoryview) -> int:
+        """The next bytes of the body; 0 at its end."""
+        if self._chunked and not self._left and not self.is_read:
+            self._next_chunk()
+        if self.is_read:
+            return 0
+        if self.length is None and not self._chunked:
+            count = self.connection.read_into(view)
+            self.is_read = not count
+            return count
+        count = self.connection.read_into(view[: self._left])
+        if not count:
+            raise BadAnswer("the connection was closed before the end of the answer")
+        self._left -= count
+        self._end_of_piece()
+        return count
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        if self.length is not None and self._left <= min(size, self.connection.early_bytes):
+            self._left, self.is_read, taken = 0, True, self.connection.take(self._left)
+            return taken
+        buffer = memoryview(bytearray(size))
+        filled = 0
+        while filled < size and (count := self.read_into(buffer[filled:])):
+            filled += count
+        return bytes(buffer[:filled])
+
+    def skip(self) -> None:
+        """What is left of a body that is there."""
+        if not self.is_read:
+            self.read(self._left)
+
+    def close(self) -> None:
+        """Whoever asked has read what they want."""
+        give_back, self.give_back = self.give_back, None
+        if give_back is not None:
+            give_back(self)
+
+    def _end_of_piece(self) -> None:
+        if self._left:
+            return
+        if not self._chunked:
+            self.is_read = True
+        elif self.connection.line():
+            raise BadAnswer("a chunk is longer than announced")
+
+    def _next_chunk(self) -> None:
+        found = _CHUNK.fullmatch(self.connection.line())
+        if found is None:
+            raise BadAnswer("a chunk has no length")
+        self._left = int(found[1], 16)
+        if not self._left:
+            for _ in range(HEAD_LINES):
+                if not self.connection.line():
+                    self.is_read = True
+                    return
+            raise BadAnswer("the answer has too many trailers")
+
+
+def read_head(connection: HttpConnection, url: str) -> Answer:
+    for _ in range(INTERIM_ANSWERS):
+        first, _, fields = connection.head().partition(b"\r\n")
+        if (found := _STATUS.fullmatch(first)) is None:
+            raise BadAnswer("what answered does not speak HTTP")
+        if (status := int(found[2])) >= 200:
+            headers = _fields(fields.decode("latin-1"))
+            wish = (headers.get("connection") or "").lower()
+            keeps = "close" not in wish if found[1] == b"1" else "keep-alive" in wish
+            return Answer(url, connection, status, headers, keeps=keeps)
+    raise BadAnswer(f"more than {INTERIM_ANSWERS} interim answers came")
+
+
+def _fields(text: str) -> Headers:
+    lines = text.split("\r\n")[:-1]
+    if not len(lines) == text.count("\n") == text.count("\r") or "\0" in text:
+        raise BadAnswer("the answer has a header field that is none")
+    headers = Headers()
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name.strip() != name:
+            raise BadAnswer("the answer has a header field that is none")
+        key, value = name.lower(), value.strip(" \t")
+        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+    return headers

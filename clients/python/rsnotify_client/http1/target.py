@@ -1,0 +1,60 @@
+"""Where a request goes: an address taken apart."""
+
+import re
+from base64 import b64encode
+from typing import NamedTuple
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+_PLAIN = re.compile(
+    r"http://([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::([1-9][0-9]{0,4}))?(/[\w/.~-]*)", re.ASCII
+)
+_SAFE = "!$%&'()*+,-./:;=?@_~"
+
+
+class Target(NamedTuple):
+    """Where a request goes, and what its first lines say."""
+
+    scheme: str
+    host: str
+    port: int
+    lines: str  # the path and Host, and Authorization if the address brings a password
+
+
+def host_of(url: str) -> str:
+    """What tells hosts apart: the part of an address before its path.
+
+    >>> host_of("http://a.example:81/x?y")
+    'http://a.example:81'
+    """
+    return "/".join(url.split("/", 3)[:3])
+
+
+def target_of(url: str) -> Target:
+    """Raises `ValueError` for what is no address.
+
+    >>> target_of("http://a.example/x y/../z?q=é")[3]
+    '/z?q=%C3%A9 HTTP/1.1\\r\\nHost: a.example\\r\\n'
+    """
+    if (
+        (plain := _PLAIN.fullmatch(url)) is not None
+        and "/." not in plain[3]
+        and int(plain[2] or 80) < 65_536
+    ):
+        port = int(plain[2] or 80)
+        named = f":{plain[2]}" if plain[2] else ""
+        return Target("http", plain[1], port, f"{plain[3]} HTTP/1.1\r\nHost: {plain[1]}{named}\r\n")
+    parts = urlsplit(url)
+    host = (parts.hostname or "").encode(
+        "idna" if ":" not in url.partition("]")[0][8:] else "ascii"
+    )
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError("http and https addresses can be fetched")
+    name = f"[{host.decode()}]" if b":" in host else host.decode()
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    path = parts.path if "/." not in parts.path else urlsplit(urljoin("http://x/", parts.path)).path
+    asked = quote((path or "/") + (f"?{parts.query}" if parts.query else ""), _SAFE)
+    lines = f"{asked} HTTP/1.1\r\nHost: {name}{f':{parts.port}' if parts.port else ''}\r\n"
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+        lines += f"Authorization: Basic {b64encode(pair).decode()}\r\n"
+    return Target(parts.scheme, host.decode(), port, lines)
