@@ -66,7 +66,7 @@ class State:
         self._lock = -1
         self._places = Places(lambda: self._database)
         self._stored: list[tuple[bytes, int, str]] = []  # done, to be recorded together
-        self.plans = 0  # how often rows that were read before may have become old
+        self.replanned = 0  # how often rows that were read before may have become old
         if is_writer:
             self._take(directory)
         try:
@@ -196,11 +196,11 @@ class State:
     def plan(self, wanted: Sequence[SourceResource], generation: int, now: float) -> int:
         """Record what the Source has; how many resources need work."""
         self.begin()
-        self.plans += 1
         needed = 0
         for start in range(0, len(wanted), AT_ONCE):
             part = wanted[start : start + AT_ONCE]
             known = self._known([each.loc for each in part])
+            self.replanned += bool(known)
             rows = [self._planned(each, known.get(each.loc), generation, now) for each in part]
             needed += sum(row[3] is not None for row in rows)
             self.database.executemany(
@@ -218,13 +218,14 @@ class State:
         is_settled = not wanted.is_deleted and is_current(wanted, have)
         return wanted.loc, _encode(wanted), generation, None if is_settled else now
 
-    def _known(self, locs: Sequence[str]) -> dict[str, Have]:
+    def _known(self, locs: Sequence[str]) -> dict[str, Have | None]:
+        """What the copy has of these resources; those that are new to it are not named."""
         marks = ",".join("?" * len(locs))
         found = self.database.execute(
-            f"SELECT loc, have FROM resource WHERE loc IN ({marks}) AND have IS NOT NULL",  # noqa: S608
+            f"SELECT loc, have FROM resource WHERE loc IN ({marks})",  # noqa: S608
             locs,
         )
-        return {loc: _have.decode(have) for loc, have in found}
+        return {loc: have and _have.decode(have) for loc, have in found}
 
     def plan_deletions(self, generation: int, now: float) -> int:
         """Resources that a complete baseline did not name are gone."""
@@ -315,6 +316,11 @@ class State:
         encoded = None if part is None else _encode(part)
         self.database.execute("UPDATE resource SET part = ? WHERE loc = ?", (encoded, loc))
         self.commit()
+
+    def begun(self) -> list[str]:
+        """The resources of which a part is there to go on with."""
+        found = self.database.execute("SELECT loc FROM resource WHERE part IS NOT NULL")
+        return [loc for (loc,) in found]
 
     def ask_again(self, locs: Iterable[str], now: float) -> None:
         """These are not in the copy as they should be."""
