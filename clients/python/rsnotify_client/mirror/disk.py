@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from rsnotify_client.mirror.paths import digest
-from rsnotify_client.mirror.state import PARTS
+from rsnotify_client.mirror.paths import OURS, digest
 
+PARTS = f"{OURS}-parts"
 FOLDERS_OPEN = 64
 SMALL = "small"  # the part of whatever is written whole and renamed at once
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
