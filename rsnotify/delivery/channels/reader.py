@@ -10,7 +10,7 @@ class Reader(Protocol):
     """A Destination's connection, as its channel sees it."""
 
     channel: "ReaderChannel | None"
-    address: str  # whose it is, for the limits
+    counted_for: str | None  # the address, for the limits; None if it is not counted
     cursor: Position  # not used while the reader is at the head
     is_paused: bool
     deadline: float | None  # for the pong

@@ -34,8 +34,8 @@ class SocketReader(asyncio.Protocol):
         "_is_deflated",
         "_pending_pong",
         "_transport",
-        "address",
         "channel",
+        "counted_for",
         "cursor",
         "deadline",
         "is_paused",
@@ -54,7 +54,7 @@ class SocketReader(asyncio.Protocol):
         self._pending_pong = b""  # to the newest ping, while the socket is full
         self.write_in(XML)
         self.channel: ReaderChannel | None = None
-        self.address = ""
+        self.counted_for: str | None = None
         self.cursor = Position(0)
         self.is_paused = False
         self.deadline: float | None = None

@@ -23,7 +23,7 @@ class SseReader:
     def __init__(self, wire_format: WireFormat) -> None:
         self.wire_format = wire_format
         self.channel: ReaderChannel | None = None
-        self.address = ""
+        self.counted_for: str | None = None
         self.cursor = Position(0)
         self.is_paused = False
         self.deadline: float | None = None
