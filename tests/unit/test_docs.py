@@ -10,7 +10,8 @@ import pytest
 from typer.main import get_command
 
 from rsnotify import errors
-from rsnotify.cli import app
+from rsnotify.cli import app, sets
+from rsnotify.core import set_options
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
 
@@ -115,6 +116,10 @@ def test_every_option_of_a_command_stands_in_the_docs_and_nothing_else_does(name
     each = getattr(command, "commands", {name: command}).values()
     assert documented - OF_MANY_COMMANDS == set().union(*map(options, each)) - OF_MANY_COMMANDS
     assert section
+
+
+def test_every_address_of_a_set_can_be_edited() -> None:
+    assert {*sets.ADDRESSES} == {*set_options.ADDRESSES}
 
 
 def options(command: Any) -> set[str]:
