@@ -357,6 +357,7 @@ async def test_a_position_that_is_none_or_in_the_future_is_refused(
         ),
         (f"/{SET}/resourcelist.xml", "access_token, format, limit, offset"),
         (f"/{SET}/resourcelist/1-1.xml", "access_token, format, limit, offset"),
+        (f"/{SET}/resourcelist-archive.xml", "access_token, format"),
     ],
 )
 async def test_an_unknown_parameter_of_a_list_is_refused_with_the_known_ones(
