@@ -211,7 +211,7 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> str:
 async def _begin(connection: Connection, collection: Collection, set_name: str, count: int) -> None:
     """The set exists and has exactly our resources; a snapshot says so."""
     try:
-        await connection.ask("PUT", f"/api/sets/{quote(set_name, safe='')}", body=b"{}")
+        await connection.ask("PUT", _path(set_name), body=b"{}")
     except Rejected as error:
         if error.status != 403:
             raise
@@ -230,7 +230,7 @@ async def _begin(connection: Connection, collection: Collection, set_name: str, 
 async def _snapshot(connection: Connection, set_name: str) -> None:
     """Whoever may not ask for one waits for the hub's own."""
     try:
-        await connection.ask("POST", f"/api/sets/{quote(set_name, safe='')}/snapshot")
+        await connection.ask("POST", f"{_path(set_name)}/snapshot")
     except (Rejected, TryAgain):
         return
 
@@ -277,6 +277,8 @@ async def _publish(connection: Connection, set_name: str, changes: Sequence[Chan
             "Content-Type": "application/json",
             "Idempotency-Key": secrets.token_hex(16),
         }
-        await connection.ask(
-            "POST", f"/api/sets/{quote(set_name, safe='')}/changes", body=body, headers=headers
-        )
+        await connection.ask("POST", f"{_path(set_name)}/changes", body=body, headers=headers)
+
+
+def _path(set_name: str) -> str:
+    return f"/api/sets/{quote(set_name, safe='')}"

@@ -111,12 +111,19 @@ def _mirror(given: Given) -> int:
 
     gc.freeze()
     gc.enable()
-    numbers = (given.jobs, given.per_host, given.keep_deleted)
     options = options_of(
-        given.select, given.exclude, given.map, *numbers, has_files=not given.stdout
+        given.select,
+        given.exclude,
+        given.map,
+        given.jobs,
+        given.per_host,
+        given.keep_deleted,
+        has_files=not given.stdout,
     )
     return run_mirror(
-        *(given.source, given.directory, options),
+        given.source,
+        given.directory,
+        options,
         token=token_of_environment(),
         once=given.once,
         command=given.exec,

@@ -87,7 +87,9 @@ class Storm:
     def _hub(self, name: str, *options: str) -> RunningHub:
         return RunningHub(
             self._folder / name,
-            *("--redis", self._url, *options),
+            "--redis",
+            self._url,
+            *options,
             drain_seconds="1",
             callback_private="allow",
             changelist_max=str(self._size.changes),
