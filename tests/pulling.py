@@ -191,6 +191,20 @@ class Pulling:
 
         await until(reached)
 
+    async def keep_windows(self) -> None:
+        """The chore, for all sets."""
+        await self._make_all_due()
+        await self.upkeep.keep_due_windows()
+
+    async def keep_snapshots(self) -> None:
+        """The chore, for all sets."""
+        await self._make_all_due()
+        await self.upkeep.keep_due_snapshots()
+
+    async def _make_all_due(self) -> None:
+        for look_at_all in self.hub.repairing.recover:
+            await look_at_all()
+
     async def let_go_of_all(self) -> None:
         """Trim the stream behind every closed window, however young, once it is packed."""
         record = await self.windows.record(SET)
