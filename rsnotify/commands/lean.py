@@ -11,9 +11,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+
+if TYPE_CHECKING:
+    from rsnotify_client.mirror.options import Options
 
 JOBS = range(1, 257)
 
@@ -105,13 +108,27 @@ def _mirror(given: Given) -> int:
     gc.disable()  # what is imported now stays: there is nothing to collect
     if given.once:
         _load_asyncio_without_tls()
-    from rsnotify.commands.mirror import options_of, run_mirror  # noqa: PLC0415
+    from rsnotify.commands.mirror import run_mirror  # noqa: PLC0415
     from rsnotify.commands.mirror_shown import Shown  # noqa: PLC0415
     from rsnotify.commands.target import token_of_environment  # noqa: PLC0415
 
     gc.freeze()
     gc.enable()
-    options = options_of(
+    return run_mirror(
+        given.source,
+        given.directory,
+        _options_of(given),
+        token=token_of_environment(),
+        once=given.once,
+        command=given.exec,
+        shown=Shown(json=given.json, once=given.once, lag=given.lag, quiet=given.stdout),
+    )
+
+
+def _options_of(given: Given) -> "Options":
+    from rsnotify.commands.mirror import options_of  # noqa: PLC0415
+
+    return options_of(
         given.select,
         given.exclude,
         given.map,
@@ -119,15 +136,6 @@ def _mirror(given: Given) -> int:
         given.per_host,
         given.keep_deleted,
         has_files=not given.stdout,
-    )
-    return run_mirror(
-        given.source,
-        given.directory,
-        options,
-        token=token_of_environment(),
-        once=given.once,
-        command=given.exec,
-        shown=Shown(json=given.json, once=given.once, lag=given.lag, quiet=given.stdout),
     )
 
 
