@@ -12,9 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+
+if TYPE_CHECKING:
+    from rsnotify_client.mirror.options import Options
 
 JOBS = range(1, 257)
 
@@ -107,22 +110,34 @@ def _mirror(given: Given) -> int:
     _load("msgspec", without="typing_extensions")
     if given.once:  # then only connections of our own are used: they load TLS for https
         _load("asyncio", without="ssl")
-    from rsnotify.commands.mirror import options_of, run_mirror  # noqa: PLC0415
+    from rsnotify.commands.mirror import run_mirror  # noqa: PLC0415
     from rsnotify.commands.mirror_shown import Shown  # noqa: PLC0415
     from rsnotify.commands.target import token_of_environment  # noqa: PLC0415
 
     gc.freeze()
     gc.enable()
-    numbers = (given.jobs, given.per_host, given.keep_deleted)
-    options = options_of(
-        given.select, given.exclude, given.map, *numbers, has_files=not given.stdout
-    )
     return run_mirror(
-        *(given.source, given.directory, options),
+        given.source,
+        given.directory,
+        _options_of(given),
         token=token_of_environment(),
         once=given.once,
         command=given.exec,
         shown=Shown(json=given.json, once=given.once, lag=given.lag, quiet=given.stdout),
+    )
+
+
+def _options_of(given: Given) -> "Options":
+    from rsnotify.commands.mirror import options_of  # noqa: PLC0415
+
+    return options_of(
+        given.select,
+        given.exclude,
+        given.map,
+        given.jobs,
+        given.per_host,
+        given.keep_deleted,
+        has_files=not given.stdout,
     )
 
 
