@@ -125,7 +125,8 @@ class Feeds:
         key = None
         if submission.key:
             key = UsedKey(submission.key, submission.fingerprint, *stored.interval)
-        feed.memory.appended(stored.rows, stored.until, key, begin=stored.from_)
+        rows = (*stored.before, *stored.rows)
+        feed.memory.appended(rows, stored.until, key, begin=stored.from_)
         self._cache.use(feed.memory)
 
     def seen(self, channel: ChannelName) -> Position:

@@ -3,10 +3,11 @@
 -- ARGV  7 .. for each submission: key, seconds to remember it, fingerprint, number of changes, and the
 --            changes; the datetime of a change is the Source's own
 --
--- Answer: for each submission {from, until, 0}, or {from, until, 1} where the key was known,
--- or {} where the key was used for something else. Where changes had datetimes of their own,
--- {from, until, 0, positions}; otherwise each position is one more than the one before. A change that
--- a load has found is left out, with position 0, if it is newer in the journal.
+-- Answer: {for each submission, before}. For each it is {from, until, 0}, or {from, until, 1} where the
+-- key was known, or {} where the key was used for something else. Where changes had datetimes of their
+-- own, {from, until, 0, positions}; otherwise each position is one more than the one before. A change
+-- that a load has found is left out, with position 0, if it is newer in the journal.
+-- `before` is the entry of the newest change before all these, unless the caller has seen it.
 -- `behind` if the caller has seen a position that this journal has never had, so it has lost changes;
 -- and while somebody repairs it.
 
@@ -21,6 +22,11 @@ local function next_position(own)
   if own == 0 or own > now or own < last - 1000000 then own = now end
   if own <= last then own = last + 1 end
   return own
+end
+
+local before, seen = {}, tonumber(ARGV[6])
+if seen > 0 and head > seen then
+  before = redis.call('XRANGE', stream, stream_id(head), stream_id(head))
 end
 
 local known_keys = {} -- idempotency key -> what is remembered of it, or false
@@ -82,4 +88,4 @@ while at <= #ARGV do
 end
 
 if appended then finish(shards) end
-return answers
+return {answers, before}

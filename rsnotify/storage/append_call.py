@@ -14,6 +14,7 @@ from rsnotify.storage.journal_format import (
     change_arguments,
     channel_arguments,
     channel_keys,
+    rows_of,
 )
 from rsnotify.storage.script import Command, Script
 
@@ -38,6 +39,7 @@ class Appended(NamedTuple):
     sets_version: int  # of the sets' records, read after the append; or UNKNOWN
     rows: Sequence[Row]  # what is in the journal now; none if only Redis knows where
     is_alone: bool = False  # nothing else was appended in its round
+    before: Sequence[Row] = ()  # the newest change before its round, if it was not seen here
 
     @property
     def interval(self) -> Interval:
@@ -90,7 +92,9 @@ def answers_in(reply: object, group: Sequence[PendingAppend], version: object) -
     if not isinstance(reply, list):
         return [JournalIsBehind(BEHIND)] * len(group)
     number = UNKNOWN if isinstance(version, Exception) else int(version or 0)  # type: ignore[call-overload]
-    return [answer and (number, *answer) for answer in reply]
+    answers, entries = reply
+    before = tuple(rows_of(entries))
+    return [answer and (before, number, *answer) for answer in answers]
 
 
 def answer_all(appends: Sequence[PendingAppend], answers: Sequence[object]) -> None:
@@ -109,6 +113,7 @@ def answer_all(appends: Sequence[PendingAppend], answers: Sequence[object]) -> N
 def _appended(
     submission: Submission,
     is_alone: bool,
+    before: Sequence[Row],
     version: int,
     from_: int,
     until: int,
@@ -116,7 +121,8 @@ def _appended(
     positions: Sequence[int] = (),
 ) -> Appended:
     rows = _rows(submission.fragments, until, positions)
-    return Appended(Position(from_), Position(until), bool(repeated), version, rows, is_alone)
+    interval = Position(from_), Position(until)
+    return Appended(*interval, bool(repeated), version, rows, is_alone, before)
 
 
 def _rows(fragments: Sequence[Fragment], until: int, positions: Sequence[int]) -> tuple[Row, ...]:

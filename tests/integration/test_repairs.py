@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from rsnotify.core.healing import loc_of
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.core.window import following_from, stretch_after
 from rsnotify.errors import HistoryDeleted, TryAgain
@@ -236,6 +237,7 @@ async def test_what_is_not_remembered_here_is_left_to_others_for_a_while(hub, cl
     other = await started(client)
     async with losing:
         await hub.publish(CHANNEL, submission("1"))
+        await other.start()  # it has no readers, and hears only that there was a change
         await other.publish(CHANNEL, submission("2"))
     with pytest.raises(TryAgain, match="still to be put back"):
         await other.publish(CHANNEL, submission("3"))
@@ -259,10 +261,42 @@ async def test_hubs_that_each_remember_a_part_put_back_all_of_it(hub, client, lo
     assert hub.repairing.gaps == other.repairing.gaps == 0
 
 
+async def test_the_change_before_ones_own_is_put_back_if_whoever_appended_it_is_gone(
+    hub, client, losing, alone
+):
+    other = await started(client)
+    await hub.publish(CHANNEL, submission("kept"))
+    async with losing:
+        await other.publish(CHANNEL, submission("of-the-dead"))
+        await hub.publish(CHANNEL, submission("mine"))
+        before = await stored(client)
+    await hub.start()
+    assert await stored(client) == before
+    assert hub.repairing.gaps == 0
+
+
+@pytest.mark.parametrize(("missing", "told"), [(1, ["newest"]), (0, [])])
+async def test_an_append_tells_the_change_before_it_if_it_was_not_seen(
+    hub, client, missing: int, told: list[str]
+):
+    newest = await hub.publish(CHANNEL, submission("newest"))
+    journal = Journal(client, window_changes=10_000)
+    seen = Position(newest.until - missing)
+    found = await journal.append(CHANNEL, submission("next"), seen=seen)
+    assert [loc_of(xml).rpartition(b"/")[2].decode() for _, xml in found.before] == told
+
+
+async def test_an_append_that_knows_nothing_of_the_channel_is_told_nothing(hub, client):
+    await hub.publish(CHANNEL, submission("newest"))
+    journal = Journal(client, window_changes=10_000)
+    assert (await journal.append(CHANNEL, submission("next"))).before == ()
+
+
 async def test_what_is_left_above_a_gap_goes_back_to_its_place(hub, client, losing, alone):
     other = await started(client)
     async with losing:
         await other.publish(CHANNEL, submission("lost"))  # and `other` dies
+        await hub.start()  # it has no readers, and hears only that there was a change
         mine = await hub.publish(CHANNEL, submission("mine"))
     await hub.start()
     assert await stored(client) == [(mine.until, "mine")]
