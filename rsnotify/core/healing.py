@@ -44,7 +44,8 @@ class Memory:
     """The newest changes of one channel that this process has acknowledged or delivered.
 
     Everything in `(read_after, read_until]` was read from the journal. What this process appended
-    is known as soon as it is acknowledged, with the change before it, and may lie above `read_until`.
+    is known as soon as it is acknowledged, and the change before it; both may lie above
+    `read_until`.
     """
 
     __slots__ = ("_begins", "_keys", "_rows", "newest", "read_after", "read_until", "size")
