@@ -29,7 +29,7 @@ PUBLISHED_CHANGES = 500  # at once: other Sources wait for no more
 PUBLISHED_BYTES = 1024 * 1024
 
 _LASTMOD = re.compile(rb"<lastmod>([^<]*)</lastmod>")
-_DELETED = render_forms(Change("", "deleted")).short[len(LOC) :]
+_DELETED = render_forms(Change("", "deleted"))[1][len(LOC) :]
 
 
 class Difference(NamedTuple):

@@ -64,7 +64,7 @@ class LoadReader:
         if faults:
             raise wrong_resource(number, faults)
         try:
-            short = forms_of(change, foreign).short
+            _, short = forms_of(change, foreign)
         except Rejected as error:
             raise wrong_resource(number, [("", error.detail)]) from None
         end = short.index(LOC_END)

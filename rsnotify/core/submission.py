@@ -61,7 +61,7 @@ class Submission(NamedTuple):
 
     @property
     def size(self) -> int:
-        return sum(len(fragment.xml) for fragment in self.fragments)
+        return sum([len(fragment.xml) for fragment in self.fragments])
 
     def of_source_description(self) -> "Submission | None":
         """Its changes of the Source Description, which concern every set; None without any."""
@@ -158,7 +158,7 @@ def forms_of(change: Change, foreign: Foreign | None = None) -> Forms:
     if needs_normalising(change):
         change = normalised(change)
     forms = render_forms(change, foreign=foreign)
-    if (size := len(forms.xml)) > FRAGMENT_BYTES:
+    if (size := len(forms[0])) > FRAGMENT_BYTES:
         raise Rejected(f"the change takes {size} bytes; at most {FRAGMENT_BYTES} are allowed")
     return forms
 

@@ -7,7 +7,6 @@ It is written twice: as XML, which is told, and in the short form (`short_form`)
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 import msgspec
 
@@ -35,15 +34,11 @@ _TEXT_FIELDS = (
 )
 
 
-class Forms(NamedTuple):
-    """One fragment in both forms."""
-
-    xml: bytes
-    short: bytes
+Forms = tuple[bytes, bytes]  # of one fragment: XML, short form
 
 
 def render_forms(change: Change, *, foreign: Mapping[str, str] | None = None) -> Forms:
-    """`foreign`: attributes of other namespaces for its `rs:md`.
+    """Its XML and its short form. `foreign`: attributes of other namespaces for its `rs:md`.
 
     Publishing spends most of its time here, so one check of all texts together decides whether any
     needs escaping, and what most changes have is not searched for: it is written in both forms.
@@ -54,7 +49,7 @@ def render_forms(change: Change, *, foreign: Mapping[str, str] | None = None) ->
         c = _escaped(c)
     xml = _xml(c, foreign).encode()
     has_more = foreign or c.links or c.index or c.changefreq or c.capability or c.encoding
-    return Forms(xml, shorten(xml) if has_more else _short(c).encode())
+    return xml, shorten(xml) if has_more else _short(c).encode()
 
 
 def _xml(c: Change, foreign: Mapping[str, str] | None) -> str:
@@ -84,19 +79,19 @@ def _short(c: Change) -> str:
     )
 
 
-def _escaped(change: Change) -> Change:
-    texts = {name: getattr(change, name) for name in _TEXT_FIELDS}
-    return msgspec.structs.replace(
-        change, **{name: escape(text) for name, text in texts.items() if text}
-    )
-
-
 def _short_hash(digests: str) -> str:
     if digests[:4] == "md5:":
         return MD5 + digests[4:]
     if digests[:8] == "sha-256:":
         return SHA_256 + digests[8:]
     return shorten(f'" hash="{digests}'.encode()).decode()
+
+
+def _escaped(change: Change) -> Change:
+    texts = {name: getattr(change, name) for name in _TEXT_FIELDS}
+    return msgspec.structs.replace(
+        change, **{name: escape(text) for name, text in texts.items() if text}
+    )
 
 
 @lru_cache(maxsize=256)

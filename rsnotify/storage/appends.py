@@ -165,10 +165,11 @@ class Appends:
         changes = size = 0
         while waiting:
             submission = waiting[0].submission
-            changes, size = changes + len(submission.fragments), size + submission.size
+            own_size = submission.size
+            changes, size = changes + len(submission.fragments), size + own_size
             if taken and (changes > ROUND_CHANGES or size > ROUND_BYTES):
                 break
-            self._waiting_bytes -= submission.size
+            self._waiting_bytes -= own_size
             append = waiting.popleft()
             if not append.answer.done():  # whoever has given up asks again with the same key
                 append.is_taken = True

@@ -34,7 +34,7 @@ from tests.unit.test_urlset import CHANGES, VALUES, fill
 
 
 def render_fragment(change: Change, foreign: dict[str, str] | None = None) -> bytes:
-    return render_forms(change, foreign=foreign).xml
+    return render_forms(change, foreign=foreign)[0]
 
 
 NOW = Position.parse("2026-11-20T21:34:00.123456Z")

@@ -26,7 +26,7 @@ from rsnotify.resourcesync.xml_writer import (
 
 
 def render_fragment(change: Change, foreign: dict[str, str] | None = None) -> bytes:
-    return render_forms(change, foreign=foreign).xml
+    return render_forms(change, foreign=foreign)[0]
 
 
 NOW = "2026-11-20T21:34:00.123456Z"
