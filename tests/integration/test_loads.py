@@ -18,7 +18,7 @@ from rsnotify.intake import load_body, resources
 from rsnotify.intake.load_body import BesideTheLoop
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import ChannelName, Interval
-from rsnotify.resourcesync.short_form import shorten, spell_out
+from rsnotify.resourcesync.short_form import LOC_END, shorten, spell_out
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify.storage import keys
@@ -287,17 +287,18 @@ async def test_a_deletion_by_others_hides_no_deletion_of_the_load(loading: Loadi
 async def test_redis_itself_finds_what_is_the_same(
     loading: Loading, how: str, fields: dict[str, str]
 ) -> None:
-    """Whatever change said it last: only what is different is compared by us."""
+    """Whatever change said it last: only what is different is looked up in what was brought."""
     await loading.publish(Change(loc("res"), how, **fields))  # type: ignore[arg-type]
     load = await loading.loads.begin(SET, "aaaa")
     assert load is not None
-    known, other = (
-        fragment_of(Change(loc("res"), "created", **each)).short  # type: ignore[arg-type]
-        for each in (fields, {**fields, "length": 7})
-    )
-    for short, different in ((known, 0), (other, 2)):
-        packed = pack([(loc("res").encode(), short[short.index(b"\2") :])])
-        assert len(await loading.loads._act(load, "stage", packed)) == different
+    await loading.loads.stage(load, Part([], staged_form(**fields)))
+    with pytest.raises(IndexError):
+        await loading.loads.stage(load, Part([], staged_form(length=7, **fields)))
+
+
+def staged_form(**fields: object) -> bytes:
+    fragment = fragment_of(Change(loc("res"), "created", **fields))  # type: ignore[arg-type]
+    return pack([(fragment.loc, fragment.short[fragment.short.index(LOC_END) :])])
 
 
 async def test_what_a_development_version_has_kept_as_xml_is_known(loading: Loading) -> None:
