@@ -57,6 +57,7 @@ _FREQUENT = tuple(pair for pair in PHRASES if pair[0] < b"\x0e")
 _find_rare = re.compile(rb"[\x0e-\x1f]").search
 _FEW = 1_000  # bytes: of more, to look for what is rare costs more than to replace it
 
+_TOGETHER = 100  # fragments: their XML fits in a cache of the processor
 _BETWEEN = b"\n"  # fragments: in XML a line break is written as a reference
 
 
@@ -76,7 +77,9 @@ def spell_out(stored: bytes) -> bytes:
 
 
 def spell_out_each(stored: Sequence[bytes]) -> list[bytes]:
-    """The XML of each: of many together in half the time."""
-    if len(stored) < 2:
-        return [spell_out(each) for each in stored]
-    return spell_out(_BETWEEN.join(stored)).split(_BETWEEN)
+    """The XML of each: of many together in a fifth of the time."""
+    found: list[bytes] = []
+    for start in range(0, len(stored), _TOGETHER):
+        some = _BETWEEN.join(stored[start : start + _TOGETHER])
+        found += spell_out(some).split(_BETWEEN)
+    return found

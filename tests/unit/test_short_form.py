@@ -95,6 +95,12 @@ def test_many_are_spelled_out_like_each(changes: list[Change]) -> None:
     assert spell_out_each([short for _, short in forms]) == [xml for xml, _ in forms]
 
 
+@pytest.mark.parametrize("number", [0, 1, 99, 100, 101, 200, 201])
+def test_so_many_are_spelled_out_together(number: int) -> None:
+    forms = [render_forms(Change(f"u:{n}", "updated", length=n)) for n in range(number)]
+    assert spell_out_each([short for _, short in forms]) == [xml for xml, _ in forms]
+
+
 @given(ANY)
 def test_what_is_kept_of_a_resource_is_shortened_alone_as_in_its_fragment(change: Change) -> None:
     xml, short = render_forms(change)
