@@ -12,6 +12,7 @@ from rsnotify.access import Access
 from rsnotify.app import build_app, resource_routes
 from rsnotify.intake.resources import Resources
 from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.short_form import spell_out
 from rsnotify.storage import load_parts
 from rsnotify.storage.connection import Client
 from rsnotify.storage.loads import Loads
@@ -134,7 +135,7 @@ class Loading(Pulling):
         found: dict[str, bytes] = {}
         async for key in self.client.scan_iter(f"rsnotify:{{{SET}}}:state:*"):
             found |= {
-                name.decode().rpartition("/")[2]: kept
+                name.decode().rpartition("/")[2]: spell_out(kept)
                 for name, kept in (await self.client.hgetall(key)).items()
             }
         return dict(sorted(found.items()))

@@ -20,10 +20,10 @@ from collections import OrderedDict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from rsnotify.core.submission import LOC_START
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Row
 
+LOC_START = len(b"<url><loc>")
 LOC_END = b"</loc>"
 REMEMBERED_MICROSECONDS = 60 * MICROSECONDS  # a failover is over by then
 MEMORY_BYTES = 8 * 1024 * 1024  # a channel

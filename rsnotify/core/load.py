@@ -10,10 +10,18 @@ from typing import NamedTuple, Self
 import msgspec
 
 from rsnotify.core.resource_state import render_resources
-from rsnotify.core.submission import LOC_START, Fragment
+from rsnotify.core.submission import Fragment
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change
-from rsnotify.resourcesync.xml_writer import render_fragment
+from rsnotify.resourcesync.fragments import render_forms
+from rsnotify.resourcesync.short_form import (
+    HOLE,
+    KIND,
+    KIND_AND_CHANGEFREQ,
+    LOC,
+    LOC_END,
+    spell_out_each,
+)
 
 MAX_DELETE = 10.0  # percent of what is known, unless the Source says otherwise
 NAMED = 100  # differences that a comparison names
@@ -21,8 +29,7 @@ PUBLISHED_CHANGES = 500  # at once: other Sources wait for no more
 PUBLISHED_BYTES = 1024 * 1024
 
 _LASTMOD = re.compile(rb"<lastmod>([^<]*)</lastmod>")
-_CHANGE = re.compile(rb'change="[a-z]+"')
-_DELETED = render_fragment(Change("", "deleted"))[LOC_START:]
+_DELETED = render_forms(Change("", "deleted"))[1][len(LOC) :]
 
 
 class Difference(NamedTuple):
@@ -30,7 +37,7 @@ class Difference(NamedTuple):
 
     change: str
     loc: bytes  # escaped, as in all of the state
-    rest: bytes  # of the fragment, from `</loc>` on; nothing if it is deleted
+    rest: bytes  # of the short form, from `</loc>` on; nothing if it is deleted
 
 
 class LoadCounts(msgspec.Struct, frozen=True):
@@ -90,14 +97,9 @@ def is_same(loc: bytes, kept: bytes, rest: bytes) -> bool:
     """
     known = render_resources([(loc, kept)])
     brought = render_resources([(loc, b"0" + rest)])
-    if _lastmod(rest) == b"\0":
+    if rest.startswith(LOC_END + HOLE):
         known, brought = _LASTMOD.sub(b"", known, 1), _LASTMOD.sub(b"", brought, 1)
     return known == brought
-
-
-def _lastmod(rest: bytes) -> bytes:
-    found = _LASTMOD.search(rest)
-    return b"" if found is None else found[1]
 
 
 def fragments_of(differences: Iterable[Difference], load: str) -> list[Fragment]:
@@ -105,17 +107,29 @@ def fragments_of(differences: Iterable[Difference], load: str) -> list[Fragment]
 
     They yield to whatever was published since the load began.
     """
-    fragments, size = [], 0
-    for each in differences:
-        fragments.append(_fragment(each, load))
-        size += len(fragments[-1].xml)
+    chosen, size = list(differences), 0
+    shorts = [_short(each) for each in chosen]
+    fragments: list[Fragment] = []
+    for each, short, xml in zip(chosen, shorts, spell_out_each(shorts), strict=True):
+        fragments.append(Fragment(0, each.change == "deleted", short, xml, load))
+        size += len(xml)
         if size > PUBLISHED_BYTES:
             break
     return fragments
 
 
-def _fragment(difference: Difference, load: str) -> Fragment:
+def _short(difference: Difference) -> bytes:
     change, loc, rest = difference
-    is_deleted = change == "deleted"
-    told = _DELETED if is_deleted else _CHANGE.sub(b'change="%b"' % change.encode(), rest, 1)
-    return Fragment(0, is_deleted, len(loc), b"".join((b"<url><loc>", loc, told)), load)
+    told = _DELETED if change == "deleted" else rest.translate(_TOLD_AS[change])
+    return b"".join((LOC, loc, told))
+
+
+def _told_as(kind: str) -> bytes:
+    """A table that makes every kind of change this one."""
+    both = (KIND, KIND_AND_CHANGEFREQ)
+    before = "".join(short for shorts in both for short in shorts.values())
+    after = "".join(shorts[kind] * len(shorts) for shorts in both)
+    return bytes.maketrans(before.encode(), after.encode())
+
+
+_TOLD_AS = {kind: _told_as(kind) for kind in ("created", "updated")}

@@ -15,16 +15,17 @@ from rsnotify.core.load_formats import (
     wrong_resource,
 )
 from rsnotify.core.load_xml import XmlReader
-from rsnotify.core.submission import LOC_START, xml_of
+from rsnotify.core.submission import forms_of
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.change_rules import faults_of
+from rsnotify.resourcesync.short_form import LOC, LOC_END
 
 LOAD_RESOURCES = 5_000_000
 LOAD_BYTES = 4 * 1024 * 1024 * 1024  # decompressed
 PIECE_BYTES = 64 * 1024  # read at once: some milliseconds
 
-Ready = tuple[bytes, bytes]  # the escaped loc, and the rest of the fragment
+Ready = tuple[bytes, bytes]  # the escaped loc, and the rest of the fragment's short form
 
 
 class LoadReader:
@@ -63,11 +64,11 @@ class LoadReader:
         if faults:
             raise wrong_resource(number, faults)
         try:
-            xml = xml_of(change, foreign)
+            _, short = forms_of(change, foreign)
         except Rejected as error:
             raise wrong_resource(number, [("", error.detail)]) from None
-        end = xml.index(b"</loc>")
-        return xml[LOC_START:end], xml[end:]
+        end = short.index(LOC_END)
+        return short[len(LOC) : end], short[end:]
 
 
 class _Gzip:

@@ -21,25 +21,34 @@ from rsnotify.core.bodies import (
 from rsnotify.errors import Fault, Rejected
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.change_rules import FieldFault, faults_of, needs_normalising, normalised
+from rsnotify.resourcesync.fragments import Forms, render_forms
 from rsnotify.resourcesync.notification import Kind
-from rsnotify.resourcesync.xml_writer import render_fragment
+from rsnotify.resourcesync.short_form import LOC, LOC_END, shorten
 
 BODY_BYTES = 8 * 1024 * 1024  # the longest request must not keep Redis busy for long
 ENTRIES_BYTES = BODY_BYTES + 2 * 1024 * 1024  # written as entries, where `&` takes five bytes
 FRAGMENT_BYTES = 32 * 1024  # a notification reads up to 1,000 at once: this bounds its memory
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
-LOC_START = len(b"<url><loc>")  # where the escaped loc of every fragment begins
-
 
 class Fragment(NamedTuple):
-    """One change as the journal stores it."""
+    """One change, in XML and in the short form in which the journal stores it."""
 
     position: int  # the Source's own datetime in microseconds, or 0
     deleted: bool
-    loc_length: int  # of the escaped loc, in bytes
+    short: bytes
     xml: bytes
     load: str = ""  # the load that found it: it counts unless the resource changed since
+
+    @property
+    def loc(self) -> bytes:
+        """Its escaped loc."""
+        return self.short[len(LOC) : self.short.index(LOC_END)]
+
+    @classmethod
+    def of_row(cls, position: Position, xml: bytes) -> "Fragment":
+        """What has been in a journal already."""
+        return cls(int(position), b'<rs:md change="deleted"' in xml, shorten(xml), xml)
 
 
 class Submission(NamedTuple):
@@ -52,7 +61,7 @@ class Submission(NamedTuple):
 
     @property
     def size(self) -> int:
-        return sum(len(fragment.xml) for fragment in self.fragments)
+        return sum([len(fragment.xml) for fragment in self.fragments])
 
     def of_source_description(self) -> "Submission | None":
         """Its changes of the Source Description, which concern every set; None without any."""
@@ -140,19 +149,19 @@ def _too_many_bytes() -> Rejected:
 
 def fragment_of(change: Change, foreign: Foreign | None = None) -> Fragment:
     """The journal's form of a change without faults."""
-    xml = xml_of(change, foreign)
+    xml, short = forms_of(change, foreign)
     own = 0 if change.datetime is None else max(0, int(Position.parse(change.datetime)))
-    return Fragment(own, change.change == "deleted", xml.index(b"</loc>") - LOC_START, xml)
+    return Fragment(own, change.change == "deleted", short, xml)
 
 
-def xml_of(change: Change, foreign: Foreign | None = None) -> bytes:
-    """…and only its XML."""
+def forms_of(change: Change, foreign: Foreign | None = None) -> Forms:
+    """…and only its two forms."""
     if needs_normalising(change):
         change = normalised(change)
-    xml = render_fragment(change, foreign=foreign)
-    if len(xml) > FRAGMENT_BYTES:
-        raise Rejected(f"the change takes {len(xml)} bytes; at most {FRAGMENT_BYTES} are allowed")
-    return xml
+    forms = render_forms(change, foreign=foreign)
+    if (size := len(forms[0])) > FRAGMENT_BYTES:
+        raise Rejected(f"the change takes {size} bytes; at most {FRAGMENT_BYTES} are allowed")
+    return forms
 
 
 def _at(index: int, found: Iterable[FieldFault]) -> Iterator[Fault]:

@@ -21,7 +21,7 @@ from rsnotify.core.load_options import LoadOptions, read_options
 from rsnotify.core.load_reader import LoadReader
 from rsnotify.core.resource_state import described
 from rsnotify.core.set_options import SetRecord
-from rsnotify.core.submission import KEY, LOC_START, fragment_of
+from rsnotify.core.submission import KEY, fragment_of
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.load_body import LoadBodies, check_same
@@ -82,8 +82,7 @@ class Resources:
         }
 
     async def _one(self, name: str, loc: str) -> dict[str, Any]:
-        fragment = fragment_of(Change(loc, "deleted"))
-        escaped = fragment.xml[LOC_START : LOC_START + fragment.loc_length]
+        escaped = fragment_of(Change(loc, "deleted")).loc
         kept = await self._loads.known(name, escaped)
         if kept is None:
             detail = f"{loc[:200]!r} is no resource of {name!r}: never known, or deleted"

@@ -3,6 +3,7 @@
 `change`             a change, and a position in a journal
 `values`             what a single value must look like
 `xml_writer`         what documents consist of, and how they are written
+`fragments`          a change as it stands in documents; `short_form` how Redis keeps it
 `json_writer`        how they are written as JSON, from that XML
 `xml_reader`         how documents are read; `xml_guard` refuses harmful ones before
 `notification`       what travels on a channel

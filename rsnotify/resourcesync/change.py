@@ -59,12 +59,18 @@ class Position(int):
 def render_datetime(microseconds: int) -> str:
     """`2026-11-20T21:34:00.123456Z`: always UTC, always six digits, so texts sort like numbers."""
     seconds, fraction = divmod(microseconds, MICROSECONDS)
-    return f"{_second(seconds)}.{fraction:06d}Z"
+    return f"{_second(seconds).decode()}.{fraction:06d}Z"
+
+
+def render_datetime_bytes(microseconds: int) -> bytes:
+    """The same in half the time: every change that is told has one."""
+    seconds, fraction = divmod(microseconds, MICROSECONDS)
+    return b"%b.%06dZ" % (_second(seconds), fraction)
 
 
 @lru_cache(maxsize=4096)
-def _second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+def _second(seconds: int) -> bytes:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, Self, TypeVar
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import Link, Position, render_datetime
-from rsnotify.resourcesync.xml_writer import HOLE, Md, close_root, open_root
+from rsnotify.resourcesync.change import Link, Position, render_datetime_bytes
+from rsnotify.resourcesync.short_form import HOLE
+from rsnotify.resourcesync.xml_writer import Md, close_root, open_root
 
 Kind = Literal["change", "framework"]
 KINDS: tuple[Kind, ...] = ("change", "framework")
@@ -149,7 +150,7 @@ def _enclose(
 
 def render_rows(rows: Sequence[Row]) -> bytes:
     """The `<url>` elements of these changes, with their positions filled in."""
-    return b"".join([fragment.replace(HOLE, render_datetime(at).encode()) for at, fragment in rows])
+    return b"".join([fragment.replace(HOLE, render_datetime_bytes(at)) for at, fragment in rows])
 
 
 def first_batch(rows: Sequence[Row]) -> Sequence[Row]:

@@ -2,7 +2,6 @@
 
 Elements are written in the one order that the schemas allow. Text is escaped only if it needs it;
 what XML cannot carry is `Rejected`, so the result is always well-formed.
-A fragment is a finished `<url>` with a hole (a NUL byte) wherever its position belongs.
 """
 
 import re
@@ -12,14 +11,11 @@ from typing import Literal
 import msgspec
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.change import Link
 
 SITEMAP_NS = "http://www.sitemaps.org/schemas/sitemap/0.9"
 RS_NS = "http://www.openarchives.org/rs/terms/"
 XML_NS = "http://www.w3.org/XML/1998/namespace"
-
-HOLE = b"\0"
-"""Marks in a fragment where the position is inserted; XML can never contain this byte."""
 
 Root = Literal["urlset", "sitemapindex"]
 ENTRY: Mapping[Root, str] = {"urlset": "url", "sitemapindex": "sitemap"}
@@ -80,7 +76,7 @@ LINK_FIELDS = {name: name for name in Link.__struct_fields__}
 
 
 def foreign_of(described: Md | Link | None) -> dict[str, str]:
-    """The attributes of other namespaces, as `render_fragment` takes them."""
+    """The attributes of other namespaces, as fragments are given them."""
     return {name: value for name, value in _kept(described).items() if name[0] == "{"}
 
 
@@ -95,14 +91,14 @@ def _kept(described: Md | Link | None) -> dict[str, str]:
 
 # Writing ---------------------------------------------------------------------------------------
 
-_PLAIN = re.compile(r"[ !#-%'-;=?-~]*").fullmatch
+is_plain = re.compile(r"[ !#-%'-;=?-~]*").fullmatch
 _SPECIAL = re.compile('[&<>"\x00-\x1f\ud800-\udfff\ufffe\uffff]')
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"} | {
     space: f"&#{ord(space)};" for space in "\t\n\r"
 }
 
 
-def _escape(value: str | int) -> str:
+def escape(value: str | int) -> str:
     """Text for an element or an attribute; `Rejected` for what XML cannot carry."""
     return _SPECIAL.sub(_escape_one, str(value))
 
@@ -118,7 +114,7 @@ def open_root(root: Root, links: Iterable[Link] = (), md: Md | None = None) -> b
     """A document up to its first entry."""
     return (
         f'<?xml version="1.0" encoding="UTF-8"?>\n<{root} xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">'
-        f"{''.join(map(_render_link, links))}{_render_md(md)}"
+        f"{''.join(map(render_link, links))}{_render_md(md)}"
     ).encode()
 
 
@@ -135,33 +131,33 @@ def render_document(document: Document) -> bytes:
 
 def _render_entry(tag: str, entry: Entry) -> str:
     texts = "".join(
-        f"<{name}>{_escape(value)}</{name}>"
+        f"<{name}>{escape(value)}</{name}>"
         for name in ("loc", "lastmod", "changefreq", "priority")
         if (value := getattr(entry, name)) is not None
     )
-    links = "".join(map(_render_link, entry.links))
+    links = "".join(map(render_link, entry.links))
     return f"<{tag}>{texts}{_render_md(entry.md)}{links}</{tag}>"
 
 
 def _render_md(md: Md | None) -> str:
     if md is None:
         return ""
-    return f"<rs:md{_render_fields(md, MD_FIELDS)}{_render_foreign(md.foreign)}/>"
+    return f"<rs:md{_render_fields(md, MD_FIELDS)}{render_foreign(md.foreign)}/>"
 
 
-def _render_link(link: Link) -> str:
-    return f"<rs:ln{_render_fields(link, LINK_FIELDS)}{_render_foreign(_kept(link))}/>"
+def render_link(link: Link) -> str:
+    return f"<rs:ln{_render_fields(link, LINK_FIELDS)}{render_foreign(_kept(link))}/>"
 
 
 def _render_fields(struct: Md | Link, fields: Mapping[str, str]) -> str:
     return "".join(
-        f' {name}="{_escape(value)}"'
+        f' {name}="{escape(value)}"'
         for name, field in fields.items()
         if (value := getattr(struct, field)) is not None
     )
 
 
-def _render_foreign(foreign: Mapping[str, str]) -> str:
+def render_foreign(foreign: Mapping[str, str]) -> str:
     """Each attribute declares its own prefix, so that a fragment can stand in any document."""
     return "".join(_foreign_attributes(foreign)) if foreign else ""
 
@@ -170,74 +166,9 @@ def _foreign_attributes(foreign: Mapping[str, str]) -> Iterator[str]:
     for number, (name, value) in enumerate(foreign.items()):
         namespace, _, local = name.removeprefix("{").rpartition("}")
         if namespace not in _PREFIXES:
-            yield f' xmlns:x{number}="{_escape(namespace)}"'
-        yield f' {_PREFIXES.get(namespace, f"x{number}:")}{local}="{_escape(value)}"'
+            yield f' xmlns:x{number}="{escape(namespace)}"'
+        yield f' {_PREFIXES.get(namespace, f"x{number}:")}{local}="{escape(value)}"'
 
 
 _PREFIXES = {"": "", XML_NS: "xml:"}
 """Prefixes that need no declaration."""
-
-# Fragments -------------------------------------------------------------------------------------
-
-_HOLE = HOLE.decode()
-_TEXT_FIELDS = (
-    "loc",
-    "change",
-    "lastmod",
-    "changefreq",
-    "capability",
-    "hash",
-    "type",
-    "encoding",
-)
-
-
-def render_fragment(change: Change, *, foreign: Mapping[str, str] | None = None) -> bytes:
-    """The finished `<url>` of a change, with `HOLE` wherever its position belongs.
-
-    `foreign`: attributes of other namespaces for its `rs:md`. Publishing spends most of its time
-    here, so one check of all texts together decides whether any needs escaping.
-    """
-    c = change
-    texts = f"{c.loc}{c.change}{c.lastmod}{c.changefreq}{c.capability}{c.hash}{c.type}{c.encoding}"
-    if not _PLAIN(texts):
-        c = _escaped(c)
-    md = (
-        f' change="{c.change}" datetime="{_HOLE}"'
-        f"""{f' capability="{c.capability}"' if c.capability else ""}"""
-        f"""{f' hash="{c.hash}"' if c.hash else ""}"""
-        f"""{f' length="{c.length}"' if c.length is not None else ""}"""
-        f"""{f' type="{c.type}"' if c.type else ""}"""
-        f"""{f' encoding="{c.encoding}"' if c.encoding else ""}"""
-        f"{_render_foreign(foreign) if foreign else ''}"
-    )
-    return (
-        f"<url><loc>{c.loc}</loc><lastmod>{c.lastmod or _HOLE}</lastmod>"
-        f"{f'<changefreq>{c.changefreq}</changefreq>' if c.changefreq else ''}"
-        f"<rs:md{md}/>{_fragment_links(c) if c.links or c.index else ''}</url>"
-    ).encode()
-
-
-def _escaped(change: Change) -> Change:
-    texts = {name: getattr(change, name) for name in _TEXT_FIELDS}
-    return msgspec.structs.replace(
-        change, **{name: _escape(text) for name, text in texts.items() if text}
-    )
-
-
-def _fragment_links(change: Change) -> str:
-    index = (Link(rel="index", href=change.index),) if change.index else ()
-    return "".join(map(_render_link, (*index, *change.links)))
-
-
-_PATCH = re.compile(rb'<rs:ln rel="http://www\.openarchives\.org/rs/terms/patch"[^>]*/>')
-_EMPTY_MD = re.compile(rb'<rs:md change="[^"]*" datetime="[^"]*"(?: capability="[^"]*")?/>')
-_CHANGE_ONLY = re.compile(rb'<rs:md change="[^"]*" datetime="[^"]*"(?: capability="[^"]*")?')
-
-
-def resource_entries(stored: bytes) -> bytes:
-    """The entries of resources in the Resource List, made from the fragments of their last changes.
-
-    What describes only the change is removed: `change`, `datetime`, `capability`, links to patches.
-    """
-    return _CHANGE_ONLY.sub(b"<rs:md", _EMPTY_MD.sub(b"", _PATCH.sub(b"", stored)))

@@ -1,7 +1,7 @@
 """One call of `append.lua`: what it is told of the appends of a channel, and its answer to each."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,16 +71,17 @@ def command_of(
     return APPEND.command(channel_keys(channel), *common, *_arguments(channel, group))
 
 
-def _arguments(channel: ChannelName, group: Sequence[PendingAppend]) -> Iterable[object]:
+def _arguments(channel: ChannelName, group: Sequence[PendingAppend]) -> list[object]:
     of_changes = channel.kind == "change"
+    found: list[object] = []
     for append in group:
         submission = append.submission
         is_ours = submission.key is None
-        yield from (append.key, OUR_KEY_SECONDS if is_ours else CALLERS_KEY_SECONDS)
-        yield submission.fingerprint
-        yield len(submission.fragments)
+        found += (append.key, OUR_KEY_SECONDS if is_ours else CALLERS_KEY_SECONDS)
+        found += (submission.fingerprint, len(submission.fragments))
         for fragment in submission.fragments:
-            yield from change_arguments(fragment, of_changes)
+            found += change_arguments(fragment, of_changes)
+    return found
 
 
 def answers_in(reply: object, group: Sequence[PendingAppend], version: object) -> Sequence[object]:

@@ -12,7 +12,8 @@
 --       6 the newest position that the caller has seen in this channel
 --
 -- A change is five arguments: a datetime in microseconds or 0, state shard or -1, d (deleted) or u,
--- length of the escaped loc, fragment. If a load has found the change, its token follows the d or u.
+-- bytes of its XML, its fragment in the short form: there `\1`, the escaped loc and `\2` come first.
+-- If a load has found the change, its token follows the d or u.
 --
 -- A channel that does not exist answers nil; one of whose keys is not what it should be an error, and
 -- nothing is written.
@@ -85,12 +86,18 @@ local function count_in_window(size)
   if window_count >= most_changes then close_window(last) end
 end
 
-local function fold(shards, shard, gone, escaped_length, fragment)
+-- Its escaped loc, and the rest.
+local function parts_of(fragment)
+  local loc_end = string.find(fragment, '\2', 2, true)
+  return string.sub(fragment, 2, loc_end - 1), string.sub(fragment, loc_end)
+end
+
+local function fold(shards, shard, gone, fragment)
   if shard == '-1' then return end
-  local loc = string.sub(fragment, 11, 10 + escaped_length)
+  local loc, rest = parts_of(fragment)
   local state = shards[shard]
   if not state then state = {}; shards[shard] = state end
-  state[loc] = not gone and digits(last) .. string.sub(fragment, 11 + escaped_length)
+  state[loc] = not gone and digits(last) .. rest
 end
 
 local function write_state(shards)
@@ -106,7 +113,7 @@ local function write_state(shards)
 end
 
 local function name_in_shard(i)
-  return ARGV[i + 1] .. ' ' .. string.sub(ARGV[i + 4], 11, 10 + ARGV[i + 3])
+  return ARGV[i + 1] .. ' ' .. (parts_of(ARGV[i + 4]))
 end
 
 local function load_of(i) return string.sub(ARGV[i + 2], 2) end
@@ -120,12 +127,12 @@ end
 
 -- Store the change that stands at ARGV[i]; nothing may be at or after its position.
 local function store(position, i, shards)
-  local size = #ARGV[i + 4] + FILLED
+  local size = tonumber(ARGV[i + 3]) + FILLED
   make_room(position, size)
   last = position
   redis.call('XADD', stream, stream_id(last), '', ARGV[i + 4])
   local gone = string.sub(ARGV[i + 2], 1, 1) == 'd'
-  fold(shards, ARGV[i + 1], gone, tonumber(ARGV[i + 3]), ARGV[i + 4])
+  fold(shards, ARGV[i + 1], gone, ARGV[i + 4])
   note_newer(i)
   count_in_window(size)
 end

@@ -1,12 +1,13 @@
 """How a journal is kept in Redis: its keys, what journal.lua is told, its rows as they are read."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
 from zlib import crc32
 
-from rsnotify.core.submission import LOC_START, Fragment
+from rsnotify.core.submission import Fragment
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
+from rsnotify.resourcesync.short_form import LOC, LOC_END, spell_out_each
 from rsnotify.storage import keys
 
 NO_WINDOW = (0, 0, 1)  # a framework channel's journal is not cut into Change Lists
@@ -30,17 +31,16 @@ def channel_arguments(
 
 
 def change_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]:
-    end = LOC_START + fragment.loc_length
-    shard = crc32(fragment.xml[LOC_START:end]) % keys.STATE_SHARDS if of_changes else -1
-    kind = ("d" if fragment.deleted else "u") + fragment.load
-    return fragment.position, shard, kind, fragment.loc_length, fragment.xml
+    position, is_deleted, short, xml, load = fragment
+    shard = crc32(short[len(LOC) : short.index(LOC_END)]) % keys.STATE_SHARDS if of_changes else -1
+    return position, shard, ("d" if is_deleted else "u") + load, len(xml), short
 
 
-def rows_of(entries: Iterable[tuple[bytes, tuple[bytes, bytes]]]) -> list[Row]:
-    return [_row(entry) for entry in entries]
+def rows_of(entries: Sequence[tuple[bytes, tuple[bytes, bytes]]]) -> list[Row]:
+    xmls = spell_out_each([fields[1] for _, fields in entries])
+    return [(_position(stream_id), xml) for (stream_id, _), xml in zip(entries, xmls, strict=True)]
 
 
-def _row(entry: tuple[bytes, tuple[bytes, bytes]]) -> Row:
-    stream_id, fields = entry
+def _position(stream_id: bytes) -> Position:
     milliseconds, _, microseconds = stream_id.partition(b"-")
-    return Position(int(milliseconds) * 1000 + int(microseconds)), fields[1]
+    return Position(int(milliseconds) * 1000 + int(microseconds))

@@ -7,9 +7,9 @@
 --       6 claim of the set's next snapshot   7 what became of the last load
 -- ARGV  1 the act   2 token of the load, then what the act needs
 --
--- Both kinds of hashes have loc -> position of the last change, then the rest of its fragment, from
--- `</loc>` on. What was staged with the position of the load differs from the state; what is the same
--- is staged without a value.
+-- Both kinds of hashes have loc -> position of the last change, then the rest of its fragment in the
+-- short form, from `\2` on. What was staged with the position of the load differs from the state; what
+-- is the same is staged without a value.
 --
 -- Resources are brought as MessagePack: shard, {loc, rest, loc …}, shard …
 --
@@ -24,12 +24,15 @@ local acts = {}
 
 local function digits(number) return string.format('%.0f', number) end
 
-local function rest_of(value) return string.sub(value, (string.find(value, '</loc>', 1, true))) end
+-- A value that a development version wrote begins with XML behind the position.
+local function rest_of(value) return string.sub(value, (string.find(value, '[<\2]'))) end
+
+local KIND = '[\4-\6\14-\16]' -- of the change, as the short form writes it
 
 -- The same resource, written in the same way; which change said so does not matter.
 local function is_same(value, rest)
   return string.find(value, rest, #value - #rest + 1, true) ~= nil
-    or string.gsub(rest_of(value), 'change="%a+"', '', 1) == string.gsub(rest, 'change="%a+"', '', 1)
+    or string.gsub(rest_of(value), KIND, '', 1) == string.gsub(rest, KIND, '', 1)
 end
 
 local function drop_staged()
@@ -131,7 +134,7 @@ local function comparison(at, room)
     local brought, both = redis.call('HGETALL', staged .. shard), 0
     for i = 1, #brought, 2 do
       local loc, value = brought[i], brought[i + 1]
-      local is_new = value ~= SAME and string.sub(value, 1, #at + 1) == at .. '<'
+      local is_new = value ~= SAME and string.sub(value, 1, #at + 1) == at .. '\2'
         and look_at(shard, loc, rest_of(value))
       if not is_new then both = both + 1 end
     end

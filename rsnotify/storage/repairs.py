@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, NamedTuple
 
-from rsnotify.core.healing import LOC_END, Repair, Repaired
-from rsnotify.core.submission import LOC_START, Fragment
+from rsnotify.core.healing import Repair, Repaired
+from rsnotify.core.submission import Fragment
 from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
@@ -146,7 +146,7 @@ class Repairs:
         arguments: list[object] = [int(last), REMEMBERED_SECONDS]
         arguments += [len(repair.put_back), len(repair.again), holder]
         for row in (*repair.put_back, *repair.again):
-            arguments += change_arguments(_fragment(row), of_changes)
+            arguments += change_arguments(Fragment.of_row(*row), of_changes)
         for each in repair.keys:
             known = f"{each.fingerprint} {int(each.from_)} {int(each.until)}"
             arguments += [each.key, CALLERS_KEY_SECONDS, known]
@@ -156,12 +156,6 @@ class Repairs:
         if done is None:
             raise NoSuchSet(channel.set_name)
         return bool(done)
-
-
-def _fragment(row: Row) -> Fragment:
-    position, xml = row
-    is_deleted = b'<rs:md change="deleted"' in xml
-    return Fragment(int(position), is_deleted, xml.index(LOC_END) - LOC_START, xml)
 
 
 def _repaired(marks: dict[bytes, bytes]) -> Repaired:

@@ -9,7 +9,8 @@ from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.errors import Rejected, Trimmed, TryAgain
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.resourcesync.notification import ChannelName, render_rows
+from rsnotify.resourcesync.short_form import LOC_END, spell_out
 from rsnotify.storage import keys
 from rsnotify.storage.append_call import Appended
 from rsnotify.storage.connection import Client, connect
@@ -222,7 +223,41 @@ async def test_the_state_holds_the_last_fragment_of_every_resource_there_is(
     await journal.append(FRAMEWORK, submission("list"))
     state = await current_state(client)
     assert sorted(state) == [b"http://example.com/1", b"http://example.com/2"]
-    assert state[b"http://example.com/2"].partition(b"</loc>")[0].decode() == str(int(last.from_))
+    assert state[b"http://example.com/2"].partition(LOC_END)[0].decode() == str(int(last.from_))
+
+
+async def test_redis_keeps_the_short_form_and_xml_comes_out_of_it(
+    journal: Journal, client: Client
+) -> None:
+    change = Change("http://example.com/1?a&b", "updated", hash="md5:" + "0" * 32, length=1)
+    fragment = fragment_of(change)
+    done = await journal.append(CHANNEL, Submission([fragment]))
+    ((_, fields),) = await client.execute_command("XRANGE", keys.stream(CHANNEL), "-", "+")
+    assert list(fields) == [b"", fragment.short]
+    state = await current_state(client)
+    assert b"http://example.com/1?a&amp;b" in state
+    rest = fragment.short[fragment.short.index(LOC_END) :]
+    assert list(state.values()) == [str(int(done.until)).encode() + rest]
+    assert await journal.read(CHANNEL, done.from_, count=9) == [(done.until, fragment.xml)]
+
+
+async def test_what_a_development_version_has_stored_as_xml_is_read(
+    journal: Journal, client: Client
+) -> None:
+    done = await journal.append(CHANNEL, submission("new"))
+    xml = fragment_of(Change("http://example.com/old", "updated")).xml
+    at = Position(done.until + 1)
+    await client.xadd(keys.stream(CHANNEL), {"": xml}, at.stream_id)
+    (_, new), old = await journal.read(CHANNEL, done.from_, count=9)
+    assert (spell_out(new), old) == (new, (at, xml))
+
+
+async def test_a_change_list_is_counted_as_its_xml(journal: Journal, client: Client) -> None:
+    done = await journal.append(CHANNEL, submission("1", "2"))
+    rows = await journal.read(CHANNEL, done.from_, count=9)
+    size = int(await client.hget(keys.record(CHANNEL), "window_bytes"))
+    holes = 2 * len(rows)  # a byte each, counted beside what fills them
+    assert size == len(render_rows(rows)) + holes
 
 
 async def current_state(client: Client) -> dict[bytes, bytes]:

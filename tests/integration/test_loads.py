@@ -11,15 +11,17 @@ import pytest
 
 from rsnotify.core import load_reader
 from rsnotify.core.load import Difference, LoadCounts, fragments_of
-from rsnotify.core.submission import Submission
+from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.core.token_secret import id_of, new_secret
 from rsnotify.errors import NoSuchSet
 from rsnotify.intake import load_body, resources
 from rsnotify.intake.load_body import BesideTheLoop
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import ChannelName, Interval
+from rsnotify.resourcesync.short_form import LOC_END, shorten, spell_out
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
+from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify.storage.load_parts import Part, pack, shard_of
 from rsnotify.storage.loads import Load
@@ -28,7 +30,7 @@ from tests.loading import PATH, Loading, ndjson, said
 from tests.pulling import CHANGES, FRAMEWORK, SET, loc, names
 from tests.running import TOKEN, until
 
-REST = b'</loc><lastmod>\0</lastmod><rs:md change="created" datetime="\0"/></url>'
+REST = shorten(b'</loc><lastmod>\0</lastmod><rs:md change="created" datetime="\0"/></url>')
 TEN = [f"res{number}" for number in range(10)]
 
 
@@ -278,6 +280,46 @@ async def test_a_deletion_by_others_hides_no_deletion_of_the_load(loading: Loadi
         await loading.publish(Change(loc(kept), "deleted"))
     await finished(loading)
     assert await loading.known() == {}
+
+
+@pytest.mark.parametrize("how", ["created", "updated"])
+@pytest.mark.parametrize("fields", [{}, {"changefreq": "daily"}])
+async def test_redis_itself_finds_what_is_the_same(
+    loading: Loading, how: str, fields: dict[str, str]
+) -> None:
+    """Whatever change said it last: only what is different is looked up in what was brought."""
+    await loading.publish(Change(loc("res"), how, **fields))  # type: ignore[arg-type]
+    load = await loading.loads.begin(SET, "aaaa")
+    assert load is not None
+    await loading.loads.stage(load, Part([], staged_form(**fields)))
+    with pytest.raises(IndexError):
+        await loading.loads.stage(load, Part([], staged_form(length=7, **fields)))
+
+
+def staged_form(**fields: object) -> bytes:
+    fragment = fragment_of(Change(loc("res"), "created", **fields))  # type: ignore[arg-type]
+    return pack([(fragment.loc, fragment.short[fragment.short.index(LOC_END) :])])
+
+
+async def test_what_a_development_version_has_kept_as_xml_is_known(loading: Loading) -> None:
+    await loading.load(ndjson(TEN))
+    await loading.publish(Change(loc("res1"), "updated", length=7))
+    await as_xml(loading)
+    status, known = await loading.ask(f"{PATH}?loc={loc('res1')}")
+    assert (status, known["length"]) == (200, 7)
+    assert (await loading.load(ndjson(TEN)))["updated"] == 1
+    await as_xml(loading)
+    assert (await loading.load(ndjson(TEN)))["unchanged"] == 10
+    await as_xml(loading)
+    assert await loading.upkeep.snapshot(SET) is not None
+    assert sorted(names(await loading.document(f"/{SET}/resourcelist.xml"))) == TEN
+
+
+async def as_xml(loading: Loading) -> None:
+    for shard in range(keys.STATE_SHARDS):
+        key = keys.state(SET, shard)
+        for name, kept in (await loading.client.hgetall(key)).items():
+            await loading.client.hset(key, name, spell_out(kept))
 
 
 async def test_a_large_shard_is_replaced_whole(loading: Loading) -> None:

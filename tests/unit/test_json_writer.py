@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rsnotify.core.submission import read_submission
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.fragments import render_forms, resource_entries
 from rsnotify.resourcesync.json_writer import (
     EntriesAsJson,
     entries_as_json,
@@ -27,11 +28,14 @@ from rsnotify.resourcesync.xml_writer import (
     Md,
     close_root,
     open_root,
-    render_fragment,
-    resource_entries,
 )
 from tests.jsonform import may_be_published, told
 from tests.unit.test_urlset import CHANGES, VALUES, fill
+
+
+def render_fragment(change: Change, foreign: dict[str, str] | None = None) -> bytes:
+    return render_forms(change, foreign=foreign)[0]
+
 
 NOW = Position.parse("2026-11-20T21:34:00.123456Z")
 JSON = "application/json"

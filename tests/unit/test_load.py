@@ -5,9 +5,10 @@ import pytest
 from rsnotify.core import load
 from rsnotify.core.load import Difference, LoadCounts, fragments_of, is_same, too_many_deleted
 from rsnotify.core.load_options import LoadOptions, read_options
-from rsnotify.core.submission import LOC_START, fragment_of
+from rsnotify.core.submission import fragment_of
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link, Position
+from rsnotify.resourcesync.short_form import LOC_END
 
 LOC = "http://example.com/a&b"
 AT = Position.parse("2026-11-21T00:00:00.000001Z")
@@ -17,7 +18,8 @@ OTHER = Link("describes", "http://example.com/other")
 
 
 def rest_of(change: Change) -> bytes:
-    return fragment_of(change).xml[LOC_START + len(LOC) + len("amp;") :]
+    short = fragment_of(change).short
+    return short[short.index(LOC_END) :]
 
 
 def changed(how: str = "created", **fields: object) -> bytes:

@@ -1,0 +1,155 @@
+"""The short form of fragments: its table, and that nothing is lost by it."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rsnotify.core.submission import Fragment, fragment_of, read_submission
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Link, Position
+from rsnotify.resourcesync.fragments import render_forms
+from rsnotify.resourcesync.notification import render_rows
+from rsnotify.resourcesync.short_form import PHRASES, shorten, spell_out, spell_out_each
+from tests.unit.test_urlset import CHANGES, FILLED
+
+TABLE = {
+    1: "<url><loc>",
+    2: "</loc><lastmod>",
+    3: '"/></url>',
+    4: '</lastmod><rs:md change="created" datetime="\0',
+    5: '</lastmod><rs:md change="updated" datetime="\0',
+    6: '</lastmod><rs:md change="deleted" datetime="\0',
+    7: '" hash="md5:',
+    8: '" hash="sha-256:',
+    11: '" length="',
+    12: '" type="',
+    14: '</changefreq><rs:md change="created" datetime="\0',
+    15: '</changefreq><rs:md change="updated" datetime="\0',
+    16: '</changefreq><rs:md change="deleted" datetime="\0',
+    17: "</lastmod><changefreq>",
+    18: '" hash="sha-1:',
+    19: '" capability="',
+    20: '"/><rs:ln rel="',
+    21: '" href="',
+    22: '"/><rs:ln rel="http://www.openarchives.org/rs/terms/patch" href="',
+    23: '" encoding="',
+    24: '" type="application/',
+    25: '" type="text/',
+    26: '" type="image/',
+}
+CONTROLS = "".join(map(chr, range(0x20)))
+
+
+def test_the_table_never_changes() -> None:
+    """What is in Redis was written with it: a line may be added, no other edit is right."""
+    assert {ord(short): phrase.decode() for short, phrase in PHRASES} == TABLE
+
+
+def test_nothing_that_text_tools_or_holes_need_is_taken() -> None:
+    assert not {ord(short) for short, _ in PHRASES} & {0, *b"\t\n\r"}
+
+
+def test_a_change_that_most_resemble_is_halved() -> None:
+    change = Change("http://example.com/res1", "updated", hash="md5:" + "0" * 32, length=8876)
+    xml, short = render_forms(change)
+    assert short == b"\1http://example.com/res1\2\0\5\7" + b"0" * 32 + b"\x0b8876\3"
+    assert (len(xml), len(short)) == (161, 66)
+
+
+LINKED = st.builds(
+    Link,
+    rel=st.sampled_from(["describes", "http://www.openarchives.org/rs/terms/patch"]),
+    href=st.text(min_size=1).filter(lambda text: not set(text) & set(CONTROLS)),
+    hash=st.none() | st.just("sha-256:00"),
+    type=st.none() | st.sampled_from(["text/html", "application/pdf", "x/y"]),
+)
+ANY = CHANGES | st.builds(
+    msgspec.structs.replace,
+    CHANGES,
+    hash=st.sampled_from(["md5:0", "sha-256:1", "sha-1:2", "md5:0 sha-1:2", "sha-512:3", "md5"]),
+    type=st.none() | st.sampled_from(["text/html", "application/pdf", "image/png", "video/x"]),
+    capability=FILLED,
+    index=FILLED,
+    links=st.lists(LINKED, max_size=2).map(tuple),
+)
+FOREIGN = st.dictionaries(st.just("{urn:x}length") | st.just("{urn:y}hash"), FILLED.filter(bool))
+
+
+@given(ANY, st.none() | FOREIGN)
+def test_both_forms_say_the_same(change: Change, foreign: dict[str, str] | None) -> None:
+    try:
+        xml, short = render_forms(change, foreign=foreign)
+    except Rejected:
+        return  # for a character that XML cannot carry
+    assert short == shorten(xml)
+    assert spell_out(short) == xml
+    assert not set(xml.decode()) & set(CONTROLS[1:])
+
+
+@given(st.lists(ANY, max_size=40))
+def test_many_are_spelled_out_like_each(changes: list[Change]) -> None:
+    forms = [render_forms(change) for change in changes]
+    assert spell_out_each([short for _, short in forms]) == [xml for xml, _ in forms]
+
+
+@pytest.mark.parametrize("number", [0, 1, 99, 100, 101, 200, 201])
+def test_so_many_are_spelled_out_together(number: int) -> None:
+    forms = [render_forms(Change(f"u:{n}", "updated", length=n)) for n in range(number)]
+    assert spell_out_each([short for _, short in forms]) == [xml for xml, _ in forms]
+
+
+@given(ANY)
+def test_what_is_kept_of_a_resource_is_shortened_alone_as_in_its_fragment(change: Change) -> None:
+    xml, short = render_forms(change)
+    loc_end = xml.index(b"</loc>")
+    assert shorten(xml[loc_end:]) == short[short.index(b"\2") :]
+
+
+@given(ANY)
+def test_xml_stays_as_it_is(change: Change) -> None:
+    xml, _ = render_forms(change)
+    assert spell_out(xml) == xml
+    assert spell_out_each([xml, shorten(xml)]) == [xml, xml]
+
+
+@given(CHANGES)
+def test_what_has_been_in_a_journal_goes_back_as_it_was(change: Change) -> None:
+    fragment = fragment_of(msgspec.structs.replace(change, lastmod=None))
+    assert Fragment.of_row(Position(0), fragment.xml) == fragment
+    at = Position.parse("2026-11-22T00:00:00Z")
+    told = Fragment.of_row(at, render_rows([(at, fragment.xml)]))  # from a packed Change List
+    assert (told.loc, told.deleted) == (fragment.loc, fragment.deleted)
+    assert spell_out(told.short) == told.xml
+
+
+@pytest.mark.parametrize("code", [code for code in range(1, 0x20) if code not in b"\t\n\r"])
+@pytest.mark.parametrize("field", ["loc", "href", "hash", "type", "lastmod", "encoding"])
+def test_no_such_character_can_be_published(field: str, code: int) -> None:
+    change = {"loc": "http://example.com/a", "change": "updated"}
+    text = f"http://example.com/{chr(code)}" if field in ("loc", "href") else f"text/{chr(code)}"
+    change |= {"links": [{"rel": "up", "href": text}]} if field == "href" else {field: text}  # type: ignore[dict-item]
+    with pytest.raises(Rejected):
+        read_submission(json.dumps(change).encode(), "application/json", "change", None)
+
+
+@pytest.mark.parametrize("code", [code for code in range(0x20) if code not in b"\t\n\r"])
+@pytest.mark.parametrize("written", ["{}", "&#{};"])
+def test_nor_in_what_is_kept_of_other_namespaces(code: int, written: str) -> None:
+    text = chr(code) if written == "{}" else written.format(code)
+    body = (
+        '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+        ' xmlns:rs="http://www.openarchives.org/rs/terms/"><url><loc>http://example.com/a</loc>'
+        f'<rs:md change="created" xmlns:x="urn:x" x:y="{text}"/></url></urlset>'
+    )
+    with pytest.raises(Rejected):
+        read_submission(body.encode(), "application/xml", "change", None)
+
+
+@pytest.mark.parametrize("break_", ["\t", "\n", "\r"])
+def test_a_line_break_is_written_as_a_reference(break_: str) -> None:
+    xml, short = render_forms(Change(f"u:{break_}", "created", lastmod=break_))
+    assert xml.count(b"&#%d;" % ord(break_)) == 2
+    assert break_.encode() not in short
