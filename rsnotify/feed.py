@@ -30,6 +30,10 @@ PAST_NOTIFICATIONS = 16  # read from behind the tail, and as many joined ones
 class Watcher(Protocol):
     """Gets the notifications of a channel. No method may wait."""
 
+    @property
+    def writes(self) -> int:
+        """To how many readers a push writes at once."""
+
     def push(self, notification: Notification) -> None: ...
 
     def turn_private(self) -> None:
@@ -41,6 +45,8 @@ class Watcher(Protocol):
 
 class _Arrival:
     """Waits for a position."""
+
+    writes = 0
 
     def __init__(self, channel: ChannelName, position: Position) -> None:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -83,6 +89,11 @@ class Feed:
         return bool(self.watchers)
 
     stays_when_idle = is_watched
+
+    def writes_at_most(self, few: int) -> bool:
+        """Whether a push writes to so few readers, or fewer; many watchers are not counted out."""
+        watchers = self.watchers
+        return len(watchers) <= few and sum(watcher.writes for watcher in watchers) <= few
 
     def release(self) -> None:
         """Drop everything in memory except the position."""

@@ -24,14 +24,15 @@ SocketEndpoint = Callable[[WebSocket], Awaitable[None]]
 
 
 class RequestHeaders(Headers):
-    """Of a request: many are asked for that are not there."""
+    """Of a request: they never change, and several are asked for."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope=scope)
+        self._first = dict(reversed(self._list))  # of each name
 
     def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
-        name = key.lower().encode("latin-1")
-        for known, value in self._list:
-            if known == name:
-                return value.decode("latin-1")
-        return default
+        value = self._first.get(key.lower().encode("latin-1"))
+        return default if value is None else value.decode("latin-1")
 
 
 class Route:
@@ -101,7 +102,7 @@ def pattern_of(path: str) -> re.Pattern[str]:
 
 async def _answer(endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
     request = Request(scope, receive, send)
-    request._headers = RequestHeaders(scope=scope)
+    request._headers = RequestHeaders(scope)
     try:
         response = await endpoint(request)
     except Exception as error:

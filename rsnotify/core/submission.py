@@ -118,8 +118,9 @@ def judge(changes: Iterable[tuple[Change, Foreign | None]], kind: Kind) -> list[
     fragments, faults, size = [], list[Fault](), 0
     for index, (change, foreign) in enumerate(changes):
         try:
-            faults += _at(index, faults_of(change, kind))
-            if not faults:
+            if found := faults_of(change, kind):
+                faults += _at(index, found)
+            elif not faults:
                 fragments.append(fragment_of(change, foreign))
                 size += len(fragments[-1].xml)
         except Rejected as unfit:

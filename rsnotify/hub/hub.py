@@ -4,7 +4,7 @@ Publishing never waits for a reader.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from rsnotify.cache import Cache
@@ -96,12 +96,11 @@ class Hub:
         return [name for name in self.sets if name != channel.set_name]
 
     async def publish_to_all(
-        self, channel: ChannelName, submission: Submission, others: Iterable[str]
+        self, channel: ChannelName, submission: Submission, others: Collection[str]
     ) -> Interval:
         """Publish to the channel, and before that to the other sets that `also_told` has named: if
         one of them fails, repeating with the same key tells no set twice."""
-        shared = submission.of_source_description()
-        if shared is not None:
+        if others and (shared := submission.of_source_description()) is not None:
             await asyncio.gather(*(self._publish_shared(name, shared) for name in others))
         return await self.publish(channel, submission)
 

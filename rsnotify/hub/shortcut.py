@@ -56,7 +56,7 @@ class Shortcut:
             self._feeds.ring(channel, stored.until)
             return
         own = _Own(stored.until, stored.sets_version, stored.rows)
-        if stored.is_alone and len(feed.watchers) <= FEW_READERS:
+        if stored.is_alone and feed.writes_at_most(FEW_READERS):
             self._tell(channel, {stored.from_: own})
             return
         if not self._waiting:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
@@ -125,8 +125,12 @@ async def read_body(request: Request, limit: int) -> bytes:
     """The whole body; refused as soon as it is known to be too long."""
     if int(request.headers.get("content-length", 0)) > limit:
         raise _too_large(limit)
-    parts, size = [], 0
-    async for part in request.stream():
+    parts, size, is_last = [], 0, False
+    while not is_last:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part, is_last = message["body"], not message["more_body"]
         size += len(part)
         if size > limit:
             raise _too_large(limit)

@@ -214,7 +214,10 @@ class RequestReader:
         return parsed.path, parsed.query or b""
 
     def _value_of(self, name: bytes) -> bytes:
-        return next((value for key, value in self._headers if key == name), b"")
+        for known, value in self._headers:
+            if known == name:
+                return value
+        return b""
 
     # --- requests for another protocol -----------------------------------------------------------
 

@@ -48,6 +48,7 @@ class Appended(NamedTuple):
 class PendingAppend:
     channel: ChannelName
     submission: Submission
+    size: int  # of the submission
     seen: Position  # the newest that this process has seen of the channel
     key: str  # the same at every repetition, whoever drew it
     began: float

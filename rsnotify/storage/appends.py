@@ -84,11 +84,8 @@ class _Lane:
 
     def __init__(self) -> None:
         self.waiting: deque[PendingAppend] = deque()
-        self.writers: set[asyncio.Task[None]] = set()
-
-    @property
-    def is_writing(self) -> bool:
-        return any(not writer.done() for writer in self.writers)
+        self.writing = 0  # writers that are at work
+        self.tasks: set[asyncio.Task[None]] = set()
 
 
 class Appends:
@@ -114,11 +111,12 @@ class Appends:
             raise TryAgain("too many changes are waiting for the journal")
         key = submission.key or next(self._own_keys)
         answer = asyncio.get_running_loop().create_future()
-        append = PendingAppend(channel, submission, seen, key, monotonic(), answer)
+        size = submission.size
+        append = PendingAppend(channel, submission, size, seen, key, monotonic(), answer)
         self._patience.watch(append)
         lane = self._lane_of(channel)
         lane.waiting.append(append)
-        self._waiting_bytes += submission.size
+        self._waiting_bytes += size
         self._start_writer(lane)
         try:
             appended: Appended = await answer
@@ -137,7 +135,7 @@ class Appends:
     @property
     def is_busy(self) -> bool:
         """Whether an append is under way."""
-        return any(lane.waiting or lane.is_writing for lane in self._lanes.values())
+        return any(lane.waiting or lane.writing for lane in self._lanes.values())
 
     def _lane_of(self, channel: ChannelName) -> _Lane:
         name = self._client.lane(channel.set_name)
@@ -147,29 +145,36 @@ class Appends:
         return lane
 
     def _start_writer(self, lane: _Lane) -> None:
-        if sum(not writer.done() for writer in lane.writers) < WRITERS:
+        if lane.writing < WRITERS:
+            lane.writing += 1
             writer = asyncio.create_task(self._write(lane), name="journal writer")
-            lane.writers.add(writer)
-            writer.add_done_callback(lane.writers.discard)
+            lane.tasks.add(writer)
+            writer.add_done_callback(lane.tasks.discard)
 
     async def _write(self, lane: _Lane) -> None:
-        while appends := self._take_round(lane.waiting):
-            try:
-                answer_all(appends, await self._run(appends))
-            except Exception as error:  # whoever waits for the answer gets it
-                answer_all(appends, [error] * len(appends))
+        try:
+            while appends := self._take_round(lane.waiting):
+                await self._write_round(appends)
+        finally:
+            lane.writing -= 1
+
+    async def _write_round(self, appends: Sequence[PendingAppend]) -> None:
+        try:
+            answer_all(appends, await self._run(appends))
+        except Exception as error:  # whoever waits for the answer gets it
+            answer_all(appends, [error] * len(appends))
 
     def _take_round(self, waiting: deque[PendingAppend]) -> list[PendingAppend]:
         """The next appends, those of a channel side by side, in the order of their arrival."""
         taken: list[PendingAppend] = []
         changes = size = 0
         while waiting:
-            submission = waiting[0].submission
-            changes, size = changes + len(submission.fragments), size + submission.size
+            append = waiting[0]
+            changes, size = changes + len(append.submission.fragments), size + append.size
             if taken and (changes > ROUND_CHANGES or size > ROUND_BYTES):
                 break
-            self._waiting_bytes -= submission.size
-            append = waiting.popleft()
+            self._waiting_bytes -= append.size
+            waiting.popleft()
             if not append.answer.done():  # whoever has given up asks again with the same key
                 append.is_taken = True
                 taken.append(append)

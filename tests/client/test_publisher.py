@@ -1,6 +1,7 @@
 """The publisher against a hub that answers what a test tells it to."""
 
 import asyncio
+import gc
 import inspect
 import os
 import subprocess
@@ -227,6 +228,17 @@ def test_a_connection_that_the_hub_closed_meanwhile_costs_no_retry() -> None:
         publisher.updated("a", "2")
         publisher.flush(10)
         assert publisher.counters.retries == 0
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again_on_a_new_connection() -> None:
+    broken = Answer(201, b"no chunk\r\n", (("Transfer-Encoding", "chunked"),))
+    answers = iter((broken, ACCEPTED))
+    with scripted_hub(lambda _: next(answers)) as (url, posted), Publisher(url) as publisher:
+        publisher.updated("a", "1")
+        publisher.flush(10)
+    first, second = posted
+    assert first == second
+    gc.collect()  # a socket that was left open is an error now
 
 
 def test_a_full_queue_refuses_if_that_was_chosen(away: Away) -> None:

@@ -149,6 +149,8 @@ async def test_hubs_that_remember_the_same_put_it_back_once(hub, client, losing)
 class Silent:
     """A reader that only counts as one."""
 
+    writes = 1
+
     def push(self, notification: object) -> None: ...
 
     def turn_private(self) -> None: ...

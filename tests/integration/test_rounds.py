@@ -119,6 +119,8 @@ async def test_few_channels_are_compared_every_second_many_in_turn(
 class Watching:
     """A reader."""
 
+    writes = 1
+
     def push(self, _: object) -> None: ...
 
     def turn_private(self) -> None: ...

@@ -26,8 +26,9 @@ CHANNEL = ChannelName("dataset1", "change")
 class Reader:
     """Keeps what it is told."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, writes: int = 1) -> None:
         self.told: list[Notification] = []
+        self.writes = writes
         feed.watchers.add(self)
 
     def push(self, notification: Notification) -> None:
@@ -101,16 +102,28 @@ async def test_what_is_told_from_memory_is_byte_for_byte_what_the_journal_tells(
     assert hub.feed(CHANNEL).memory.rows == other.feed(CHANNEL).memory.rows
 
 
-@pytest.mark.parametrize(("readers", "are_first"), [(FEW_READERS, True), (FEW_READERS + 1, False)])
+@pytest.mark.parametrize(
+    ("writes", "are_first"),
+    [
+        ([1] * FEW_READERS, True),
+        ([1] * (FEW_READERS + 1), False),
+        ([FEW_READERS], True),
+        ([FEW_READERS + 1], False),
+        ([1, FEW_READERS - 1], True),
+        ([1, FEW_READERS], False),
+        ([0] * FEW_READERS, True),
+        ([0] * (FEW_READERS + 1), False),
+    ],
+)
 async def test_few_readers_are_told_of_a_single_change_before_its_source(
-    client: Client, readers: int, are_first: bool
+    client: Client, writes: Sequence[int], are_first: bool
 ) -> None:
     hub, _ = await hubs_on(client)
-    told = [Reader(hub.feed(CHANNEL)) for _ in range(readers)]
+    told = [Reader(hub.feed(CHANNEL), each) for each in writes]
     await hub.publish(CHANNEL, submission("1"))
-    assert [bool(each.told) for each in told] == [are_first] * readers
+    assert [bool(each.told) for each in told] == [are_first] * len(writes)
     await asyncio.sleep(0)
-    assert [each.told[0].count for each in told] == [1] * readers
+    assert [each.told[0].count for each in told] == [1] * len(writes)
     assert not hub.feeds.have_rung
 
 

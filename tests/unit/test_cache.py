@@ -25,6 +25,8 @@ def feed(set_name: str, *sizes: int) -> Feed:
 class Ear:
     """Somebody who reads a channel."""
 
+    writes = 1
+
     def __init__(self, wire_format: WireFormat = TEXT) -> None:
         self.wire_format = wire_format
         self.newest_known: list[Position] = []

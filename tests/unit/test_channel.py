@@ -134,6 +134,23 @@ async def test_each_form_is_made_once(hub: OneChannelHub, channel: ChannelReader
     assert (first.taken, second.taken) == ([b"\x81\x010"], [b"0"])
 
 
+async def test_it_says_to_how_many_a_push_writes(
+    hub: OneChannelHub, channel: ChannelReaders
+) -> None:
+    hub.push()
+    peers = [Peer(TEXT), Peer(PLAIN), Peer(PLAIN, room=1)]
+    for peer in peers:
+        channel.join(peer, hub.feed.tail.head)
+    channel.join(Peer(PLAIN), START)  # behind
+    channel.join(Peer(PLAIN), Position(START + 9))  # ahead
+    assert channel.writes == 3
+    hub.push()
+    assert [len(peer.taken) for peer in peers] == [1, 1, 1]
+    assert channel.writes == 2, "one socket is full"
+    peers[0].close(1001, "")
+    assert channel.writes == 1
+
+
 async def test_one_full_socket_holds_nobody_else(
     hub: OneChannelHub, channel: ChannelReaders
 ) -> None:

@@ -39,6 +39,9 @@ class BlockingThreads:
 
         def work() -> None:
             made, error = _outcome(act, args)
+            if future.cancelled():  # perhaps as the loop ends, and runs nothing more
+                _close(made)
+                made = None
             try:
                 loop.call_soon_threadsafe(self._settle, future, made, error)
             except RuntimeError:  # the loop has ended
@@ -46,7 +49,7 @@ class BlockingThreads:
 
         self._work.put(work)
         if abort is None:
-            return await future
+            return await _result_of(future)
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError:
@@ -81,6 +84,15 @@ def _outcome(act: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Excep
         return act(*args), None
     except Exception as error:
         return None, error
+
+
+async def _result_of(future: asyncio.Future[Made]) -> Made:
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if not future.cancelled() and future.exception() is None:  # it came at the same moment
+            _close(future.result())
+        raise
 
 
 def _close(made: Any) -> None:

@@ -98,23 +98,22 @@ class HubClient:
 
     def _answered(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Any:
         connection, is_kept = self._connection()
+        is_whole = False
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
+            content = answer.read(ANSWER_BYTES)
+            is_whole = answer.isclosed()
         except ConnectionError:
-            connection.close()
             if not is_kept:
                 raise
             # the hub closed it while it was idle
             return self._answered(method, path, headers, body)
-        except BaseException:
-            connection.close()
-            raise
-        content = answer.read(ANSWER_BYTES)
-        if answer.isclosed():
-            self._idle.append(connection)
-        else:
-            connection.close()
+        finally:
+            if is_whole:
+                self._idle.append(connection)
+            else:
+                connection.close()
         return content_of(self.url, answer.status, answer.headers.get("Retry-After"), content)
 
     def _connection(self) -> tuple[HTTPConnection, bool]:

@@ -104,10 +104,15 @@ def _opened(place: str) -> IO[bytes]:
 def _open(place: str) -> IO[bytes]:
     if not _is_url(place):
         return Path(place).open("rb")
-    from urllib.request import Request, urlopen  # noqa: PLC0415  # slow, and seldom needed
+    from urllib.error import HTTPError  # noqa: PLC0415  # slow, and seldom needed
+    from urllib.request import Request, urlopen  # noqa: PLC0415
 
     request = Request(place, headers={"Accept-Encoding": "gzip"})  # noqa: S310  # http only
-    return cast("IO[bytes]", urlopen(request, timeout=SILENCE_SECONDS))  # noqa: S310
+    try:
+        return cast("IO[bytes]", urlopen(request, timeout=SILENCE_SECONDS))  # noqa: S310
+    except HTTPError as error:
+        error.close()  # it holds the connection
+        raise
 
 
 def _unpacked(file: IO[bytes]) -> IO[bytes]:

@@ -44,9 +44,12 @@ class ChannelReaders:
         self._catching_up: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        at_head = sum(map(len, self._at_head.values()))
-        behind = len(self.readers) - at_head
-        return f"<ChannelReaders {self._feed.channel} [{at_head} at the head, {behind} behind]>"
+        behind = len(self.readers) - self.writes
+        return f"<ChannelReaders {self._feed.channel} [{self.writes} at the head, {behind} behind]>"
+
+    @property
+    def writes(self) -> int:
+        return sum(map(len, self._at_head.values()))
 
     @property
     def readers(self) -> list[Reader]:

@@ -26,6 +26,8 @@ class Member:
 
     __slots__ = ("_several", "cursor", "feed")
 
+    writes = 1
+
     def __init__(self, several: "SeveralChannels", feed: Feed, cursor: Position) -> None:
         self._several = several
         self.feed = feed

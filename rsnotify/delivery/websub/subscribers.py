@@ -67,6 +67,8 @@ class Delivery(Call):
 class ChannelWatcher:
     """A channel's idle subscribers, and those that its newest notification has woken."""
 
+    writes = 0  # a push only wakes subscribers
+
     def __init__(self, feed: Feed, subscribers: "Subscribers") -> None:
         self.feed = feed
         self.idle: set[Subscriber] = set()
