@@ -157,12 +157,18 @@ async def test_hubs_leave_a_primary_that_goes_on_after_another_has_taken_over(
                 acknowledged |= await published(hub, [f"after-{hub.port}"])
             await all_in(readers, acknowledged - {"before"})
             assert await listed(fresh, "dataset1") == acknowledged
+        await until(lambda: is_unheard(redis.redis.primary))
         assert await role_of(redis.redis.primary) == b"master"
         for task in reading:
             assert not task.done()
             task.cancel()
     for hub in hubs:
         assert "its readers are told" not in hub.log.read_text()
+
+
+async def is_unheard(server: RedisServer) -> bool:
+    async with server.client() as client:
+        return not any(count for _, count in await client.pubsub_numsub(*BELLS, keys.REPORTS_BELL))
 
 
 async def role_of(server: RedisServer) -> bytes:
