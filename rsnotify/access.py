@@ -28,6 +28,9 @@ TOKENS_KNOWN = 10_000
 PUBLISHES_PER_SECOND = 10_000
 SECRET_CHARACTERS = 256  # ours have 47
 
+UNKNOWN = "the token is unknown or has been revoked"
+IN_ADDRESS = f"{UNKNOWN}; the admin token does not count in an address"
+
 Asker = Callable[[HTTPConnection], str]
 
 
@@ -175,7 +178,7 @@ class Access:
         token = await self._find(sent.secret)
         if token is None:
             self._throttle.was_wrong(address, sent.secret)
-            raise TokenRefused("the token is unknown or has been revoked")
+            raise TokenRefused(IN_ADDRESS if sent.in_address else UNKNOWN)
         if token.is_expired():
             raise TokenRefused(f"the token has expired at {token.expires}")
         self._throttle.was_right(address, sent.secret)

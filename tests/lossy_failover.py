@@ -107,56 +107,89 @@ async def lossy_failover(folder: Path, *, hubs: int, changes: int, under_load: b
         running(redis, folder, hubs) as started,
         AsyncExitStack() as stack,
     ):
-        await _fail_over(redis, started, stack, changes, under_load)
+        await _Failover(redis, started, stack).run(changes, under_load=under_load)
     for hub in started:
         assert "Traceback" not in hub.log.read_text()
 
 
-async def _fail_over(
-    redis: Watched, hubs: list[RunningHub], stack: AsyncExitStack, changes: int, under_load: bool
-) -> None:
-    first, last = hubs[0], hubs[-1]
-    acknowledged = await published(first, ["before"])
-    (cursor,) = re.findall(rb'until="([^"]+)"', await channel_of(first))
-    raws = [await stack.enter_async_context(raw_channel(hub.channel())) for hub in hubs]
-    slow = Reader(await stack.enter_async_context(raw_channel(last.channel())))
-    readers = [Reader(raw) for raw in raws]
-    reading = [asyncio.create_task(reader.read()) for reader in readers]
-    receiver, late = [await stack.enter_async_context(Receiver()) for _ in range(2)]
-    await subscribe(first, receiver)
+class _Failover:
+    """What is published before, while and after the last changes are lost, and who must be told."""
 
-    await stop_replication(redis)
-    for start in range(0, changes, 50):
-        hub = hubs[start // 50 % len(hubs)]
-        acknowledged |= await published(hub, [f"lost-{start + n}" for n in range(50)])
-    await until_done(first, "PUT", "/api/sets/late", json={"private": True})
-    token = (
-        await until_done(first, "POST", "/api/tokens", json={"sets": ["late"], "rights": ["read"]})
-    )["token"]
-    await published(first, ["in-late"], "late")
-    await subscribe(last, late)
-    going_on = [
-        asyncio.create_task(publish_on(hubs, number)) for number in range(PUBLISHERS * under_load)
-    ]
-    await redis.redis.primary.kill()
-    acknowledged |= await published(last, ["after"])
-    for task in going_on:
-        acknowledged |= await task
+    def __init__(self, redis: Watched, hubs: list[RunningHub], stack: AsyncExitStack) -> None:
+        self._redis = redis
+        self._hubs = hubs
+        self._first, self._last = hubs[0], hubs[-1]
+        self._stack = stack
+        self._acknowledged: set[str] = set()
+        self._reading: list[asyncio.Task[None]] = []
 
-    reading.append(asyncio.create_task(slow.read()))
-    away = Reader(
-        await stack.enter_async_context(raw_channel(f"{last.channel()}?from={cursor.decode()}"))
-    )
-    reading.append(asyncio.create_task(away.read()))
-    await all_in([*readers, slow, away, receiver], acknowledged - {"before"})
-    acknowledged |= await published(first, ["end"])
-    await all_in([late], {"end"})
-    for hub in hubs:
-        assert await listed(hub, "dataset1") == acknowledged
-        assert await listed(hub, "late", token) == {"in-late"}
-    for task in reading:
-        assert not task.done()
-        task.cancel()
+    async def run(self, changes: int, *, under_load: bool) -> None:
+        await self._publish(self._first, ["before"])
+        (cursor,) = re.findall(rb'until="([^"]+)"', await channel_of(self._first))
+        connected = [await self._reader(hub) for hub in self._hubs]
+        slow = await self._reader(self._last)
+        self._read(*connected)
+        receiver = await self._receiver(self._first)
+
+        await stop_replication(self._redis)
+        await self._publish_what_is_lost(changes)
+        token, late = await self._make_a_set()
+        await self._fail_over(PUBLISHERS * under_load)
+
+        away = await self._reader(self._last, f"?from={cursor.decode()}")
+        self._read(slow, away)
+        told = [*connected, slow, away, receiver]
+        await all_in(told, self._acknowledged - {"before"})
+        await self._publish(self._first, ["end"])
+        await all_in([late], {"end"})
+        await self._check_lists(token)
+        self._end_reading()
+
+    async def _publish(self, hub: RunningHub, names: Sequence[str]) -> None:
+        self._acknowledged |= await published(hub, names)
+
+    async def _reader(self, hub: RunningHub, query: str = "") -> Reader:
+        return Reader(await self._stack.enter_async_context(raw_channel(hub.channel() + query)))
+
+    async def _receiver(self, hub: RunningHub) -> Receiver:
+        receiver = await self._stack.enter_async_context(Receiver())
+        await subscribe(hub, receiver)
+        return receiver
+
+    def _read(self, *readers: Reader) -> None:
+        self._reading += [asyncio.create_task(reader.read()) for reader in readers]
+
+    def _end_reading(self) -> None:
+        for task in self._reading:
+            assert not task.done()
+            task.cancel()
+
+    async def _publish_what_is_lost(self, changes: int) -> None:
+        for start in range(0, changes, 50):
+            hub = self._hubs[start // 50 % len(self._hubs)]
+            await self._publish(hub, [f"lost-{start + n}" for n in range(50)])
+
+    async def _make_a_set(self) -> tuple[str, Receiver]:
+        """A set, a token and a subscription that only the lost primary knows."""
+        await until_done(self._first, "PUT", "/api/sets/late", json={"private": True})
+        asked = {"sets": ["late"], "rights": ["read"]}
+        token = (await until_done(self._first, "POST", "/api/tokens", json=asked))["token"]
+        await published(self._first, ["in-late"], "late")
+        return token, await self._receiver(self._last)
+
+    async def _fail_over(self, publishers: int) -> None:
+        going_on = [
+            asyncio.create_task(publish_on(self._hubs, number)) for number in range(publishers)
+        ]
+        await self._redis.redis.primary.kill()
+        await self._publish(self._last, ["after"])
+        for task in going_on:
+            self._acknowledged |= await task
+
+    async def _check_lists(self, token: str) -> None:
+        for hub in self._hubs:
+            assert await listed(hub, "dataset1") == self._acknowledged
+            assert await listed(hub, "late", token) == {"in-late"}
 
 
 async def channel_of(hub: RunningHub) -> bytes:

@@ -90,38 +90,40 @@ class Pulling:
         self.schedule = DocumentSchedule(
             int(hours * HOUR), index_days, retention_days, 60, archived_lists
         )
-        stretches = Stretches(self.journal, self.windows)
-        offers = Offers(self.windows, self.snapshots, index_days)
-        documents = DocumentsTold(self.windows, offers, ToldDocuments(client), self.schedule, BASE)
-        announcements = Announcements(self.hub, AnnouncedDescriptions(client), documents)
-        self.upkeep = Upkeep(
-            *(self.hub, self.windows, self.snapshots, announcements),
-            *(stretches.store_packed, self.schedule),
-        )
-        tokens = Tokens(client)
-        access = Access(tokens, TOKEN)
-        origin = BaseUrl(public_url)
-        admission = SetAdmission(self.hub, access, origin)
-        discovery = Discovery(
+        self.offers = Offers(self.windows, self.snapshots, index_days)
+        self.stretches = Stretches(self.journal, self.windows)
+        self.upkeep = self._upkeep()
+        self.app = self._app(BaseUrl(public_url), page_size)
+
+    def _upkeep(self) -> Upkeep:
+        told = ToldDocuments(self.client)
+        documents = DocumentsTold(self.windows, self.offers, told, self.schedule, BASE)
+        announcements = Announcements(self.hub, AnnouncedDescriptions(self.client), documents)
+        return Upkeep(
             self.hub,
-            admission,
-            origin,
-            offers,
+            self.windows,
             self.snapshots,
-            describedby=None,
+            announcements,
+            self.stretches.store_packed,
+            self.schedule,
+        )
+
+    def _app(self, base_url: BaseUrl, page_size: int) -> ASGIApp:
+        admission = SetAdmission(self.hub, Access(Tokens(self.client), TOKEN), base_url)
+        discovery = Discovery(
+            self.hub, admission, base_url, self.offers, self.snapshots, describedby=None
         )
         change_lists = ChangeListEndpoints(
             self.hub,
             admission,
             self.windows,
-            stretches,
+            self.stretches,
             Pages(History(self.journal, self.windows), page_size),
             period=self.schedule.period,
-            index_days=index_days,
+            index_days=self.schedule.index_days,
         )
         resource_lists = ResourceListEndpoints(admission, self.snapshots, page_size=page_size)
-        routes = pull_routes(discovery, change_lists, resource_lists)
-        self.app = build_app(routes)
+        return build_app(pull_routes(discovery, change_lists, resource_lists))
 
     async def __aenter__(self) -> Self:
         await self.hub.add_set(SET, SetOptions())
@@ -188,6 +190,20 @@ class Pulling:
             return self.hub.feed(CHANGES).tail.head >= head
 
         await until(reached)
+
+    async def keep_windows(self) -> None:
+        """The chore, for all sets."""
+        await self._make_all_due()
+        await self.upkeep.keep_due_windows()
+
+    async def keep_snapshots(self) -> None:
+        """The chore, for all sets."""
+        await self._make_all_due()
+        await self.upkeep.keep_due_snapshots()
+
+    async def _make_all_due(self) -> None:
+        for look_at_all in self.hub.repairing.recover:
+            await look_at_all()
 
     async def let_go_of_all(self) -> None:
         """Trim the stream behind every closed window, however young, once it is packed."""

@@ -44,7 +44,7 @@ PUBLISH = """Publish changes to a set.
 
 Name the resources as arguments, or give a file (`-` for stdin) of JSON, NDJSON or a
 ResourceSync `<urlset>`. A file goes in requests of 1,000 changes, each all or nothing and
-repeated until the hub has it; NDJSON on stdin is sent as it comes.
+repeated until the hub has it. With `--format ndjson` lines on stdin are sent as they come.
 
 `rsnotify publish dataset1 http://example.com/res1 --change created`
 

@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from rsnotify import __version__
-from rsnotify.cli import administration, backup, publishing, reading, resources, serve, watching
+from rsnotify.cli import (
+    administration,
+    backup,
+    publishing,
+    reading,
+    resources,
+    serve,
+    sets,
+    watching,
+)
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
 app = typer.Typer(
@@ -18,7 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="A push-notification hub for ResourceSync (ANSI/NISO Z39.99).",
 )
-for group in (serve, watching, publishing, resources, reading, administration, backup):
+for group in (serve, watching, publishing, resources, reading, sets, administration, backup):
     app.add_typer(group.commands)
 
 

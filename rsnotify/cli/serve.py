@@ -77,8 +77,8 @@ def _log_as(settings: "Settings") -> None:
 
 
 def _run(settings: "Settings", sets: list[str], inherited_socket: int | None) -> None:
+    from rsnotify.serving.parent import end_with_parent
     from rsnotify.serving.serve import run
-    from rsnotify.serving.workers import end_with_parent
 
     is_worker = inherited_socket is not None
     if is_worker:

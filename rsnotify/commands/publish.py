@@ -122,7 +122,7 @@ def of_locs(locs: Sequence[str], **fields: Any) -> PublishInput:
 
 
 def of_file(path: Path, format_: str | None) -> PublishInput:
-    """The changes in a file; `-` is stdin: NDJSON from a pipe or terminal is sent as it comes."""
+    """The changes in a file; `-` is stdin, in lines as they come if it is NDJSON."""
     if format_ is not None and format_ not in FORMATS:
         raise InvalidSettings([f"--format {format_}: choose one of {', '.join(FORMATS)}"])
     if str(path) == "-":

@@ -1,7 +1,7 @@
 """The WebSub topic URL: GET and HEAD on a channel's path, for discovery.
 
 The status is always 200. The body is the newest notification, byte for byte, and empty before the
-first one (RESOURCESYNC 1.4 a; WEBSUB 21); in JSON, an empty interval. It is never older than what
+first one (WEBSUB 21); in JSON, an empty interval. It is never older than what
 was acknowledged or delivered before the request, by any hub process.
 """
 
@@ -22,10 +22,10 @@ from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName, Notific
 class Topic:
     """Answers GET and HEAD on every channel."""
 
-    def __init__(self, hub: Hub, access: Access, origin: BaseUrl) -> None:
+    def __init__(self, hub: Hub, access: Access, base_url: BaseUrl) -> None:
         self._hub = hub
         self._access = access
-        self._origin = origin
+        self._base_url = base_url
 
     async def get(self, request: Request) -> Response:
         channel = ChannelName.named(**request.path_params)
@@ -41,7 +41,7 @@ class Topic:
             media_type=form.media_type,
             headers={
                 "Link": render_links(
-                    channel, self._origin.base(request), record.own_topic(channel.kind)
+                    channel, self._base_url.base(request), record.own_topic(channel.kind)
                 ),
                 "Vary": "accept",
                 FROM_HEADER: str(begins if newest is None else newest.until),

@@ -43,7 +43,7 @@ class WebSubEndpoint:
         access: Access,
         intake: Intake,
         store: Subscriptions,
-        origin: BaseUrl,
+        base_url: BaseUrl,
         *,
         callback_private: bool,
         lease_seconds: int,
@@ -52,7 +52,7 @@ class WebSubEndpoint:
         self._access = access
         self._intake = intake
         self._store = store
-        self._origin = origin
+        self._base_url = base_url
         self._callback_private = callback_private
         self._lease_seconds = lease_seconds
 
@@ -86,7 +86,7 @@ class WebSubEndpoint:
     async def _accepted(self, request: HttpRequest, asked: SubscriptionRequest) -> PendingRequest:
         """The request to keep, or its denial (WEBSUB 15); the answer is the same (WEBSUB 13)."""
         channel = self._channel(request, asked.topic)
-        asker = self._origin.asker(request)
+        asker = self._base_url.asker(request)
         record = None if channel is None else self._hub.sets.get(channel.set_name)
         if channel is None or record is None:
             return PendingRequest(
@@ -120,12 +120,12 @@ class WebSubEndpoint:
     def _bases(self, request: HttpRequest) -> tuple[str, ...]:
         """The base URLs of the hub: as configured, as in discovery, and as the peer used it."""
         reached = str(request.base_url).rstrip("/")
-        return self._hub.base_url, self._origin.base(request), reached
+        return self._hub.base_url, self._base_url.base(request), reached
 
     # --- publishing ------------------------------------------------------------------------------
 
     async def _publish(self, request: HttpRequest) -> Response:
-        """RESOURCESYNC 1.4 (b): the payload itself, answered with literally 200.
+        """The payload itself, as ResourceSync publishes it: answered with 200, not 201.
 
         Publishers of 2014 know no header for a token: it may stand in the hub's address.
         """

@@ -31,7 +31,7 @@ class ConnectionLimits:
         self, total: int, per_address: int, counted_as: CountedAs, readers: Callable[[], int]
     ) -> None:
         self._total = total
-        self._addresses = Held(per_address)
+        self._addresses = Held[str](per_address)
         self._counted_as = counted_as
         self._readers = readers
         self._open: dict[object, str | None] = {}

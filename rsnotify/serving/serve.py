@@ -19,10 +19,11 @@ from rsnotify.serving.admin_token import admin_token
 from rsnotify.serving.composition import Composition
 from rsnotify.serving.connections import ConnectionLimits
 from rsnotify.serving.listening import address_of, bound_sockets
+from rsnotify.serving.parent import tell_parent
 from rsnotify.serving.reachable import warning
 from rsnotify.serving.sd_notify import READY, notify
 from rsnotify.serving.webserver import WebServer, web_config
-from rsnotify.serving.workers import run_workers, tell_parent
+from rsnotify.serving.workers import run_workers
 from rsnotify.settings import Settings
 from rsnotify.storage.address import parse_address, with_password
 from rsnotify.storage.embedded_redis import EmbeddedRedis

@@ -2,13 +2,14 @@
 
 The kernel chooses by a small program of ours (classic BPF): a random number falls to one of the
 sockets. Nothing stands between a client and its worker, so nothing can hold connections back. Where
-the kernel takes no program, it goes on to choose by the addresses, as it does without us.
+the kernel takes no program, or is not Linux, it goes on to choose as it does without us.
 """
 
 import ctypes
 import logging
 import socket
 import struct
+import sys
 from collections.abc import Sequence
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class Steering:
         self._sockets = sockets
         self._weights: list[int] = []
         self._total = 0
-        self._is_possible = True
+        self._is_possible = sys.platform == "linux"
 
     def look(self, connections: Sequence[int | None]) -> None:
         """Steer by how many connections each socket's worker has; as many will come as lately."""

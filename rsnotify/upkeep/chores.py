@@ -26,7 +26,7 @@ from rsnotify.upkeep.snapshot import take_snapshot
 log = logging.getLogger(__name__)
 
 ROUND_SECONDS = 1.0
-LETTING_GO_SECONDS = 60.0
+OLD_SECONDS = 60.0  # between two looks at what is old, of some sets
 WAIT_SECONDS, WAITS = 0.2, 100  # for a snapshot that is being taken already
 GROWTH_SECONDS = 60.0  # the growth of the open list is announced at most this often
 GROWTH_AGAIN_SECONDS = 10.0  # if it was announced already within that time
@@ -64,23 +64,19 @@ class Upkeep:
         self._requested: SingleFlight[str, Snapshot] = SingleFlight("snapshot")
         self._windows_due = DueSets(hub, growth_waits=False)
         self._snapshots_due = DueSets(hub, growth_waits=True)
-        self._to_let_go, self._to_tell = InTurn(), InTurn()
+        self._old, self._archives = InTurn(), InTurn()
 
     def loops(self) -> dict[str, Loop]:
         """The loops that run as long as the hub, by name."""
         return {
             "keep windows": repeat(self.keep_due_windows, ROUND_SECONDS),
             "keep snapshots": repeat(self.keep_due_snapshots, ROUND_SECONDS),
-            "let go of what is old": repeat(self.let_go_of_some, LETTING_GO_SECONDS),
-            "tell of archives": repeat(self.tell_of_some_archives, LETTING_GO_SECONDS),
+            "delete what is old": repeat(self.delete_old, OLD_SECONDS),
+            "tell of archives": repeat(self.tell_of_archives, OLD_SECONDS),
             "tell of the sets": repeat(
                 self.announcements.keep_description_announced, ROUND_SECONDS
             ),
         }
-
-    def _changed_sets(self) -> list[str]:
-        """The sets to which something was published: others have nothing to close or to list."""
-        return [name for name in self._hub.sets if self._hub.has_changed(name)]
 
     async def _each_set(self, act: Act, names: Sequence[str]) -> Again:
         """Do it for each set; one that is removed meanwhile is left out."""
@@ -110,11 +106,8 @@ class Upkeep:
     # --- windows -------------------------------------------------------------------------------
 
     async def keep_due_windows(self) -> None:
-        await self._windows_due.round(await self._windows.now(), self._keep_windows_of)
-
-    async def keep_windows(self) -> None:
         """Close what is due, pack what is closed, announce what has changed."""
-        await self._keep_windows_of(self._changed_sets())
+        await self._windows_due.round(await self._windows.now(), self._keep_windows_of)
 
     async def _keep_windows_of(self, names: Sequence[str]) -> Again:
         return await self._each_set(self._keep_windows, names)
@@ -146,22 +139,16 @@ class Upkeep:
 
     # --- what is old ---------------------------------------------------------------------------
 
-    async def let_go_of_some(self) -> None:
-        await self._let_go_of(self._to_let_go.next(self._hub.sets))
-
-    async def let_go(self) -> None:
-        """Trim the streams behind what is packed; delete what is older than retention."""
-        await self._let_go_of(list(self._hub.sets))
-
-    async def _let_go_of(self, names: Sequence[str]) -> None:
+    async def delete_old(self) -> None:
+        """Of the next sets: trim streams behind what is packed, delete what is past retention."""
         history = await self._windows.clock_history()
 
-        async def let_go(name: str, record: JournalRecord, _: Position) -> None:
-            await self._let_go(name, record, history)
+        async def delete(name: str, record: JournalRecord, _: Position) -> None:
+            await self._delete_old(name, record, history)
 
-        await self._each_set(let_go, names)
+        await self._each_set(delete, self._old.next(self._hub.sets))
 
-    async def _let_go(self, name: str, record: JournalRecord, history: ClockHistory) -> None:
+    async def _delete_old(self, name: str, record: JournalRecord, history: ClockHistory) -> None:
         schedule = self._schedule
         await self._trim(name, record.first, history.ago(STREAM_DAYS * DAY))
         await self._windows.trim_framework(name, history.ago(schedule.index_days * DAY))
@@ -171,9 +158,9 @@ class Upkeep:
         days = schedule.archived_days * DAY
         await self._snapshots.let_go(name, schedule.archived_lists, history.ago(days))
 
-    async def tell_of_some_archives(self) -> None:
-        """Time alone moves Change Lists into the archive."""
-        await self.announcements.keep_archives_told(self._to_tell.next(self._hub.sets))
+    async def tell_of_archives(self) -> None:
+        """Of the next sets: time alone moves Change Lists into the archive."""
+        await self.announcements.keep_archives_told(self._archives.next(self._hub.sets))
 
     async def _trim(self, name: str, first: Position, begin: Position) -> None:
         if first >= begin:
@@ -191,11 +178,8 @@ class Upkeep:
     # --- snapshots -----------------------------------------------------------------------------
 
     async def keep_due_snapshots(self) -> None:
-        await self._snapshots_due.round(await self._windows.now(), self._keep_snapshots_of)
-
-    async def keep_snapshots(self) -> None:
         """Take those that are due."""
-        await self._keep_snapshots_of(self._changed_sets())
+        await self._snapshots_due.round(await self._windows.now(), self._keep_snapshots_of)
 
     async def _keep_snapshots_of(self, names: Sequence[str]) -> Again:
         # A Source that publishes its own Resource List needs none from the hub.

@@ -84,7 +84,7 @@ class ThisProcess:
         seconds = [(name, _longest_wait(feed, at)) for name, (feed, at) in behind.items()]
         sent = self._channels.sent
         return {
-            "rsnotify_readers": [*self._channels.readers.items()],
+            "rsnotify_readers": [*self._channels.limits.audiences.items()],
             "rsnotify_readers_behind": [(name, len(at)) for name, (_, at) in behind.items()],
             "rsnotify_readers_behind_seconds": seconds,
             "rsnotify_notifications_sent": _by(sent.notifications),

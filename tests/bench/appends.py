@@ -4,7 +4,6 @@ The hub, its Redis (fsync on every write) and the load share the machine's cores
 """
 
 import asyncio
-import json
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,7 +15,8 @@ import uvloop
 from rsnotify.core.submission import fragment_of
 from rsnotify.resourcesync.change import Change
 from rsnotify.storage.connection import connect
-from tests.running import TOKEN, RunningHub
+from tests.bench.peer import post
+from tests.running import RunningHub
 
 
 class Load(NamedTuple):
@@ -42,12 +42,7 @@ def requests(load: Load) -> Iterator[bytes]:
     for number in range(load.requests):
         start = number * load.changes_a_request
         changes = [change(start + offset) for offset in range(load.changes_a_request)]
-        body = json.dumps(changes).encode()
-        yield (
-            f"POST /api/sets/dataset1/changes HTTP/1.1\r\nHost: hub\r\n"
-            f"Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        ).encode() + body
+        yield post(changes)
 
 
 async def send_all(port: int, waiting: list[bytes]) -> None:

@@ -239,25 +239,30 @@ def raise_open_files() -> None:
 def print_one_by_one(sent: Found) -> None:
     print("| readers | server | deliveries/s | while sending | a core second | p50 ms | p99 ms |")
     print("|---|---|---|---|---|---|---|")
-    for readers, servers in sent.items():
-        for name, found in servers.items():
-            print(
-                f"| {readers:,} | {name} | {found['a second']:,.0f} | {found['sending']:,.0f} "
-                f"| {found['core second']:,.0f} | {-found['p50']:.2f} | {-found['p99']:.2f} |",
-                flush=True,
-            )
+    _print_rows(
+        sent,
+        lambda found: (
+            f"{found['a second']:,.0f} | {found['sending']:,.0f} "
+            f"| {found['core second']:,.0f} | {-found['p50']:.2f} | {-found['p99']:.2f}"
+        ),
+    )
 
 
 def print_busy(busy: Found) -> None:
     print("\n| busy, readers | server | changes published/s | delivered/s | a core second |")
     print("|---|---|---|---|---|")
-    for readers, servers in busy.items():
+    _print_rows(
+        busy,
+        lambda found: (
+            f"{found['published']:,.0f} | {found['delivered']:,.0f} | {found['core second']:,.0f}"
+        ),
+    )
+
+
+def _print_rows(measured: Found, cells: Callable[[dict[str, float]], str]) -> None:
+    for readers, servers in measured.items():
         for name, found in servers.items():
-            print(
-                f"| {readers:,} | {name} | {found['published']:,.0f} | {found['delivered']:,.0f} "
-                f"| {found['core second']:,.0f} |",
-                flush=True,
-            )
+            print(f"| {readers:,} | {name} | {cells(found)} |", flush=True)
 
 
 def _core_seconds(measured: Found) -> dict[str, dict[str, float]]:

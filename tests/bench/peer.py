@@ -17,6 +17,7 @@ def change(number: int) -> dict[str, object]:
 
 
 def post(changes: list[dict[str, object]]) -> bytes:
+    """The bytes of a publish request."""
     body = json.dumps(changes).encode()
     return (
         f"POST /api/sets/dataset1/changes HTTP/1.1\r\nHost: hub\r\n"

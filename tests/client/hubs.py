@@ -100,50 +100,60 @@ ACCEPTED = Answer(201)
 Script = Callable[[Posted], Answer]
 
 
+class ScriptedHub(ThreadingHTTPServer):
+    """Answers what the script says, and notes what was posted."""
+
+    def __init__(self, script: Script, port: int) -> None:
+        super().__init__(("127.0.0.1", port), ScriptedAnswers)
+        self.script = script
+        self.posted: list[Posted] = []
+
+    def handle_error(self, *_: object) -> None:  # a client that was killed
+        pass
+
+
+class ScriptedAnswers(BaseHTTPRequestHandler):
+    """One connection to a scripted hub."""
+
+    protocol_version = "HTTP/1.1"
+    server: ScriptedHub
+
+    def do_POST(self) -> None:
+        changes = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        request = Posted(
+            self.path.split("/")[3],
+            self.headers["Idempotency-Key"],
+            [change["loc"] for change in changes],
+        )
+        self.server.posted.append(request)
+        self.say(self.server.script(request), len(changes))
+
+    def do_GET(self) -> None:
+        self.say(Answer(200 if self.path == "/api/sets" else 404, []), 0)
+
+    def say(self, answer: Answer, count: int) -> None:
+        content = answer.content
+        if answer is ACCEPTED:
+            content = {"accepted": count, "from": "a", "until": "b"}
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(answer.status)
+        for name, value in (*answer.headers, ("Content-Length", str(len(body)))):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @contextmanager
 def scripted_hub(script: Script, port: int = 0) -> Iterator[tuple[str, list[Posted]]]:
     """A hub that answers what the script says; its address and what it was asked."""
-    posted: list[Posted] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            changes = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            request = Posted(
-                self.path.split("/")[3],
-                self.headers["Idempotency-Key"],
-                [change["loc"] for change in changes],
-            )
-            posted.append(request)
-            self.say(script(request), len(changes))
-
-        def do_GET(self) -> None:
-            self.say(Answer(200 if self.path == "/api/sets" else 404, []), 0)
-
-        def say(self, answer: Answer, count: int) -> None:
-            content = answer.content
-            if answer is ACCEPTED:
-                content = {"accepted": count, "from": "a", "until": "b"}
-            body = content if isinstance(content, bytes) else json.dumps(content).encode()
-            self.send_response(answer.status)
-            for name, value in (*answer.headers, ("Content-Length", str(len(body)))):
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, *_: object) -> None:  # a client that was killed
-            pass
-
-    server = Server(("127.0.0.1", port), Handler)
+    server = ScriptedHub(script, port)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", posted
+        yield f"http://127.0.0.1:{server.server_port}", server.posted
     finally:
         server.shutdown()
         server.server_close()

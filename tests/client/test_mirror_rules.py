@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.audit import judged
 from rsnotify_client.documents import Unpacker
+from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.dump import FREE_BYTES, Package
 from rsnotify_client.mirror.patch import NotApplicable, apply, candidates
 from rsnotify_client.mirror.plan import (
@@ -25,7 +27,7 @@ from rsnotify_client.mirror.plan import (
     wanted_by,
 )
 from rsnotify_client.mirror.report import percentile
-from rsnotify_client.mirror.state import Row
+from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.workers import ATTEMPTS, LATER_SECONDS, LATEST_SECONDS, delay
 from rsnotify_client.web import origin_of, retry_after
 from tests.sources import rendered
@@ -47,12 +49,40 @@ LOC = "http://example.com/a"
         ({"lastmod": "2013", "length": 2}, {"lastmod": "2013", "length": 1}, False),
         ({}, {}, False),
         ({"hash": "sha-256:short"}, {"hash": "sha-256:short"}, False),
+        ({"hash": "md5:a sha-1:" + "b" * 24}, {"hash": "md5:a sha-1:" + "b" * 24}, False),
     ],
 )
 def test_a_resource_is_current_if_what_the_source_says_of_it_is_known(
     wanted: dict[str, object], have: dict[str, object], current: bool
 ) -> None:
     assert is_current(SourceResource(LOC, **wanted), Have(**have)) == current  # type: ignore[arg-type]
+
+
+def test_rows_that_were_read_are_old_once_a_resource_that_is_known_is_planned(
+    tmp_path: Path,
+) -> None:
+    with State(tmp_path) as state:
+        state.plan([SourceResource("a")], 1, now=1.0)
+        state.plan([SourceResource("b")], 1, now=1.0)
+        assert not state.replanned
+        state.plan([SourceResource("c"), SourceResource("b", lastmod="2")], 1, now=1.0)
+        assert state.replanned
+
+
+def test_parts_are_swept_but_for_those_of_resources_that_are_begun(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    with State(tmp_path) as state:
+        state.plan([SourceResource("begun"), SourceResource("other")], 1, now=1.0)
+        state.keep_part("begun", Have(etag='"1"'))
+        for loc in ("begun", "other", "of nobody"):
+            disk.open_part(loc).close()
+        disk.sweep(state.begun)
+        kept = tmp_path / disk.part_name("begun")
+        assert list(kept.parent.iterdir()) == [kept]
+        state.keep_part("begun", None)
+        disk.sweep(state.begun)
+        assert not kept.parent.exists()
+    disk.close()
 
 
 def test_of_several_changes_to_one_resource_the_newest_counts() -> None:

@@ -1,6 +1,7 @@
 """A disk that is really full: nothing is acknowledged that is not stored, and all goes on then."""
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,29 @@ async def redis(
         yield started
 
 
+@asynccontextmanager
+async def hub_that_published(folder: Path, *options: str) -> AsyncIterator[tuple[RunningHub, Raw]]:
+    """A hub whose journal has one change, `before`, and a reader that was told of it."""
+    async with (
+        RunningHub(folder / "data", *options) as hub,
+        raw_channel(hub.channel()) as reader,
+    ):
+        await published(hub, ["before"])
+        assert b"before" in await reader.text()
+        yield hub, reader
+    assert "Traceback" not in hub.log.read_text()
+
+
+async def goes_on(hub: RunningHub, reader: Raw) -> None:
+    """It takes another change, and tells the reader of it."""
+    await published(hub, ["after"])
+    await hears(reader, b"after")
+
+
+async def has_all(hub: RunningHub) -> None:
+    assert {"before", "after"} <= await listed(hub, "dataset1")
+
+
 async def hears(reader: Raw, word: bytes) -> None:
     while word not in await reader.text():
         pass
@@ -44,45 +68,30 @@ async def is_answered(hub: RunningHub, status: int) -> bool:
 async def test_a_redis_that_cannot_write_is_full_until_there_is_room(
     redis: OwnRedis, disk: Disk, tmp_path: Path
 ) -> None:
-    async with (
-        RunningHub(tmp_path / "data", "--redis", redis.url) as hub,
-        raw_channel(hub.channel()) as reader,
-    ):
-        acknowledged = await published(hub, ["before"])
-        assert b"before" in await reader.text()
+    async with hub_that_published(tmp_path, "--redis", redis.url) as (hub, reader):
         disk.fill(redis.pid)
-
         await until(lambda: is_answered(hub, 507))
         await until(lambda: is_not_ready(hub, "cannot write its data to disk"))
         disk.make_room(redis.pid)
         await until(lambda: is_answered(hub, 201))
-        acknowledged |= await published(hub, ["after"])
-        await hears(reader, b"after")
+        await goes_on(hub, reader)
         await redis.kill()
         await redis.start()
-        assert acknowledged <= await listed(hub, "dataset1")
-    assert "Traceback" not in hub.log.read_text()
+        await has_all(hub)
 
 
 @pytest.mark.parametrize("redis", ["always"], indirect=True)
 async def test_a_redis_that_ends_because_it_cannot_write_has_what_was_acknowledged(
     redis: OwnRedis, disk: Disk, tmp_path: Path
 ) -> None:
-    async with (
-        RunningHub(tmp_path / "data", "--redis", redis.url) as hub,
-        raw_channel(hub.channel()) as reader,
-    ):
-        acknowledged = await published(hub, ["before"])
-        assert b"before" in await reader.text()
+    async with hub_that_published(tmp_path, "--redis", redis.url) as (hub, reader):
         disk.fill(redis.pid)
         await until(lambda: is_answered(hub, 503))  # there may be room behind the end of a file
         await until(redis.has_ended)
         disk.make_room(redis.pid)
         await redis.start()
-        acknowledged |= await published(hub, ["after"])
-        await hears(reader, b"after")
-        assert acknowledged <= await listed(hub, "dataset1")
-    assert "Traceback" not in hub.log.read_text()
+        await goes_on(hub, reader)
+        await has_all(hub)
 
 
 async def test_a_hub_with_a_redis_of_its_own_goes_on_by_itself_when_there_is_room(
@@ -91,18 +100,14 @@ async def test_a_hub_with_a_redis_of_its_own_goes_on_by_itself_when_there_is_roo
     with Disk(tmp_path / "data") as disk:
         if not disk.is_mounted:
             pytest.skip("this user cannot mount a disk: a full one below a hub is not tried")
-        async with RunningHub(tmp_path / "data") as hub, raw_channel(hub.channel()) as reader:
-            acknowledged = await published(hub, ["before"])
-            assert b"before" in await reader.text()
+        async with hub_that_published(tmp_path) as (hub, reader):
             disk.fill(hub.process.pid)
             await until(lambda: is_answered(hub, 503))
             await until(lambda: is_not_ready(hub, "is full: only 0 MiB are left"))
             disk.make_room(hub.process.pid)
-            acknowledged |= await published(hub, ["after"])
-            await hears(reader, b"after")
-            assert acknowledged <= await listed(hub, "dataset1")
+            await goes_on(hub, reader)
+            await has_all(hub)
             await until(lambda: is_ready(hub))
-    assert "Traceback" not in hub.log.read_text()
 
 
 async def is_not_ready(hub: RunningHub, reason: str) -> bool:

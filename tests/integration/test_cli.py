@@ -256,15 +256,24 @@ async def test_many_documents_are_one_table_and_one_exit_status(
     assert "ResourceSync 0.9" in ended.err
 
 
+LIST = "http://example.com/resourcelist.xml"
+
+
 async def test_sets_are_added_listed_edited_and_removed(hub: RunningHub) -> None:
     assert (await rsnotify("sets", "add", "dataset2", hub=hub)).out == "dataset2\n"
-    edited = await rsnotify("sets", "edit", "dataset2", "--private", hub=hub)
-    assert edited == (0, "", "dataset2 is edited: private\n")
+    edited = await rsnotify(
+        "sets", "edit", "dataset2", "--private", "--resource-list", LIST, hub=hub
+    )
+    assert edited == (0, "", "dataset2 is edited: private, resourcelist\n")
     listed = json.loads((await rsnotify("sets", "list", "--json", hub=hub)).out)
-    assert [(each["name"], each["private"]) for each in listed] == [
-        ("dataset1", False),
-        ("dataset2", True),
+    assert [(each["name"], each["private"], each["resourcelist"]) for each in listed] == [
+        ("dataset1", False, None),
+        ("dataset2", True, LIST),
     ]
+    emptied = await rsnotify("sets", "edit", "dataset2", "--resource-list", "", hub=hub)
+    assert emptied == (0, "", "dataset2 is edited: resourcelist\n")
+    listed = json.loads((await rsnotify("sets", "list", "--json", hub=hub)).out)
+    assert [each["resourcelist"] for each in listed] == [None, None]
     removed = await rsnotify("sets", "remove", "dataset2", "--yes", hub=hub)
     assert removed == (0, "", "dataset2 and all its changes are removed\n")
     assert "dataset2" not in (await rsnotify("sets", "list", hub=hub)).out

@@ -62,9 +62,9 @@ class History:
         elif step == "close":
             await self.pulling.windows.close(SET, self.pulling.schedule.period)
         elif step == "upkeep":
-            await self.pulling.upkeep.keep_windows()
+            await self.pulling.keep_windows()
         elif step == "trim":
-            await self.pulling.upkeep.keep_windows()
+            await self.pulling.keep_windows()
             await self.pulling.let_go_of_all()
         elif step == "snapshot":
             more = Publish((("a", "updated", False), ("b", "deleted", False)))

@@ -28,7 +28,7 @@ async def away(pulling: Pulling, count: int) -> Position:
     begin = (await pulling.windows.record(SET)).head
     for number in range(count):
         await pulling.update(str(number))
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     await pulling.let_go_of_all()
     await pulling.is_level()
     return begin
@@ -74,7 +74,7 @@ async def test_a_notification_from_windows_has_the_same_bytes_as_one_from_the_st
         await pulling.publish(Change(loc(str(number)), "created", hash="md5:" + "0" * 32))
     await pulling.is_level()
     before = await followed(pulling, begin)
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     await pulling.let_go_of_all()
     assert [each.payload for each in await followed(pulling, begin)] == [
         each.payload for each in before

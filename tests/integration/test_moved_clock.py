@@ -71,11 +71,11 @@ async def test_a_clock_that_goes_back_an_hour_stalls_no_snapshot(
     pulling: Pulling, clock: Clock
 ) -> None:
     await pulling.update("a")
-    await pulling.upkeep.keep_snapshots()
+    await pulling.keep_snapshots()
     before = await pulling.snapshots.newest(SET)
     clock.move(-HOUR)
     await pulling.update("b")
-    await pulling.upkeep.keep_snapshots()
+    await pulling.keep_snapshots()
     after = await pulling.snapshots.newest(SET)
     assert before is not None
     assert after is not None
@@ -88,20 +88,20 @@ async def test_a_clock_that_jumps_ahead_deletes_no_history(
 ) -> None:
     """What is a day old may go; two days ahead nothing of it may, before a day was watched."""
     await pulling.update(*"abcdef")
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     before = await kept(pulling)
-    await pulling.upkeep.let_go()
+    await pulling.upkeep.delete_old()
     clock.move(2 * DAY)
-    await pulling.upkeep.let_go()
+    await pulling.upkeep.delete_old()
     assert "the clock of Redis is 48.0 h ahead of what was last seen of it" in caplog.text
-    await Pulling(pulling.client, retention_days=1).upkeep.let_go()  # nor does another process
+    await Pulling(pulling.client, retention_days=1).upkeep.delete_old()  # nor does another process
     for _ in range(23):
         clock.move(HOUR - 1)
-        await pulling.upkeep.let_go()
+        await pulling.upkeep.delete_old()
     assert await kept(pulling) == before
     for _ in range(3):  # the stream first, then what it held
         clock.move(HOUR - 1)
-        await pulling.upkeep.let_go()
+        await pulling.upkeep.delete_old()
     assert (await kept(pulling))[0] == []
     assert caplog.text.count("ahead of what was last seen") == 1
 

@@ -98,7 +98,7 @@ async def test_a_walk_goes_through_what_the_stream_no_longer_has(
 ) -> None:
     for name in "abcdefghij":
         await pulling.update(name)
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     if is_let_go:
         await pulling.let_go_of_all()
     for limit in (1, 2, 4, 7):
@@ -191,7 +191,7 @@ async def test_a_position_that_is_no_longer_kept_is_gone(client: Client) -> None
         for name in "abcdef":
             await pulling.update(name)
         span = await pulling.windows.span(SET)
-        await pulling.upkeep.keep_windows()
+        await pulling.keep_windows()
         await pulling.let_go_of_all()
         await pulling.windows.forget(SET, span.windows[:1])
         assert (await pulling.get(f"{OPEN}?from={begin}&limit=2")).status == 410

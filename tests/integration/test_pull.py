@@ -195,7 +195,7 @@ async def test_a_closed_list_never_changes_a_byte(pulling: Pulling) -> None:
     await pulling.update("a", "b", "c")
     address = f"/{SET}/changelist/{begin}.xml"
     from_stream = await pulling.get(address)
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     await pulling.let_go_of_all()
     await pulling.update("d", "e", "f")
     packed = await pulling.get(address)
@@ -204,7 +204,7 @@ async def test_a_closed_list_never_changes_a_byte(pulling: Pulling) -> None:
 
 async def test_a_list_is_immutable_when_redis_cannot_lose_it_any_more(pulling: Pulling) -> None:
     await pulling.update("a", "b", "c")
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     (window,) = (await pulling.windows.span(SET)).windows
     found = await pulling.get(change_list(SET, window.from_))
     assert found.headers["cache-control"] == "public, no-cache"
@@ -253,7 +253,7 @@ async def past_an_edge(pulling: Pulling, interval: Interval) -> None:
 async def test_time_closes_a_window_at_an_edge_of_the_grid(client: Client) -> None:
     async with Pulling(client, hours=MILLISECOND) as pulling:
         await past_an_edge(pulling, await pulling.update("a"))
-        await pulling.upkeep.keep_windows()
+        await pulling.keep_windows()
         (window,) = (await pulling.windows.span(SET)).windows
         record = await pulling.windows.record(SET)
         assert window.until % pulling.schedule.period == 0
@@ -288,7 +288,7 @@ async def test_an_edge_that_passed_before_the_first_change_closes_nothing(client
 async def test_an_empty_window_stays_open(client: Client) -> None:
     async with Pulling(client, hours=MILLISECOND) as pulling:
         begin = (await pulling.windows.record(SET)).window_from
-        await pulling.upkeep.keep_windows()
+        await pulling.keep_windows()
         assert (await pulling.windows.record(SET)).window_from == begin
 
 
@@ -357,6 +357,7 @@ async def test_a_position_that_is_none_or_in_the_future_is_refused(
         ),
         (f"/{SET}/resourcelist.xml", "access_token, format, limit, offset"),
         (f"/{SET}/resourcelist/1-1.xml", "access_token, format, limit, offset"),
+        (f"/{SET}/resourcelist-archive.xml", "access_token, format"),
     ],
 )
 async def test_an_unknown_parameter_of_a_list_is_refused_with_the_known_ones(
@@ -436,7 +437,7 @@ async def every_document(pulling: Pulling) -> list[str]:
     begin = (await pulling.windows.record(SET)).window_from
     await pulling.update("a", "b", "c", "d")
     await pulling.upkeep.snapshot(SET)
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     found = ["/.well-known/resourcesync", *(f"/{SET}/{name}" for name in PRIVATE)]
     return [*found, f"/{SET}/changelist/{begin}.xml"]
 
@@ -460,7 +461,7 @@ async def test_a_list_of_lists_is_made_for_those_only_who_do_not_have_it(
 ) -> None:
     await pulling.update(*"abcdef")
     await pulling.upkeep.snapshot(SET)
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     await grow_old(pulling, 40)
     paths = (INDEX, RESOURCES, f"/{SET}/changelist-archive.xml")
     tags = [(await pulling.get(path)).headers["etag"] for path in paths]
@@ -589,13 +590,13 @@ async def test_a_snapshot_that_nobody_walks_any_more_is_gone(pulling: Pulling) -
 async def test_a_snapshot_is_taken_when_one_is_due_and_something_changed(
     pulling: Pulling,
 ) -> None:
-    await pulling.upkeep.keep_snapshots()
+    await pulling.keep_snapshots()
     assert await pulling.snapshots.newest(SET) is None
     await pulling.update("a")
-    await pulling.upkeep.keep_snapshots()
+    await pulling.keep_snapshots()
     first = await pulling.snapshots.newest(SET)
     await pulling.update("b")
-    await pulling.upkeep.keep_snapshots()  # not yet an hour old
+    await pulling.keep_snapshots()  # not yet an hour old
     assert await pulling.snapshots.newest(SET) == first
 
 
@@ -604,7 +605,7 @@ async def test_a_source_that_lists_its_resources_itself_needs_no_snapshot(
 ) -> None:
     await pulling.hub.edit_set(SET, {"resourcelist": "http://example.com/list.xml"})
     await pulling.update("a")
-    await pulling.upkeep.keep_snapshots()
+    await pulling.keep_snapshots()
     assert await pulling.snapshots.newest(SET) is None
 
 
@@ -620,7 +621,7 @@ async def test_the_snapshots_of_all_sets_are_looked_up_in_one_journey(
         asked.append(set_name)
 
     monkeypatch.setattr(pulling.snapshots, "newest", newest)
-    await pulling.upkeep.keep_snapshots()
+    await pulling.keep_snapshots()
     assert RESOURCES in (await pulling.get("/robots.txt")).body.decode()
     assert asked == []
 
@@ -637,7 +638,7 @@ async def test_a_snapshot_that_another_takes_in_the_same_round_is_enough(
         return found
 
     monkeypatch.setattr(pulling.snapshots, "newest_of", then_another)
-    await pulling.upkeep.keep_snapshots()
+    await pulling.keep_snapshots()
     assert [found async for found in pulling.client.scan_iter("*:snapshot:*:1")] == [
         keys.snapshot_part(SET, (await pulling.snapshots.newest(SET)).name, 1).encode()  # type: ignore
     ]
@@ -702,7 +703,7 @@ async def grow_old(pulling: Pulling, days: int) -> None:
 
 async def test_a_list_leaves_the_index_for_the_archive(pulling: Pulling) -> None:
     await pulling.update(*"abcdef")
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     await grow_old(pulling, 40)
     archive = await pulling.document(f"/{SET}/changelist-archive.xml")
     index = await pulling.document(INDEX)
@@ -717,7 +718,7 @@ async def test_a_list_leaves_the_index_for_the_archive(pulling: Pulling) -> None
 async def test_retention_removes_lists_and_says_so(pulling: Pulling) -> None:
     begin = (await pulling.windows.record(SET)).created
     await pulling.update(*"abcdef")
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     (first, _) = (await pulling.windows.span(SET)).windows
     await pulling.windows.forget(SET, [first])
     for path in (f"/{SET}/changelist/{begin}.xml", f"{OPEN}?from={begin}"):
@@ -730,9 +731,9 @@ async def test_retention_removes_lists_and_says_so(pulling: Pulling) -> None:
 
 async def test_old_windows_are_let_go_by_the_upkeep(pulling: Pulling) -> None:
     await pulling.update(*"abcdef")
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     await grow_old(pulling, 400)
-    await pulling.upkeep.let_go()
+    await pulling.upkeep.delete_old()
     assert (await pulling.windows.span(SET)).windows == []
 
 
@@ -740,7 +741,7 @@ async def test_the_stream_is_trimmed_only_behind_what_is_packed(pulling: Pulling
     await pulling.update(*"abcd")
     (window,) = (await pulling.windows.span(SET)).windows
     assert not await pulling.windows.trim(SET, window)
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     assert await pulling.windows.trim(SET, window)
     assert (await pulling.windows.record(SET)).first == window.until
     assert await pulling.client.xlen(keys.stream(CHANGES)) == 1
@@ -750,7 +751,7 @@ async def test_the_stream_is_trimmed_only_behind_what_is_packed(pulling: Pulling
 async def test_a_removed_set_leaves_nothing_behind(pulling: Pulling) -> None:
     await pulling.update(*"abcdef")
     await pulling.upkeep.snapshot(SET)
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     await pulling.hub.remove_set(SET)
     left = [key async for key in pulling.client.scan_iter(match=f"rsnotify:{{{SET}}}:*")]
     lasting = [key for key in left if await pulling.client.ttl(key) < 0]
@@ -769,7 +770,7 @@ async def test_a_set_that_cannot_be_served_holds_up_no_other(
 
     pulling.windows.trim_framework = failing  # type: ignore[method-assign]
     caplog.set_level("DEBUG", logger="rsnotify.upkeep.chores")
-    await pulling.upkeep.let_go()
+    await pulling.upkeep.delete_old()
     assert sorted(asked) == ["a", SET]
     told = [record for record in caplog.records if record.name == "rsnotify.upkeep.chores"]
     assert sorted(record.args for record in told) == [
@@ -789,12 +790,12 @@ async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
             return ClockHistory((await now()).seen + 2 * DAY)
 
         pulling.windows.clock_history = later  # type: ignore[method-assign]
-        await pulling.upkeep.let_go()
-        await pulling.upkeep.keep_windows()
-        await pulling.upkeep.let_go()
+        await pulling.upkeep.delete_old()
+        await pulling.keep_windows()
+        await pulling.upkeep.delete_old()
         record = await pulling.windows.record(SET)
         assert record.first == record.window_from
-        await pulling.upkeep.let_go()
+        await pulling.upkeep.delete_old()
         assert (await pulling.windows.span(SET)).windows == []
 
 
@@ -824,7 +825,7 @@ async def test_growth_is_said_at_most_once_a_minute(pulling: Pulling) -> None:
     begin = (await pulling.windows.record(SET)).window_from
     for name in "ab":
         await pulling.update(name)
-        await pulling.upkeep.keep_windows()
+        await pulling.keep_windows()
     assert await said(pulling) == [("changelist", "updated", f"/{SET}/changelist/{begin}.xml")]
 
 
@@ -909,7 +910,7 @@ async def test_what_changes_and_changes_back_is_said_both_times_once(
 async def test_an_archive_that_appears_grows_and_ends_is_said(told: Pulling) -> None:
     look = partial(told.upkeep.announcements.keep_archives_told, [SET])
     await told.update(*"abc")
-    await told.upkeep.keep_windows()
+    await told.keep_windows()
     before = len(await said(told))
     await look()
     assert await newly_said(told, before) == []
@@ -919,7 +920,7 @@ async def test_an_archive_that_appears_grows_and_ends_is_said(told: Pulling) -> 
     created = ("changelist-archive", "created", ARCHIVE)
     assert await newly_said(told, before) == [CAPABILITIES, created]
     await told.update(*"abc")
-    await told.upkeep.keep_windows()
+    await told.keep_windows()
     before = len(await said(told))
     newest = (await told.windows.span(SET)).windows[-1]
     await told.client.zrem(keys.windows(CHANGES), newest.render())
@@ -1007,7 +1008,7 @@ async def test_whatever_is_made_while_a_set_is_removed_leaves_no_key(pulling: Pu
         await pulling.hub.add_set(SET)
         await pulling.update(*"abcdef")
         await asyncio.gather(
-            pulling.upkeep.keep_windows(),
+            pulling.keep_windows(),
             pulling.upkeep.snapshot(SET),
             pulling.hub.remove_set(SET),
             return_exceptions=True,

@@ -195,7 +195,7 @@ async def test_entries_cut_by_pieces_are_whole_in_json(
 ) -> None:
     monkeypatch.setattr("rsnotify.core.gzip_parts.PIECE_BYTES", 7)
     await pulling.publish(*(Change(loc(f"n{number}"), "updated") for number in range(20)))
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     await pulling.let_go_of_all()
     found = as_json(await pulling.get(f"{OPEN}?from={await begin(pulling)}", accept=JSON))
     assert len(found["changes"]) == len(PUBLISHED) + 20

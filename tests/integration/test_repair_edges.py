@@ -136,7 +136,7 @@ async def test_lists_that_were_closed_above_a_loss_stay_and_all_of_it_is_listed_
     await stranger.hub.start()
     for name in ("new-1", "new-2", "new-3"):
         await stranger.update(name)
-    await stranger.upkeep.keep_windows()
+    await stranger.keep_windows()
     await pulling.hub.start()
     await pulling.update("next")
     journal = ["kept", "new-1", "new-2", "new-3", "lost-1", "lost-2", "lost-3", "next"]

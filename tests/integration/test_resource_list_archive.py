@@ -67,7 +67,7 @@ async def test_a_list_of_several_parts_is_archived_as_an_index(
 
 async def test_so_many_are_kept_and_no_more(pulling: Pulling) -> None:
     snapshots = [await taken(pulling, name) for name in "abcd"]
-    await pulling.upkeep.let_go()
+    await pulling.upkeep.delete_old()
     assert await archived(pulling) == [each.name for each in snapshots[1:3]]
     key = f"rsnotify:{{{SET}}}:snapshot:{snapshots[0].name}"
     assert await pulling.client.ttl(key) > 0  # somebody may still be reading it

@@ -527,7 +527,7 @@ async def away_for_long(pulling: Pulling) -> Position:
     begin = pulling.hub.feed(CHANGES).tail.head
     for number in range(10):
         await pulling.update(str(number))
-    await pulling.upkeep.keep_windows()
+    await pulling.keep_windows()
     await pulling.let_go_of_all()
     return begin
 

@@ -205,9 +205,13 @@ async def test_elsewhere_a_token_in_the_address_neither_publishes_nor_administer
             assert await status(hub, method, path, params=query, json=RES1) == 401, path
 
 
-async def test_the_admin_token_in_an_address_opens_nothing(hub: RunningHub) -> None:
+async def test_the_admin_token_in_an_address_opens_nothing_and_the_answer_says_why(
+    hub: RunningHub,
+) -> None:
     path = f"/secrets/capabilitylist.xml?access_token={TOKEN}"
-    assert await status(hub, "GET", path) == 401
+    answer, problem = await hub.ask("GET", path, headers={"Authorization": ""})
+    assert answer == 401
+    assert "the admin token does not count in an address" in problem["detail"]
 
 
 async def test_no_token_in_an_address_is_ever_logged(hub: RunningHub) -> None:

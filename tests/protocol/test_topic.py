@@ -1,4 +1,4 @@
-"""The topic URL, and publishing to it through the hub URI (RESOURCESYNC 1.4 a and b)."""
+"""The topic URL, and publishing to it through the hub URI."""
 
 import asyncio
 from collections.abc import AsyncIterator

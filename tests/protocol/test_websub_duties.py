@@ -90,7 +90,10 @@ async def test_4_a_lease_is_granted_as_asked_but_not_for_ever(
 @pytest.mark.parametrize("lease", ["0", "-1", "1.5", "ten", ""])
 async def test_4_a_lease_that_is_no_positive_number_is_refused(websub_hub, new_set, lease) -> None:
     status, _ = await ask(
-        *(websub_hub, "subscribe", topic(websub_hub, new_set), "http://127.0.0.1:9/"),
+        websub_hub,
+        "subscribe",
+        topic(websub_hub, new_set),
+        "http://127.0.0.1:9/",
         hub_lease_seconds=lease,
     )
     assert status == 400
@@ -99,7 +102,10 @@ async def test_4_a_lease_that_is_no_positive_number_is_refused(websub_hub, new_s
 async def test_4_a_lease_is_ignored_when_unsubscribing(websub_hub, new_set) -> None:
     async with Receiver() as receiver:
         status, _ = await ask(
-            *(websub_hub, "unsubscribe", topic(websub_hub, new_set), receiver.callback),
+            websub_hub,
+            "unsubscribe",
+            topic(websub_hub, new_set),
+            receiver.callback,
             hub_lease_seconds="nonsense",
         )
         assert status == 202
@@ -124,7 +130,10 @@ async def test_6_a_renewal_that_is_not_confirmed_changes_nothing(websub_hub, new
         await subscribe(websub_hub, receiver, new_set, hub_secret="old", hub_lease_seconds=9999)
         receiver.get = answers("404 Not Found")
         await ask(
-            *(websub_hub, "subscribe", topic(websub_hub, new_set), receiver.callback),
+            websub_hub,
+            "subscribe",
+            topic(websub_hub, new_set),
+            receiver.callback,
             hub_secret="new",
             hub_lease_seconds=1,
         )

@@ -69,7 +69,7 @@ async def run(folder: Path) -> None:
             await asyncio.sleep(0.05)
         accepted, frozen = proxy.accepted, time.monotonic()
         proxy.freeze()
-        await hub.publish("http://example.com/while frozen".replace(" ", "-"))
+        await hub.publish("http://example.com/while-frozen")
         while proxy.accepted == accepted:
             await asyncio.sleep(0.1)
         noticed = time.monotonic() - frozen

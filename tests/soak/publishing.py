@@ -231,7 +231,6 @@ def million(place: Path) -> str:
         with (place / name).open("w") as file:
             file.writelines(_list(gone))
     program = f"from tests.soak.publishing import count; count({str(place)!r})"
-    print(end="", flush=True)
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
     return done.stdout.decode().strip()
 

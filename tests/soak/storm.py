@@ -1,8 +1,8 @@
 """Three hubs on one Redis, with publishers and readers of every kind, while processes are killed,
 frozen and replaced, and Redis is full or loses its newest changes. One checker reads every history.
 
-Two of the hubs have two workers and suffer. The third is one process that nobody kills: what it
-takes of memory and of open files must stay the same.
+Two of the hubs have two workers, which are killed and frozen. The third is one process that nobody
+touches: what it takes of memory and of open files must stay the same.
 
 `SOAK_SECONDS=3600 make soak SOAK_ARGS=storm` makes it last; `SOAK_SEED` chooses another order.
 """
@@ -59,17 +59,17 @@ class Storm:
         self._chance = random.Random(seed)
 
     async def run(self) -> Report:
-        """Let it rage and settle, and judge what everybody was told; the rows of the report."""
+        """Run it until everybody has the last change, and check what each was told."""
         async with AsyncExitStack() as stack:
             self._url = await self._start_redis(stack)
             hubs = [self._hub("a", "--workers", "2"), self._hub("b", "--workers", "2")]
-            self._suffering, self._spared = hubs, self._hub("c")
-            self._hubs = [*hubs, self._spared]
+            self._troubled, self._untroubled = hubs, self._hub("c")
+            self._hubs = [*hubs, self._untroubled]
             for hub in self._hubs:
                 await stack.enter_async_context(hub)
             self._begin = (await self._hubs[0].publish("http://example.com/first"))["until"]
-            await self._invite(stack)
-            rows = await self._rage()
+            await self._make_peers(stack)
+            rows = await self._run_peers()
         unforeseen = [each for hub in self._hubs for each in tracebacks(hub.log.read_text())]
         assert not unforeseen, "\n".join(unforeseen)
         return rows
@@ -87,13 +87,15 @@ class Storm:
     def _hub(self, name: str, *options: str) -> RunningHub:
         return RunningHub(
             self._folder / name,
-            *("--redis", self._url, *options),
+            "--redis",
+            self._url,
+            *options,
             drain_seconds="1",
             callback_private="allow",
             changelist_max=str(self._size.changes),
         )
 
-    async def _invite(self, stack: AsyncExitStack) -> None:
+    async def _make_peers(self, stack: AsyncExitStack) -> None:
         size, common = self._size, (self._hubs, self._chance)
         self._callbacks = [
             await stack.enter_async_context(Receiver()) for _ in range(size.callbacks)
@@ -111,20 +113,20 @@ class Storm:
             for number in range(size.publishers)
         ]
 
-    async def _rage(self) -> Report:
-        stage = Stage(self._suffering, self._chance, self._until_whole, self._size.pace)
-        troubles, watch = self._troubles(stage), Watch(self._spared)
+    async def _run_peers(self) -> Report:
+        stage = Stage(self._troubled, self._chance, self._until_whole, self._size.pace)
+        troubles, watch = self._troubles(stage), Watch(self._untroubled)
         peers = (*self._readers, *self._pollers)
         besides = (*peers, self._archivist, watch)
         self._reading = [asyncio.create_task(each.run()) for each in besides]
         try:
-            return await self._rage_on(troubles, watch, peers)
+            return await self._run_troubles(troubles, watch, peers)
         finally:
             for task in self._reading:
                 task.cancel()
             await asyncio.gather(*self._reading, return_exceptions=True)
 
-    async def _rage_on(
+    async def _run_troubles(
         self, troubles: Troubles, watch: Watch, peers: Sequence[Reader | Poller]
     ) -> Report:
         async with asyncio.TaskGroup() as publishing:
@@ -140,7 +142,7 @@ class Storm:
         deliveries = [[each.body for each in receiver.deliveries] for receiver in self._callbacks]
         check(journal, self._publishers, histories, deliveries, was_lossy=True)
         await self._archivist.check(journal)
-        footprint = [*_footprint(self._suffering, self._size.readers), *watch.rows()]
+        footprint = [*_footprint(self._troubled, self._size.readers), *watch.rows()]
         return [*sorted(troubles.done.items()), *footprint, *self._sums(journal)]
 
     async def _until_whole(self) -> None:

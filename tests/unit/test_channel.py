@@ -9,7 +9,7 @@ from rsnotify.core.tail import Tail
 from rsnotify.delivery.channels.channel import ChannelReaders
 from rsnotify.delivery.channels.frames import TEXT, WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
-from rsnotify.delivery.channels.reader import ReaderChannel
+from rsnotify.delivery.channels.reader import Reader
 from rsnotify.errors import Rejected
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import Position
@@ -19,18 +19,13 @@ CHANNEL = ChannelName("dataset1", "change")
 START = Position(1_000)
 
 
-class Peer:
+class Peer(Reader):
     """A reader that takes so many frames before its socket is full."""
 
+    is_open = True
+
     def __init__(self, wire_format: WireFormat = TEXT, room: int = 1_000_000) -> None:
-        self.wire_format = wire_format
-        self.channel: ReaderChannel | None = None
-        self.cursor = Position(0)
-        self.is_paused = False
-        self.is_open = True
-        self.deadline: float | None = None
-        self.pushed_at_ping = -1
-        self.slot = 0
+        super().__init__(wire_format)
         self.room = room
         self.taken: list[bytes] = []
         self.closed: int | None = None

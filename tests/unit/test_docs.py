@@ -1,5 +1,6 @@
 """What the documents promise is what the code holds, no more and no less."""
 
+import importlib
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -10,9 +11,11 @@ import pytest
 from typer.main import get_command
 
 from rsnotify import errors
-from rsnotify.cli import app
+from rsnotify.cli import app, sets
+from rsnotify.core import set_options
 from rsnotify.serving import deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
+from tests.bench.__main__ import NAMES
 
 ROOT = Path(__file__).parents[2]
 DOCS = {
@@ -117,10 +120,21 @@ def test_every_option_of_a_command_stands_in_the_docs_and_nothing_else_does(name
     assert section
 
 
+def test_every_address_of_a_set_can_be_edited() -> None:
+    assert {*sets.ADDRESSES} == {*set_options.ADDRESSES}
+
+
 def options(command: Any) -> set[str]:
     offered = [each for each in command.params if not getattr(each, "hidden", False)]
     written = {name for each in offered for name in (*each.opts, *each.secondary_opts)}
     return {name for name in written if name.startswith("--")}
+
+
+def test_make_bench_measures_what_the_docs_say_it_does() -> None:
+    (named,) = re.findall(r"measures one part\s+\(([^)]*)\)", DOCS["performance.md"])
+    assert tuple(re.findall(r"`(\w+)`", named)) == NAMES
+    for name in NAMES:
+        assert callable(importlib.import_module(f"tests.bench.{name}").main)
 
 
 # The map ---------------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 import pytest
 
 from rsnotify.core.held import Held
+from rsnotify.delivery.channels.frames import TEXT
 from rsnotify.delivery.channels.reader_limits import ReaderLimits
+from rsnotify.delivery.channels.sse_reader import SseReader
 from rsnotify.errors import TooMany, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.serving.connections import (
@@ -17,7 +19,7 @@ ONE, TWO = ChannelName("one", "change"), ChannelName("two", "change")
 
 
 def test_who_holds_nothing_any_more_is_forgotten() -> None:
-    held = Held(2)
+    held = Held[str](2)
     held.take("a")
     held.take("a")
     assert held.is_full("a")
@@ -25,27 +27,72 @@ def test_who_holds_nothing_any_more_is_forgotten() -> None:
     held.give_back("a")
     assert not held.is_full("a")
     held.give_back("a")
-    assert len(held) == 0
+    assert (len(held), [*held.items()]) == (0, [])
+
+
+def test_nobody_gives_back_what_it_does_not_hold() -> None:
+    held = Held[str](2)
+    held.take("a")
+    with pytest.raises(KeyError):
+        held.give_back("b")
+    assert len(held) == 1
+
+
+def reader() -> SseReader:
+    return SseReader(TEXT)
 
 
 def test_a_channel_has_so_many_readers_and_one_more_when_one_leaves() -> None:
     limits = ReaderLimits(per_channel=2, per_address=10)
-    limits.enter("a", [ONE, TWO])
-    limits.enter("b", [ONE])
+    first, refused = reader(), reader()
+    limits.enter(first, "a", [ONE, TWO])
+    limits.enter(reader(), "b", [ONE])
     with pytest.raises(TryAgain, match="one/change has 2 readers"):
-        limits.enter("c", [TWO, ONE])
+        limits.enter(refused, "c", [TWO, ONE])
     assert len(limits) == 2
-    limits.leave("a", [ONE, TWO])
-    limits.enter("c", [TWO, ONE])
+    limits.leave(first, [ONE, TWO])
+    limits.enter(refused, "c", [TWO, ONE])
 
 
 def test_an_address_has_so_many_readers_and_others_have_theirs() -> None:
     limits = ReaderLimits(per_channel=10, per_address=1)
-    limits.enter("a", [ONE])
+    limits.enter(reader(), "a", [ONE])
     with pytest.raises(TooMany) as refused:
         limits.check("a", [TWO])
     assert (refused.value.status, refused.value.retry_after_seconds) == (429, 10)
     limits.check("b", [ONE])
+
+
+def test_readers_are_counted_as_they_come_and_go_each_once() -> None:
+    limits = ReaderLimits()
+
+    def counts() -> tuple[int, dict[str, int]]:
+        audiences = {audience.set_name: number for audience, number in limits.audiences.items()}
+        return len(limits), audiences
+
+    of_one, of_both, other = reader(), reader(), reader()
+    limits.enter(of_one, "a", [ONE])
+    limits.enter(of_both, "a", [ONE, TWO])
+    limits.enter(other, "b", [TWO])
+    assert counts() == (3, {"one": 2, "two": 2})
+    limits.leave(of_both, [ONE, TWO])
+    limits.leave(of_both, [ONE, TWO])
+    assert counts() == (2, {"one": 1, "two": 1})
+    limits.enter(of_both, "b", [ONE, TWO])
+    assert counts() == (3, {"one": 2, "two": 2})
+    for each, channels in ((of_one, [ONE]), (of_both, [ONE, TWO]), (other, [TWO])):
+        limits.leave(each, channels)
+    assert counts() == (0, {})
+
+
+def test_a_reader_that_was_refused_is_not_counted_and_leaves_nothing() -> None:
+    limits = ReaderLimits(per_channel=1)
+    limits.enter(reader(), "a", [ONE])
+    refused = reader()
+    with pytest.raises(TryAgain):
+        limits.enter(refused, "b", [TWO, ONE])
+    limits.leave(refused, [TWO, ONE])
+    assert (len(limits), len(limits.audiences)) == (1, 1)
 
 
 def connections(*, total: int = 10, per_address: int = 10, readers: int = 0) -> ConnectionLimits:

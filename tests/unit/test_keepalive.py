@@ -10,7 +10,7 @@ from rsnotify.delivery.channels.keepalive import (
     TICK_SECONDS,
     Keepalive,
 )
-from rsnotify.resourcesync.change import Position
+from rsnotify.delivery.channels.reader import Reader
 
 SEND_TIMEOUT_SECONDS = 60.0
 
@@ -21,19 +21,14 @@ class QuietChannel:
     pushed = 0
 
 
-class Peer:
+class Peer(Reader):
     """A reader that answers pings, or does not."""
 
-    wire_format = TEXT
+    is_open = True
 
     def __init__(self, channel: QuietChannel, *, answers: bool = True) -> None:
+        super().__init__(TEXT)
         self.channel = channel
-        self.cursor = Position(0)
-        self.is_paused = False
-        self.is_open = True
-        self.deadline: float | None = None
-        self.pushed_at_ping = -1
-        self.slot = 0
         self.answers = answers
         self.unread = 0
         self.pings = 0

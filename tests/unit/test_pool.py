@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,20 @@ async def echo(pool: Pool) -> None:
     assert await exchange(pool, [("ECHO", "hi")]) == [b"hi"]
 
 
+async def kept(pool: Pool) -> Any:
+    """The connection that the next exchange will have, if nothing happens to it."""
+    connection = await pool.borrow()
+    await pool.give_back(connection)
+    return connection
+
+
+async def hears(connection: Any) -> None:
+    """Wait until something came on it: bytes, or its end."""
+    async with asyncio.timeout(5):
+        while not await connection.can_read():
+            await asyncio.sleep(0)
+
+
 async def test_the_next_exchange_has_the_same_connection(pool: Pool, echoing: Echoing) -> None:
     for _ in range(3):
         await echo(pool)
@@ -54,12 +69,9 @@ async def test_one_that_the_server_has_closed_is_not_written_to(
     pool: Pool, echoing: Echoing
 ) -> None:
     await echo(pool)
-    connection = await pool.borrow()
-    await pool.give_back(connection)
+    connection = await kept(pool)
     echoing.writers[0].close()
-    async with asyncio.timeout(5):
-        while not await connection.can_read():
-            await asyncio.sleep(0)
+    await hears(connection)
     await echo(pool)
     assert len(echoing.writers) == 2
 
@@ -68,12 +80,9 @@ async def test_one_on_which_something_came_unasked_is_not_written_to(
     pool: Pool, echoing: Echoing
 ) -> None:
     await echo(pool)
-    connection = await pool.borrow()
-    await pool.give_back(connection)
+    connection = await kept(pool)
     echoing.writers[0].write(b"$2\r\nno\r\n")
-    async with asyncio.timeout(5):
-        while not await connection.can_read():
-            await asyncio.sleep(0)
+    await hears(connection)
     await echo(pool)
 
 

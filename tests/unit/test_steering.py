@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 
@@ -79,6 +80,16 @@ def test_the_kernel_follows(listening: list[socket.socket]) -> None:
     steering.look([1_000, 1_000, 1_000])
     assert min(accepted(listening)) > 0
     steering.look([None, None, None])
+    assert min(accepted(listening)) > 0
+
+
+def test_another_system_than_linux_is_not_asked(
+    listening: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    steering = Steering(listening)
+    for _ in range(2):
+        steering.look([1_000, 0, 1_000])
     assert min(accepted(listening)) > 0
 
 

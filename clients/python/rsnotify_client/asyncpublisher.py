@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
-from rsnotify_client.change import Tells
+from rsnotify_client.change import ChangeMethods
 from rsnotify_client.hub import Accepted
 from rsnotify_client.publisher import CLOSE_SECONDS, Publisher, PublisherOptions
 from rsnotify_client.sender import Counters
@@ -24,7 +24,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncPublisher(Tells[Coroutine[Any, Any, None]]):
+class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
     """As `Publisher`, with the same options; its methods are awaited."""
 
     def __init__(

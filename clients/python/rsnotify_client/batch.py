@@ -5,7 +5,7 @@ stays so until the hub has answered it; the changes of one channel keep their or
 """
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -17,7 +17,7 @@ BATCH_CHANGES = 1_000
 BATCH_BYTES = 1024 * 1024
 """Of a body, unless one change is longer: what a common proxy lets through by itself."""
 
-_encode = msgspec.json.Encoder().encode
+encode: Callable[[Change], bytes] = msgspec.json.Encoder().encode
 
 
 class Batch(NamedTuple):
@@ -63,10 +63,6 @@ class ChangeStore(Protocol):
 
 class OutboxError(Exception):
     """The outbox cannot take or give changes; what was asked of it has not happened."""
-
-
-def encode(change: Change) -> bytes:
-    return _encode(change)
 
 
 def new_key() -> str:

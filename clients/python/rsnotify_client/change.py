@@ -55,8 +55,8 @@ def normal_time(text: str) -> str:
         return text
 
 
-class Tells(Generic[Sent]):
-    """Says in a word what happened to a resource; `send` says how that is passed on."""
+class ChangeMethods(Generic[Sent]):
+    """A method for each thing that can happen to a resource; `send` passes it on."""
 
     def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> Sent:
         raise NotImplementedError

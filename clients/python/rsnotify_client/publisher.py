@@ -20,7 +20,7 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName, Kind
 from rsnotify_client.answer import in_short
 from rsnotify_client.batch import encode, new_key
-from rsnotify_client.change import Tells
+from rsnotify_client.change import ChangeMethods
 from rsnotify_client.hub import JSON, Accepted, HubClient
 from rsnotify_client.memory import MemoryQueue, WhenFull
 from rsnotify_client.retry import delay_seconds
@@ -47,7 +47,7 @@ class PublisherOptions(TypedDict, total=False):
     on_refused: Callable[[RefusedChange], object] | None
 
 
-class Publisher(Tells[None]):
+class Publisher(ChangeMethods[None]):
     """Publishes to the sets that its token allows; safe in any thread and in forked processes.
 
     Without `outbox`, at most `queue_size` changes wait in memory; a further one waits for room or

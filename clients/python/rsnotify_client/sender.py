@@ -73,6 +73,7 @@ class Sender:
 
     def _begin(self) -> None:
         self._thread: threading.Thread | None = None
+        self._thread_id: int | None = None
         self._starting = threading.Lock()
         self._bell = ThreadBell()
         self._hurry = threading.Event()
@@ -107,7 +108,7 @@ class Sender:
                 self._stopping = False
                 thread = threading.Thread(target=self._run, name="rsnotify-sender", daemon=True)
                 thread.start()
-                self._thread = thread
+                self._thread, self._thread_id = thread, thread.ident
                 atexit.register(self._at_exit)
 
     def counters(self, taken: int = 0) -> Counters:
@@ -115,7 +116,7 @@ class Sender:
         return Counters(taken, self.published, self.refused, waiting, self.requests, self.retries)
 
     def is_own_thread(self) -> bool:
-        return self._thread is not None and threading.get_ident() == self._thread.ident
+        return threading.get_ident() == self._thread_id
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until what waits now is published or refused.
@@ -155,7 +156,7 @@ class Sender:
         self._hurry.set()
         if self._thread is not None and not self.is_own_thread():
             self._thread.join(EXIT_SECONDS)
-        self._thread = None
+        self._thread = self._thread_id = None
         atexit.unregister(self._at_exit)
 
     def _at_exit(self) -> None:

@@ -26,7 +26,7 @@ FORM_BYTES = 64 * 1024
 FORM_FIELDS = 100
 URL_CHARACTERS = 2048  # of a topic or a callback: longer ones are attacks on proxies and logs
 SECRET_BYTES = 200  # WEBSUB 2: fewer than this
-LEASE_MAX_SECONDS = 31 * 24 * 3600  # WEBSUB 18; RESOURCESYNC 1.4 recommends no more
+LEASE_MAX_SECONDS = 31 * 24 * 3600  # WEBSUB 18; ResourceSync recommends no more
 REASON_CHARACTERS = 200
 LINK_CHARACTERS = 8 * 1024
 
@@ -199,7 +199,7 @@ def _with_query(callback: str, fields: Mapping[str, str]) -> str:
 
 
 def render_links(channel: ChannelName, base_url: str, topic: str | None = None) -> str:
-    """WEBSUB 22: self and hub in one header; RESOURCESYNC 1.4 adds where the set is described.
+    """WEBSUB 22: self and hub in one header; ResourceSync adds where the set is described.
 
     `topic`: what the Source calls the channel, if it has a name of its own.
     """

@@ -5,8 +5,6 @@ cannot be served gets a close code. Nothing here writes a notification.
 """
 
 import asyncio
-import sys
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from time import time
@@ -67,7 +65,6 @@ class Channels:
         self.sent = Sent()
         self.limits = ReaderLimits() if limits is None else limits
         self.revocations = Revocations(access)
-        self.readers: Counter[tuple[str, str, str]] = Counter()  # by set, kind, and form
 
     async def websocket(self, websocket: WebSocket) -> None:
         """Refuse with an HTTP error, or accept the WebSocket and let it join its channels."""
@@ -145,9 +142,7 @@ class Channels:
     def _enter(self, reader: Reader, entry: ChannelEntry) -> None:
         places = [(self._hub.feed(name), cursor) for name, cursor in entry.places]
         names = [feed.channel for feed, _ in places]
-        self.limits.enter(entry.address, names)
-        self.readers.update(_rows(names, reader))
-        reader.address = sys.intern(entry.address)  # one text for all who come from there
+        self.limits.enter(reader, entry.address, names)
         if entry.is_several:
             leave = self._leave_several
             several = SeveralChannels(self._hub, self._keepalive, reader, leave, self.sent)
@@ -162,11 +157,7 @@ class Channels:
         self._leave([member.feed.channel for member in several.members()], several.reader)
 
     def _leave(self, channels: Sequence[ChannelName], reader: Reader) -> None:
-        self.limits.leave(reader.address, channels)
-        for row in _rows(channels, reader):
-            self.readers[row] -= 1
-            if not self.readers[row]:
-                del self.readers[row]
+        self.limits.leave(reader, channels)
 
     async def cursor(self, name: ChannelName, after: Position | None) -> Position:
         """The position where a reader starts: the head, or the one that it asks for; what is before
@@ -223,11 +214,6 @@ class Channels:
             for reader in readers[start : start + step]:
                 reader.close(*DRAINED)
             await asyncio.sleep(seconds / DRAIN_STEPS)
-
-
-def _rows(channels: Sequence[ChannelName], reader: Reader) -> list[tuple[str, str, str]]:
-    """As what the reader counts."""
-    return [(*channel, reader.wire_format.name) for channel in channels]
 
 
 def _start_header(entry: ChannelEntry | Rejected | TryAgain) -> list[tuple[bytes, bytes]]:

@@ -1,39 +1,59 @@
-"""The interfaces between a channel and its readers, which are connections of Destinations."""
+"""What a channel and its readers, which are connections of Destinations, know of each other."""
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.resourcesync.change import Position
 
 
-class Reader(Protocol):
+class Reader(ABC):
     """A Destination's connection, as its channel sees it."""
 
-    channel: "ReaderChannel | None"
-    address: str  # whose it is, for the limits
-    cursor: Position  # not used while the reader is at the head
-    is_paused: bool
-    deadline: float | None  # for the pong
-    pushed_at_ping: int  # the channel's `pushed` at the last ping
-    slot: int  # of the keep-alive's timer wheel
+    __slots__ = (
+        "channel",
+        "counted_for",
+        "cursor",
+        "deadline",
+        "is_paused",
+        "pushed_at_ping",
+        "slot",
+        "wire_format",
+    )
+
+    def __init__(self, wire_format: WireFormat) -> None:
+        self.wire_format = wire_format
+        self.channel: ReaderChannel | None = None
+        self.counted_for: str | None = None  # the address, for the limits; None if not counted
+        self.cursor = Position(0)  # not used while the reader is at the head
+        self.is_paused = False
+        self.deadline: float | None = None  # for the pong
+        self.pushed_at_ping = -1  # the channel's `pushed` at the last ping
+        self.slot = 0  # of the keep-alive's timer wheel
 
     @property
-    def wire_format(self) -> WireFormat: ...
-
-    @property
+    @abstractmethod
     def is_open(self) -> bool: ...
 
+    @abstractmethod
     def write(self, data: bytes, /) -> None: ...
 
+    @abstractmethod
     def ping(self) -> bool:
         """Ping the peer; false if no pong can be expected."""
-        ...
 
+    @abstractmethod
     def backlog(self) -> int:
         """How many bytes the peer has not read yet."""
-        ...
 
+    @abstractmethod
     def close(self, code: int, reason: str) -> None: ...
+
+    def leave_channel(self) -> None:
+        """Leave the channel, if it has not left it yet."""
+        channel, self.channel = self.channel, None
+        if channel is not None:
+            channel.leave(self)
 
 
 class ReaderChannel(Protocol):

@@ -2,21 +2,33 @@
 behind a trusted proxy too.
 """
 
+import sys
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from rsnotify.core.held import Held
+from rsnotify.delivery.channels.reader import Reader
 from rsnotify.errors import TooMany, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
 
 RETRY_SECONDS = 10
 
 
+class Audience(NamedTuple):
+    """Readers that are counted together."""
+
+    set_name: str
+    kind: str
+    form: str  # in which they are written to
+
+
 class ReaderLimits:
     """Who reads what, counted."""
 
     def __init__(self, *, per_channel: int = 50_000, per_address: int = 20_000) -> None:
-        self._channels = Held(per_channel)
-        self._addresses = Held(per_address)
+        self._channels = Held[ChannelName](per_channel)
+        self._addresses = Held[str](per_address)
+        self.audiences = Held[Audience]()
 
     def __len__(self) -> int:
         """How many readers there are."""
@@ -32,14 +44,21 @@ class ReaderLimits:
                 detail = f"{channel} has {self._channels.limit} readers; try again later"
                 raise TryAgain(detail, retry_after_seconds=RETRY_SECONDS)
 
-    def enter(self, address: str, channels: Collection[ChannelName]) -> None:
+    def enter(self, reader: Reader, address: str, channels: Collection[ChannelName]) -> None:
         """Count a reader; others may have come since it was checked."""
         self.check(address, channels)
-        self._addresses.take(address)
+        reader.counted_for = sys.intern(address)  # one text for all who come from there
+        self._addresses.take(reader.counted_for)
         for channel in channels:
             self._channels.take(channel)
+            self.audiences.take(Audience(*channel, reader.wire_format.name))
 
-    def leave(self, address: str, channels: Iterable[ChannelName]) -> None:
+    def leave(self, reader: Reader, channels: Iterable[ChannelName]) -> None:
+        """Count it no more; a reader that is not counted changes nothing."""
+        address, reader.counted_for = reader.counted_for, None
+        if address is None:
+            return
         self._addresses.give_back(address)
         for channel in channels:
             self._channels.give_back(channel)
+            self.audiences.give_back(Audience(*channel, reader.wire_format.name))

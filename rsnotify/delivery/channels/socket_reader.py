@@ -17,15 +17,14 @@ from websockets.protocol import OPEN
 from rsnotify.core.forms import XML, Form
 from rsnotify.delivery.channels.frames import WIRE_FORMATS, WireFormat, close_reason
 from rsnotify.delivery.channels.protocol import ReaderProtocol, one_ping_or_pong, pong
-from rsnotify.delivery.channels.reader import ReaderChannel
-from rsnotify.resourcesync.change import Position
+from rsnotify.delivery.channels.reader import Reader
 from rsnotify.socket_backlog import unread_bytes
 
 CLOSE_SECONDS = 5.0  # how long the other side may take to answer a close
 CLOSED = -1  # a descriptor to which nothing can be written
 
 
-class SocketReader(asyncio.Protocol):
+class SocketReader(Reader, asyncio.Protocol):
     """Writes shared frames to its transport, and tells its channel when the socket is full."""
 
     __slots__ = (
@@ -34,32 +33,17 @@ class SocketReader(asyncio.Protocol):
         "_is_deflated",
         "_pending_pong",
         "_transport",
-        "address",
-        "channel",
-        "cursor",
-        "deadline",
-        "is_paused",
         "parser",
-        "pushed_at_ping",
-        "slot",
-        "wire_format",
     )
 
     def __init__(self, transport: asyncio.Transport, *, is_deflated: bool) -> None:
+        self._is_deflated = is_deflated
+        super().__init__(self._format_of(XML))
         self._transport = transport
         self._descriptor = _descriptor_of(transport)
-        self._is_deflated = is_deflated
         self.parser: ReaderProtocol | None = None
         self._closing: asyncio.TimerHandle | None = None
         self._pending_pong = b""  # to the newest ping, while the socket is full
-        self.write_in(XML)
-        self.channel: ReaderChannel | None = None
-        self.address = ""
-        self.cursor = Position(0)
-        self.is_paused = False
-        self.deadline: float | None = None
-        self.pushed_at_ping = -1
-        self.slot = 0
 
     def __repr__(self) -> str:
         return f"<Reader {'paused' if self.is_paused else 'writable'} in {self.channel}>"
@@ -67,8 +51,11 @@ class SocketReader(asyncio.Protocol):
     # --- called by the channel -------------------------------------------------------------------
 
     def write_in(self, form: Form) -> None:
+        self.wire_format = self._format_of(form)
+
+    def _format_of(self, form: Form) -> WireFormat:
         formats = WIRE_FORMATS[form]
-        self.wire_format: WireFormat = formats.deflated if self._is_deflated else formats.text
+        return formats.deflated if self._is_deflated else formats.text
 
     @property
     def is_open(self) -> bool:
@@ -124,7 +111,7 @@ class SocketReader(asyncio.Protocol):
             self.channel.resume(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._leave()
+        self.leave_channel()
         if self._closing is not None:
             self._closing.cancel()
         self.parser = None
@@ -151,7 +138,7 @@ class SocketReader(asyncio.Protocol):
             else:
                 self._write_or_end(data)
         if protocol.state is not OPEN and self._closing is None:
-            self._leave()
+            self.leave_channel()
             loop = asyncio.get_running_loop()
             self._closing = loop.call_later(CLOSE_SECONDS, self._transport.abort)
 
@@ -173,11 +160,6 @@ class SocketReader(asyncio.Protocol):
             self._transport.write_eof()
         else:
             self._transport.close()
-
-    def _leave(self) -> None:
-        channel, self.channel = self.channel, None
-        if channel is not None:
-            channel.leave(self)
 
 
 def _descriptor_of(transport: asyncio.Transport) -> int:

@@ -10,25 +10,17 @@ from contextlib import suppress
 from starlette.types import Message, Receive, Send
 
 from rsnotify.delivery.channels.frames import WireFormat
-from rsnotify.delivery.channels.reader import ReaderChannel
-from rsnotify.resourcesync.change import Position
+from rsnotify.delivery.channels.reader import Reader
 
 PART_BYTES = 16 * 1024  # of an event, in one write
 DISCONNECTED = 1006  # the code of a connection that ended without a close code
 
 
-class SseReader:
+class SseReader(Reader):
     """Sends what it was given in parts, then takes more."""
 
     def __init__(self, wire_format: WireFormat) -> None:
-        self.wire_format = wire_format
-        self.channel: ReaderChannel | None = None
-        self.address = ""
-        self.cursor = Position(0)
-        self.is_paused = False
-        self.deadline: float | None = None
-        self.pushed_at_ping = -1
-        self.slot = 0
+        super().__init__(wire_format)
         self._is_closed = False
         self._unsent = memoryview(b"")
         self._wake_up = asyncio.Event()
@@ -61,7 +53,7 @@ class SseReader:
         if self._is_closed:
             return
         self._is_closed = True
-        self._leave()
+        self.leave_channel()
         self._wake_up.set()
         if self._timeout is not None:  # stop a send that waits for a peer which reads nothing
             self._timeout.reschedule(asyncio.get_running_loop().time())
@@ -74,7 +66,7 @@ class SseReader:
                 await self._send_all(send)
                 disconnect.cancel()
         finally:
-            self._leave()
+            self.leave_channel()
 
     async def _wait_for_disconnect(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -100,11 +92,6 @@ class SseReader:
         self.is_paused = False
         if self.channel is not None:
             self.channel.resume(self)
-
-    def _leave(self) -> None:
-        channel, self.channel = self.channel, None
-        if channel is not None:
-            channel.leave(self)
 
 
 def body_message(part: bytes) -> Message:

@@ -39,10 +39,10 @@ class RequestedSet(NamedTuple):
 class SetAdmission:
     """Admits requests to sets."""
 
-    def __init__(self, hub: Hub, access: Access, origin: BaseUrl) -> None:
+    def __init__(self, hub: Hub, access: Access, base_url: BaseUrl) -> None:
         self._hub = hub
         self._access = access
-        self._origin = origin
+        self._base_url = base_url
 
     async def admit(self, request: Request, forms: Sequence[Form] = DOCUMENT_FORMS) -> RequestedSet:
         name = request.path_params["set"]
@@ -50,7 +50,7 @@ class SetAdmission:
         if record is None:
             raise NoSuchSet(name)
         await self._access.require_reader(request, record)
-        return RequestedSet(record, self._origin.base(request), form_of(request, forms))
+        return RequestedSet(record, self._base_url.base(request), form_of(request, forms))
 
 
 def query_of(request: Request, known: Sequence[str]) -> Query:

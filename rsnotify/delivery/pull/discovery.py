@@ -34,7 +34,7 @@ class Discovery:
         self,
         hub: Hub,
         admission: SetAdmission,
-        origin: BaseUrl,
+        base_url: BaseUrl,
         offers: Offers,
         snapshots: Snapshots,
         *,
@@ -42,13 +42,13 @@ class Discovery:
     ) -> None:
         self._hub = hub
         self._admission = admission
-        self._origin = origin
+        self._base_url = base_url
         self._offers = offers
         self._snapshots = snapshots
         self._describedby = describedby
 
     async def description(self, request: Request) -> Response:
-        base = self._origin.base(request)
+        base = self._base_url.base(request)
         sets = [capabilities_of(record) for record in self._public_sets()]
         document = source_description(base, sets, self._describedby)
         info = DocumentInfo(_digest(document), self._hub.sets_changed, form=form_of(request))
@@ -64,7 +64,7 @@ class Discovery:
         sets = self._public_sets()
         newest = await self._snapshots.newest_of([record.name for record in sets])
         found = (capabilities_of(record, newest[record.name]).resourcelist for record in sets)
-        return PlainTextResponse(robots(self._origin.base(request), list(filter(None, found))))
+        return PlainTextResponse(robots(self._base_url.base(request), list(filter(None, found))))
 
     async def _capability_list(
         self, request: Request, describe: Callable[[str, SetCapabilities], Document]

@@ -59,6 +59,7 @@ class ResourceListEndpoints:
 
     async def archive(self, request: Request) -> Response:
         """The Resource List Archive: the snapshots that were replaced and are kept."""
+        query_of(request, query.DOCUMENT)
         requested = await self._admission.admit(request)
         past = await self._snapshots.archived(requested.name)
         if not past:

@@ -17,6 +17,7 @@ SILENCE_SECONDS = 60
 HEAD_BYTES = 32 * 1024
 HEAD_LINES = 128
 READ_BYTES = 64 * 1024
+HEAD_READ_BYTES = 8 * 1024  # what comes of a large body with its head is kept until it is read
 
 
 class BadAnswer(OSError):
@@ -65,7 +66,7 @@ class HttpConnection:
         return line
 
     def _more(self, until: float) -> None:
-        data = self.socket.recv(READ_BYTES)
+        data = self.socket.recv(HEAD_READ_BYTES)
         if not data:
             raise BadAnswer("the connection was closed before the answer")
         if monotonic() > until:

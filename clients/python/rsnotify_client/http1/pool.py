@@ -98,5 +98,5 @@ class ConnectionPool:
 
 
 def _request(method: str, target: Target, headers: Mapping[str, str]) -> bytes:
-    fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     return f"{method} {target.lines}{fields}\r\n".encode("latin-1")

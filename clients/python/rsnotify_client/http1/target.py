@@ -35,14 +35,11 @@ def target_of(url: str) -> Target:
     >>> target_of("http://a.example/x y/../z?q=é")[3]
     '/z?q=%C3%A9 HTTP/1.1\\r\\nHost: a.example\\r\\n'
     """
-    if (
-        (plain := _PLAIN.fullmatch(url)) is not None
-        and "/." not in plain[3]
-        and int(plain[2] or 80) < 65_536
-    ):
-        port = int(plain[2] or 80)
-        named = f":{plain[2]}" if plain[2] else ""
-        return Target("http", plain[1], port, f"{plain[3]} HTTP/1.1\r\nHost: {plain[1]}{named}\r\n")
+    if (plain := _PLAIN.fullmatch(url)) is not None and "/." not in url[7:]:
+        host, digits, path = plain.groups()
+        if (port := int(digits or 80)) < 65_536:
+            named = f"{host}:{digits}" if digits else host
+            return Target("http", host, port, f"{path} HTTP/1.1\r\nHost: {named}\r\n")
     parts = urlsplit(url)
     host = (parts.hostname or "").encode(
         "idna" if ":" not in url.partition("]")[0][8:] else "ascii"

@@ -14,14 +14,14 @@ from flask import Flask, current_app
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.batch import OutboxError
-from rsnotify_client.change import Tells
+from rsnotify_client.change import ChangeMethods
 from rsnotify_client.memory import QueueFull
 from rsnotify_client.publisher import Publisher
 
 NAME = "rsnotify"
 
 
-class RSNotify(Tells[None]):
+class RSNotify(ChangeMethods[None]):
     """The extension: `rsnotify = RSNotify(app)`, or `rsnotify.init_app(app)` later."""
 
     def __init__(self, app: Flask | None = None) -> None:

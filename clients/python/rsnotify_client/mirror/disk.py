@@ -8,13 +8,14 @@ import errno
 import os
 import stat
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from rsnotify_client.mirror.paths import digest
-from rsnotify_client.mirror.state import PARTS
+from rsnotify_client.mirror.paths import OURS, digest
 
+PARTS = f"{OURS}-parts"
 FOLDERS_OPEN = 64
 SMALL = "small"  # the part of whatever is written whole and renamed at once
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -58,12 +59,13 @@ class Disk:
             folder, name = self._at(self.part_name(loc))
             os.unlink(name, dir_fd=folder)
 
-    def sweep(self, wanted: set[str]) -> None:
-        """Remove the parts that nobody goes on with; and their folder, once it is empty."""
+    def sweep(self, wanted: Callable[[], Iterable[str]]) -> None:
+        """Remove the parts but for those of these resources; and their folder, once it is empty."""
         with suppress(FileNotFoundError):
             folder = self._folder(PARTS, create=False)
-            for name in os.listdir(folder):
-                if name not in wanted:
+            if found := os.listdir(folder):
+                kept = {self.part_name(loc).rpartition("/")[2] for loc in wanted()}
+                for name in set(found) - kept:
                     os.unlink(name, dir_fd=folder)
             self._forget(PARTS)
         with suppress(OSError):

@@ -30,7 +30,7 @@ from rsnotify_client.web import (
 
 LARGE_AT_ONCE = 3
 PIPELINED_BYTES = 64 * 1024
-PIECE_BYTES = 256 * 1024  # no more than a processor keeps near
+PIECE_BYTES = 128 * 1024  # no more than a processor keeps near
 TOLD_BYTES = 4 * 1024 * 1024
 GONE = (404, 410)
 

@@ -90,22 +90,18 @@ class Mirror:
 
     async def __aexit__(self, *_: object) -> None:
         await self._web.close()
-        self._disk.sweep(self._parts())
+        self._disk.sweep(self.state.begun)
         self._disk.close()
         if self._kept is not None:
             self._kept.close()
         self.state.close()
-
-    def _parts(self) -> set[str]:
-        found = self.state.database.execute("SELECT loc FROM resource WHERE part IS NOT NULL")
-        return {self._disk.part_name(loc).rpartition("/")[2] for (loc,) in found}
 
     # What a caller wants ------------------------------------------------------------------------
 
     async def once(self) -> bool:
         """Bring the copy up to date; whether it is."""
         await self._planner.prepare()
-        self._disk.sweep(self._parts())
+        self._disk.sweep(self.state.begun)
         self.state.retry_failed(time())
         is_whole = await self._beside_the_work(self._planner.bring_up_to_date())
         return is_whole and self.state.counts()[1] == 0
@@ -113,7 +109,7 @@ class Mirror:
     async def keep(self) -> None:
         """Keep the copy in step until cancelled."""
         await self._planner.prepare()
-        self._disk.sweep(self._parts())
+        self._disk.sweep(self.state.begun)
         self.state.retry_failed(time())
         await self._beside_the_work(self._planner.follow_for_ever())
 

@@ -4,9 +4,9 @@ Rules that hold here: the same digest is the same content, whatever else differs
 tells too little to compare, the server is asked with a condition.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from hashlib import new as new_hash
 from typing import Any
 
 import msgspec
@@ -15,8 +15,10 @@ from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.values import HASH_DIGITS
 
-ALGORITHMS = {name: name.replace("sha-", "sha") for name in reversed(HASH_DIGITS)}
-"""Strongest first; the specification's name and Python's."""
+CONSTRUCTORS = {
+    name: getattr(hashlib, name.replace("sha-", "sha")) for name in reversed(HASH_DIGITS)
+}
+"""By the specification's names, strongest first."""
 
 KEPT_LINKS = ("canonical", "alternate", "describedby", "describes", "collection", "via", "memento")
 JSON_PATCH = ("application/json-patch", "application/json-patch+json")
@@ -85,10 +87,13 @@ def digests(text: str | None) -> dict[str, str]:
     """The digests that can be checked, strongest first: by name, in lower-case hexadecimal."""
     if not text:
         return {}
+    name, _, value = text.partition(":")
+    if HASH_DIGITS.get(name) == len(value) and value.isalnum():  # as most are
+        return {name: value.lower()}
     told = dict(token.split(":", 1) for token in text.split() if ":" in token)
     return {
         name: told[name].lower()
-        for name in ALGORITHMS
+        for name in CONSTRUCTORS
         if name in told and len(told[name]) == HASH_DIGITS[name]
     }
 
@@ -96,7 +101,7 @@ def digests(text: str | None) -> dict[str, str]:
 def checker(text: str | None) -> tuple[str, Any, str] | None:
     """The strongest digest as name, hash object and what it must be in the end."""
     for name, value in digests(text).items():
-        return name, new_hash(ALGORITHMS[name], usedforsecurity=False), value
+        return name, CONSTRUCTORS[name](usedforsecurity=False), value
     return None
 
 

@@ -26,7 +26,7 @@ LATER_SECONDS = 300.0
 LATEST_SECONDS = 3_600.0
 OTHERS_SECONDS = 0.3  # so often other hosts are looked for than those that are busy
 SOON_SECONDS = LATER_SECONDS / 4
-COMMIT_SECONDS = 0.05
+COMMIT_SECONDS = 0.2
 HOSTS_PAUSE_SECONDS = 3_600.0
 GIVEN_UP_AFTER = 3
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -148,13 +148,13 @@ class Workers:
 
     def _start_one(self, waiting: tuple[int, Row], host: str) -> bool:
         """Whether it was dealt with; each connection may serve several small ones in turn."""
-        plans, read = waiting
+        replanned, read = waiting
         at_host = self._tasks_at[host] + self._store.busy_at(host)
         in_all = len(self._tasks) + self._store.busy
         has_room = at_host < self._per_host and in_all < self._jobs
         if not has_room and not self._store.may_ask_behind(host):
             return False
-        row = read if plans == self._state.plans else self._state.row(read.loc)
+        row = read if replanned == self._state.replanned else self._state.row(read.loc)
         if row is None:
             self._known.discard(read.loc)
         elif self._is_given_up(host):
@@ -226,7 +226,7 @@ class Workers:
         rows = self._store.settle(due)
         for row in rows:
             self._known.add(row.loc)
-            self._waiting.setdefault(host_of(row.loc), deque()).append((self._state.plans, row))
+            self._waiting.setdefault(host_of(row.loc), deque()).append((self._state.replanned, row))
         self._waiting_count += len(rows)
 
     async def _wait(self) -> None:

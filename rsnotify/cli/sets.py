@@ -1,0 +1,149 @@
+"""Commands for those who look after sets: `sets`, `snapshot`."""
+
+import inspect
+from collections.abc import Callable
+from inspect import Parameter
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from rsnotify.cli.options import Data, Json, SetName, Url
+from rsnotify.cli.requests import ask, speak
+from rsnotify.commands.target import DATA, HERE
+
+commands = typer.Typer()
+sets = typer.Typer(no_args_is_help=True, help="List, add, edit and remove sets of resources.")
+commands.add_typer(sets, name="sets")
+
+IsPrivate = Annotated[
+    bool | None,
+    typer.Option("--private/--public", help="Whether reading needs a token. [public]"),
+]
+MakePrivate = Annotated[
+    bool | None, typer.Option("--private/--public", help="Whether reading needs a token.")
+]
+SocketsFirst = Annotated[
+    bool | None,
+    typer.Option(
+        "--sockets-first/--topics-first",
+        help="For Destinations of version 0.8: name the Capability List with ws:// first.",
+    ),
+]
+ADDRESSES = {
+    "describedby": ("--describedby", "A document that describes the set."),
+    "topic": ("--topic", "What you call the change channel: its topic."),
+    "framework_topic": ("--framework-topic", "What you call the framework channel."),
+    "resourcelist": ("--resource-list", "Your own Resource List, not the hub's."),
+    "resourcedump": ("--resource-dump", "Your own Resource Dump."),
+    "changelist": ("--change-list", "Your own Change List, not the hub's."),
+    "changedump": ("--change-dump", "Your own Change Dump."),
+    "resourcelist_archive": ("--resource-list-archive", "Your own Resource List Archive."),
+    "resourcedump_archive": ("--resource-dump-archive", "Your own Resource Dump Archive."),
+    "changelist_archive": (
+        "--change-list-archive",
+        "Your own Change List Archive, not the hub's.",
+    ),
+    "changedump_archive": ("--change-dump-archive", "Your own Change Dump Archive."),
+    "change_notification": ("--change-notification", "A change channel of yours elsewhere."),
+    "framework_notification": (
+        "--framework-notification",
+        "A framework channel of yours elsewhere.",
+    ),
+    "channel_hub": ("--channel-hub", "The WebSub hub of your channels elsewhere."),
+}
+"""For each option of a set that is an address: its name on the command line, its help."""
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+def _set(name: str) -> str:
+    return f"/api/sets/{quote(name, safe='')}"
+
+
+@sets.command("list")
+def list_sets(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+    """List the sets that the hub serves."""
+    from rsnotify.commands import administer
+
+    rows = ask(url, data, "GET", "/api/sets")
+    administer.print_table(rows, ("name", "created", "private"), json=json)
+
+
+@sets.command("add")
+def add_set(name: SetName, private: IsPrivate = None, url: Url = HERE, data: Data = DATA) -> None:
+    """Add a set; a set that is there already stays as it is."""
+    from rsnotify.commands import administer
+
+    remark = speak(url, data, lambda token: administer.add_set(url, token, _set(name), private))
+    typer.echo(name)
+    if remark:
+        typer.echo(remark, err=True)
+
+
+def _with_addresses(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each address, where it says `**addresses`."""
+    signature = inspect.signature(command)
+    *own, url, data, _ = signature.parameters.values()
+    addresses = [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[str | None, typer.Option(option, metavar="URL", help=text)],
+        )
+        for name, (option, text) in ADDRESSES.items()
+    ]
+    command.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*own, *addresses, url, data]
+    )
+    return command
+
+
+@sets.command("edit")
+@_with_addresses
+def edit_set(
+    name: SetName,
+    private: MakePrivate = None,
+    sockets_first: SocketsFirst = None,
+    *,
+    url: Url = HERE,
+    data: Data = DATA,
+    **addresses: str | None,
+) -> None:
+    """Change a set's options; what is not named stays as it is.
+
+    The Capability List names your own documents and channels beside or instead of the hub's. An
+    empty URL takes one out again.
+    """
+    options = {"private": private, "sockets_first": sockets_first} | addresses
+    chosen = {
+        name: None if value == "" else value for name, value in options.items() if value is not None
+    }
+    if not chosen:
+        raise typer.BadParameter(
+            "say what to edit: --private or --public, or one of the addresses that "
+            "`rsnotify sets edit --help` lists"
+        )
+    ask(url, data, "PATCH", _set(name), chosen)
+    typer.echo(f"{name} is edited: {', '.join(chosen)}", err=True)
+
+
+@sets.command("remove")
+def remove_set(name: SetName, yes: Yes = False, url: Url = HERE, data: Data = DATA) -> None:
+    """Remove a set and everything that was ever published to it."""
+    if not yes:
+        typer.confirm(f"Remove {name} and all its changes for ever?", abort=True)
+    ask(url, data, "DELETE", _set(name))
+    typer.echo(f"{name} and all its changes are removed", err=True)
+
+
+@commands.command()
+def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+    """Take a snapshot of a set now, for its Resource List.
+
+    Otherwise the hub takes one as often as `RSNOTIFY_RESOURCELIST_MINUTES` says.
+    """
+    from rsnotify.commands import administer
+
+    taken = ask(url, data, "POST", _set(set_name) + "/snapshot")
+    administer.print_snapshot(taken, json=json)
