@@ -10,7 +10,7 @@ COPY clients/python /src/clients/python
 RUN /opt/rsnotify/bin/pip install --no-cache-dir '/src[hub]'
 
 FROM python:${PYTHON}
-RUN useradd --system --uid 10001 --no-create-home rsnotify
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin rsnotify
 COPY --from=build /opt/rsnotify /opt/rsnotify
 ENV PATH=/opt/rsnotify/bin:$PATH
 

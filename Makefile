@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-versions soak bench release-check clean
+.PHONY: help run check test test-versions soak bench release-check images clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ bench: $(VENV)/test.stamp ## measure; BENCH_ARGS are handed on
 
 release-check: $(VENV)/test.stamp ## build sdist and wheel; install the wheel elsewhere and let it serve
 	@$(BIN)/python -m tests.release --fresh
+
+images: $(VENV)/test.stamp ## build the image, run docker-compose.yml, use and break it; COMPOSE=podman-compose
+	@$(BIN)/python -m tests.images
 
 clean: ## remove the environment and what tools leave behind; data stay
 	@rm -rf $(VENV) $(VENV)-lowest $(VENV)-lowest.txt $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

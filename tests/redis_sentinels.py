@@ -27,6 +27,20 @@ class Watched(NamedTuple):
 
     redis: Replicated
     url: str
+    sentinels: Sequence[RedisServer]
+
+    async def switch(self) -> None:
+        """Another server takes over, while the primary goes on as one and is never told."""
+        async with self.redis.primary.client() as client:
+            await client.execute_command("ACL", "SETUSER", "default", "-replicaof", "-slaveof")
+        async with _asked(self.sentinels[0].port) as client:
+            await client.execute_command("SENTINEL", "FAILOVER", NAME)
+        for each in self.sentinels:
+            await until(lambda port=each.port: self._names_another(port))
+
+    async def _names_another(self, port: int) -> bool:
+        async with _asked(port) as client:
+            return bool((await client.sentinel_master(NAME))["port"] != self.redis.primary.port)
 
 
 def sentinel(folder: Path, port: int) -> RedisServer:
@@ -53,10 +67,14 @@ async def watched(folder: Path) -> AsyncIterator[Watched]:
             sentinels.append(await started.enter_async_context(one))
         for each in sentinels:
             await until(lambda port=each.port: _knows_all(port))
-        yield Watched(servers, address_of(sentinels))
+        yield Watched(servers, address_of(sentinels), sentinels)
+
+
+def _asked(port: int) -> redis.Redis:
+    return redis.Redis(port=port, password=PASSWORD, protocol=2)
 
 
 async def _knows_all(port: int) -> bool:
-    async with redis.Redis(port=port, password=PASSWORD, protocol=2) as client:
+    async with _asked(port) as client:
         said = await client.sentinel_master(NAME)
     return bool(said["num-other-sentinels"] == 2 and said["num-slaves"] == 2)

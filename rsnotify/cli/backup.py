@@ -37,5 +37,6 @@ def restore(file: Source, data: Data = DATA) -> None:
     """
     from rsnotify.storage.embedded_redis.backup import restore as put_back
 
-    put_back(file, data)
+    if not put_back(file, data):
+        typer.echo("not checked for damage: no redis-server or valkey-server is here", err=True)
     typer.echo(f"{data} is restored: start the hub with --data {data}", err=True)

@@ -25,7 +25,8 @@ def admin_token(settings: Settings) -> str:
         if not path.exists():
             _write_atomically(path, f"rsn_{secrets.token_urlsafe(32)}\n")
     except OSError as error:
-        raise InvalidSettings([f"cannot write the admin token to {path}: {error}"]) from None
+        problem = f"cannot write the admin token to {path}: {error}; or set RSNOTIFY_ADMIN_TOKEN"
+        raise InvalidSettings([problem]) from None
     return checked_token(read_admin_token(settings.data), str(path))
 
 

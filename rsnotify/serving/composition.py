@@ -159,7 +159,7 @@ class Composition:
             cache=Cache(self._settings.cache_mb),
         )
         lost = partial(put_subscriptions_back, stores.subscriptions)
-        hub.repairing.recover += (stores.tokens.put_back, lost)
+        hub.repairing.recover += (stores.doubt_bells, stores.tokens.put_back, lost)
         return hub
 
     @cached_property

@@ -18,6 +18,7 @@ JOINED_BYTES = 64 * 1024  # a larger body part is not copied to join it with the
 READ_AHEAD_BYTES = 64 * 1024  # of a body, before the application asks for it
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 WITHOUT_BODY = (204, 304)
+EVENT_STREAM = (b"content-type", b"text/event-stream")
 
 
 class ExchangeConnection(Protocol):
@@ -30,6 +31,7 @@ class ExchangeConnection(Protocol):
     def resume_reading(self) -> None: ...
     def is_writable(self) -> bool: ...
     async def writable(self) -> None: ...
+    def endless_began(self) -> None: ...
     def answered(self, exchange: "Exchange") -> None: ...
 
 
@@ -50,6 +52,7 @@ class Exchange:
         "is_answered",
         "is_begun",
         "is_disconnected",
+        "is_endless",
         "is_whole",
         "keep_alive",
         "scope",
@@ -70,6 +73,7 @@ class Exchange:
         self.is_begun = False  # the answer
         self.is_answered = False
         self.is_disconnected = False
+        self.is_endless = False  # the answer: it goes on until the peer leaves
         self._connection = connection
         self._parts: list[bytes] = []  # of the body, not yet received by the application
         self._size = 0  # of these
@@ -214,6 +218,9 @@ class Exchange:
             headers.append((b"transfer-encoding", b"chunked"))
         else:
             self.keep_alive = False
+        if EVENT_STREAM in headers:
+            self.is_endless = True
+            self._connection.endless_began()
 
     def _send_body(self, message: Message) -> None:
         if message["type"] != "http.response.body":

@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 from rsnotify.serving.connections import ConnectionLimits
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.exchange import Exchange
-from rsnotify.serving.http_requests import CLOSED, IDLE, RequestReader
+from rsnotify.serving.http_requests import BODY, CLOSED, HEAD, IDLE, RequestReader
 from rsnotify.serving.response_head import Headers, plain_head, render_head
 from rsnotify.serving.unread_output import UnreadOutput
 
@@ -56,6 +56,7 @@ class HttpProtocol(asyncio.Protocol):
         self._is_ending = False  # after the responses to these requests
         self._is_draining = False
         self._has_unread_input = False  # the peer sends data that is not read any more
+        self._is_input_over = False  # the peer has closed its direction
         self._is_lingering = False
         self._lingering_bytes = 0
         self._is_paused = False
@@ -98,6 +99,19 @@ class HttpProtocol(asyncio.Protocol):
         else:
             self.pause_reading()
 
+    def eof_received(self) -> bool:
+        """The peer sends nothing more: it gets the answers that it waits for, and then the end.
+
+        Of TLS, which knows no such state, and of an event stream it means that the peer has gone.
+        """
+        self._is_input_over = True
+        if self._reader.state in (HEAD, BODY):
+            self.refuse(400, "The request is not complete.")
+        elif self._reader.state == IDLE:
+            self._make_newest_the_last()
+        serving = self._serving
+        return serving is not None and not serving.is_endless and self.transport.can_write_eof()
+
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._leave()
         self._unregister()
@@ -113,13 +127,16 @@ class HttpProtocol(asyncio.Protocol):
         Who is idle may be asking just now; so they have a moment for it.
         """
         self._is_draining = True
+        self._make_newest_the_last()
+        if self._reader.state == IDLE:
+            self._deadlines.set(self._close, LAST_REQUEST_SECONDS)
+
+    def _make_newest_the_last(self) -> None:
         reader = self._reader
         if reader.newest is not None:
             reader.newest.keep_alive = False
         if reader.state == IDLE and self._serving is not None:
             reader.state = CLOSED
-        elif reader.state == IDLE:
-            self._deadlines.set(self._close, LAST_REQUEST_SECONDS)
 
     def _leave(self) -> None:
         if self._connections is not None:
@@ -175,6 +192,11 @@ class HttpProtocol(asyncio.Protocol):
             if self._reader.state == IDLE:
                 self._deadlines.add_idle(self._close)
             self.resume_reading()
+
+    def endless_began(self) -> None:
+        """Nobody would ever know that this peer has gone."""
+        if self._is_input_over:
+            self.transport.close()
 
     def default_headers(self) -> Headers:
         return self._server_state.default_headers
@@ -248,7 +270,7 @@ class HttpProtocol(asyncio.Protocol):
         self._unregister()
         self._reader.state = CLOSED
         self._is_lingering = True
-        if not self.transport.can_write_eof():
+        if self._is_input_over or not self.transport.can_write_eof():
             self._close()
             return
         self.transport.write_eof()

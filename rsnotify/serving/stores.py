@@ -20,6 +20,7 @@ class Stores:
 
     def __init__(self, settings: Settings, redis_url: str) -> None:
         self._url = redis_url
+        self._bells: list[Bell] = []
         self._client = connect(redis_url, replicas=settings.replicas)
         # Of its own: publishing never waits for readers.
         self.publishing_client = connect(redis_url, replicas=settings.replicas)
@@ -43,7 +44,14 @@ class Stores:
 
     def bell(self, name: str = keys.BELL) -> Bell:
         """A bell of its own for whoever listens."""
-        return Bell(self._url, name)
+        bell = Bell(self._url, name)
+        self._bells.append(bell)
+        return bell
+
+    async def doubt_bells(self) -> None:
+        """Redis is another one now: strokes may have gone elsewhere."""
+        for bell in self._bells:
+            bell.doubt()
 
     async def close(self) -> None:
         await self._client.aclose()

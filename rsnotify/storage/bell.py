@@ -68,5 +68,5 @@ class Bell:
                     self._heard_at = monotonic()
                     self.connections += heard["type"] == "subscribe"
                 asked = heard is None
-                if heard is not None and heard["type"] == "message":
+                if heard is not None and heard["type"] == "message" and not self._is_doubted:
                     yield heard["data"].decode(errors="replace")

@@ -58,6 +58,8 @@ class RedisClient(redis.Redis):
 
     async def servers(self) -> tuple[str, ...]:
         """The server, by a name that it loses when it is started again or another takes over."""
+        pool: Any = self.connection_pool
+        await pool.look_for_newer()
         pipeline = self.pipeline(transaction=False)
         pipeline.info("server")
         pipeline.info("replication")

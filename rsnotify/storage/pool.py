@@ -18,6 +18,9 @@ class Pool(redis.BlockingConnectionPool):
         super().__init__(**options)
         self._kept: list[Any] = []
 
+    async def look_for_newer(self) -> None:
+        """Learn whether another server has taken over."""
+
     async def borrow(self) -> Any:
         """A connection that is ready to be written to."""
         while self._kept:

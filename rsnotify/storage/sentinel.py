@@ -1,13 +1,14 @@
 """Connections to whichever Redis its Sentinels call the primary.
 
 Each new connection asks all Sentinels at once and believes the newest configuration among the
-answers, so one that was cut off from the others leads nobody astray. As soon as one connection has
-learnt of another primary, no idle one to the old is used again: that might wake up and accept what
-it will lose.
+answers, so one that was cut off from the others leads nobody astray. As soon as the process has
+learnt of another primary, no idle connection to the old is used again: it may go on for long, and
+accept what it will lose. So they are asked once a second as well, by `look_for_newer`.
 """
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,13 +26,15 @@ from rsnotify.storage.failures import judge
 from rsnotify.storage.pool import Pool
 
 ASK_SECONDS = 0.5  # for a Sentinel to be connected with, and again to answer
+LOOK_SECONDS = 0.05  # for all of them, where others wait meanwhile
 UNKNOWN_NAME = "No such master"
 
 
 class _Primary(NamedTuple):
-    """What one Sentinel says; of two, the one with the higher epoch is newer."""
+    """What one Sentinel says; the greatest is the newest."""
 
     epoch: int
+    is_settled: bool  # the one that leads a failover names the old primary until all have followed
     host: str
     port: int
 
@@ -69,7 +72,8 @@ class Sentinels:
         options = self._options | {"host": host[0], "port": host[1]}
         async with redis.Redis.from_pool(redis.ConnectionPool(**options)) as client:
             said: Any = await client.sentinel_master(self._name)
-        return _Primary(int(said["config-epoch"]), said["ip"], int(said["port"]))
+        is_settled = "failover_in_progress" not in said["flags"]
+        return _Primary(int(said["config-epoch"]), is_settled, said["ip"], int(said["port"]))
 
     def _nobody_knows(self, errors: Sequence[Exception]) -> TryAgain:
         """Why: one that answers and refuses is told before those that do not answer."""
@@ -119,6 +123,12 @@ class ToPrimaryWithTLS(ToPrimary, SSLConnection):
 
 class PrimaryPool(Pool):
     """A pool of them."""
+
+    async def look_for_newer(self) -> None:
+        """Ask, but do not wait for one that is away: what comes later is known the next time."""
+        with suppress(TimeoutError, TryAgain):
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self.connection_kwargs["sentinels"].primary()
 
     async def ensure_connection(self, connection: Any) -> None:
         if connection.is_outdated:

@@ -204,11 +204,11 @@ class Subscriptions:
         share, host = share_of(request.callback), authority(request.callback)
         act = ("finish", self._me, id_, request.subscription_id, *outcome)
         (done,) = await self._act([(share, host, act)])
-        if request.asker:
-            await self._dismiss(request.asker, id_)
-        if done and keep is not None:
+        if done and keep is not None:  # before anything else can fail: it may be lost from now on
             self._kept.note(request.subscription_id, keep, self._clock())
             self._ended.forget(request.subscription_id)
+        if request.asker:
+            await self._dismiss(request.asker, id_)
         return bool(done)
 
     async def write_progress(self, progress: Mapping[int, Mapping[str, Progress]]) -> set[int]:

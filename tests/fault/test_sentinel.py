@@ -3,16 +3,18 @@
 import asyncio
 import re
 import signal
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
-from rsnotify.storage.connection import connect
+from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.sentinel import sentinels_at
 from tests.integration.test_external_redis import problem_of
+from tests.lossy_failover import Reader, all_in, listed, published, running
 from tests.raw import Raw, raw_channel
 from tests.receivers import Receiver, subscribe
 from tests.redis_sentinels import NAME, PASSWORD, Watched, address_of, sentinel, watched
@@ -126,6 +128,55 @@ async def test_a_failover_loses_and_doubles_nothing_and_everybody_goes_on(tmp_pa
         assert PASSWORD not in log
 
 
+@pytest.mark.timeout(120)
+async def test_hubs_leave_a_primary_that_goes_on_after_another_has_taken_over(
+    tmp_path: Path,
+) -> None:
+    """All their connections to it work on. What they let it store meanwhile is put back."""
+    async with (
+        watched(tmp_path) as redis,
+        running(redis, tmp_path, 2) as hubs,
+        AsyncExitStack() as stack,
+    ):
+        acknowledged = await published(hubs[0], ["before"])
+        raws = [await stack.enter_async_context(raw_channel(hub.channel())) for hub in hubs]
+        readers = [Reader(raw) for raw in raws]
+        reading = [asyncio.create_task(reader.read()) for reader in readers]
+        switching = asyncio.create_task(redis.switch())
+        while not switching.done():
+            name = f"while-{len(acknowledged)}"
+            acknowledged |= await published(hubs[len(acknowledged) % 2], [name])
+        await switching
+        async with RunningHub(tmp_path / "fresh", "--redis", redis.url, sets=()) as fresh:
+
+            async def are_all_listed() -> bool:
+                return await listed(fresh, "dataset1") == acknowledged
+
+            await until(are_all_listed, seconds=40)
+            for hub in hubs:
+                acknowledged |= await published(hub, [f"after-{hub.port}"])
+            await all_in(readers, acknowledged - {"before"})
+            assert await listed(fresh, "dataset1") == acknowledged
+        await until(lambda: is_unheard(redis.redis.primary))
+        assert await role_of(redis.redis.primary) == b"master"
+        for task in reading:
+            assert not task.done()
+            task.cancel()
+    for hub in hubs:
+        assert "its readers are told" not in hub.log.read_text()
+
+
+async def is_unheard(server: RedisServer) -> bool:
+    async with server.client() as client:
+        return not any(count for _, count in await client.pubsub_numsub(*BELLS, keys.REPORTS_BELL))
+
+
+async def role_of(server: RedisServer) -> bytes:
+    async with server.client() as client:
+        (role, *_) = await client.execute_command("ROLE")
+        return bytes(role)
+
+
 BELLS = (keys.BELL, keys.SUBSCRIPTIONS_BELL)
 
 
@@ -138,8 +189,21 @@ async def test_what_the_sentinels_do_not_accept_is_said_at_once(tmp_path: Path) 
         assert "a Sentinel refuses: " in await problem_of(url.partition("?")[0])
 
 
+async def a_new_connection(url: str, _client: Client) -> None:
+    await sentinels_at(url).primary()
+
+
+async def the_tick(_url: str, client: Client) -> None:
+    async def is_known() -> bool:
+        await client.servers()
+        return bool(await client.get("who") == b"present")
+
+    await until(is_known)
+
+
+@pytest.mark.parametrize("asks", [a_new_connection, the_tick])
 async def test_no_idle_connection_to_a_former_primary_is_used_once_another_is_known(
-    tmp_path: Path,
+    tmp_path: Path, asks: Callable[[str, Client], Awaitable[None]]
 ) -> None:
     """The former one still believes that it is the primary, and would accept anything."""
     async with (
@@ -159,6 +223,20 @@ async def test_no_idle_connection_to_a_former_primary_is_used_once_another_is_kn
             await commanded.execute_command(
                 "SENTINEL", "MONITOR", NAME, "127.0.0.1", present.port, 1
             )
-            await sentinels_at(url).primary()  # as any new connection asks
+            await asks(url, client)
             asked = [client.get("who") for _ in range(3)]
             assert set(await asyncio.gather(*asked)) == {b"present"}
+
+
+async def test_while_no_sentinel_answers_the_hub_stays_with_its_primary(tmp_path: Path) -> None:
+    async with (
+        RedisServer(tmp_path) as primary,
+        sentinel(tmp_path / "sentinel", primary.port) as one,
+        connect(address_of([one])) as client,
+    ):
+        before = await client.servers()
+        one.signal(signal.SIGSTOP)
+        try:
+            assert await client.servers() == before
+        finally:
+            one.signal(signal.SIGCONT)

@@ -1,5 +1,6 @@
 """A hub is backed up while it runs, and put back on another machine."""
 
+import asyncio
 import shutil
 import subprocess
 from contextlib import aclosing
@@ -7,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rsnotify.storage.embedded_redis import damage
+from rsnotify.storage.embedded_redis.backup import restore
+from rsnotify.storage.embedded_redis.binaries import Binary
 from rsnotify_client import follow
 from tests import forks
 from tests.faults import OwnRedis
@@ -56,7 +60,7 @@ async def test_what_is_no_backup_is_refused_and_so_is_a_directory_with_journals(
     file.write_bytes(b"REDI")
     ended = await rsnotify("restore", str(file), "--data", str(place))
     assert (ended.status, "is no backup" in ended.err) == (2, True)
-    whole = b"REDIS0011\xff" + bytes(8)
+    whole = b"REDIS0009\xff" + bytes(8)
     for size in (9, len(whole) - 1):
         file.write_bytes(whole[:size])
         ended = await rsnotify("restore", str(file), "--data", str(place))
@@ -66,6 +70,44 @@ async def test_what_is_no_backup_is_refused_and_so_is_a_directory_with_journals(
     (place / "appendonlydir").mkdir(parents=True)
     ended = await rsnotify("restore", str(file), "--data", str(place))
     assert (ended.status, "has journals already" in ended.err) == (2, True)
+
+
+async def test_one_wrong_bit_anywhere_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    file, place = tmp_path / "backup.rdb", tmp_path / "restored"
+    async with RunningHub(tmp_path / "data") as hub:
+        await hub.publish(*(f"http://example.com/res{number}" for number in range(100)))
+        ended = await rsnotify("backup", str(file), "--data", str(hub.data))
+        assert ended.status == 0, ended.err
+    whole = file.read_bytes()
+    for at in (0, 7, 12, 20, len(whole) // 3, len(whole) // 2, -12, -9, -1):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1
+        file.write_bytes(damaged)
+        ended = await rsnotify("restore", str(file), "--data", str(place))
+        assert (ended.status, len(ended.err.splitlines())) == (2, 1), (at, ended.err)
+        assert not place.exists(), at
+    file.write_bytes(whole)
+    assert (await rsnotify("restore", str(file), "--data", str(place))).status == 0
+
+
+async def test_where_no_server_is_installed_the_file_is_laid_out_and_said_to_be_unchecked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def none() -> list[Binary]:
+        return []
+
+    monkeypatch.setattr(damage, "installed_binaries", none)
+    file = tmp_path / "file"
+    file.write_bytes(b"REDIS0009\xff" + bytes(8))
+    assert not await asyncio.to_thread(restore, file, tmp_path / "data")
+    assert (tmp_path / "data/appendonlydir").exists()
+
+
+async def test_a_file_of_a_later_version_is_refused_as_such(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"REDIS0999\xff" + bytes(8))
+    ended = await rsnotify("restore", str(file), "--data", str(tmp_path / "data"))
+    assert (ended.status, "or a later version" in ended.err) == (2, True)
 
 
 async def test_without_a_hub_there_is_nothing_to_back_up(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from rsnotify.core.websub.subscription import (
     SHARES,
@@ -225,6 +226,19 @@ async def test_a_settled_request_no_longer_counts(client: Client) -> None:
     (id_,) = await pending(store)
     await store.finish_request(id_, request(asker="1.1.1.1"))
     await store.ask(request(callback=CALLBACK + "2", asker="1.1.1.1"))
+
+
+async def test_a_subscription_is_remembered_as_soon_as_it_is_stored(client: Client) -> None:
+    """Whatever fails after that: else nobody could put it back after a failover."""
+    store = subscriptions(client)
+    await store.claim([SHARE])
+    await store.ask(request(asker="1.1.1.1"))
+    (id_,) = await pending(store)
+    await client.set(keys.asker("1.1.1.1"), "no set of requests")
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        await store.finish_request(id_, request(asker="1.1.1.1"), keep=STORED)
+    kept, _ = store.remembered()
+    assert list(kept.values()) == list((await store.all()).values()) == [STORED]
 
 
 async def test_what_the_operator_wants_is_never_too_much(client: Client) -> None:

@@ -134,6 +134,28 @@ async def test_a_websocket_behind_an_unanswered_request_is_answered_after_it_wit
     assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"200", b"400"]
 
 
+async def test_a_publisher_that_closes_its_direction_is_answered(hub: RunningHub) -> None:
+    body = json.dumps(RES1).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+    head = f"POST {CHANGES} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {TOKEN}\r\n"
+    kind = "Content-Type: application/json\r\n"
+    writer.write(f"{head}{kind}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    writer.write_eof()
+    async with asyncio.timeout(20):
+        assert (await reader.read()).startswith(b"HTTP/1.1 201 ")
+    writer.close()
+
+
+async def test_an_event_stream_ends_when_its_reader_closes_its_direction(hub: RunningHub) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+    writer.write(f"GET {CHANNEL} HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n".encode())
+    await reader.readuntil(b"retry:")
+    writer.write_eof()
+    async with asyncio.timeout(20):
+        await reader.read()
+    writer.close()
+
+
 # --- addresses and tokens ------------------------------------------------------------------------
 
 

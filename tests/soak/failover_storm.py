@@ -42,7 +42,7 @@ class Failovers(Troubles):
     async def failed_over(self) -> None:
         """Replication stops, some more is stored, and the primary dies; later it comes back."""
         primary, others = await self._servers()
-        now = Watched(Replicated(primary, others), self._watched.url)
+        now = self._watched._replace(redis=Replicated(primary, others))
         await stop_replication(now)
         await self._moment(2)
         await primary.kill()

@@ -43,12 +43,13 @@ class Transport(asyncio.Transport):
         self.ended: list[str] = []
         self.is_paused = False
         self.unsent = 0
+        self.is_tls = False
 
     def write(self, data: Any) -> None:
         self.written += data
 
     def can_write_eof(self) -> bool:
-        return True
+        return not self.is_tls
 
     def write_eof(self) -> None:
         self.ended.append("half")
@@ -100,6 +101,12 @@ class Peer:
             self.protocol.data_received(part)
         await settled()
 
+    async def closes_its_direction(self) -> None:
+        stays_open = self.protocol.eof_received()
+        if not stays_open and not self.transport.is_closing():
+            self.transport.close()
+        await settled()
+
     def waits(self, seconds: float) -> None:
         self.now += seconds
         self.deadlines.tick()
@@ -112,7 +119,13 @@ class Peer:
             self.bodies.append(await _read(receive))
         status = 401 if scope["path"] == "/refused" else 200
         headers = [(b"content-length", b"2")]
+        if scope["path"] == "/events":
+            headers = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
+        if scope["path"] == "/events":
+            await send({"type": "http.response.body", "body": b"id: 1\n\n", "more_body": True})
+            while (await receive())["type"] != "http.disconnect":
+                pass
         await send({"type": "http.response.body", "body": b"ok"})
 
 
@@ -466,6 +479,78 @@ async def test_who_reads_nothing_is_let_go(peer: Peer) -> None:
     assert peer.transport.ended == ["aborted"]
 
 
+# --- a peer that closes its direction only -------------------------------------------------------
+
+
+async def test_who_closes_its_direction_gets_the_answers_that_it_waits_for(peer: Peer) -> None:
+    await peer.sends(SLOW + GET + GET)
+    await peer.closes_its_direction()
+    assert peer.transport.ended == []
+    peer.slow.set()
+    await settled()
+    assert peer.transport.statuses == [200, 200, 200]
+    assert peer.transport.written.count(CLOSE) == 1
+    assert peer.transport.ended == ["closed"]
+
+
+@pytest.mark.parametrize("sent", [b"", GET], ids=["fresh", "idle"])
+async def test_a_connection_on_which_nothing_is_asked_is_closed_at_once(
+    peer: Peer, sent: bytes
+) -> None:
+    await peer.sends(*([sent] if sent else []))
+    await peer.closes_its_direction()
+    assert peer.transport.ended == ["closed"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [GET[:10], post(3) + b"ab", CHUNKED + b"3\r\nabc\r\n"],
+    ids=["head", "body", "chunks"],
+)
+async def test_a_request_that_is_not_complete_by_then_is_refused(peer: Peer, part: bytes) -> None:
+    await peer.sends(GET + part)
+    await peer.closes_its_direction()
+    assert peer.transport.statuses == [200, 400]
+    assert peer.transport.ended == ["closed"]
+    assert not peer.deadlines.are_any
+
+
+async def test_it_is_refused_after_the_answers_to_those_before_it(peer: Peer) -> None:
+    await peer.sends(SLOW + GET[:10])
+    await peer.closes_its_direction()
+    assert peer.transport.ended == []
+    peer.slow.set()
+    await settled()
+    assert peer.transport.statuses == [200, 400]
+    assert peer.transport.ended == ["closed"]
+
+
+@pytest.mark.parametrize("before", [b"", SLOW], ids=["running", "about to begin"])
+async def test_an_event_stream_ends_when_its_reader_closes_its_direction(
+    peer: Peer, before: bytes
+) -> None:
+    """Whoever has gone closes nothing else."""
+    await peer.sends(before + GET.replace(b"quick", b"events"))
+    await peer.closes_its_direction()
+    peer.slow.set()
+    await settled()
+    assert peer.transport.is_closing()
+
+
+async def test_of_tls_the_end_of_one_direction_is_the_end(peer: Peer) -> None:
+    peer.transport.is_tls = True
+    await peer.sends(SLOW)
+    await peer.closes_its_direction()
+    assert peer.transport.ended == ["closed"]
+
+
+async def test_who_reads_on_to_hear_a_refusal_may_close(peer: Peer) -> None:
+    await peer.sends(post(10, "/refused"))
+    assert peer.transport.ended == ["half"]
+    await peer.closes_its_direction()
+    assert peer.transport.ended == ["half", "closed"]
+
+
 # --- whatever is sent ----------------------------------------------------------------------------
 
 PARTS = [
@@ -487,9 +572,13 @@ class Handshake(asyncio.Protocol):
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(strategies.lists(strategies.sampled_from(PARTS), max_size=6), strategies.data())
+@given(
+    strategies.lists(strategies.sampled_from(PARTS), max_size=6),
+    strategies.data(),
+    strategies.booleans(),
+)
 def test_whatever_is_sent_the_connection_ends_and_leaves_nothing(
-    parts: list[bytes], data: strategies.DataObject
+    parts: list[bytes], data: strategies.DataObject, has_end: bool
 ) -> None:
     sent = b"".join(parts)
     cut = data.draw(strategies.integers(0, len(sent)))
@@ -500,6 +589,8 @@ def test_whatever_is_sent_the_connection_ends_and_leaves_nothing(
         for part in (sent[:cut], sent[cut:]):
             if not peer.transport.is_closing():
                 await peer.sends(part)
+        if has_end and not peer.transport.is_closing():
+            await peer.closes_its_direction()
         peer.slow.set()
         await settled()
         for _ in range(4):

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.storage.connection import connect
+from rsnotify.storage.embedded_redis.damage import refuse_damaged
 from rsnotify.storage.embedded_redis.directory import SOCKET, directory_taken, short_enough
 
 JOURNALS = "appendonlydir"  # a directory; Redis reads first the base, then the increments
@@ -55,14 +56,17 @@ async def _save(url: str) -> None:
         raise TryAgain("Redis could not write its data to a file: see redis.log; is the disk full?")
 
 
-def restore(source: Path, data_dir: Path) -> None:
-    """Make a data directory from the file; one that has journals already is refused."""
+def restore(source: Path, data_dir: Path) -> bool:
+    """Make a data directory from the file; one that has journals already is refused.
+
+    Whether the file could be checked.
+    """
     with source.open("rb") as file:
         if not file.read(len(MAGIC[0])).startswith(MAGIC):
             raise InvalidSettings([f"{source} is no backup: it is no RDB file of Redis or Valkey"])
         if not _is_whole(file):
             raise InvalidSettings([f"{source} is not whole: its end is missing; copy it again"])
-    asyncio.run(_put_back(source, data_dir))
+    return asyncio.run(_put_back(source.resolve(), data_dir))
 
 
 def _is_whole(file: BinaryIO) -> bool:
@@ -71,14 +75,16 @@ def _is_whole(file: BinaryIO) -> bool:
     return file.read(1) == END_MARK
 
 
-async def _put_back(source: Path, data_dir: Path) -> None:
+async def _put_back(source: Path, data_dir: Path) -> bool:
     journals = data_dir / JOURNALS
+    is_checked = await refuse_damaged(source)
     async with directory_taken(data_dir):
         if await asyncio.to_thread(journals.exists):
             raise InvalidSettings(
                 [f"{data_dir} has journals already: restore into a directory of its own"]
             )
         await asyncio.to_thread(_lay_out, source, journals)
+    return is_checked
 
 
 def _lay_out(source: Path, journals: Path) -> None:
