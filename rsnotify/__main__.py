@@ -30,10 +30,10 @@ def main() -> None:
         sys.stdout.write(f"rsnotify {__version__}\n")
         return
     if sys.argv[1:2] == ["mirror"]:
-        from rsnotify.commands import lean  # noqa: PLC0415
+        from rsnotify.commands import mirror_shortcut  # noqa: PLC0415
 
-        if (given := lean.plain(sys.argv[2:])) is not None:
-            lean.end(lean.run(given))
+        if (given := mirror_shortcut.plain(sys.argv[2:])) is not None:
+            mirror_shortcut.end(mirror_shortcut.run(given))
     try:
         from rsnotify.cli import main as run  # noqa: PLC0415
 

@@ -17,7 +17,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from rsnotify.cli import app
-from rsnotify.commands import lean
+from rsnotify.commands import mirror_shortcut
 from rsnotify.errors import InvalidSettings
 from tests.integration.test_cli import rsnotify
 from tests.running import TOKEN, RunningHub, clean_environment
@@ -212,12 +212,12 @@ def read_until(terminal: int, words: str) -> str:
     ],
 )
 def test_what_is_not_plain_is_left_to_the_whole_command_line(words: list[str]) -> None:
-    assert lean.plain(words) is None
+    assert mirror_shortcut.plain(words) is None
 
 
 def test_the_shortcut_takes_options_in_both_forms() -> None:
     words = "--jobs=256 --per-host 1 --select *.pdf --select=a=b --exec=x --keep-deleted d --once"
-    given = lean.plain(["http://a/", *words.split(), "copy"])
+    given = mirror_shortcut.plain(["http://a/", *words.split(), "copy"])
     assert given is not None
     assert (given.source, given.directory, given.once) == ("http://a/", Path("copy"), True)
     assert (given.jobs, given.per_host, given.select) == (256, 1, ["*.pdf", "a=b"])
@@ -227,7 +227,7 @@ def test_the_shortcut_takes_options_in_both_forms() -> None:
 def test_the_shortcut_has_the_options_of_the_command_with_their_defaults() -> None:
     command = get_command(app).commands["mirror"]  # type: ignore[attr-defined]
     theirs = {each.opts[0]: each.default or None for each in command.params}
-    given = {"source": None} | vars(lean.plain(["http://a/", "copy"]))  # type: ignore[arg-type]
+    given = {"source": None} | vars(mirror_shortcut.plain(["http://a/", "copy"]))  # type: ignore[arg-type]
     ours = {
         name if name in ("source", "directory") else f"--{name.replace('_', '-')}": value or None
         for name, value in given.items()
@@ -259,8 +259,8 @@ async def test_a_copy_that_is_made_once_of_an_http_source_loads_no_tls_and_no_ty
         source.list_resources()
         words = ["mirror", source.url + CAPABILITIES, str(tmp_path / "copy"), "--once"]
         code = (
-            "import sys; from rsnotify.commands import lean; "
-            f"print(lean.run(lean.plain({words[1:]})), "
+            "import sys; from rsnotify.commands import mirror_shortcut; "
+            f"print(mirror_shortcut.run(mirror_shortcut.plain({words[1:]})), "
             "{'ssl', 'typing_extensions'} & sys.modules.keys())"
         )
         done = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE)
