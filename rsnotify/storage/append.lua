@@ -7,7 +7,7 @@
 -- key was known, or {} where the key was used for something else. Where changes had datetimes of their
 -- own, {from, until, 0, positions}; otherwise each position is one more than the one before. A change
 -- that a load has found is left out, with position 0, if it is newer in the journal.
--- `before` is the entry of the newest change before all these, unless the caller has seen it.
+-- `before` has the entries where these begin, those that the caller has not seen.
 -- `behind` if the caller has seen a position that this journal has never had, so it has lost changes;
 -- and while somebody repairs it.
 
@@ -25,8 +25,10 @@ local function next_position(own)
 end
 
 local before, seen = {}, tonumber(ARGV[6])
-if seen > 0 and head > seen then
-  before = redis.call('XRANGE', stream, stream_id(head), stream_id(head))
+local function note_beginning(position)
+  if seen == 0 or position <= seen then return end
+  local id = stream_id(position)
+  before[#before + 1] = redis.call('XRANGE', stream, id, id)[1]
 end
 
 local known_keys = {} -- idempotency key -> what is remembered of it, or false
@@ -55,6 +57,7 @@ local function is_outdated(i)
 end
 
 local function append(first, count)
+  if not appended then note_beginning(head) end -- the others begin where this caller's own end
   local after = first + (count - 1) * 5
   local from, positions = head, must_tell_positions(first, after) and {}
   for i = first, after, 5 do
@@ -76,6 +79,7 @@ while at <= #ARGV do
     local known_fingerprint, from, until_ = string.match(known, '^(%S*) (%d+) (%d+)$')
     answers[#answers + 1] = known_fingerprint == fingerprint
       and {tonumber(from), tonumber(until_), 1} or {}
+    note_beginning(tonumber(from))
   else
     local from, positions = append(at + 4, count)
     local remember = fingerprint .. ' ' .. digits(from) .. ' ' .. digits(head)

@@ -286,6 +286,34 @@ async def test_an_append_tells_the_change_before_it_if_it_was_not_seen(
     assert [loc_of(xml).rpartition(b"/")[2].decode() for _, xml in found.before] == told
 
 
+@pytest.mark.parametrize(("missing", "told"), [(1, ["before"]), (0, [])])
+async def test_a_repeated_append_tells_the_change_before_its_first_try(
+    hub, client, missing: int, told: list[str]
+):
+    before = await hub.publish(CHANNEL, submission("before"))
+    await hub.publish(CHANNEL, submission("mine", key="k"))
+    await hub.publish(CHANNEL, submission("after"))
+    journal = Journal(client, window_changes=10_000)
+    seen = Position(before.until - missing)
+    found = await journal.append(CHANNEL, submission("mine", key="k"), seen=seen)
+    assert found.is_repeated
+    assert [loc_of(xml).rpartition(b"/")[2].decode() for _, xml in found.before] == told
+
+
+async def test_the_change_before_the_first_try_of_ones_own_is_put_back(hub, client, losing, alone):
+    """A primary that was frozen and replaced has woken, and has done all that waited for it."""
+    await hub.publish(CHANNEL, submission("kept"))
+    async with losing:
+        unanswered = Journal(client, window_changes=10_000)
+        await unanswered.append(CHANNEL, submission("of-nobody"))
+        await unanswered.append(CHANNEL, submission("mine", key="k"))
+        await hub.publish(CHANNEL, submission("mine", key="k"))
+        before = await stored(client)
+    await hub.start()
+    assert await stored(client) == before
+    assert hub.repairing.gaps == 0
+
+
 async def test_an_append_that_knows_nothing_of_the_channel_is_told_nothing(hub, client):
     await hub.publish(CHANNEL, submission("newest"))
     journal = Journal(client, window_changes=10_000)
