@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from tests.soak.footprint import Footprint, check_flat, footprint, quarters
+from tests.soak.footprint import Footprint, cache_mib, check_flat, footprint, quarters
 from tests.soak.lists import Answer, check_kept
 
 LIST = "/dataset1/changelist/T.xml"
@@ -26,6 +26,11 @@ def test_the_last_quarter_is_compared_with_the_second() -> None:
     seen = [Footprint(number, 0) for number in range(8)]
     assert quarters(seen) == (seen[2:4], seen[6:])
     assert quarters(seen[:1]) == (seen[:1], seen[:1])
+
+
+def test_what_is_kept_as_a_cache_is_read_from_the_metrics() -> None:
+    lines = ("# TYPE rsnotify_cache_bytes gauge", 'rsnotify_cache_bytes{worker="1"} 5.24288e+06')
+    assert cache_mib("\n".join((*lines, "rsnotify_cache_limit_bytes 1.0"))) == 5
 
 
 def test_a_connection_to_the_port_is_no_file_of_the_process_and_any_other_is() -> None:
