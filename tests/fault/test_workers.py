@@ -177,6 +177,7 @@ async def test_workers_that_cannot_be_replaced_stay(
 # --- how connections are spread -------------------------------------------------------------------
 
 READERS = 400
+SOME = 40
 UNEVEN = 1.5  # how many times as many one worker may have as another
 
 
@@ -194,10 +195,31 @@ async def readers_of(hub: RunningHub) -> list[int]:
     return sorted(int(float(line.split()[-1])) for line in found)
 
 
-async def have_readers(hub: RunningHub, workers: int, readers: int) -> bool:
-    """Whether so many workers tell of so many readers, which are spread evenly."""
-    found = await readers_of(hub)
-    return len(found) == workers and sum(found) == readers and found[-1] <= UNEVEN * found[0]
+class Spreading:
+    """Readers that come until two workers have as many; by chance alone it would take 900 more."""
+
+    def __init__(self, hub: RunningHub, session: aiohttp.ClientSession, there: int = 0) -> None:
+        self._hub = hub
+        self._session = session
+        self._there = there
+        self._more = READERS
+        self._kept: list[aiohttp.ClientWebSocketResponse] = []
+
+    async def come(self, count: int) -> None:
+        self._kept += await open_readers(self._hub, count, self._session)
+        self._there += count
+
+    async def are_even(self) -> bool:
+        """Whether they are; otherwise some more come, as soon as all are counted."""
+        found = await readers_of(self._hub)
+        if sum(found) != self._there:
+            return False
+        if len(found) == 2 and found[-1] <= UNEVEN * found[0]:
+            return True
+        assert self._more > 0, f"still uneven: {found}"
+        self._more -= SOME
+        await self.come(SOME)
+        return False
 
 
 async def test_readers_are_spread_evenly_and_again_after_a_worker_was_killed(
@@ -208,15 +230,17 @@ async def test_readers_are_spread_evenly_and_again_after_a_worker_was_killed(
         RunningHub(tmp_path / "data", "--workers", "2", drain_seconds="0") as hub,
         aiohttp.ClientSession(connector=connector) as session,
     ):
-        readers = await open_readers(hub, READERS, session)
-        await until(lambda: have_readers(hub, 2, READERS), 60)
+        first = Spreading(hub, session)
+        await first.come(READERS)
+        await until(first.are_even, 60)
         killed = min(workers_of(hub))
         (left,) = workers_of(hub) - {killed}
         os.kill(killed, signal.SIGKILL)
         await until(lambda: _has_another(hub, {killed, left}), 60)
         (kept,) = await readers_of(hub)
-        readers += await open_readers(hub, READERS - kept, session)
-        await until(lambda: have_readers(hub, 2, READERS), 60)
+        second = Spreading(hub, session, kept)
+        await second.come(READERS - kept)
+        await until(second.are_even, 60)
 
 
 async def _has_another(hub: RunningHub, workers: set[int]) -> bool:
