@@ -177,7 +177,6 @@ async def test_workers_that_cannot_be_replaced_stay(
 # --- how connections are spread -------------------------------------------------------------------
 
 READERS = 400
-SOME = 40
 UNEVEN = 1.5  # how many times as many one worker may have as another
 
 
@@ -195,31 +194,10 @@ async def readers_of(hub: RunningHub) -> list[int]:
     return sorted(int(float(line.split()[-1])) for line in found)
 
 
-class Spreading:
-    """Readers that come until two workers have as many; by chance alone it would take 900 more."""
-
-    def __init__(self, hub: RunningHub, session: aiohttp.ClientSession, there: int = 0) -> None:
-        self._hub = hub
-        self._session = session
-        self._there = there
-        self._more = READERS
-        self._kept: list[aiohttp.ClientWebSocketResponse] = []
-
-    async def come(self, count: int) -> None:
-        self._kept += await open_readers(self._hub, count, self._session)
-        self._there += count
-
-    async def are_even(self) -> bool:
-        """Whether they are; otherwise some more come, as soon as all are counted."""
-        found = await readers_of(self._hub)
-        if sum(found) != self._there:
-            return False
-        if len(found) == 2 and found[-1] <= UNEVEN * found[0]:
-            return True
-        assert self._more > 0, f"still uneven: {found}"
-        self._more -= SOME
-        await self.come(SOME)
-        return False
+async def have_readers(hub: RunningHub, workers: int, readers: int) -> bool:
+    """Whether so many workers tell of so many readers, which are spread evenly."""
+    found = await readers_of(hub)
+    return len(found) == workers and sum(found) == readers and found[-1] <= UNEVEN * found[0]
 
 
 async def test_readers_are_spread_evenly_and_again_after_a_worker_was_killed(
@@ -230,24 +208,27 @@ async def test_readers_are_spread_evenly_and_again_after_a_worker_was_killed(
         RunningHub(tmp_path / "data", "--workers", "2", drain_seconds="0") as hub,
         aiohttp.ClientSession(connector=connector) as session,
     ):
-        first = Spreading(hub, session)
-        await first.come(READERS)
-        await until(first.are_even, 60)
-        killed = min(workers_of(hub))
-        (left,) = workers_of(hub) - {killed}
-        os.kill(killed, signal.SIGKILL)
-        await until(lambda: _has_another(hub, {killed, left}), 60)
-        (kept,) = await readers_of(hub)
-        second = Spreading(hub, session, kept)
-        await second.come(READERS - kept)
-        await until(second.are_even, 60)
+        readers = await open_readers(hub, READERS, session)
+        await until(lambda: have_readers(hub, 2, READERS), 60)
+        before = await started(hub)
+        os.kill(min(workers_of(hub)), signal.SIGKILL)
+        kept = await until(lambda: _kept_beside_another(hub, before), 60)
+        readers += await open_readers(hub, READERS - kept, session)
+        await until(lambda: have_readers(hub, 2, READERS), 60)
 
 
-async def _has_another(hub: RunningHub, workers: set[int]) -> bool:
-    """Whether another worker than these serves, which has no readers yet."""
-    _, status = await hub.ask("GET", "/api/status")
-    is_heard = len(status["processes"]) == 2 and len(await readers_of(hub)) == 1
-    return is_heard and bool(workers_of(hub) - workers)
+async def started(hub: RunningHub) -> set[str]:
+    """When each worker that tells of itself has started; a dead one is told of for a while."""
+    code, status = await hub.ask("GET", "/api/status")
+    assert code in (200, 503), status  # not ready yet, or no longer
+    processes = status["processes"] if code == 200 else ()
+    return {process["started"] for process in processes if process["ready"]}
+
+
+async def _kept_beside_another(hub: RunningHub, before: set[str]) -> int:
+    """How many readers are left, once a worker serves that was not there before."""
+    now, found = await started(hub), await readers_of(hub)
+    return found[0] if len(now) == 2 and now - before and len(found) == 1 else 0
 
 
 async def test_a_frozen_worker_gets_no_new_connections(tmp_path: Path) -> None:
