@@ -107,9 +107,14 @@ def fragments_of(differences: Iterable[Difference], load: str) -> list[Fragment]
 
     They yield to whatever was published since the load began.
     """
-    chosen, size = list(differences), 0
-    shorts = [_short(each) for each in chosen]
-    fragments: list[Fragment] = []
+    chosen, shorts, size = list[Difference](), list[bytes](), 0
+    for each in differences:
+        chosen.append(each)
+        shorts.append(_short(each))
+        size += len(shorts[-1])
+        if size > PUBLISHED_BYTES:  # it is more in XML: what follows is not worth spelling out
+            break
+    fragments, size = list[Fragment](), 0
     for each, short, xml in zip(chosen, shorts, spell_out_each(shorts), strict=True):
         fragments.append(Fragment(0, each.change == "deleted", short, xml, load))
         size += len(xml)

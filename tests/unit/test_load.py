@@ -91,6 +91,9 @@ def test_so_many_bytes_are_published_at_once(monkeypatch: pytest.MonkeyPatch) ->
     size = len(fragments_of([one], "t")[0].xml)
     monkeypatch.setattr(load, "PUBLISHED_BYTES", 2 * size)
     assert len(fragments_of([one] * 9, "t")) == 3
+    left = iter([one] * 1_000)
+    assert len(fragments_of(left, "t")) == 3
+    assert len(list(left)) > 990, "what is not published now is not looked at either"
     monkeypatch.setattr(load, "PUBLISHED_BYTES", 0)
     assert len(fragments_of([one] * 9, "t")) == 1
 
