@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -180,41 +180,63 @@ READERS = 400
 UNEVEN = 1.5  # how many times as many one worker may have as another
 
 
-async def open_readers(
-    hub: RunningHub, count: int, session: aiohttp.ClientSession
-) -> list[aiohttp.ClientWebSocketResponse]:
-    return [await session.ws_connect(hub.channel()) for _ in range(count)]
+@asynccontextmanager
+async def coming_readers(hub: RunningHub) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
+    """Lets so many more readers come; they read, and so answer pings, until the block ends."""
+    reading: list[asyncio.Task[aiohttp.WSMessage]] = []
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def come(count: int) -> None:
+            for _ in range(count):
+                connection = await session.ws_connect(hub.channel())
+                reading.append(asyncio.create_task(connection.receive()))
+
+        yield come
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
 
 
 async def readers_of(hub: RunningHub) -> list[int]:
-    """How many readers each worker has."""
+    """How many readers each worker has that has any."""
     async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/metrics") as answer:
         lines = (await answer.text()).splitlines()
     found = [line for line in lines if line.startswith("rsnotify_readers{")]
     return sorted(int(float(line.split()[-1])) for line in found)
 
 
-async def have_readers(hub: RunningHub, workers: int, readers: int) -> bool:
-    """Whether so many workers tell of so many readers, which are spread evenly."""
-    found = await readers_of(hub)
-    return len(found) == workers and sum(found) == readers and found[-1] <= UNEVEN * found[0]
+async def are_spread_evenly(hub: RunningHub, readers: int) -> None:
+    """As soon as two workers tell of all readers, one must not have many more than the other."""
+    found: list[int] = []
+
+    async def are_counted() -> bool:
+        found[:] = await readers_of(hub)
+        return len(found) == 2 and sum(found) == readers
+
+    await until(are_counted, 60)
+    assert found[-1] <= UNEVEN * found[0], found
 
 
 async def test_readers_are_spread_evenly_and_again_after_a_worker_was_killed(
     tmp_path: Path,
 ) -> None:
-    connector = aiohttp.TCPConnector(limit=0)
     async with (
         RunningHub(tmp_path / "data", "--workers", "2", drain_seconds="0") as hub,
-        aiohttp.ClientSession(connector=connector) as session,
+        coming_readers(hub) as come,
     ):
-        readers = await open_readers(hub, READERS, session)
-        await until(lambda: have_readers(hub, 2, READERS), 60)
+        await come(READERS)
+        await are_spread_evenly(hub, READERS)
         before = await started(hub)
         os.kill(min(workers_of(hub)), signal.SIGKILL)
-        kept = await until(lambda: _kept_beside_another(hub, before), 60)
-        readers += await open_readers(hub, READERS - kept, session)
-        await until(lambda: have_readers(hub, 2, READERS), 60)
+        there = await until(lambda: _kept_beside_another(hub, before), 60)
+        while len(await readers_of(hub)) < 2:  # until the parent has heard of the new worker
+            await come(1)
+            there += 1
+            assert there < READERS, "no reader came to the new worker"
+            await asyncio.sleep(0.1)
+        await come(READERS - there)
+        await are_spread_evenly(hub, READERS)
 
 
 async def started(hub: RunningHub) -> set[str]:
