@@ -6,7 +6,6 @@ read for a while. Of uvicorn this uses what it gives to any protocol: configurat
 """
 
 import asyncio
-from collections import deque
 from typing import Any, cast
 
 from uvicorn.config import Config
@@ -51,7 +50,7 @@ class HttpProtocol(asyncio.Protocol):
         self._connections = connections
         self._send_timeout_seconds = send_timeout_seconds
         self._serving: Exchange | None = None
-        self._waiting: deque[Exchange] = deque()
+        self._waiting: list[Exchange] = []
         self._final_response = b""  # sent after the responses to earlier requests
         self._is_ending = False  # after the responses to these requests
         self._is_draining = False
@@ -116,8 +115,9 @@ class HttpProtocol(asyncio.Protocol):
         self._leave()
         self._unregister()
         self._reader.close()
-        if self._serving is not None:
-            self._serving.disconnect()
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            serving.disconnect()
         self._drop_waiting()
         self._output.release()
 
@@ -185,7 +185,7 @@ class HttpProtocol(asyncio.Protocol):
             self._final_response = b""
             self._end()
         elif self._waiting:
-            self._serve(self._waiting.popleft())
+            self._serve(self._waiting.pop(0))
         elif self._is_ending:
             self._end()
         else:

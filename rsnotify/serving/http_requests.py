@@ -74,9 +74,10 @@ class RequestReader:
             self._measure_body(len(data))
 
     def close(self) -> None:
-        """Break the cycle of parser and callbacks, so that both are freed at once."""
+        """Break the cycles with parser and connection, so that all are freed at once."""
         self.state = CLOSED
-        self._parser = cast(Any, None)
+        self.newest = None
+        self._handler = self._parser = cast(Any, None)
 
     def _parse(self, data: bytes) -> None:
         try:

@@ -1,7 +1,9 @@
 """One HTTP connection by itself: what it reads and how much of it, what it answers, how it ends."""
 
 import asyncio
+import gc
 import socket
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -302,6 +304,41 @@ async def test_a_request_that_proposes_another_protocol_keeps_its_body(
     assert peer.bodies == [b"abc"]
 
 
+# --- what is kept of a connection that has gone --------------------------------------------------
+
+
+class Handshake(asyncio.Protocol):
+    """Takes over and closes."""
+
+    def __init__(self, **_: Any) -> None: ...
+
+    def connection_made(self, transport: Any) -> None:
+        transport.close()
+
+
+async def is_freed(peer: Peer) -> bool:
+    """Whether its protocol is, without the garbage collector."""
+    freed = weakref.ref(peer.protocol)
+    gc.disable()
+    try:
+        peer.scopes.clear()
+        del peer.protocol
+        await settled()
+        return freed() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("earlier", [b"", GET, GET + GET, post(1) + b"x"])
+async def test_a_connection_that_becomes_a_websocket_leaves_nothing(earlier: bytes) -> None:
+    """Thousands of readers may come at once."""
+    peer = Peer()
+    peer.config.ws_protocol_class = Handshake
+    await peer.sends(earlier)
+    await peer.sends(UPGRADE)
+    assert await is_freed(peer)
+
+
 # --- the order of answers ------------------------------------------------------------------------
 
 
@@ -562,15 +599,6 @@ PARTS = [
 ]
 
 
-class Handshake(asyncio.Protocol):
-    """Takes over and closes."""
-
-    def __init__(self, **_: Any) -> None: ...
-
-    def connection_made(self, transport: Any) -> None:
-        transport.close()
-
-
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     strategies.lists(strategies.sampled_from(PARTS), max_size=6),
@@ -600,5 +628,6 @@ def test_whatever_is_sent_the_connection_ends_and_leaves_nothing(
         await settled()
         assert (peer.state.connections, peer.state.tasks) == (set(), set())
         assert not peer.deadlines.are_any
+        assert await is_freed(peer)
 
     asyncio.run(attack())
