@@ -16,6 +16,7 @@ DATABASES = {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("DATABASE", "papers.db"),
         "ATOMIC_REQUESTS": True,
+        "OPTIONS": {"transaction_mode": "IMMEDIATE"},  # wait for other writers, also after a read
     }
 }
 
