@@ -4,13 +4,12 @@ import inspect
 from collections.abc import Callable
 from inspect import Parameter
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
 from rsnotify.cli.options import Data, Json, SetName, Url
 from rsnotify.cli.requests import ask, speak
-from rsnotify.commands.target import DATA, HERE
+from rsnotify.commands.target import DATA, HERE, path_of_set
 
 commands = typer.Typer()
 sets = typer.Typer(no_args_is_help=True, help="List, add, edit and remove sets of resources.")
@@ -56,10 +55,6 @@ ADDRESSES = {
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
-def _set(name: str) -> str:
-    return f"/api/sets/{quote(name, safe='')}"
-
-
 @sets.command("list")
 def list_sets(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the sets that the hub serves."""
@@ -74,7 +69,9 @@ def add_set(name: SetName, private: IsPrivate = None, url: Url = HERE, data: Dat
     """Add a set; a set that is there already stays as it is."""
     from rsnotify.commands import administer
 
-    remark = speak(url, data, lambda token: administer.add_set(url, token, _set(name), private))
+    remark = speak(
+        url, data, lambda token: administer.add_set(url, token, path_of_set(name), private)
+    )
     typer.echo(name)
     if remark:
         typer.echo(remark, err=True)
@@ -124,7 +121,7 @@ def edit_set(
             "say what to edit: --private or --public, or one of the addresses that "
             "`rsnotify sets edit --help` lists"
         )
-    ask(url, data, "PATCH", _set(name), chosen)
+    ask(url, data, "PATCH", path_of_set(name), chosen)
     typer.echo(f"{name} is edited: {', '.join(chosen)}", err=True)
 
 
@@ -133,7 +130,7 @@ def remove_set(name: SetName, yes: Yes = False, url: Url = HERE, data: Data = DA
     """Remove a set and everything that was ever published to it."""
     if not yes:
         typer.confirm(f"Remove {name} and all its changes for ever?", abort=True)
-    ask(url, data, "DELETE", _set(name))
+    ask(url, data, "DELETE", path_of_set(name))
     typer.echo(f"{name} and all its changes are removed", err=True)
 
 
@@ -145,5 +142,5 @@ def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data 
     """
     from rsnotify.commands import administer
 
-    taken = ask(url, data, "POST", _set(set_name) + "/snapshot")
+    taken = ask(url, data, "POST", path_of_set(set_name) + "/snapshot")
     administer.print_snapshot(taken, json=json)

@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Sequence
 from time import time
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 import typer
@@ -17,6 +16,7 @@ from aiohttp import web
 
 from rsnotify.commands.demo_site import OURS, Collection, Site
 from rsnotify.commands.mirror import until_ended
+from rsnotify.commands.target import path_of_set
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.connection import Connection
@@ -75,7 +75,7 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> str:
 async def _begin(connection: Connection, collection: Collection, set_name: str, count: int) -> None:
     """The set exists and has exactly our resources; a snapshot says so."""
     try:
-        await connection.ask("PUT", _path(set_name), body=b"{}")
+        await connection.ask("PUT", path_of_set(set_name), body=b"{}")
     except Rejected as error:
         if error.status != 403:
             raise
@@ -94,7 +94,7 @@ async def _begin(connection: Connection, collection: Collection, set_name: str, 
 async def _snapshot(connection: Connection, set_name: str) -> None:
     """Whoever may not ask for one waits for the hub's own."""
     try:
-        await connection.ask("POST", f"{_path(set_name)}/snapshot")
+        await connection.ask("POST", f"{path_of_set(set_name)}/snapshot")
     except (Rejected, TryAgain):
         return
 
@@ -141,8 +141,4 @@ async def _publish(connection: Connection, set_name: str, changes: Sequence[Chan
             "Content-Type": "application/json",
             "Idempotency-Key": secrets.token_hex(16),
         }
-        await connection.ask("POST", f"{_path(set_name)}/changes", body=body, headers=headers)
-
-
-def _path(set_name: str) -> str:
-    return f"/api/sets/{quote(set_name, safe='')}"
+        await connection.ask("POST", f"{path_of_set(set_name)}/changes", body=body, headers=headers)

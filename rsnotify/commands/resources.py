@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO, NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
 import typer
 
 from rsnotify.commands.publish import FORMATS, JSON, NDJSON, XML
+from rsnotify.commands.target import path_of_set
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify_client.answer import HubUnreachable, content_of
 from rsnotify_client.cause import cause_of
@@ -98,7 +99,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def path_of(set_name: str) -> str:
-    return f"/api/sets/{quote(set_name, safe='')}/resources"
+    return f"{path_of_set(set_name)}/resources"
 
 
 async def load(

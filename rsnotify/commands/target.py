@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.address import EXAMPLE, wrong_address, wrong_token
@@ -19,6 +19,11 @@ DATA = Path("data")
 NO_SET = re.compile(r"there is no set '(.+)'")
 VARIABLES = ("RSNOTIFY_TOKEN", "RSNOTIFY_ADMIN_TOKEN")
 ADMIN_FILE = "RSNOTIFY_ADMIN_TOKEN_FILE"
+
+
+def path_of_set(name: str) -> str:
+    """Where a hub has the set, for whoever publishes to it or administers it."""
+    return f"/api/sets/{quote(name, safe='')}"
 
 
 class Credential(NamedTuple):

@@ -1,9 +1,11 @@
 """The WebSub topic URL: GET and HEAD on a channel's path, for discovery.
 
-The status is always 200. The body is the newest notification, byte for byte, and empty before the
-first one (WEBSUB 21); in JSON, an empty interval. It is never older than what
-was acknowledged or delivered before the request, by any hub process.
+The status is 200 whether there is a notification or not. The body is the newest one, byte for byte,
+and empty before the first (WEBSUB 21); in JSON, an empty interval. It is never older than what was
+acknowledged or delivered before the request, by any hub process.
 """
+
+from time import time
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,10 +13,10 @@ from starlette.responses import Response
 from rsnotify.access import Access
 from rsnotify.base_url import BaseUrl
 from rsnotify.core.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
-from rsnotify.core.query import CHANNEL, parse_query, parse_start
+from rsnotify.core.query import CHANNEL, check_not_future, parse_query, parse_start
 from rsnotify.core.websub.protocol import render_links
 from rsnotify.hub import Hub
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.json_writer import render_empty_json, render_notification_json
 from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName, Notification
 
@@ -30,11 +32,13 @@ class Topic:
     async def get(self, request: Request) -> Response:
         channel = ChannelName.named(**request.path_params)
         feed = self._hub.feed(channel)
-        parse_start(parse_query(request.scope["query_string"], CHANNEL))  # to judge it
+        after = parse_start(parse_query(request.scope["query_string"], CHANNEL))  # only judged
         record = self._hub.record(channel.set_name)
         await self._access.require_reader(request, record)
         begins = feed.tail.head  # read first: a change in between must not be lost
         newest = await self._hub.latest(feed)
+        if after is not None:
+            check_not_future(after, feed.tail.head, int(time() * MICROSECONDS))
         form = _form(request)
         return Response(
             _body(channel, newest, begins, form),

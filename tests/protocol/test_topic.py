@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import aiohttp
@@ -56,6 +57,15 @@ async def test_head_tells_the_length_of_what_get_would_bring(websub_hub, new_set
 async def test_a_topic_that_does_not_exist_is_not_found(websub_hub) -> None:
     assert (await fetch(topic(websub_hub, "nowhere")))[0] == 404
     assert (await fetch(topic(websub_hub, "dataset1", "other")))[0] == 404
+
+
+@pytest.mark.parametrize(("hours", "status"), [(-1, 200), (0, 200), (1, 400)])
+async def test_a_position_in_the_future_is_refused(websub_hub, new_set, hours, status) -> None:
+    place = datetime.now(UTC) + timedelta(hours=hours)
+    url = f"{topic(websub_hub, new_set)}?from={place:%Y-%m-%dT%H:%M:%SZ}"
+    answered, body, _ = await fetch(url)
+    assert answered == status
+    assert (b"in the future" in body) is (status == 400)
 
 
 async def test_a_private_topic_wants_a_token(websub_hub, new_set) -> None:
