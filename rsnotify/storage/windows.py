@@ -52,8 +52,8 @@ class Windows:
         future = self._asked.get(set_name)
         if future is None:
             future = self._asked[set_name] = asyncio.get_running_loop().create_future()
-            if self._reader is None or self._reader.done():
-                self._reader = asyncio.create_task(self._read_asked(), name="reader of records")
+        if self._reader is None or self._reader.done():
+            self._reader = asyncio.create_task(self._read_asked(), name="reader of records")
         found = await asyncio.shield(future)
         if found is None:
             raise NoSuchSet(set_name)
@@ -72,6 +72,9 @@ class Windows:
                         _fail([future], record)
                     else:
                         future.set_result(record)
+            finally:  # this task was cancelled: nobody else would ever tell those who wait
+                for future in asked.values():
+                    future.cancel()
 
     async def records(self, set_names: Sequence[str]) -> list[JournalRecord | Exception | None]:
         """Each set's record; None for a set that does not exist, or why it cannot be read."""

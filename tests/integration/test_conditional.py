@@ -1,5 +1,6 @@
 """What is read, decided and written while others write too, on a real Redis."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -71,6 +72,22 @@ async def test_the_chores_of_a_set_do_not_go_on_in_one_made_anew(
     assert record.packed_until == record.created > before.created
     await windows.note_progress("a", record.created, packed_until=Position(record.created + 1))
     assert (await windows.record("a")).packed_until == record.created + 1
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+async def test_who_waits_for_a_record_is_let_go_if_its_reader_is_cancelled(
+    client: Client, sets: Sets, steps: int
+) -> None:
+    windows = Windows(client)
+    waiting = asyncio.create_task(windows.record("a"))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    (reader,) = [task for task in asyncio.all_tasks() if task.get_name() == "reader of records"]
+    reader.cancel()
+    await asyncio.wait([reader])
+    assert (await windows.record("a")).created == Position.parse((await sets.all())["a"].created)
+    async with asyncio.timeout(20):
+        await asyncio.wait([waiting])
 
 
 async def test_a_claim_that_another_takes_over_stays_theirs(client: Client) -> None:
