@@ -1,10 +1,16 @@
-"""A hub that the tests of one file share."""
+"""A hub that the tests of one file share, and an end for what a failed test has left."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.client.hubs import HubProcess
+from tests.client.hubs import HubProcess, end_processes
+
+
+@pytest.fixture(autouse=True)
+def _no_processes_left() -> Iterator[None]:
+    yield
+    end_processes()
 
 
 @pytest.fixture(scope="module")

@@ -178,9 +178,12 @@ def eventually(fact: Callable[[], Any], seconds: float = 20) -> Any:
     return found
 
 
+_started: list[subprocess.Popen[str]] = []
+
+
 def python(*words: str, **environ: str) -> subprocess.Popen[str]:
     """A Python process of its own, as an application is."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -188,3 +191,14 @@ def python(*words: str, **environ: str) -> subprocess.Popen[str]:
         text=True,
         env=dict(os.environ) | environ,
     )
+    _started.append(process)
+    return process
+
+
+def end_processes() -> None:
+    """End those that a test has left because it failed."""
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:
+            with process:  # closes its pipes, and waits
+                process.kill()
