@@ -1,7 +1,7 @@
 """A line for each request, if it is turned on: who, what, the status, how long it took.
 
-Only the path is logged: a query may hold a token. A WebSocket is logged when it opens or is
-refused, an event stream when it ends.
+Only the path is logged: a query may hold a token. A WebSocket and an event stream are logged when
+they open or are refused.
 """
 
 import logging

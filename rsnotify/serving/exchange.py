@@ -10,6 +10,7 @@ from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 
+from rsnotify.delivery.channels.sse_reader import HAND_OVER
 from rsnotify.serving.response_head import Headers, plain_head, render_head
 
 log = logging.getLogger(__name__)
@@ -18,7 +19,12 @@ JOINED_BYTES = 64 * 1024  # a larger body part is not copied to join it with the
 READ_AHEAD_BYTES = 64 * 1024  # of a body, before the application asks for it
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 WITHOUT_BODY = (204, 304)
-EVENT_STREAM = (b"content-type", b"text/event-stream")
+
+
+class Taking(Protocol):
+    """Takes a connection, to write the rest of a response."""
+
+    def __call__(self, transport: asyncio.Transport, /, *, is_chunked: bool) -> None: ...
 
 
 class ExchangeConnection(Protocol):
@@ -31,7 +37,7 @@ class ExchangeConnection(Protocol):
     def resume_reading(self) -> None: ...
     def is_writable(self) -> bool: ...
     async def writable(self) -> None: ...
-    def endless_began(self) -> None: ...
+    def hand_over(self, take: Taking, *, is_chunked: bool) -> None: ...
     def answered(self, exchange: "Exchange") -> None: ...
 
 
@@ -52,7 +58,6 @@ class Exchange:
         "is_answered",
         "is_begun",
         "is_disconnected",
-        "is_endless",
         "is_whole",
         "keep_alive",
         "scope",
@@ -73,7 +78,6 @@ class Exchange:
         self.is_begun = False  # the answer
         self.is_answered = False
         self.is_disconnected = False
-        self.is_endless = False  # the answer: it goes on until the peer leaves
         self._connection = connection
         self._parts: list[bytes] = []  # of the body, not yet received by the application
         self._size = 0  # of these
@@ -218,11 +222,11 @@ class Exchange:
             headers.append((b"transfer-encoding", b"chunked"))
         else:
             self.keep_alive = False
-        if EVENT_STREAM in headers:
-            self.is_endless = True
-            self._connection.endless_began()
 
     def _send_body(self, message: Message) -> None:
+        if message["type"] == HAND_OVER:
+            self._hand_over(message["take"])
+            return
         if message["type"] != "http.response.body":
             raise RuntimeError(f"{message['type']} within a response")
         body, is_last = message.get("body", b""), not message.get("more_body", False)
@@ -231,6 +235,10 @@ class Exchange:
             self.is_answered = True
             self._notify()
             self._connection.answered(self)
+
+    def _hand_over(self, take: Taking) -> None:
+        self.is_answered = True
+        self._connection.hand_over(take, is_chunked=self._is_chunked)
 
     def _framed(self, body: bytes, *, is_last: bool) -> bytes:
         if not self._has_body:

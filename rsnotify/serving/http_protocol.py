@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 
 from rsnotify.serving.connections import ConnectionLimits
 from rsnotify.serving.deadlines import Deadlines
-from rsnotify.serving.exchange import Exchange
+from rsnotify.serving.exchange import Exchange, Taking
 from rsnotify.serving.http_requests import BODY, CLOSED, HEAD, IDLE, RequestReader
 from rsnotify.serving.response_head import Headers, plain_head, render_head
 from rsnotify.serving.unread_output import UnreadOutput
@@ -101,25 +101,30 @@ class HttpProtocol(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The peer sends nothing more: it gets the answers that it waits for, and then the end.
 
-        Of TLS, which knows no such state, and of an event stream it means that the peer has gone.
+        Of TLS, which knows no such state, it means that the peer has gone.
         """
         self._is_input_over = True
         if self._reader.state in (HEAD, BODY):
             self.refuse(400, "The request is not complete.")
         elif self._reader.state == IDLE:
             self._make_newest_the_last()
-        serving = self._serving
-        return serving is not None and not serving.is_endless and self.transport.can_write_eof()
+        return self._serving is not None and self.transport.can_write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._leave()
-        self._unregister()
-        self._reader.close()
-        serving, self._serving = self._serving, None
+        serving = self._serving
+        self._let_go()
         if serving is not None:
             serving.disconnect()
-        self._drop_waiting()
         self._output.release()
+
+    def _let_go(self) -> None:
+        """The connection is not this one's any more; nothing that was made for it is kept."""
+        if self._connections is not None:
+            self._connections.leave(self)
+        self._unregister()
+        self._reader.close()
+        self._serving = None
+        self._drop_waiting()
 
     def shutdown(self) -> None:
         """Called by uvicorn when the server stops: answer what is asked, and then close.
@@ -137,10 +142,6 @@ class HttpProtocol(asyncio.Protocol):
             reader.newest.keep_alive = False
         if reader.state == IDLE and self._serving is not None:
             reader.state = CLOSED
-
-    def _leave(self) -> None:
-        if self._connections is not None:
-            self._connections.leave(self)
 
     def _close(self) -> None:
         if self.transport.get_write_buffer_size():
@@ -193,10 +194,16 @@ class HttpProtocol(asyncio.Protocol):
                 self._deadlines.add_idle(self._close)
             self.resume_reading()
 
-    def endless_began(self) -> None:
-        """Nobody would ever know that this peer has gone."""
-        if self._is_input_over:
+    def hand_over(self, take: Taking, *, is_chunked: bool) -> None:
+        """Another writes the rest of the response, until the peer leaves."""
+        self._server_state.total_requests += 1
+        self._let_go()
+        if self._is_input_over:  # nobody would ever know that this peer has gone
             self.transport.close()
+            return
+        take(self.transport, is_chunked=is_chunked)
+        if self._is_paused:
+            self.transport.resume_reading()
 
     def default_headers(self) -> Headers:
         return self._server_state.default_headers
@@ -206,9 +213,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._serving is not None:
             self.refuse(400, "A WebSocket cannot be opened while a request waits for its answer.")
             return
-        self._leave()
-        self._unregister()
-        self._reader.close()
+        self._let_go()
         handshake = cast(Any, self._config.ws_protocol_class)(
             config=self._config, server_state=self._server_state, app_state=self._app_state
         )

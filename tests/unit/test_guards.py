@@ -3,9 +3,7 @@
 import pytest
 
 from rsnotify.core.held import Held
-from rsnotify.delivery.channels.frames import TEXT
 from rsnotify.delivery.channels.reader_limits import ReaderLimits
-from rsnotify.delivery.channels.sse_reader import SseReader
 from rsnotify.errors import TooMany, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.serving.connections import (
@@ -14,6 +12,7 @@ from rsnotify.serving.connections import (
     ConnectionLimits,
     allowed_total,
 )
+from tests.unit.test_channel import Peer
 
 ONE, TWO = ChannelName("one", "change"), ChannelName("two", "change")
 
@@ -38,15 +37,11 @@ def test_nobody_gives_back_what_it_does_not_hold() -> None:
     assert len(held) == 1
 
 
-def reader() -> SseReader:
-    return SseReader(TEXT)
-
-
 def test_a_channel_has_so_many_readers_and_one_more_when_one_leaves() -> None:
     limits = ReaderLimits(per_channel=2, per_address=10)
-    first, refused = reader(), reader()
+    first, refused = Peer(), Peer()
     limits.enter(first, "a", [ONE, TWO])
-    limits.enter(reader(), "b", [ONE])
+    limits.enter(Peer(), "b", [ONE])
     with pytest.raises(TryAgain, match="one/change has 2 readers"):
         limits.enter(refused, "c", [TWO, ONE])
     assert len(limits) == 2
@@ -56,7 +51,7 @@ def test_a_channel_has_so_many_readers_and_one_more_when_one_leaves() -> None:
 
 def test_an_address_has_so_many_readers_and_others_have_theirs() -> None:
     limits = ReaderLimits(per_channel=10, per_address=1)
-    limits.enter(reader(), "a", [ONE])
+    limits.enter(Peer(), "a", [ONE])
     with pytest.raises(TooMany) as refused:
         limits.check("a", [TWO])
     assert (refused.value.status, refused.value.retry_after_seconds) == (429, 10)
@@ -70,7 +65,7 @@ def test_readers_are_counted_as_they_come_and_go_each_once() -> None:
         audiences = {audience.set_name: number for audience, number in limits.audiences.items()}
         return len(limits), audiences
 
-    of_one, of_both, other = reader(), reader(), reader()
+    of_one, of_both, other = Peer(), Peer(), Peer()
     limits.enter(of_one, "a", [ONE])
     limits.enter(of_both, "a", [ONE, TWO])
     limits.enter(other, "b", [TWO])
@@ -87,8 +82,8 @@ def test_readers_are_counted_as_they_come_and_go_each_once() -> None:
 
 def test_a_reader_that_was_refused_is_not_counted_and_leaves_nothing() -> None:
     limits = ReaderLimits(per_channel=1)
-    limits.enter(reader(), "a", [ONE])
-    refused = reader()
+    limits.enter(Peer(), "a", [ONE])
+    refused = Peer()
     with pytest.raises(TryAgain):
         limits.enter(refused, "b", [TWO, ONE])
     limits.leave(refused, [TWO, ONE])

@@ -10,6 +10,8 @@ import uvloop
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from rsnotify.delivery.channels.frames import EVENT
+from rsnotify.delivery.channels.sse_reader import HAND_OVER, SseReader
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.http_protocol import HttpProtocol
 
@@ -38,7 +40,7 @@ class Server:
         options = {"deadlines": Deadlines(), "send_timeout_seconds": 60}
         return HttpProtocol(self._config, self.state, {}, **options)
 
-    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _app(self, scope: Scope, _: Receive, send: Send) -> None:
         name = scope["path"]
         if name == "/when-closed":
             await self.closed_by_peer.wait()
@@ -48,8 +50,8 @@ class Server:
         body = b"x" * (LARGE if name == "/large" else 1)
         await send({"type": "http.response.body", "body": body, "more_body": True})
         if name == "/events":
-            while (await receive())["type"] != "http.disconnect":
-                pass
+            await send({"type": HAND_OVER, "take": take})
+            return
         await send({"type": "http.response.body", "body": b""})
 
     async def has_none_left(self) -> None:
@@ -69,6 +71,10 @@ class Server:
             answer = await reader.read()
         writer.close()
         return answer
+
+
+def take(transport: asyncio.Transport, *, is_chunked: bool) -> None:
+    SseReader(EVENT, transport, is_chunked=is_chunked).take_over()
 
 
 Tell = Callable[[Server], Awaitable[None]]

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from rsnotify.delivery.channels.sse_reader import HAND_OVER
 from rsnotify.serving.deadlines import IDLE_SECONDS, Deadlines, idle_limit
 from rsnotify.serving.http_protocol import (
     BODY_SECONDS,
@@ -27,6 +28,7 @@ from rsnotify.serving.http_requests import FRAMING_BYTES, HEAD_BYTES, HEAD_FIELD
 GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"
 SLOW = b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n"
 UPGRADE = b"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+EVENTS = GET.replace(b"quick", b"events")
 CHUNKED = b"POST /body HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
 CLOSE = b"connection: close"
 
@@ -91,6 +93,7 @@ class Peer:
         self.slow = asyncio.Event()
         self.scopes: list[Scope] = []
         self.bodies: list[bytes] = []
+        self.taken: list[tuple[asyncio.Transport, bool]] = []
         self.deadlines = deadlines or Deadlines(clock=lambda: self.now)
         self.config: Any = SimpleNamespace(loaded_app=self.app)
         self.protocol = HttpProtocol(
@@ -126,9 +129,12 @@ class Peer:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         if scope["path"] == "/events":
             await send({"type": "http.response.body", "body": b"id: 1\n\n", "more_body": True})
-            while (await receive())["type"] != "http.disconnect":
-                pass
+            await send({"type": HAND_OVER, "take": self.take})
+            return
         await send({"type": "http.response.body", "body": b"ok"})
+
+    def take(self, transport: asyncio.Transport, *, is_chunked: bool) -> None:
+        self.taken.append((transport, is_chunked))
 
 
 async def _read(receive: Receive) -> bytes:
@@ -336,6 +342,24 @@ async def test_a_connection_that_becomes_a_websocket_leaves_nothing(earlier: byt
     peer.config.ws_protocol_class = Handshake
     await peer.sends(earlier)
     await peer.sends(UPGRADE)
+    assert await is_freed(peer)
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_chunked"), [(EVENTS, True), (EVENTS.replace(b"1.1", b"1.0"), False)]
+)
+async def test_the_rest_of_an_event_stream_is_written_by_another(
+    request_: bytes, is_chunked: bool
+) -> None:
+    peer = Peer()
+    await peer.sends(GET)
+    await peer.sends(request_ + GET)
+    assert peer.taken == [(peer.transport, is_chunked)]
+    assert len(peer.scopes) == 2
+    assert peer.transport.written.rstrip(b"\r\n").endswith(b"id: 1")
+    assert (peer.state.connections, peer.state.tasks) == (set(), set())
+    assert not peer.transport.is_paused
+    assert not peer.deadlines.are_any
     assert await is_freed(peer)
 
 
@@ -562,16 +586,14 @@ async def test_it_is_refused_after_the_answers_to_those_before_it(peer: Peer) ->
     assert peer.transport.ended == ["closed"]
 
 
-@pytest.mark.parametrize("before", [b"", SLOW], ids=["running", "about to begin"])
-async def test_an_event_stream_ends_when_its_reader_closes_its_direction(
-    peer: Peer, before: bytes
-) -> None:
+async def test_an_event_stream_is_not_begun_for_who_has_closed_its_direction(peer: Peer) -> None:
     """Whoever has gone closes nothing else."""
-    await peer.sends(before + GET.replace(b"quick", b"events"))
+    await peer.sends(SLOW + EVENTS)
     await peer.closes_its_direction()
     peer.slow.set()
     await settled()
     assert peer.transport.is_closing()
+    assert peer.taken == []
 
 
 async def test_of_tls_the_end_of_one_direction_is_the_end(peer: Peer) -> None:

@@ -155,8 +155,7 @@ class Handshake(asyncio.Protocol):
         self._send_response(self._response)
         is_deflated = bool(self._protocol.extensions)
         self._reader = SocketReader(self._transport, is_deflated=is_deflated)
-        self._transport.set_protocol(self._reader)
-        self._transport.set_write_buffer_limits(high=0)  # it says so if it holds anything
+        self._reader.take_over()
         self._server_state.connections.discard(self)
         self._protocol.parser.close()  # breaks the cycle of generator and protocol
 

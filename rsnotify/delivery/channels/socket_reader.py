@@ -1,15 +1,9 @@
-"""An open WebSocket of a Destination, with as little memory as possible while it is idle.
+"""An open WebSocket of a Destination.
 
-A reader has no task and no timer of its own. Its `ReaderProtocol` exists only once the peer has
-sent something other than a single ping or pong.
-
-It writes to its socket itself, and its transport only gets what the kernel did not take. That keeps
-the order, because the transport says so at once when it holds anything (its limit is 0 bytes), and
-it leaves the socket open until `connection_lost`.
+Its `ReaderProtocol` exists only once the peer has sent something other than a single ping or pong.
 """
 
 import asyncio
-import os
 
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
@@ -17,36 +11,19 @@ from websockets.protocol import OPEN
 from rsnotify.core.forms import XML, Form
 from rsnotify.delivery.channels.frames import WIRE_FORMATS, WireFormat, close_reason
 from rsnotify.delivery.channels.protocol import ReaderProtocol, one_ping_or_pong, pong
-from rsnotify.delivery.channels.reader import Reader
-from rsnotify.socket_backlog import unread_bytes
-
-CLOSE_SECONDS = 5.0  # how long the other side may take to answer a close
-CLOSED = -1  # a descriptor to which nothing can be written
+from rsnotify.delivery.channels.transport_reader import CLOSE_SECONDS, TransportReader
 
 
-class SocketReader(Reader, asyncio.Protocol):
-    """Writes shared frames to its transport, and tells its channel when the socket is full."""
+class SocketReader(TransportReader):
+    """Speaks RFC 6455 with its peer."""
 
-    __slots__ = (
-        "_closing",
-        "_descriptor",
-        "_is_deflated",
-        "_pending_pong",
-        "_transport",
-        "parser",
-    )
+    __slots__ = ("_is_deflated", "_pending_pong", "parser")
 
     def __init__(self, transport: asyncio.Transport, *, is_deflated: bool) -> None:
         self._is_deflated = is_deflated
-        super().__init__(self._format_of(XML))
-        self._transport = transport
-        self._descriptor = _descriptor_of(transport)
+        super().__init__(self._format_of(XML), transport)
         self.parser: ReaderProtocol | None = None
-        self._closing: asyncio.TimerHandle | None = None
         self._pending_pong = b""  # to the newest ping, while the socket is full
-
-    def __repr__(self) -> str:
-        return f"<Reader {'paused' if self.is_paused else 'writable'} in {self.channel}>"
 
     # --- called by the channel -------------------------------------------------------------------
 
@@ -57,27 +34,9 @@ class SocketReader(Reader, asyncio.Protocol):
         formats = WIRE_FORMATS[form]
         return formats.deflated if self._is_deflated else formats.text
 
-    @property
-    def is_open(self) -> bool:
-        return self._closing is None and not self._transport.is_closing()
-
-    def write(self, data: bytes, /) -> None:
-        """Write it, or have it written as soon as there is room."""
-        written = 0
-        if not self.is_paused:
-            try:
-                written = os.write(self._descriptor, data)
-            except OSError:  # no room, or an error that the transport will have, too
-                written = 0
-        if written != len(data):
-            self._transport.write(memoryview(data)[written:])
-
     def ping(self) -> bool:
         self.write(self.wire_format.idle)
         return True
-
-    def backlog(self) -> int:
-        return unread_bytes(self._transport)
 
     def close(self, code: int, reason: str) -> None:
         """Send a close frame, and wait a few seconds for the peer's."""
@@ -98,24 +57,14 @@ class SocketReader(Reader, asyncio.Protocol):
         self.parser.receive_data(data)
         self._act_on(self.parser)
 
-    def pause_writing(self) -> None:
-        self.is_paused = True
-        if self.channel is not None:
-            self.channel.pause(self)
-
     def resume_writing(self) -> None:
         self.is_paused = False
-        self.deadline = None  # a peer that reads is alive
         self._send_pending_pong()
-        if self.channel is not None:
-            self.channel.resume(self)
+        super().resume_writing()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self.leave_channel()
-        if self._closing is not None:
-            self._closing.cancel()
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         self.parser = None
-        self._descriptor = CLOSED
 
     # --- reactions -------------------------------------------------------------------------------
 
@@ -138,9 +87,7 @@ class SocketReader(Reader, asyncio.Protocol):
             else:
                 self._write_or_end(data)
         if protocol.state is not OPEN and self._closing is None:
-            self.leave_channel()
-            loop = asyncio.get_running_loop()
-            self._closing = loop.call_later(CLOSE_SECONDS, self._transport.abort)
+            self.end_within(CLOSE_SECONDS)
 
     def _write_or_end(self, data: bytes) -> None:
         if data:
@@ -160,11 +107,3 @@ class SocketReader(Reader, asyncio.Protocol):
             self._transport.write_eof()
         else:
             self._transport.close()
-
-
-def _descriptor_of(transport: asyncio.Transport) -> int:
-    """Where a frame can be written as it is: nowhere if the transport encrypts."""
-    if transport.get_extra_info("sslcontext") is not None:
-        return CLOSED
-    descriptor: int = transport.get_extra_info("socket").fileno()
-    return descriptor

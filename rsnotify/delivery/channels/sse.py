@@ -5,6 +5,7 @@ with an id without data, for a browser that is cut off before the first event. E
 WebSocket gets as a close code are HTTP statuses here.
 """
 
+import asyncio
 import random
 
 from starlette.requests import Request
@@ -16,7 +17,7 @@ from rsnotify.core.gzip_parts import GZIP_HEAD, flushed
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.entry import ChannelEntry, requested_channels, requested_kind
 from rsnotify.delivery.channels.frames import WIRE_FORMATS, WireFormat
-from rsnotify.delivery.channels.sse_reader import SseReader, body_message
+from rsnotify.delivery.channels.sse_reader import HAND_OVER, SseReader
 from rsnotify.resourcesync.notification import FROM_HEADER
 
 RETRY_MILLISECONDS = (1_000, 5_000)  # random, or all browsers reconnect at once
@@ -65,14 +66,18 @@ class EventStream(Response):
         self.init_headers(headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        reader = SseReader(_wire_format(self._entry, in_gzip=self._in_gzip))
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         opening = _opening(self._entry.cursor, random.randint(*RETRY_MILLISECONDS))  # noqa: S311
-        await send(body_message(GZIP_HEAD + flushed(opening) if self._in_gzip else opening))
+        body = GZIP_HEAD + flushed(opening) if self._in_gzip else opening
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": HAND_OVER, "take": self._take})
+
+    def _take(self, transport: asyncio.Transport, *, is_chunked: bool) -> None:
+        wire_format = _wire_format(self._entry, in_gzip=self._in_gzip)
+        reader = SseReader(wire_format, transport, is_chunked=is_chunked)
+        reader.take_over()
         self._channels.join(reader, self._entry)
-        await reader.run(send, receive)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _wire_format(entry: ChannelEntry, *, in_gzip: bool) -> WireFormat:

@@ -1,98 +1,51 @@
-"""The connection of one event stream, as a channel's reader.
-
-Rules that hold here: it takes one notification at a time and is paused until that is sent, so the
-channel treats it like a WebSocket. Nothing here knows what an event looks like.
-"""
+"""An open event stream of a Destination. Nothing here knows what an event looks like."""
 
 import asyncio
-from contextlib import suppress
-
-from starlette.types import Message, Receive, Send
 
 from rsnotify.delivery.channels.frames import WireFormat
-from rsnotify.delivery.channels.reader import Reader
+from rsnotify.delivery.channels.transport_reader import CLOSE_SECONDS, TransportReader
 
-PART_BYTES = 16 * 1024  # of an event, in one write
-DISCONNECTED = 1006  # the code of a connection that ended without a close code
+HAND_OVER = "rsnotify.http.hand_over"
+"""A message to our server, within a response: the rest is written by what `take(transport,
+is_chunked=…)` makes. The exchange ends here, and nothing of it is kept."""
+
+LAST_CHUNK = b"0\r\n\r\n"
+IGNORED_BYTES = 64 * 1024  # that a peer may send, which has nothing more to say
 
 
-class SseReader(Reader):
-    """Sends what it was given in parts, then takes more."""
+class SseReader(TransportReader):
+    """Writes events as the rest of a response, in chunks if its request was of HTTP/1.1."""
 
-    def __init__(self, wire_format: WireFormat) -> None:
-        super().__init__(wire_format)
-        self._is_closed = False
-        self._unsent = memoryview(b"")
-        self._wake_up = asyncio.Event()
-        self._timeout: asyncio.Timeout | None = None
+    __slots__ = ("_ignored_bytes", "_is_chunked")
 
-    def __repr__(self) -> str:
-        return f"<SseReader in {self.channel}>"
+    def __init__(
+        self, wire_format: WireFormat, transport: asyncio.Transport, *, is_chunked: bool
+    ) -> None:
+        super().__init__(wire_format, transport)
+        self._is_chunked = is_chunked
+        self._ignored_bytes = 0
 
-    @property
-    def is_open(self) -> bool:
-        return not self._is_closed
+    # --- called by the channel -------------------------------------------------------------------
 
     def write(self, data: bytes, /) -> None:
-        self._unsent = memoryview(data)
-        self._wake_up.set()
-        self.is_paused = True
-        if self.channel is not None:
-            self.channel.pause(self)
+        super().write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
 
     def ping(self) -> bool:
         """Send a comment, which keeps proxies from closing the stream. Nobody answers it."""
         self.write(self.wire_format.idle)
         return False
 
-    def backlog(self) -> int:
-        return len(self._unsent)
-
     def close(self, code: int, reason: str) -> None:  # noqa: ARG002
         """End the stream, which has no way to tell a code or a reason."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self.leave_channel()
-        self._wake_up.set()
-        if self._timeout is not None:  # stop a send that waits for a peer which reads nothing
-            self._timeout.reschedule(asyncio.get_running_loop().time())
+        if self.is_open:
+            self.end_within(CLOSE_SECONDS)
+            if self._is_chunked:
+                super().write(LAST_CHUNK)
+            self._transport.close()
 
-    async def run(self, send: Send, receive: Receive) -> None:
-        """Send until either side ends the stream."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                disconnect = tasks.create_task(self._wait_for_disconnect(receive))
-                await self._send_all(send)
-                disconnect.cancel()
-        finally:
-            self.leave_channel()
+    # --- called by the transport -----------------------------------------------------------------
 
-    async def _wait_for_disconnect(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self.close(DISCONNECTED, "")
-
-    async def _send_all(self, send: Send) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None) as self._timeout:
-                while self.is_open:
-                    await self._wake_up.wait()
-                    await self._send_unsent(send)
-
-    async def _send_unsent(self, send: Send) -> None:
-        self._wake_up.clear()
-        while self._unsent and self.is_open:
-            part, rest = self._unsent[:PART_BYTES], self._unsent[PART_BYTES:]
-            try:
-                await send(body_message(bytes(part)))
-            except OSError:
-                self.close(DISCONNECTED, "")
-            self._unsent = rest
-        self.is_paused = False
-        if self.channel is not None:
-            self.channel.resume(self)
-
-
-def body_message(part: bytes) -> Message:
-    return {"type": "http.response.body", "body": part, "more_body": True}
+    def data_received(self, data: bytes) -> None:
+        self._ignored_bytes += len(data)
+        if self._ignored_bytes > IGNORED_BYTES:
+            self._transport.abort()

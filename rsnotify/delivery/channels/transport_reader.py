@@ -1,0 +1,95 @@
+"""An open connection of a Destination, with as little memory as possible while it is idle.
+
+A reader has no task and no timer of its own. It writes to its socket itself, and its transport only
+gets what the kernel did not take. That keeps the order, because the transport says so at once when
+it holds anything (its limit is 0 bytes), and it leaves the socket open until `connection_lost`.
+Nothing here knows what is written.
+"""
+
+import asyncio
+import os
+from abc import abstractmethod
+
+from rsnotify.delivery.channels.frames import WireFormat
+from rsnotify.delivery.channels.reader import Reader
+from rsnotify.socket_backlog import unread_bytes
+
+CLOSE_SECONDS = 5.0  # how long the other side may take to read the end, or to answer it
+CLOSED = -1  # a descriptor to which nothing can be written
+
+
+class TransportReader(Reader, asyncio.Protocol):
+    """Writes shared bytes to its transport, and tells its channel when the socket is full."""
+
+    __slots__ = ("_closing", "_descriptor", "_transport")
+
+    def __init__(self, wire_format: WireFormat, transport: asyncio.Transport) -> None:
+        super().__init__(wire_format)
+        self._transport = transport
+        self._descriptor = _descriptor_of(transport)
+        self._closing: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        state = "paused" if self.is_paused else "writable"
+        return f"<{type(self).__name__} {state} in {self.channel}>"
+
+    def take_over(self) -> None:
+        """From here on the transport speaks to this reader."""
+        self._transport.set_protocol(self)
+        self._transport.set_write_buffer_limits(high=0)  # it says so if it holds anything
+        self.is_paused = self._transport.get_write_buffer_size() > 0
+
+    # --- called by the channel -------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._closing is None and not self._transport.is_closing()
+
+    def write(self, data: bytes, /) -> None:
+        """Write it, or have it written as soon as there is room."""
+        written = 0
+        if not self.is_paused:
+            try:
+                written = os.write(self._descriptor, data)
+            except OSError:  # no room, or an error that the transport will have, too
+                written = 0
+        if written != len(data):
+            self._transport.write(memoryview(data)[written:])
+
+    def backlog(self) -> int:
+        return unread_bytes(self._transport)
+
+    def end_within(self, seconds: float) -> None:
+        """Leave the channel; cut the connection if it has not ended by then."""
+        self.leave_channel()
+        self._closing = asyncio.get_running_loop().call_later(seconds, self._transport.abort)
+
+    # --- called by the transport -----------------------------------------------------------------
+
+    @abstractmethod
+    def data_received(self, data: bytes) -> None: ...
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+        if self.channel is not None:
+            self.channel.pause(self)
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self.deadline = None  # a peer that reads is alive
+        if self.channel is not None:
+            self.channel.resume(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.leave_channel()
+        if self._closing is not None:
+            self._closing.cancel()
+        self._descriptor = CLOSED
+
+
+def _descriptor_of(transport: asyncio.Transport) -> int:
+    """Where a frame can be written as it is: nowhere if the transport encrypts."""
+    if transport.get_extra_info("sslcontext") is not None:
+        return CLOSED
+    descriptor: int = transport.get_extra_info("socket").fileno()
+    return descriptor

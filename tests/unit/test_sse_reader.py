@@ -1,0 +1,111 @@
+"""An open event stream by itself: what it writes, and how it ends."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import NamedTuple
+
+import pytest
+
+from rsnotify.delivery.channels import sse_reader
+from rsnotify.delivery.channels.frames import EVENT
+from rsnotify.delivery.channels.sse_reader import IGNORED_BYTES, SseReader
+
+MEBIBYTE = 1024 * 1024
+LARGE = b"x" * (16 * MEBIBYTE)  # more than a socket takes
+SECONDS = 20
+
+
+class Stream(NamedTuple):
+    """A reader and its peer's end."""
+
+    is_chunked: bool
+    reader: SseReader
+    transport: asyncio.Transport
+    peer: socket.socket
+
+    async def received(self) -> bytes:
+        """All that comes until the connection ends."""
+        found = b""
+        async with asyncio.timeout(SECONDS):
+            while part := await asyncio.get_running_loop().sock_recv(self.peer, MEBIBYTE):
+                found += part
+        return found
+
+
+@pytest.fixture(params=[True, False], ids=["in chunks", "until the end"])
+async def stream(request: pytest.FixtureRequest) -> AsyncIterator[Stream]:
+    ours, peer = socket.socketpair()
+    peer.setblocking(False)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, ours)
+    reader = SseReader(EVENT, transport, is_chunked=request.param)
+    reader.take_over()
+    yield Stream(request.param, reader, transport, peer)
+    if not transport.is_closing():
+        transport.abort()
+    peer.close()
+    await asyncio.sleep(0)
+
+
+def body_of(answer: bytes, *, is_chunked: bool) -> bytes:
+    """What was written; the last chunk must be there, and nothing behind it."""
+    if not is_chunked:
+        return answer
+    body = b""
+    while True:
+        size, _, answer = answer.partition(b"\r\n")
+        part, end, answer = (
+            answer[: int(size, 16)],
+            answer[int(size, 16) :][:2],
+            answer[int(size, 16) + 2 :],
+        )
+        assert end == b"\r\n"
+        if not part:
+            assert answer == b""
+            return body
+        body += part
+
+
+@pytest.mark.parametrize("events", [[b"id: 1\n\n"], [b"id: 1\n\n", LARGE, b"id: 2\n\n"]])
+async def test_what_is_written_comes_whole_before_the_end(
+    stream: Stream, events: list[bytes]
+) -> None:
+    for event in events:
+        stream.reader.write(event)
+    assert stream.reader.is_paused is (LARGE in events)
+    stream.reader.close(1001, "the hub ends")
+    assert not stream.reader.is_open
+    body = body_of(await stream.received(), is_chunked=stream.is_chunked)
+    assert body == b"".join(events)
+
+
+async def test_who_does_not_read_the_end_is_cut_off(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sse_reader, "CLOSE_SECONDS", 0.01)
+    stream.reader.write(LARGE)
+    stream.reader.close(1013, "nothing was read")
+    stream.reader.close(1013, "again")
+    await asyncio.sleep(0.1)
+    received = b""
+    with suppress(ConnectionResetError):
+        received = await stream.received()
+    assert len(received) < len(LARGE)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+async def test_what_a_peer_still_sends_is_ignored_up_to_64_kilobytes(
+    stream: Stream, over: int
+) -> None:
+    stream.reader.data_received(b"x" * (IGNORED_BYTES - 1))
+    stream.reader.data_received(b"x" * (1 + over))
+    assert stream.reader.is_open is not bool(over)
+
+
+async def test_a_peer_that_closes_its_direction_has_gone(stream: Stream) -> None:
+    stream.peer.shutdown(socket.SHUT_WR)
+    async with asyncio.timeout(SECONDS):
+        while not stream.transport.is_closing():
+            await asyncio.sleep(0)
