@@ -97,7 +97,7 @@ def show(
 ) -> None:
     """Show what the hub knows of one resource, or how many it knows and what is being loaded."""
     from rsnotify.commands import administer
-    from rsnotify.commands.resources import path_of
+    from rsnotify.commands.resources import path_of_resources
 
     query = "" if loc is None else "?" + urlencode({"loc": loc})
-    administer.print_fields(ask(url, data, "GET", path_of(set_name) + query), json=json)
+    administer.print_fields(ask(url, data, "GET", path_of_resources(set_name) + query), json=json)

@@ -98,7 +98,7 @@ def _opened(path: Path) -> BinaryIO:
     return sys.stdin.buffer if path == STDIN else path.open("rb")
 
 
-def path_of(set_name: str) -> str:
+def path_of_resources(set_name: str) -> str:
     return f"{path_of_set(set_name)}/resources"
 
 
@@ -115,7 +115,7 @@ async def load(
     headers = body.headers | {"Idempotency-Key": key or secrets.token_hex(8)}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
-    address = f"{url.rstrip('/')}{path_of(set_name)}?{wanted.query()}"
+    address = f"{url.rstrip('/')}{path_of_resources(set_name)}?{wanted.query()}"
     answer: dict[str, Any] = await _sent(address, body, headers)
     if answer["stage"] in ("done", "compared"):
         return answer
@@ -153,7 +153,7 @@ async def _done(url: str, token: str | None, set_name: str) -> dict[str, Any]:
     """What became of a load that takes long."""
     async with Connection(url, token) as hub:
         while True:
-            standing = await hub.ask("GET", path_of(set_name))
+            standing = await hub.ask("GET", path_of_resources(set_name))
             if standing["load"] is None:
                 outcome: dict[str, Any] = standing["last_load"]
                 return outcome

@@ -22,7 +22,7 @@ ADMIN_FILE = "RSNOTIFY_ADMIN_TOKEN_FILE"
 
 
 def path_of_set(name: str) -> str:
-    """Where a hub has the set, for whoever publishes to it or administers it."""
+    """The path of a set in the hub's HTTP API."""
     return f"/api/sets/{quote(name, safe='')}"
 
 

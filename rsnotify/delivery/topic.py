@@ -1,8 +1,8 @@
 """The WebSub topic URL: GET and HEAD on a channel's path, for discovery.
 
-The status is 200 whether there is a notification or not. The body is the newest one, byte for byte,
-and empty before the first (WEBSUB 21); in JSON, an empty interval. It is never older than what was
-acknowledged or delivered before the request, by any hub process.
+The status is 200 whether there is a notification or not. The body is the newest notification, byte
+for byte, and empty before the first one (WEBSUB 21); in JSON, an empty interval. The body is never
+older than what was acknowledged or delivered before the request, by any hub process.
 """
 
 from time import time
@@ -32,7 +32,7 @@ class Topic:
     async def get(self, request: Request) -> Response:
         channel = ChannelName.named(**request.path_params)
         feed = self._hub.feed(channel)
-        after = parse_start(parse_query(request.scope["query_string"], CHANNEL))  # only judged
+        after = parse_start(parse_query(request.scope["query_string"], CHANNEL))  # only checked
         record = self._hub.record(channel.set_name)
         await self._access.require_reader(request, record)
         begins = feed.tail.head  # read first: a change in between must not be lost

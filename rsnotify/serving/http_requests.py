@@ -74,7 +74,7 @@ class RequestReader:
             self._measure_body(len(data))
 
     def close(self) -> None:
-        """Break the cycles with parser and connection, so that all are freed at once."""
+        """Drop parser and connection, so that they are freed without the garbage collector."""
         self.state = CLOSED
         self.newest = None
         self._handler = self._parser = cast(Any, None)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from rsnotify.core.clock_history import ClockHistory
 from rsnotify.core.gzip_parts import PackedEntries
 from rsnotify.core.window import MINUTE, JournalRecord, Span, Window
-from rsnotify.errors import NoSuchSet
+from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
@@ -31,6 +31,7 @@ FIELDS = {name: name for name in JournalRecord._fields} | {
     "grew_until": "told",
 }
 AHEAD = MINUTE  # of Redis's clock: positions must not run away with a wrong one
+NOT_READ = "the record of the set was not read; repeat the request"
 KEEP_SECONDS = 600  # what was being written when its hub died is gone after that
 
 
@@ -66,15 +67,16 @@ class Windows:
                 found = await self.records(list(asked))
             except Exception as error:  # whoever asked gets it
                 _fail(asked.values(), error)
+            except BaseException:  # cancelled: nobody else would ever tell those who wait
+                waiting, self._asked = [*asked.values(), *self._asked.values()], {}
+                _fail(waiting, TryAgain(NOT_READ))
+                raise
             else:
                 for future, record in zip(asked.values(), found, strict=True):
                     if isinstance(record, Exception):
                         _fail([future], record)
                     else:
                         future.set_result(record)
-            finally:  # this task was cancelled: nobody else would ever tell those who wait
-                for future in asked.values():
-                    future.cancel()
 
     async def records(self, set_names: Sequence[str]) -> list[JournalRecord | Exception | None]:
         """Each set's record; None for a set that does not exist, or why it cannot be read."""

@@ -8,22 +8,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
-from rsnotify.errors import Rejected, TryAgain
-from rsnotify.resourcesync.change import Change
+from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import AsyncPublisher, Publisher, QueueFull, RefusedChange, fork, retry
-from rsnotify_client.answer import HubUnreachable
-from rsnotify_client.batch import Batch, encode
-from rsnotify_client.hub import Accepted, HubClient
 from rsnotify_client.publisher import PublisherOptions
-from rsnotify_client.sender import TOGETHER
 from rsnotify_client.troubles import Troubles
 from tests.client.hubs import ACCEPTED, Answer, Posted, accept, eventually, problem, scripted_hub
 
@@ -159,72 +154,6 @@ def test_trouble_with_one_set_does_not_hold_up_another() -> None:
     assert posted[-1].locs == ["1"]
 
 
-@pytest.mark.parametrize("over", [0, 1])
-def test_eight_sets_are_published_to_at_the_same_time(over: int) -> None:
-    gates = {"first": threading.Event(), "others": threading.Event()}
-    came_before: list[str] = []  # any of the others had its answer
-
-    def slow(request: Posted) -> Answer:
-        if request.set_name != "first" and not gates["others"].is_set():
-            came_before.append(request.set_name)
-        gates["first" if request.set_name == "first" else "others"].wait(10)
-        return ACCEPTED
-
-    names = [f"set{number}" for number in range(TOGETHER + over)]
-    with scripted_hub(slow) as (url, posted), Publisher(url) as publisher:
-        publisher.updated("first", "1")
-        eventually(lambda: posted)
-        for name in names * 2:
-            publisher.updated(name, "1")
-        gates["first"].set()
-        eventually(lambda: len(came_before) == TOGETHER)
-        gates["others"].set()
-        publisher.flush(10)
-        assert publisher.counters.requests == 1 + len(names)
-    assert sorted(came_before) == names[:TOGETHER]
-    assert sorted((each.set_name, *each.locs) for each in posted[1:]) == [
-        (name, "1", "1") for name in names
-    ]
-
-
-def batches(*names: str) -> list[Batch]:
-    change = encode(Change("1", "updated"))
-    return [Batch(ChannelName(name, "change"), name, [1], [change]) for name in names]
-
-
-def test_a_hub_that_is_away_is_asked_once_and_not_for_each_set() -> None:
-    with closing(HubClient("http://127.0.0.1:9")) as hub:
-        (only,) = hub.publish_together(batches("a", "b", "c"))
-    assert only[0].key == "a"
-    assert isinstance(only[1], HubUnreachable)
-
-
-def test_an_answer_that_came_while_another_was_waited_for_counts() -> None:
-    gate = threading.Event()
-
-    def script(request: Posted) -> Answer:
-        if request.set_name == "b":
-            gate.wait(10)
-        return problem(403, "not yours") if request.set_name == "c" else ACCEPTED
-
-    with scripted_hub(script) as (url, _), closing(HubClient(url, answer_seconds=2)) as hub:
-        found = hub.publish_together(batches("a", "b", "c", "d"))
-        gate.set()
-    assert [batch.key for batch, _ in found] == ["a", "b", "c", "d"]
-    kinds = [type(outcome) for _, outcome in found]
-    assert kinds == [Accepted, HubUnreachable, Rejected, Accepted]
-
-
-def test_after_a_hub_did_not_answer_one_set_is_tried_first() -> None:
-    troubles, channel = Troubles(), ChannelName("a", "change")
-    troubles.postpone(channel, TryAgain("busy", retry_after_seconds=0), 1.0, 1.0)
-    assert not troubles.of_all_channels
-    troubles.postpone(channel, HubUnreachable("http://h", "refused"), 1.0, 1.0)
-    assert troubles.of_all_channels
-    troubles.end(channel)
-    assert not troubles.of_all_channels
-
-
 @pytest.mark.parametrize(("asked", "is_told"), [(0.9, False), (1.0, True)])
 def test_a_refusal_of_what_was_asked_before_a_flush_does_not_end_it(
     asked: float, is_told: bool
@@ -294,17 +223,35 @@ def test_an_end_that_would_lose_changes_is_an_error(away: Away) -> None:
 
 def test_a_connection_that_the_hub_closed_meanwhile_costs_no_retry() -> None:
     with scripted_hub(accept) as (url, _), Publisher(url) as publisher:
-        for locs in ("1", "2"):
-            for name in ("a", "b", "c"):
-                publisher.updated(name, locs)
-            publisher.flush(10)
-            for connection in publisher._hub._idle:
-                connection.sock.shutdown(2)
+        publisher.updated("a", "1")
+        publisher.flush(10)
+        publisher._hub._idle[0].sock.shutdown(2)
+        publisher.updated("a", "2")
+        publisher.flush(10)
         assert publisher.counters.retries == 0
 
 
-def test_an_answer_that_breaks_off_is_asked_for_again_on_a_new_connection() -> None:
-    broken = Answer(201, b"no chunk\r\n", (("Transfer-Encoding", "chunked"),))
+def test_an_answer_that_ends_its_connection_costs_no_retry() -> None:
+    content = {"accepted": 1, "from": "a", "until": "b"}
+    last = Answer(201, content, (("Connection", "close"),))
+    with scripted_hub(in_turn(last)) as (url, posted), Publisher(url) as publisher:
+        for loc in ("1", "2"):
+            publisher.updated("a", loc)
+            publisher.flush(10)
+        assert publisher.counters.retries == 0
+    assert [request.locs for request in posted] == [["1"], ["2"]]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        Answer(201, b"no chunk\r\n", (("Transfer-Encoding", "chunked"),)),
+        Answer(201, b"{", (("Content-Length", "99"), ("Connection", "close"))),
+        Answer(201, b"", (("Content-Length", "99"), ("Connection", "close"))),
+    ],
+    ids=["a chunk", "a part", "the head alone"],
+)
+def test_an_answer_that_breaks_off_is_asked_for_again_on_a_new_connection(broken: Answer) -> None:
     answers = iter((broken, ACCEPTED))
     with scripted_hub(lambda _: next(answers)) as (url, posted), Publisher(url) as publisher:
         publisher.updated("a", "1")

@@ -10,7 +10,7 @@ import atexit
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import NamedTuple
 
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0  # another process may have left something; the bell is a hint
 TURN_SECONDS = 0.02  # until another sender of the same store may have finished
 EXIT_SECONDS = 5.0
-TOGETHER = 8  # channels that are published to at the same time, each over its own connection
 
 
 class RefusedChange(NamedTuple):
@@ -198,36 +197,27 @@ class Sender:
             return self._turn_seconds if self._store.ends() else self._look_seconds
         self._turn_seconds = TURN_SECONDS
         try:
-            while not self._stopping and (batches := self._next()):
-                self._send(batches)
+            while not self._stopping and (batch := self._next()) is not None:
+                self._send(batch)
         finally:
             self._store.rest()
         return self._troubles.pause(monotonic(), self._look_seconds)
 
-    def _next(self) -> list[Batch]:
-        """A batch of each of some channels, those first that have waited longest."""
+    def _next(self) -> Batch | None:
         postponed = self._troubles.postponed(monotonic())
-        if postponed is None:
-            return []
-        batches: list[Batch] = []
-        at_most = 1 if self._troubles.of_all_channels else TOGETHER
-        while len(batches) < at_most:
-            if (batch := self._store.take(postponed, self._at_most)) is None:
-                break
-            batches.append(batch)
-            postponed.append(batch.channel)
-        return batches
+        return None if postponed is None else self._store.take(postponed, self._at_most)
 
-    def _send(self, batches: Sequence[Batch]) -> None:
+    def _send(self, batch: Batch) -> None:
+        self.requests += 1
         self._asked = monotonic()
-        for batch, outcome in self._hub.publish_together(batches):
-            self.requests += 1
-            if isinstance(outcome, TryAgain):
-                self._postpone(batch, outcome)
-            elif isinstance(outcome, Rejected):
-                self._refuse_or_keep(batch, outcome)
-            else:
-                self._settle(batch)
+        try:
+            self._hub.publish(batch.channel, batch.body, batch.key)
+        except TryAgain as error:
+            self._postpone(batch, error)
+        except Rejected as error:
+            self._refuse_or_keep(batch, error)
+        else:
+            self._settle(batch)
         with self._progress:
             self._progress.notify_all()
 

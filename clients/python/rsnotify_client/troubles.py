@@ -37,11 +37,6 @@ class Troubles:
     def __bool__(self) -> bool:
         return bool(self._known)
 
-    @property
-    def of_all_channels(self) -> bool:
-        """Whether the hub itself did not answer when it was last tried."""
-        return None in self._known
-
     def forgive(self, now: float) -> None:
         """Somebody waits: troubles from before are not waited for."""
         self._eager_since = now
