@@ -1,10 +1,11 @@
 """The page at `/`, as a person uses it."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from tests.browser.conftest import opened, use_token
 from tests.receivers import Receiver, answers
@@ -340,6 +341,31 @@ async def test_a_token_of_a_private_set_shows_it_and_follows_it(
         await page.select_option("#set", private)
         await expect(page.locator("#documents-private")).to_be_visible()
         await page.click("#publish button")
+        await expect(page.locator("#publish .answer")).to_contain_text("It arrived")
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["the latest", "another came after it"])
+async def test_what_is_published_while_the_channel_is_opened_is_seen(
+    chromium: Browser, page_hub: RunningHub, set_name: str, more: int
+) -> None:
+    other = f"{set_name}-other"
+    await page_hub.ask("PUT", f"/api/sets/{other}", json={})
+    is_published = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await is_published.wait()
+        await route.continue_()
+
+    async with opened(chromium, page_hub, set_name) as page:
+        await use_token(page)
+        await expect(page.locator("#health")).to_have_text("live")
+        await page.route(f"**/channels/{other}/**", later)
+        await page.select_option("#set", other)
+        await page.click("#publish button")
+        await expect(page.locator("#publish .answer")).to_contain_text("Waiting for it")
+        for number in range(more):
+            await page_hub.publish(f"http://example.com/{number}", set_name=other)
+        is_published.set()
         await expect(page.locator("#publish .answer")).to_contain_text("It arrived")
 
 

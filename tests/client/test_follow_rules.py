@@ -1,5 +1,7 @@
 """What a follower decides without a network: where it stands, what is new, what it may forget."""
 
+from pathlib import Path
+
 import pytest
 
 from rsnotify.errors import InvalidSettings, Rejected
@@ -132,6 +134,29 @@ def test_a_cursor_is_kept_in_a_file_or_in_sqlite(tmp_path, name: str) -> None:
         assert (before, store.load()) in ((None, T[3]), (T[3], T[3]))
         if isinstance(store, SqliteCursor):
             store.close()
+
+
+def test_a_database_of_cursors_is_closed_with_its_store(tmp_path: Path) -> None:
+    path = tmp_path / "cursors.db"
+    store = SqliteCursor(path)
+    store.save(T[1])
+    assert is_open(path)
+    del store
+    assert not is_open(path)
+
+
+def test_what_is_no_database_is_refused_and_not_left_open(tmp_path: Path) -> None:
+    path = tmp_path / "cursors.db"
+    path.write_bytes(b"no database" * 1_000)
+    with pytest.raises(InvalidSettings, match="not a database"):
+        SqliteCursor(path)
+    assert not is_open(path)
+
+
+def is_open(path: Path) -> bool:
+    """Whether this process has the file open."""
+    links = list(Path("/proc/self/fd").iterdir())
+    return any(link.is_symlink() and link.readlink() == path for link in links)
 
 
 def test_a_cursor_is_kept_by_two_functions() -> None:

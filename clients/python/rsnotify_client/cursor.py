@@ -6,6 +6,7 @@ when all changes up to there are dealt with, in whatever order that was.
 
 import os
 import sqlite3
+import weakref
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,7 @@ class SqliteCursor:
         self._name = name
         try:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            weakref.finalize(self, self._database.close)  # who follows a path has nothing to close
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("CREATE TABLE IF NOT EXISTS cursor (name PRIMARY KEY, position)")
         except sqlite3.Error as error:

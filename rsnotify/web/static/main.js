@@ -54,10 +54,10 @@ const heard = {
   gap: (after, from) => latest.addGap(after, from),
   notification: (notification, { isOld }) => {
     latest.add(notification.changes);
+    publishing.arrived(notification.changes); // also what was published while the channel was opened
     if (isOld) return;
     seen += notification.changes.length;
     changes.add(notification.changes.length);
-    publishing.arrived(notification.changes);
   },
 };
 

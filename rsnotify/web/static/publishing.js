@@ -10,11 +10,14 @@ const arrivals = new Map(); // when each of the newest changes arrived, by its d
 let isConnected = false;
 let waiting = null; // for the change that was published last: `{datetime, settle}`
 
-/** Changes have come over the channel. */
+/** Changes have come over the channel; all before them had come, or were there when it was opened. */
 export function arrived(changes) {
   for (const { datetime } of changes.slice(-REMEMBERED)) {
     arrivals.set(datetime, performance.now());
-    if (waiting?.datetime === datetime) waiting.settle();
+    if (waiting && datetime >= waiting.datetime) {
+      arrivals.set(waiting.datetime, performance.now());
+      waiting.settle();
+    }
   }
   for (const datetime of arrivals.keys()) {
     if (arrivals.size <= REMEMBERED) break;
