@@ -237,8 +237,8 @@ class Exchange:
             self._connection.answered(self)
 
     def _hand_over(self, take: Taking) -> None:
-        self.is_answered = True
         self._connection.hand_over(take, is_chunked=self._is_chunked)
+        self.is_answered = True  # not if that failed: then the connection is aborted
 
     def _framed(self, body: bytes, *, is_last: bool) -> bytes:
         if not self._has_body:

@@ -199,7 +199,7 @@ class HttpProtocol(asyncio.Protocol):
         self._server_state.total_requests += 1
         self._let_go()
         if self._is_input_over:  # nobody would ever know that this peer has gone
-            self.transport.close()
+            self._close()
             return
         take(self.transport, is_chunked=is_chunked)
         if self._is_paused:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from rsnotify.delivery.channels.channel import ChannelReaders
 from rsnotify.delivery.channels.frames import TEXT, WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
+from rsnotify.delivery.channels.several import SeveralChannels
 from rsnotify.errors import Rejected
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import Position
@@ -127,6 +129,25 @@ async def test_each_form_is_made_once(hub: OneChannelHub, channel: ChannelReader
     channel.join(second, START)
     hub.push()
     assert (first.taken, second.taken) == ([b"\x81\x010"], [b"0"])
+
+
+@pytest.mark.parametrize("is_several", [False, True])
+async def test_a_reader_that_comes_with_a_full_socket_and_reads_nothing_is_let_go(
+    hub: OneChannelHub, is_several: bool
+) -> None:
+    times = [0.0]
+    keepalive = Keepalive(send_timeout_seconds=60, clock=lambda: times[-1])
+    peer = Peer()
+    peer.is_paused = True
+    served: Any = hub
+    if is_several:
+        SeveralChannels(served, keepalive, peer, lambda _: None).join([(hub.feed, START)])
+    else:
+        ChannelReaders(served, hub.feed, keepalive).join(peer, START)
+    for now, closed in ((59.9, None), (60.0, 1013)):
+        times.append(now)
+        keepalive.tick()
+        assert peer.closed == closed
 
 
 async def test_it_says_to_how_many_a_push_writes(

@@ -94,6 +94,7 @@ class Peer:
         self.scopes: list[Scope] = []
         self.bodies: list[bytes] = []
         self.taken: list[tuple[asyncio.Transport, bool]] = []
+        self.cannot_take = False
         self.deadlines = deadlines or Deadlines(clock=lambda: self.now)
         self.config: Any = SimpleNamespace(loaded_app=self.app)
         self.protocol = HttpProtocol(
@@ -134,6 +135,8 @@ class Peer:
         await send({"type": "http.response.body", "body": b"ok"})
 
     def take(self, transport: asyncio.Transport, *, is_chunked: bool) -> None:
+        if self.cannot_take:
+            raise ValueError
         self.taken.append((transport, is_chunked))
 
 
@@ -361,6 +364,15 @@ async def test_the_rest_of_an_event_stream_is_written_by_another(
     assert not peer.transport.is_paused
     assert not peer.deadlines.are_any
     assert await is_freed(peer)
+
+
+async def test_an_event_stream_that_nobody_can_take_is_aborted(
+    peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer.cannot_take = True
+    await peer.sends(EVENTS)
+    assert peer.transport.ended == ["aborted"]
+    assert "internal error while answering /events" in caplog.text
 
 
 # --- the order of answers ------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from rsnotify.delivery.channels import sse_reader
-from rsnotify.delivery.channels.frames import EVENT
+from rsnotify.delivery.channels import sse_reader, transport_reader
+from rsnotify.delivery.channels.frames import DATA, EVENT, GZIP_DATA, GZIP_EVENT, in_chunks
 from rsnotify.delivery.channels.sse_reader import IGNORED_BYTES, SseReader
 
 MEBIBYTE = 1024 * 1024
@@ -24,6 +24,11 @@ class Stream(NamedTuple):
     reader: SseReader
     transport: asyncio.Transport
     peer: socket.socket
+
+    def write(self, event: bytes) -> None:
+        """As the channel does, with an event that is framed for all readers."""
+        chunk = b"%x\r\n%b\r\n" % (len(event), event)
+        self.reader.write(chunk if self.is_chunked else event)
 
     async def received(self) -> bytes:
         """All that comes until the connection ends."""
@@ -73,7 +78,7 @@ async def test_what_is_written_comes_whole_before_the_end(
     stream: Stream, events: list[bytes]
 ) -> None:
     for event in events:
-        stream.reader.write(event)
+        stream.write(event)
     assert stream.reader.is_paused is (LARGE in events)
     stream.reader.close(1001, "the hub ends")
     assert not stream.reader.is_open
@@ -102,6 +107,27 @@ async def test_what_a_peer_still_sends_is_ignored_up_to_64_kilobytes(
     stream.reader.data_received(b"x" * (IGNORED_BYTES - 1))
     stream.reader.data_received(b"x" * (1 + over))
     assert stream.reader.is_open is not bool(over)
+
+
+def test_what_is_framed_for_chunks_is_counted_under_the_same_name() -> None:
+    for plain in (EVENT, GZIP_EVENT, DATA, GZIP_DATA):
+        framed = in_chunks(plain)
+        assert framed is in_chunks(plain)
+        assert framed.name == plain.name
+        assert framed.idle == b"%x\r\n%b\r\n" % (len(plain.idle), plain.idle)
+        assert (framed.tell_cursors is None) is (plain.tell_cursors is None)
+
+
+async def test_a_peer_that_has_gone_and_reads_nothing_is_cut_off(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport_reader, "CLOSE_SECONDS", 0.01)
+    lost = asyncio.Event()
+    monkeypatch.setattr(SseReader, "connection_lost", lambda *_: lost.set())
+    stream.write(LARGE)
+    stream.peer.shutdown(socket.SHUT_WR)
+    async with asyncio.timeout(SECONDS):
+        await lost.wait()
 
 
 async def test_a_peer_that_closes_its_direction_has_gone(stream: Stream) -> None:

@@ -6,6 +6,7 @@ Such a stream has no end: its checksum would be another one for each reader.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 from websockets.extensions.permessage_deflate import PerMessageDeflate
@@ -31,8 +32,11 @@ class WireFormat(NamedTuple):
     tell_cursors: Callable[[bytes], bytes] | None = None
     """What to write before a notification to a reader of several channels, with its cursors."""
 
+    kept_as: str = ""
+    """The name of what was made, if it is not that of the format."""
+
     def render(self, notification: Notification) -> bytes:
-        return notification.derived(self.name, self.make)
+        return notification.derived(self.kept_as or self.name, self.make)
 
 
 Payload = Callable[[Notification], bytes]
@@ -102,6 +106,23 @@ def _wire_formats(form: Form, payload: Payload) -> WireFormats:
             named("data in gzip"), lambda each: flushed(_data(payload(each))), silence, stored_id
         ),
     )
+
+
+@cache
+def in_chunks(plain: WireFormat) -> WireFormat:
+    """The same for a response of HTTP/1.1 without a length."""
+    tell = plain.tell_cursors
+    return WireFormat(
+        plain.name,
+        lambda each: _chunk(plain.make(each)),
+        _chunk(plain.idle),
+        None if tell is None else lambda cursors: _chunk(tell(cursors)),
+        f"{plain.name} in chunks",
+    )
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 WIRE_FORMATS = {XML: _wire_formats(XML, _xml), JSON: _wire_formats(JSON, _json)}

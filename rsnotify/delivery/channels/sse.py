@@ -97,6 +97,7 @@ def _headers(entry: ChannelEntry, origin: str | None, *, in_gzip: bool) -> dict[
     headers = {
         "content-type": "text/event-stream",
         "cache-control": "no-store",
+        "connection": "close",  # when the stream ends
         "x-accel-buffering": "no",
         "vary": "accept-encoding",
         FROM_HEADER.lower(): entry.cursor,

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from rsnotify.delivery.channels.frames import WireFormat
+from rsnotify.delivery.channels.frames import WireFormat, in_chunks
 from rsnotify.delivery.channels.transport_reader import CLOSE_SECONDS, TransportReader
 
 HAND_OVER = "rsnotify.http.hand_over"
@@ -10,7 +10,7 @@ HAND_OVER = "rsnotify.http.hand_over"
 is_chunked=…)` makes. The exchange ends here, and nothing of it is kept."""
 
 LAST_CHUNK = b"0\r\n\r\n"
-IGNORED_BYTES = 64 * 1024  # that a peer may send, which has nothing more to say
+IGNORED_BYTES = 64 * 1024  # that a peer may send behind its request, or as the content of it
 
 
 class SseReader(TransportReader):
@@ -21,14 +21,11 @@ class SseReader(TransportReader):
     def __init__(
         self, wire_format: WireFormat, transport: asyncio.Transport, *, is_chunked: bool
     ) -> None:
-        super().__init__(wire_format, transport)
+        super().__init__(in_chunks(wire_format) if is_chunked else wire_format, transport)
         self._is_chunked = is_chunked
         self._ignored_bytes = 0
 
     # --- called by the channel -------------------------------------------------------------------
-
-    def write(self, data: bytes, /) -> None:
-        super().write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
 
     def ping(self) -> bool:
         """Send a comment, which keeps proxies from closing the stream. Nobody answers it."""
@@ -40,7 +37,7 @@ class SseReader(TransportReader):
         if self.is_open:
             self.end_within(CLOSE_SECONDS)
             if self._is_chunked:
-                super().write(LAST_CHUNK)
+                self.write(LAST_CHUNK)
             self._transport.close()
 
     # --- called by the transport -----------------------------------------------------------------

@@ -80,6 +80,12 @@ class TransportReader(Reader, asyncio.Protocol):
         if self.channel is not None:
             self.channel.resume(self)
 
+    def eof_received(self) -> bool:
+        """The peer has gone; what it has not read by then is dropped."""
+        if self._closing is None:
+            self.end_within(CLOSE_SECONDS)
+        return False
+
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.leave_channel()
         if self._closing is not None:
