@@ -369,6 +369,24 @@ async def test_what_is_published_while_the_channel_is_opened_is_seen(
         await expect(page.locator("#publish .answer")).to_contain_text("It arrived")
 
 
+async def test_a_change_of_another_set_is_not_taken_for_the_one_that_was_published(
+    chromium: Browser, page_hub: RunningHub, set_name: str
+) -> None:
+    other, later = f"{set_name}-other", f"{set_name}-later"
+    for name in (other, later):
+        await page_hub.ask("PUT", f"/api/sets/{name}", json={})
+    async with opened(chromium, page_hub, set_name) as page:
+        await use_token(page)
+        await expect(page.locator("#health")).to_have_text("live")
+        await page.route(f"**/channels/{other}/**", lambda _: None)  # is never answered
+        await page.select_option("#set", other)
+        await page.click("#publish button")
+        await expect(page.locator("#publish .answer")).to_contain_text("Waiting for it")
+        await page_hub.publish("http://example.com/later", set_name=later)
+        await page.select_option("#set", later)
+        await expect(page.locator("#publish .answer")).to_contain_text("It is not seen here")
+
+
 async def test_whoever_may_only_publish_to_a_private_set_is_told_that_it_is_not_seen(
     chromium: Browser, page_hub: RunningHub, set_name: str
 ) -> None:

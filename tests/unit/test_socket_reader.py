@@ -5,7 +5,7 @@ import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -64,6 +64,33 @@ async def connection() -> AsyncIterator[Connection]:
 @pytest.fixture
 def reader(connection: Connection) -> SocketReader:
     return connection.reader
+
+
+class FullTransport(asyncio.Transport):
+    """Takes what it is given and says at once that it is full; nothing can be written past it."""
+
+    def __init__(self) -> None:
+        super().__init__({"sslcontext": "TLS"})
+        self.held: list[bytes] = []
+        self.reader: SocketReader
+
+    def write(self, data: Any) -> None:
+        self.held.append(bytes(data))
+        self.reader.pause_writing()
+
+    def is_closing(self) -> bool:
+        return False
+
+
+async def test_a_socket_that_is_full_again_after_the_answer_to_a_ping_stays_paused() -> None:
+    """Otherwise the next frame would overtake what the transport holds."""
+    transport = FullTransport()
+    reader = transport.reader = SocketReader(transport, is_deflated=False)
+    reader.pause_writing()
+    reader.data_received(frame(PING, b"x"))
+    assert transport.held == []
+    reader.resume_writing()
+    assert (transport.held, reader.is_paused) == ([PONG_OF_X], True)
 
 
 @pytest.mark.parametrize("sent", [frame(PING, b"x"), frame(PONG, b"x"), frame(PONG)])

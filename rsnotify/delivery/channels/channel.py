@@ -79,8 +79,6 @@ class ChannelReaders:
         self._feed.watchers.add(self)
         reader.channel, reader.cursor = self, cursor
         self._keepalive.add(reader)
-        if reader.is_paused:  # by what was written before it came here
-            self._keepalive.watch(reader)
         self._place(reader)
 
     def leave(self, reader: Reader) -> None:

@@ -32,11 +32,11 @@ class WireFormat(NamedTuple):
     tell_cursors: Callable[[bytes], bytes] | None = None
     """What to write before a notification to a reader of several channels, with its cursors."""
 
-    kept_as: str = ""
-    """The name of what was made, if it is not that of the format."""
+    cache_key: str = ""
+    """Under which a notification keeps the bytes; the name if it is empty."""
 
     def render(self, notification: Notification) -> bytes:
-        return notification.derived(self.kept_as or self.name, self.make)
+        return notification.derived(self.cache_key or self.name, self.make)
 
 
 Payload = Callable[[Notification], bytes]

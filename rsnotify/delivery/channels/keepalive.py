@@ -37,10 +37,15 @@ class Keepalive:
             self.tick()
 
     def add(self, reader: Reader) -> None:
-        """Use the next slot, so that pings are spread even if all readers connect at once."""
+        """Use the next slot, so that pings are spread even if all readers connect at once.
+
+        A reader may come with a full socket, by what was written before it was a reader.
+        """
         reader.slot = self._next_slot
         self._slots[reader.slot].add(reader)
         self._next_slot = (self._next_slot + 1) % SLOTS
+        if reader.is_paused:
+            self.watch(reader)
 
     def remove(self, reader: Reader) -> None:
         self._slots[reader.slot].discard(reader)

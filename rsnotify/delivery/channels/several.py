@@ -97,8 +97,6 @@ class SeveralChannels:
     def join(self, places: Sequence[tuple[Feed, Position]]) -> None:
         self.reader.channel = self
         self._keepalive.add(self.reader)
-        if self.reader.is_paused:  # by what was written before it came here
-            self._keepalive.watch(self.reader)
         self._members = [Member(self, feed, cursor) for feed, cursor in places]
         for member in self._members:
             member.feed.watchers.add(member)

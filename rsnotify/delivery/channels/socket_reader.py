@@ -57,11 +57,6 @@ class SocketReader(TransportReader):
         self.parser.receive_data(data)
         self._act_on(self.parser)
 
-    def resume_writing(self) -> None:
-        self.is_paused = False
-        self._send_pending_pong()
-        super().resume_writing()
-
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.parser = None
@@ -95,7 +90,7 @@ class SocketReader(TransportReader):
         else:
             self._half_close()
 
-    def _send_pending_pong(self) -> None:
+    def write_delayed(self) -> None:
         """Answer only the newest of several pings (RFC 6455, 5.5.3), so that no buffer grows."""
         owed, self._pending_pong = self._pending_pong, b""
         if owed and self.is_open:

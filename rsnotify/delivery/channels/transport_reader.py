@@ -64,6 +64,9 @@ class TransportReader(Reader, asyncio.Protocol):
         self.leave_channel()
         self._closing = asyncio.get_running_loop().call_later(seconds, self._transport.abort)
 
+    def write_delayed(self) -> None:
+        """Write what could not be written while the socket was full; it may be full again then."""
+
     # --- called by the transport -----------------------------------------------------------------
 
     @abstractmethod
@@ -77,7 +80,8 @@ class TransportReader(Reader, asyncio.Protocol):
     def resume_writing(self) -> None:
         self.is_paused = False
         self.deadline = None  # a peer that reads is alive
-        if self.channel is not None:
+        self.write_delayed()
+        if self.channel is not None and not self.is_paused:
             self.channel.resume(self)
 
     def eof_received(self) -> bool:

@@ -33,6 +33,7 @@ function follow(set) {
   following?.stop();
   following = null;
   latest.clear();
+  publishing.forget();
   changes.clear();
   debugging.reset();
   seen = 0;

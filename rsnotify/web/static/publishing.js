@@ -25,6 +25,12 @@ export function arrived(changes) {
   }
 }
 
+/** Another set was chosen: its changes say nothing of those of the set before. */
+export function forget() {
+  arrivals.clear();
+  waiting?.settle();
+}
+
 /** Whether the channel brings anything now. */
 export function channelIs(connected) {
   isConnected = connected;
