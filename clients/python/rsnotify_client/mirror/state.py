@@ -178,13 +178,15 @@ class State(StateFile):
             "DELETE FROM resource WHERE loc = ? AND version = ?", (row.loc, row.version)
         )
 
-    def failed(self, row: Row, problem: str, due: float) -> None:
+    def failed(self, row: Row, problem: str, due: float) -> bool:
+        """Whether that is still so: if it was planned anew meanwhile, it is tried again at once."""
         self.begin()
-        self.database.execute(
+        updated = self.database.execute(
             "UPDATE resource SET problem = ?, attempts = attempts + 1, due = ?"
             " WHERE loc = ? AND version = ?",
             (problem, due, row.loc, row.version),
         )
+        return updated.rowcount > 0
 
     def keep_part(self, loc: str, part: Have | None) -> None:
         """What a half-fetched file is the beginning of; durable before the file grows."""

@@ -159,7 +159,8 @@ class Workers:
             self._known.discard(read.loc)
         elif self._is_given_up(host):
             self._known.discard(row.loc)
-            self._report(self._fail(row, f"{host} does not answer", LATER_SECONDS))
+            if event := self._fail(row, f"{host} does not answer", LATER_SECONDS):
+                self._report(event)
         elif self._store.ask_at_once(row, partial(self._heard, row, host), is_behind=not has_room):
             self._asked += 1
         elif has_room:
@@ -292,9 +293,9 @@ class Workers:
 
         return delay(attempts, random(), self._first_seconds)  # noqa: S311
 
-    def _fail(self, row: Row, problem: str, wait: float) -> Event:
-        self._state.failed(row, problem, time() + wait)
-        return Event("failed", row.loc, row.path, problem=problem)
+    def _fail(self, row: Row, problem: str, wait: float) -> Event | None:
+        is_so = self._state.failed(row, problem, time() + wait)
+        return Event("failed", row.loc, row.path, problem=problem) if is_so else None
 
     def _not_stored(self, row: Row, error: OSError) -> Event:
         """A full disk ends the mirror; what stands in the way of one resource does not."""
