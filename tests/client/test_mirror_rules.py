@@ -69,6 +69,19 @@ def test_rows_that_were_read_are_old_once_a_resource_that_is_known_is_planned(
         assert state.replanned
 
 
+def test_a_failure_counts_only_if_the_resource_was_not_planned_anew_meanwhile(
+    tmp_path: Path,
+) -> None:
+    with State(tmp_path) as state:
+        state.plan([SourceResource("a")], 1, now=1.0)
+        ((before,), _) = state.due(1.0, 10, ())
+        state.plan([SourceResource("a", lastmod="2")], 1, now=1.0)
+        assert not state.failed(before, "404", due=9.0)
+        ((now,), _) = state.due(1.0, 10, ())
+        assert state.failed(now, "404", due=9.0)
+        assert state.due(1.0, 10, ()) == ([], 0)
+
+
 def test_parts_are_swept_but_for_those_of_resources_that_are_begun(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     with State(tmp_path) as state:
