@@ -105,13 +105,11 @@ class Health:
 
     async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""
-        reason = await self._writable.why_not()
-        if reason is not None:
-            return f"not writable: {reason}"
         free = None if self._disk is None else _free_bytes(self._disk)
-        if free is not None and free < FREE_BYTES:
+        if free is not None and free < FREE_BYTES:  # even if Redis has ended of it
             return f"the disk of {self._disk} is full: only {free >> 20} MiB are left"
-        return ""
+        reason = await self._writable.why_not()
+        return "" if reason is None else f"not writable: {reason}"
 
     def note(self, trouble: str) -> None:
         """Log a trouble when it begins, when it becomes another one, and when it has ended."""

@@ -1,15 +1,21 @@
 """What is told of a hub: counting, processes that come and go, trouble and its end."""
 
 import logging
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rsnotify.core.histogram import Histogram
 from rsnotify.core.websub.subscription import CallbackAnswer
+from rsnotify.errors import TryAgain
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
+from rsnotify.storage.connection import connect
+from rsnotify.storage.writable import Writable
+from rsnotify.watching import health as watched
 from rsnotify.watching.health import Health
 from rsnotify.watching.peers import GONE_SECONDS, Peers
 from rsnotify.watching.report import Identity, Report
@@ -154,6 +160,18 @@ def test_sets_of_a_part_that_is_away_are_logged_once_ten_of_them_by_name(
         f"publishing to 11 sets ({names}, …) is answered 503: full",
         "all sets can be published to again",
     ]
+
+
+@pytest.mark.parametrize(("needed", "reason"), [(0, "not writable: "), (2**62, "is full: only ")])
+async def test_a_full_disk_is_told_as_the_cause_when_redis_has_ended_of_it(
+    needed: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched, "FREE_BYTES", needed)
+    anything: Any = SimpleNamespace(is_draining=False)
+    async with connect(f"unix://{tmp_path}/nobody-answers-here") as client:
+        health = Health(anything, anything, Writable(client), anything, disk=tmp_path)
+        with pytest.raises(TryAgain, match=reason):
+            await health.ready(anything)
 
 
 def test_a_trouble_is_logged_once_with_what_it_affects_and_so_is_its_end(
