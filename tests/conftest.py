@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.embedded_redis import EmbeddedRedis
@@ -12,6 +13,11 @@ from tests.clock import Clock
 from tests.faults import OwnRedis, SlowWay
 from tests.reference import installed
 from tests.running import RunningHub
+
+settings.register_profile(  # the machine may be busy
+    "no clock", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("no clock")
 
 
 @pytest.fixture

@@ -174,7 +174,7 @@ def test_whatever_way_in_all_ways_out_tell_the_same(tmp_path: Path) -> None:
             await receiver.__aexit__(None, None, None)
             await hub.stop()
 
-        @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=6, suppress_health_check=list(HealthCheck))
         @given(CHANGES)
         def each(changes: list[Change]) -> None:
             runner.run(told_equally(hub, receiver, changes))

@@ -633,7 +633,7 @@ PARTS = [
 ]
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(
     strategies.lists(strategies.sampled_from(PARTS), max_size=6),
     strategies.data(),
