@@ -87,6 +87,7 @@ async function loadSets() {
 
 async function useToken(secret) {
   const place = byId("token").querySelector(".answer");
+  tell(place, ""); // what was said of the one before
   try {
     keep(secret);
     const isAdmin = await administration.show();
