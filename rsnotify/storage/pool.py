@@ -8,7 +8,9 @@ from typing import Any
 
 from redis import asyncio as redis
 
-KEPT = 2  # as many as the writers of a journal
+from rsnotify.storage.direct_connection import DirectConnection
+
+KEPT = 8
 
 
 class Pool(redis.BlockingConnectionPool):
@@ -16,29 +18,41 @@ class Pool(redis.BlockingConnectionPool):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._kept: list[Any] = []
+        self._kept: list[DirectConnection] = []
 
     async def look_for_newer(self) -> None:
         """Learn whether another server has taken over."""
 
-    async def borrow(self) -> Any:
+    async def borrow(self, *, afresh: bool = False) -> DirectConnection:
         """A connection that is ready to be written to."""
         while self._kept:
-            connection = self._kept.pop()
-            if await self.is_ready(connection):
-                return connection
+            direct = self._kept.pop()
+            if not afresh and self.is_ready(direct):
+                return direct
+            await self.drop(direct)
+        connection: Any = await self.get_connection()  # type: ignore[no-untyped-call]
+        try:
+            if afresh or not self.is_ready(DirectConnection.over(connection)):
+                await connection.disconnect(nowait=True)
+                await connection.connect()
+            return DirectConnection.over(connection)
+        except BaseException:
             await self.release(connection)
-        return await self.get_connection()  # type: ignore[no-untyped-call]
+            raise
 
-    async def is_ready(self, connection: Any) -> bool:
-        if not connection.is_connected or connection.should_reconnect():
-            return False
-        return not await connection.can_read()
+    def is_ready(self, direct: DirectConnection) -> bool:
+        return direct.is_usable and not direct.connection.should_reconnect()
 
-    async def give_back(self, connection: Any) -> None:
+    async def give_back(self, direct: DirectConnection) -> None:
         """All that was asked on it is answered. Nobody may be waiting for it if it is kept."""
-        is_free = len(self._kept) < KEPT and self.can_get_connection()
-        if is_free and connection.is_connected:
-            self._kept.append(connection)
+        if len(self._kept) < KEPT and self.can_get_connection() and direct.is_usable:
+            self._kept.append(direct)
+        elif direct.is_usable:
+            await self.release(direct.connection)
         else:
-            await self.release(connection)
+            await self.drop(direct)
+
+    async def drop(self, direct: DirectConnection) -> None:
+        """Close it; the library opens it again when it is needed."""
+        await direct.connection.disconnect(nowait=True)
+        await self.release(direct.connection)

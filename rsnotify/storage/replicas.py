@@ -11,6 +11,7 @@ from redis.exceptions import ResponseError
 
 from rsnotify.errors import TooFewReplicas
 from rsnotify.storage import keys
+from rsnotify.storage.exchange import Ask
 from rsnotify.storage.failures import judge
 
 WAIT_MILLISECONDS = 1_500  # less than an answer of Redis may take
@@ -23,46 +24,42 @@ class Replicas:
         self.count = count
         self._knows_files = True  # until the server says otherwise
 
-    async def confirm(
-        self, connection: Any, answers: list[Any], key: str = keys.WAITED
-    ) -> list[Any]:
-        """These answers to what the connection has written, once enough replicas have it.
+    async def confirm(self, ask: Ask, answers: list[Any], key: str = keys.WAITED) -> list[Any]:
+        """These answers to what a connection has written, once enough replicas have it.
 
         Otherwise none of them says yes to what a failover could lose. The key is one that this
         server has.
         """
-        trouble = await self._trouble(connection, key) if self.count else None
+        trouble = await self._trouble(ask, key) if self.count else None
         if trouble is None:
             return answers
         return [each if isinstance(each, Exception) else trouble for each in answers]
 
-    async def _trouble(self, connection: Any, key: str) -> Exception | None:
+    async def _trouble(self, ask: Ask, key: str) -> Exception | None:
         try:
-            have_it = await self._wait(connection, key)
+            have_it = await self._wait(ask, key)
         except ResponseError as error:
             return judge(error)
         return None if have_it >= self.count else _too_few(have_it, self.count)
 
-    async def _wait(self, connection: Any, key: str) -> int:
+    async def _wait(self, ask: Ask, key: str) -> int:
         if self._knows_files:
             try:
-                answer = await _written(connection, key, "WAITAOF", 0, self.count)
+                answer = await _written(ask, key, "WAITAOF", 0, self.count)
                 return int(answer[1])  # the primary's own file comes first
             except ResponseError as error:
                 if "unknown command" not in str(error):
                     raise
             self._knows_files = False
-        return int(await _written(connection, key, "WAIT", self.count))
+        return int(await _written(ask, key, "WAIT", self.count))
 
 
-async def _written(connection: Any, key: str, *wait: Any) -> Any:
-    """Write, and wait for what was written; both answers are read before an error is raised."""
-    commands = [("SET", key, ""), (*wait, WAIT_MILLISECONDS)]
-    await connection.send_packed_command(connection.pack_commands(commands))
-    try:
-        await connection.read_response()
-    finally:
-        waited = await connection.read_response()
+async def _written(ask: Ask, key: str, *wait: Any) -> Any:
+    """Write, and wait for what was written."""
+    written, waited = await ask([("SET", key, ""), (*wait, WAIT_MILLISECONDS)])
+    for answer in (waited, written):
+        if isinstance(answer, Exception):
+            raise answer
     return waited
 
 

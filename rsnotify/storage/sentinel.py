@@ -17,11 +17,11 @@ from redis.asyncio.connection import Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import ReadOnlyError
 
 from rsnotify.errors import RedisRefuses, TryAgain
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.address import Address, Host, parse_address
+from rsnotify.storage.direct_connection import DirectConnection
 from rsnotify.storage.failures import judge
 from rsnotify.storage.pool import Pool
 
@@ -109,13 +109,6 @@ class ToPrimary(Connection):
         if role != b"master" or self.is_outdated:
             raise ConnectionLost(f"{self.host}:{self.port} is not the primary")
 
-    async def read_response(self, *arguments: Any, **options: Any) -> Any:
-        try:
-            return await super().read_response(*arguments, **options)
-        except ReadOnlyError:
-            await self.disconnect()
-            raise
-
 
 class ToPrimaryWithTLS(ToPrimary, SSLConnection):
     """The same with TLS."""
@@ -135,8 +128,8 @@ class PrimaryPool(Pool):
             await connection.disconnect()
         await super().ensure_connection(connection)
 
-    async def is_ready(self, connection: Any) -> bool:
-        return not connection.is_outdated and await super().is_ready(connection)
+    def is_ready(self, direct: DirectConnection) -> bool:
+        return super().is_ready(direct) and not direct.connection.is_outdated
 
 
 @lru_cache(maxsize=8)

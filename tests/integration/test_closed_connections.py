@@ -9,6 +9,7 @@ import uvloop
 
 from rsnotify.errors import TryAgain
 from rsnotify.storage.connection import Client, connect
+from rsnotify.storage.pool import KEPT
 
 
 async def get(client: Client) -> Any:
@@ -23,27 +24,51 @@ async def once(client: Client) -> Any:
     return await client.once([("GET", "rsnotify:nothing")])
 
 
+@pytest.mark.parametrize("turns", [0, 1, 3])
 @pytest.mark.parametrize("ask", [get, in_a_pipeline, once])
 def test_whoever_asks_is_told_to_try_again(
-    redis_url: str, ask: Callable[[Client], Awaitable[Any]]
+    redis_url: str, ask: Callable[[Client], Awaitable[Any]], turns: int
 ) -> None:
-    uvloop.run(_ask_as_it_closes(redis_url, ask))
+    uvloop.run(_ask_as_it_closes(redis_url, ask, turns))
 
 
-async def _ask_as_it_closes(redis_url: str, ask: Callable[[Client], Awaitable[Any]]) -> None:
+async def _ask_as_it_closes(
+    redis_url: str, ask: Callable[[Client], Awaitable[Any]], turns: int
+) -> None:
     async with connect(redis_url) as client:
         pool = client.connection_pool
-        open_one = pool.get_connection
+        borrow = pool.borrow
 
-        async def closing(*asked: Any, **options: Any) -> Any:
-            connection = await open_one(*asked, **options)
-            connection._writer.transport.abort()
-            for _ in range(3):  # turns of the event loop, until nothing of it is left
+        async def closing(**options: Any) -> Any:
+            direct = await borrow(**options)
+            direct.connection._writer.transport.abort()
+            for _ in range(turns):  # of the event loop, until nothing of it is left
                 await asyncio.sleep(0)
-            return connection
+            return direct
 
-        pool.get_connection = closing
+        pool.borrow = closing
         with pytest.raises(TryAgain):
             await ask(client)
-        pool.get_connection = open_one
+        pool.borrow = borrow
         await ask(client)
+
+
+@pytest.mark.parametrize("ask", [get, in_a_pipeline, once])
+def test_whoever_comes_next_is_answered_over_another_connection(
+    redis_url: str, ask: Callable[[Client], Awaitable[Any]]
+) -> None:
+    uvloop.run(_ask_after_it_closed(redis_url, ask))
+
+
+async def _ask_after_it_closed(redis_url: str, ask: Callable[[Client], Awaitable[Any]]) -> None:
+    async with connect(redis_url) as client:
+        pool = client.connection_pool
+        borrowed = [await pool.borrow() for _ in range(KEPT + 2)]  # more than are kept
+        for direct in borrowed:
+            await pool.give_back(direct)
+        for direct in borrowed:
+            direct.connection._writer.transport.abort()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for _ in borrowed:
+            await ask(client)

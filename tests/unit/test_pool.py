@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
-from rsnotify.storage.client import exchange
+from rsnotify.storage.direct_connection import DirectConnection
+from rsnotify.storage.exchange import exchange
 from rsnotify.storage.pool import KEPT, Pool
 
 
@@ -45,17 +45,17 @@ async def echo(pool: Pool) -> None:
     assert await exchange(pool, [("ECHO", "hi")]) == [b"hi"]
 
 
-async def kept(pool: Pool) -> Any:
+async def kept(pool: Pool) -> DirectConnection:
     """The connection that the next exchange will have, if nothing happens to it."""
     connection = await pool.borrow()
     await pool.give_back(connection)
     return connection
 
 
-async def hears(connection: Any) -> None:
+async def hears(connection: DirectConnection) -> None:
     """Wait until something came on it: bytes, or its end."""
     async with asyncio.timeout(5):
-        while not await connection.can_read():
+        while connection.is_usable:
             await asyncio.sleep(0)
 
 
@@ -111,7 +111,7 @@ async def test_whoever_waits_for_a_connection_gets_one_that_is_given_back(
         host="127.0.0.1", port=echoing.port, protocol=2, driver_info=None, max_connections=1
     )
     connection = await pool.borrow()
-    waiting = asyncio.create_task(pool.get_connection())
+    waiting = asyncio.create_task(pool.borrow())
     await asyncio.sleep(0)
     await pool.give_back(connection)
     assert await waiting is connection

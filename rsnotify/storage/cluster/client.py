@@ -10,16 +10,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from redis import asyncio as redis
-from redis.exceptions import AskError, ExecAbortError, MovedError, NoScriptError
-from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import AskError, MovedError, NoScriptError
 
 from rsnotify.errors import TryAgain, Unanswered
 from rsnotify.storage.address import Address
-from rsnotify.storage.client import RedisClient, answer_raw, durably, judge_answers
+from rsnotify.storage.client import (
+    RedisClient,
+    answer_raw,
+    as_transaction,
+    durably,
+    executed,
+    parsed_as,
+)
 from rsnotify.storage.cluster.answers import meaning
 from rsnotify.storage.cluster.nodes import Node, Nodes
-from rsnotify.storage.cluster.pipeline import ClusterPipeline
 from rsnotify.storage.cluster.slots import Routed, routed_to, slot_of, waited_in
+from rsnotify.storage.exchange import Ask, judge_answers
+from rsnotify.storage.pipeline import Pipeline
 from rsnotify.storage.replicas import Replicas
 from rsnotify.storage.script import Command, Script
 
@@ -73,14 +80,12 @@ class ClusterClient(redis.Redis):
         (found,) = judge_answers([answer], raise_on_error=True)
         return self.parsed(command, found, options)
 
-    def pipeline(self, transaction: bool = True, _: str | None = None) -> ClusterPipeline:
-        return ClusterPipeline(self, transaction)
+    def pipeline(self, transaction: bool = True, _: str | None = None) -> Pipeline:
+        return Pipeline(self, transaction)
 
     def parsed(self, command: Command, answer: Any, options: Mapping[str, Any]) -> Any:
         """The answer as the library gives it."""
-        callback = self.response_callbacks.get(command[0])
-        known = {name: value for name, value in options.items() if name != "keys"}
-        return answer if callback is None else callback(answer, **known)
+        return parsed_as(self.response_callbacks, command, answer, options)
 
     async def route(self, routed: Routed) -> Any:
         """The answer to one command, wherever its key is; an error is one too."""
@@ -105,15 +110,8 @@ class ClusterClient(redis.Redis):
         return meaning(answer)
 
     async def _repeatable(self, node: Node, commands: Sequence[Command]) -> list[Any]:
-        """Send these; a second time, if the connection died while it was idle."""
         try:
-            return await node.exchange(commands)
-        except TryAgain as error:
-            is_lost = isinstance(error, Unanswered) and isinstance(error.__cause__, ConnectionLost)
-            if not is_lost:
-                raise self.nodes.note_trouble(node, error) from error
-        try:
-            return await node.exchange(commands)
+            return await node.repeatable(commands)
         except TryAgain as error:
             raise self.nodes.note_trouble(node, error) from error
 
@@ -162,7 +160,7 @@ class ClusterClient(redis.Redis):
         routed = [routed_to(command) for command in commands]
         if len({each.slot for each in routed}) != 1:
             raise ValueError("a transaction has keys of several slots")
-        wrapped = [("MULTI",), *(each.command for each in routed), ("EXEC",)]
+        wrapped = as_transaction([each.command for each in routed])
         for _ in range(REDIRECTIONS):
             await self.nodes.require_known()
             node = self.nodes.of_slot(routed[0].slot)
@@ -173,8 +171,7 @@ class ClusterClient(redis.Redis):
             if moved is None:
                 break
             self.nodes.move(moved, node)
-        refused = [each for each in answers if isinstance(each, Exception)]
-        raise meaning(min(refused, key=lambda each: isinstance(each, ExecAbortError)))
+        return executed([meaning(each) for each in answers])
 
     # --- what may not ----------------------------------------------------------------------------
 
@@ -206,11 +203,11 @@ class ClusterClient(redis.Redis):
         """Send those once; the places of what it has not done, but another will, or it itself."""
         waited = waited_in(routed[places[0]].key)
 
-        async def confirm(connection: Any, found: list[Any]) -> list[Any]:
-            return await self.replicas.confirm(connection, found, waited)
+        async def confirm(ask: Ask, found: list[Any]) -> list[Any]:
+            return await self.replicas.confirm(ask, found, waited)
 
         try:
-            found = await node.exchange([routed[at].command for at in places], confirm=confirm)
+            found = await node.once([routed[at].command for at in places], confirm)
         except TryAgain as error:
             trouble = self.nodes.note_trouble(node, error)
             found = [error if isinstance(error, Unanswered) else trouble] * len(places)

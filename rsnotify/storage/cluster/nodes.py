@@ -21,8 +21,9 @@ from redis.exceptions import MovedError, ResponseError
 from rsnotify.errors import PartAway, RedisRefuses, TryAgain, Unanswered
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.address import Address, Host
-from rsnotify.storage.client import Confirm, RedisClient, answer_raw, exchange, pool_options
+from rsnotify.storage.client import RedisClient, answer_raw, pool_options, repeatable
 from rsnotify.storage.cluster.slots import SLOTS
+from rsnotify.storage.exchange import Confirm, exchange
 from rsnotify.storage.failures import judge
 from rsnotify.storage.pool import Pool
 from rsnotify.storage.script import Command
@@ -51,13 +52,19 @@ class Node:
     def __str__(self) -> str:
         return f"{self.host[0]}:{self.host[1]}"
 
-    async def exchange(
-        self, commands: Sequence[Command], *, confirm: Confirm | None = None
-    ) -> list[Any]:
-        """As `client.exchange`; at once, if it is known not to answer."""
+    async def once(self, commands: Sequence[Command], confirm: Confirm) -> list[Any]:
+        """Send these once; not to a node that is known not to answer."""
+        self._require_answering()
+        return await exchange(self.client.connection_pool, commands, confirm=confirm)
+
+    async def repeatable(self, commands: Sequence[Command]) -> list[Any]:
+        """Send these, and again if the connection died while it was idle."""
+        self._require_answering()
+        return await repeatable(self.client.connection_pool, commands)
+
+    def _require_answering(self) -> None:
         if self.away_since is not None:
             raise PartAway(f"the node {self} of the Redis Cluster does not answer")
-        return await exchange(self.client.connection_pool, commands, confirm=confirm)
 
     async def aclose(self) -> None:
         await self.client.aclose()

@@ -1,0 +1,159 @@
+"""A connection that the library has made, written to and read from without the library.
+
+Its streams, and a timer for each answer, cost more than half of what it takes to ask Redis. Here
+answers are parsed as they arrive, and whoever asked is woken once, by the last of them.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any, Self
+
+import hiredis
+from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import InvalidResponse, RedisError
+from redis.exceptions import TimeoutError as AnswerLate
+
+from rsnotify.storage.script import Command
+
+LAST_LOOK_SECONDS = 0.01
+STEADY_BYTES = 16 * 1024  # a large answer may take long, if so much comes of it in time
+CLOSED = "Redis closed the connection"
+
+_INCOMPLETE = object()
+
+
+class DirectConnection(asyncio.Protocol):
+    """Asks one thing at a time. What comes unasked, and the end, is handed on to the library."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.answers: list[Any] = []  # to what was asked last, as far as they have come
+        self._transport = connection._writer.transport
+        self._library: asyncio.Protocol = self._transport.get_protocol()
+        self._reader = hiredis.Reader(
+            protocolError=InvalidResponse,
+            replyError=connection._parser.parse_error,
+            notEnoughData=_INCOMPLETE,
+        )
+        self._is_usable = not self._transport.is_closing()
+        self._failure: RedisError | None = None
+        self._wanted = 0
+        self._answered: asyncio.Future[None] | None = None
+        self._newest = 0.0  # when the newest answer came, or as much as a steady one brings
+        self._size = 0  # of what has come of an answer since
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._transport.set_protocol(self)
+
+    @classmethod
+    def over(cls, connection: Any) -> Self:
+        """The one that this connection has had since it was made, or a new one."""
+        protocol = connection._writer.transport.get_protocol()
+        return protocol if isinstance(protocol, cls) else cls(connection)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open, and nothing came that was not asked for."""
+        return self._is_usable and self.connection.is_connected
+
+    async def ask(self, commands: Sequence[Command]) -> list[Any]:
+        """The answers; what Redis refuses is one of them, as an error."""
+        if not self._is_usable:
+            raise ConnectionLost(CLOSED)
+        self._answered = self._loop.create_future()
+        self.answers, self._wanted, self._size = [], len(commands), 0
+        self._newest = monotonic()
+        try:
+            self._write(commands)
+            self._look_after(self.connection.socket_timeout, is_late=False)
+            await self._answered
+        except asyncio.CancelledError:
+            self._end(ConnectionLost("nobody waits for the answers any more"))
+            raise
+        finally:
+            self._answered = None
+            if self._timer is not None:
+                self._timer.cancel()
+        if self._failure is not None and len(self.answers) < self._wanted:
+            raise self._failure
+        return self.answers
+
+    def _write(self, commands: Sequence[Command]) -> None:
+        try:
+            self._transport.write(b"".join(map(_packed, commands)))
+        except RuntimeError as error:  # so the event loop says that it was closed just now
+            self._is_usable = False
+            raise ConnectionLost(str(error)) from error
+
+    def _look_after(self, seconds: float, *, is_late: bool) -> None:
+        self._timer = self._loop.call_later(seconds, self._look, is_late)
+
+    def _look(self, was_late: bool) -> None:
+        """Give up if an answer, or the next part of a large one, takes too long.
+
+        If it was this process that was busy, the answer may be there already, so the event loop
+        reads once more before; and its timers count from before it was busy, so they are not asked.
+        """
+        limit = self.connection.socket_timeout
+        left = self._newest + limit - monotonic()
+        if left > 0:
+            self._look_after(left, is_late=False)
+        elif not was_late:
+            self._look_after(LAST_LOOK_SECONDS, is_late=True)
+        else:
+            self._end(AnswerLate(f"no answer within {limit:g} s"))
+
+    def _end(self, error: RedisError) -> None:
+        self._is_usable = False
+        self._failure = self._failure or error
+        self._wake()
+        self._transport.abort()
+
+    def _wake(self) -> None:
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_result(None)
+
+    # --- called by the event loop ----------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self._answered is None:
+            self._is_usable = False
+            self._library.data_received(data)
+            return
+        known = len(self.answers)
+        try:
+            self._reader.feed(data)
+            while (answer := self._reader.gets()) is not _INCOMPLETE:
+                self.answers.append(answer)
+        except RedisError as error:
+            self._end(error)
+            return
+        self._size += len(data)
+        if len(self.answers) > known or self._size >= STEADY_BYTES:
+            self._newest, self._size = monotonic(), 0
+        if len(self.answers) > self._wanted:
+            self._is_usable = False
+        if len(self.answers) >= self._wanted:
+            self._wake()
+
+    def eof_received(self) -> None:
+        self._library.eof_received()
+        self._end(ConnectionLost(CLOSED))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._library.connection_lost(error)
+        self._end(ConnectionLost(f"{CLOSED}: {error}" if error else CLOSED))
+
+    def pause_writing(self) -> None:
+        self._library.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._library.resume_writing()
+
+
+def _packed(command: Command) -> bytes:
+    """The library has names of two words."""
+    name, *rest = command
+    packed: bytes = hiredis.pack_command((*name.split(" "), *rest) if " " in name else command)
+    return packed
