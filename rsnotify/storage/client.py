@@ -1,6 +1,7 @@
 """The client of one Redis: what it is sent, how often, and what its failures mean."""
 
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 from redis import asyncio as redis
@@ -9,11 +10,11 @@ from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ExecAbortError, NoScriptError
 
-from rsnotify.errors import Unanswered
+from rsnotify.errors import TooFewReplicas, TryAgain, Unanswered
 from rsnotify.storage.exchange import exchange, judge_answer, judge_answers
 from rsnotify.storage.failures import judge
 from rsnotify.storage.pipeline import Pipeline
-from rsnotify.storage.replicas import Replicas
+from rsnotify.storage.replicas import Replicas, unconfirmed
 from rsnotify.storage.script import Command, Script
 
 CONNECT_SECONDS = 1.0
@@ -100,12 +101,21 @@ class RedisClient(redis.Redis):
         """
         answers = await self._once(commands, then)
         forgotten = [at for at, each in enumerate(answers) if isinstance(each, NoScriptError)]
-        if forgotten:
-            again = [Script.in_full(commands[at]) for at in forgotten]
-            places = [*forgotten, *range(len(commands), len(answers))]
-            for at, answer in zip(places, await self._once(again, then), strict=True):
-                answers[at] = answer
-        return answers
+        if not forgotten:
+            return answers
+        again = [Script.in_full(commands[at]) for at in forgotten]
+        try:
+            redone = await self._once(again, then)
+        except TryAgain as error:
+            if len(forgotten) == len(commands):
+                raise
+            raise Unanswered(error.detail) from error
+        for at, answer in zip(
+            [*forgotten, *range(len(commands), len(answers))], redone, strict=True
+        ):
+            answers[at] = answer
+        lost = next((each for each in redone if isinstance(each, TooFewReplicas)), None)
+        return answers if lost is None else unconfirmed(answers, lost)
 
     async def durably(self, commands: Sequence[Command]) -> list[Any]:
         """Execute these like `once`, again if the connection was lost; an error is raised."""
@@ -121,12 +131,13 @@ async def repeatable(pool: Any, commands: Sequence[Command]) -> list[Any]:
     """The answers; a second time, if the connection died, as it does while it is idle."""
     if not commands:
         return []
+    began = monotonic()
     try:
         return await exchange(pool, commands)
     except Unanswered as error:
         if not isinstance(error.__cause__, ConnectionLost):
             raise
-        return await exchange(pool, commands, afresh=True)
+    return await exchange(pool, commands, since=began)
 
 
 def as_transaction(commands: Sequence[Command]) -> list[Command]:
@@ -151,9 +162,8 @@ def parsed_as(callbacks: Any, command: Command, answer: Any, options: Mapping[st
 async def durably(client: Any, commands: Sequence[Command]) -> list[Any]:
     """Execute these like `once`, again if the connection was lost; an error is raised."""
     try:
-        answers = await client.once(commands)
+        return judge_answers(await client.once(commands), raise_on_error=True)
     except Unanswered as error:
         if not isinstance(error.__cause__, ConnectionLost):
             raise
-        answers = await client.once(commands)
-    return judge_answers(answers, raise_on_error=True)
+    return judge_answers(await client.once(commands), raise_on_error=True)

@@ -7,18 +7,21 @@ answers are parsed as they arrive, and whoever asked is woken once, by the last 
 import asyncio
 from collections.abc import Sequence
 from time import monotonic
-from typing import Any, Self
+from typing import Any
 
 import hiredis
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import InvalidResponse, RedisError
+from redis.exceptions import InvalidResponse, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as AnswerLate
 
 from rsnotify.storage.script import Command
 
 LAST_LOOK_SECONDS = 0.01
-STEADY_BYTES = 16 * 1024  # a large answer may take long, if so much comes of it in time
+STEADY_BYTES = 16 * 1024  # a large answer may take longer, if so much comes of it in time…
+LONGEST_SECONDS = 20.0  # …but not longer than this
 CLOSED = "Redis closed the connection"
+
+REFUSALS = (ConnectionLost, ReadOnlyError)  # Redis serves nobody now, or not us
 
 _INCOMPLETE = object()
 
@@ -40,33 +43,35 @@ class DirectConnection(asyncio.Protocol):
         self._failure: RedisError | None = None
         self._wanted = 0
         self._answered: asyncio.Future[None] | None = None
-        self._newest = 0.0  # when the newest answer came, or as much as a steady one brings
-        self._size = 0  # of what has come of an answer since
+        self._limit = 0.0  # seconds
+        self._began = 0.0  # when the answer began that is waited for
+        self._newest = 0.0  # when anything came of it that counts
+        self._size = 0  # of what has come of it since
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._transport.set_protocol(self)
-
-    @classmethod
-    def over(cls, connection: Any) -> Self:
-        """The one that this connection has had since it was made, or a new one."""
-        protocol = connection._writer.transport.get_protocol()
-        return protocol if isinstance(protocol, cls) else cls(connection)
 
     @property
     def is_usable(self) -> bool:
         """Whether it is open, and nothing came that was not asked for."""
         return self._is_usable and self.connection.is_connected
 
-    async def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """The answers; what Redis refuses is one of them, as an error."""
+    async def ask(self, commands: Sequence[Command], seconds: float | None = None) -> list[Any]:
+        """The answers; what Redis refuses is one of them, as an error.
+
+        Each may take so many seconds; if none are given, as many as the connection's options say.
+        """
+        self.answers, self._wanted, self._size = [], len(commands), 0
+        self._limit = self.connection.socket_timeout if seconds is None else seconds
         if not self._is_usable:
             raise ConnectionLost(CLOSED)
+        if not commands:
+            return []
         self._answered = self._loop.create_future()
-        self.answers, self._wanted, self._size = [], len(commands), 0
-        self._newest = monotonic()
+        self._began = self._newest = monotonic()
         try:
             self._write(commands)
-            self._look_after(self.connection.socket_timeout, is_late=False)
+            self._look_after(self._limit, is_late=False)
             await self._answered
         except asyncio.CancelledError:
             self._end(ConnectionLost("nobody waits for the answers any more"))
@@ -75,8 +80,10 @@ class DirectConnection(asyncio.Protocol):
             self._answered = None
             if self._timer is not None:
                 self._timer.cancel()
-        if self._failure is not None and len(self.answers) < self._wanted:
+        if self._failure is not None and len(self.answers) != self._wanted:
             raise self._failure
+        if any(isinstance(answer, REFUSALS) for answer in self.answers):
+            self._is_usable = False
         return self.answers
 
     def _write(self, commands: Sequence[Command]) -> None:
@@ -95,14 +102,17 @@ class DirectConnection(asyncio.Protocol):
         If it was this process that was busy, the answer may be there already, so the event loop
         reads once more before; and its timers count from before it was busy, so they are not asked.
         """
-        limit = self.connection.socket_timeout
-        left = self._newest + limit - monotonic()
+        left = min(self._newest + self._limit, self._began + LONGEST_SECONDS) - monotonic()
         if left > 0:
             self._look_after(left, is_late=False)
         elif not was_late:
             self._look_after(LAST_LOOK_SECONDS, is_late=True)
         else:
-            self._end(AnswerLate(f"no answer within {limit:g} s"))
+            self._end(AnswerLate(f"no answer within {self._limit:g} s"))
+
+    def abort(self) -> None:
+        """Close it at once; whoever waits for answers is told."""
+        self._end(ConnectionLost("the connection to Redis was closed"))
 
     def _end(self, error: RedisError) -> None:
         self._is_usable = False
@@ -130,11 +140,14 @@ class DirectConnection(asyncio.Protocol):
             self._end(error)
             return
         self._size += len(data)
-        if len(self.answers) > known or self._size >= STEADY_BYTES:
+        if len(self.answers) > known:
+            self._began = self._newest = monotonic()
+            self._size = 0
+        elif self._size >= STEADY_BYTES:
             self._newest, self._size = monotonic(), 0
-        if len(self.answers) > self._wanted:
-            self._is_usable = False
         if len(self.answers) >= self._wanted:
+            if len(self.answers) > self._wanted or self._reader.has_data():
+                self._end(InvalidResponse("Redis answered more than it was asked"))
             self._wake()
 
     def eof_received(self) -> None:
@@ -143,7 +156,9 @@ class DirectConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._library.connection_lost(error)
-        self._end(ConnectionLost(f"{CLOSED}: {error}" if error else CLOSED))
+        lost = ConnectionLost(f"{CLOSED}: {error}" if error else CLOSED)
+        lost.__cause__ = error
+        self._end(lost)
 
     def pause_writing(self) -> None:
         self._library.pause_writing()

@@ -2,16 +2,20 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import NoScriptError, RedisError
 
-from rsnotify.errors import Unanswered
+from rsnotify.errors import RedisRefuses, Unanswered
 from rsnotify.storage.direct_connection import DirectConnection
 from rsnotify.storage.failures import judge
 from rsnotify.storage.pool import Pool
 from rsnotify.storage.script import Command
+
+WHOLE_SECONDS = 2.9  # with the wait for a connection, and with a repetition…
+LEAST_SECONDS = 0.9  # …but so long an answer may take in any case
 
 Ask = Callable[[Sequence[Command]], Awaitable[list[Any]]]
 Confirm = Callable[[Ask, list[Any]], Awaitable[list[Any]]]
@@ -23,44 +27,54 @@ async def exchange(
     then: Sequence[Command] = (),
     *,
     confirm: Confirm | None = None,
-    afresh: bool = False,
+    since: float | None = None,
 ) -> list[Any]:
     """Send these once, on one connection; what the server refuses is an answer, as it said it.
 
     `Unanswered` means that they may have been executed, any other `TryAgain` that none was.
-    With `afresh` the connection is made for this.
+    With `since` they are repeated, over a connection that is made for this; that is when they were
+    sent for the first time.
     """
+    began = monotonic() if since is None else since
     with judged():
-        direct = await pool.borrow(afresh=afresh)
-    is_answered = False
+        direct = await pool.borrow(afresh=since is not None)
     try:
-        answers = await _answers(direct, commands, then)
+        answers = await _answers(direct, commands, then, began)
         is_unknown = any(isinstance(answer, NoScriptError) for answer in answers)
         if confirm is not None and not is_unknown:  # otherwise more is to be written
             answers = await confirm(direct.ask, answers)
-        is_answered = not any(isinstance(answer, ReadOnlyError) for answer in answers)
         return answers
     except (RedisError, OSError) as error:
-        raise Unanswered(str(judge(error))) from error
+        found = judge(error)
+        raise found if isinstance(found, RedisRefuses) else Unanswered(str(found)) from error
     finally:
-        await (pool.give_back if is_answered else pool.drop)(direct)
+        await pool.give_back(direct)
 
 
 async def _answers(
-    direct: DirectConnection, commands: Sequence[Command], then: Sequence[Command]
+    direct: DirectConnection, commands: Sequence[Command], then: Sequence[Command], began: float
 ) -> list[Any]:
     """The commands are answered even if the connection ends before what is to be read `then`."""
+    limit = direct.connection.socket_timeout
+    left = min(limit, max(WHOLE_SECONDS - (monotonic() - began), LEAST_SECONDS))
     try:
-        answers = await direct.ask([*commands, *then])
+        answers = await direct.ask([*commands, *then], left)
     except (RedisError, OSError) as error:
-        lost = len(commands) + len(then) - len(direct.answers)
-        if lost > len(then):
+        answers = direct.answers
+        _raise_refusal(answers)
+        missing = len(commands) + len(then) - len(answers)
+        if not 0 <= missing <= len(then):
             raise
-        answers = [*direct.answers, *[judge(error)] * lost]
-    refusal = next((answer for answer in answers if isinstance(answer, ConnectionLost)), None)
-    if refusal is not None:  # Redis serves nobody now, or not us
-        raise judge(refusal) from refusal
+        answers = [*answers, *[judge(error)] * missing]
+    _raise_refusal(answers)
     return answers
+
+
+def _raise_refusal(answers: Sequence[Any]) -> None:
+    """If Redis serves nobody now, or not us: of all commands alike, or from a moment on."""
+    refusal = next((each for each in answers if isinstance(each, ConnectionLost)), None)
+    if refusal is not None:
+        raise judge(refusal) if refusal is answers[0] else refusal
 
 
 def judge_answer(answer: Any) -> Any:

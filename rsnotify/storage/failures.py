@@ -128,6 +128,9 @@ def _is_closed(error: Exception) -> bool:
 
 def code_of(error: Exception) -> str:
     """The first word of what Redis said, such as MISCONF; empty if it said nothing."""
+    said = getattr(error, "status_code", None)  # where the library keeps it, of some
+    if any(said in codes for codes in MEANINGS.values()):
+        return str(said)
     known = next((code for class_, code in _CODES.items() if isinstance(error, class_)), None)
     if known is not None:
         return known

@@ -1,58 +1,87 @@
-"""The connections to one server. An exchange keeps its connection for the next one.
+"""The connections to one server.
 
-To ask the library's pool takes longer than to write a command. So a few connections stay lent out;
-one that has died since, or on which something came unasked, goes back to the pool, which mends it.
+The library makes and closes them; who has one is decided here, for to ask the library's pool takes
+longer than to write a command. Whoever finds none free waits for a turn, in the order of asking.
 """
 
+import asyncio
 from typing import Any
 
 from redis import asyncio as redis
+from redis.exceptions import ConnectionError as ConnectionLost
 
 from rsnotify.storage.direct_connection import DirectConnection
 
-KEPT = 8
 
+class Pool(redis.ConnectionPool):
+    """At most `max_connections`; a turn is waited for no longer than `timeout` seconds."""
 
-class Pool(redis.BlockingConnectionPool):
-    """A pool of the library, and what is kept out of it for exchanges."""
-
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, timeout: float, **options: Any) -> None:
         super().__init__(**options)
-        self._kept: list[DirectConnection] = []
+        self._turn_seconds = timeout
+        self._turns = asyncio.Semaphore(self.max_connections)
+        self._idle: list[DirectConnection] = []
+        self._open: set[DirectConnection] = set()
 
     async def look_for_newer(self) -> None:
         """Learn whether another server has taken over."""
 
     async def borrow(self, *, afresh: bool = False) -> DirectConnection:
-        """A connection that is ready to be written to."""
-        while self._kept:
-            direct = self._kept.pop()
-            if not afresh and self.is_ready(direct):
-                return direct
-            await self.drop(direct)
-        connection: Any = await self.get_connection()  # type: ignore[no-untyped-call]
+        """A connection that is ready to be written to; `afresh`, one that is made now."""
+        await self._wait_for_turn()
         try:
-            if afresh or not self.is_ready(DirectConnection.over(connection)):
-                await connection.disconnect(nowait=True)
-                await connection.connect()
-            return DirectConnection.over(connection)
+            return await self._made() if afresh else await self._ready()
         except BaseException:
-            await self.release(connection)
+            self._turns.release()
             raise
 
+    async def _wait_for_turn(self) -> None:
+        if not self._turns.locked():
+            await self._turns.acquire()
+            return
+        try:
+            async with asyncio.timeout(self._turn_seconds):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise ConnectionLost("all connections to Redis are in use") from None
+
+    async def _ready(self) -> DirectConnection:
+        while self._idle:
+            direct = self._idle.pop()
+            if self.is_ready(direct):
+                return direct
+            await self._close(direct)
+        return await self._made()
+
+    async def _made(self) -> DirectConnection:
+        while self._idle and not self.can_get_connection():
+            await self._close(self._idle.pop(0))
+        direct = DirectConnection(await self.get_connection())  # type: ignore[no-untyped-call]
+        self._open.add(direct)
+        return direct
+
     def is_ready(self, direct: DirectConnection) -> bool:
+        """Whether it is open, and was not written to by anybody else, nor by the server unasked."""
         return direct.is_usable and not direct.connection.should_reconnect()
 
     async def give_back(self, direct: DirectConnection) -> None:
-        """All that was asked on it is answered. Nobody may be waiting for it if it is kept."""
-        if len(self._kept) < KEPT and self.can_get_connection() and direct.is_usable:
-            self._kept.append(direct)
-        elif direct.is_usable:
-            await self.release(direct.connection)
-        else:
-            await self.drop(direct)
+        try:
+            if self.is_ready(direct):
+                self._idle.append(direct)
+            else:
+                await self._close(direct)
+        finally:
+            self._turns.release()
 
-    async def drop(self, direct: DirectConnection) -> None:
-        """Close it; the library opens it again when it is needed."""
-        await direct.connection.disconnect(nowait=True)
-        await self.release(direct.connection)
+    async def _close(self, direct: DirectConnection) -> None:
+        self._open.discard(direct)
+        try:
+            await direct.connection.disconnect(nowait=True)
+        finally:
+            await self.release(direct.connection)
+
+    async def disconnect(self, inuse_connections: bool = True) -> None:
+        """At the end: what is not sent yet is not waited for."""
+        for direct in self._open:
+            direct.abort()
+        await super().disconnect(inuse_connections)

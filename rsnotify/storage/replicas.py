@@ -31,9 +31,7 @@ class Replicas:
         server has.
         """
         trouble = await self._trouble(ask, key) if self.count else None
-        if trouble is None:
-            return answers
-        return [each if isinstance(each, Exception) else trouble for each in answers]
+        return answers if trouble is None else unconfirmed(answers, trouble)
 
     async def _trouble(self, ask: Ask, key: str) -> Exception | None:
         try:
@@ -52,6 +50,11 @@ class Replicas:
                     raise
             self._knows_files = False
         return int(await _written(ask, key, "WAIT", self.count))
+
+
+def unconfirmed(answers: list[Any], trouble: Exception) -> list[Any]:
+    """None of them says yes any more."""
+    return [each if isinstance(each, Exception) else trouble for each in answers]
 
 
 async def _written(ask: Ask, key: str, *wait: Any) -> Any:

@@ -2,82 +2,69 @@
 
 import asyncio
 import socket
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
+import uvloop
 from redis.asyncio.connection import Connection
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import ResponseError
+from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as AnswerLate
 
-from rsnotify.errors import TryAgain, Unanswered
+from rsnotify.storage import direct_connection
 from rsnotify.storage.direct_connection import STEADY_BYTES, DirectConnection
-from rsnotify.storage.exchange import exchange
-from rsnotify.storage.pool import Pool
+from tests.threaded_peer import ThreadedPeer
 
-LIMIT_SECONDS = 0.5
+LIMIT_SECONDS = 0.05
 PING = ("PING",)
 
 
-class Peer:
-    """A server with a thread of its own, so that it goes on while the event loop is busy."""
+class Clock:
+    """What the connection takes for the time; its timers are real, but they ask this clock."""
 
     def __init__(self) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listening.getsockname()[1]
-        self.accepted: list[socket.socket] = []
-        self.newest = threading.Semaphore(0)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.now = 0.0
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                self.accepted.append(self._listening.accept()[0])
-            except OSError:  # it was closed
-                return
-            self.newest.release()
+    async def pass_by(self, limits: float) -> None:
+        """So many times what an answer may take; and then its timers have looked."""
+        self.now += limits * LIMIT_SECONDS
+        await asyncio.sleep(3 * LIMIT_SECONDS)
 
-    def says(self, *pieces: bytes | float) -> None:
-        """Beside: these bytes, with these seconds between them."""
-        threading.Thread(target=self._say, args=pieces, daemon=True).start()
 
-    def _say(self, *pieces: bytes | float) -> None:
-        with suppress(OSError):  # nobody listens any more
-            for piece in pieces:
-                if isinstance(piece, bytes):
-                    self.accepted[-1].sendall(piece)
-                else:
-                    time.sleep(piece)
+async def asked(direct: DirectConnection, questions: int = 1) -> asyncio.Task[list[Any]]:
+    """It was written, and is waited for."""
+    asking = asyncio.create_task(direct.ask([PING] * questions))
+    await asyncio.sleep(0)
+    return asking
 
-    def close(self) -> None:
-        self._listening.close()
-        for each in self.accepted:
-            each.close()
+
+async def comes(peer: ThreadedPeer, data: bytes) -> None:
+    """The peer says it, and it is read."""
+    peer.accepted[-1].sendall(data)
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 @pytest.fixture
-def peer() -> Iterator[Peer]:
-    server = Peer()
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    ours = Clock()
+    monkeypatch.setattr(direct_connection, "monotonic", lambda: ours.now)
+    return ours
+
+
+@pytest.fixture
+def peer() -> Iterator[ThreadedPeer]:
+    server = ThreadedPeer()
     yield server
     server.close()
 
 
-def options(peer: Peer) -> dict[str, object]:
-    return {
-        "host": "127.0.0.1",
-        "port": peer.port,
-        "protocol": 2,
-        "driver_info": None,
-        "socket_timeout": LIMIT_SECONDS,
-    }
-
-
 @pytest.fixture
-async def direct(peer: Peer) -> AsyncIterator[DirectConnection]:
-    connection = Connection(**options(peer))
+async def direct(peer: ThreadedPeer, clock: Clock) -> AsyncIterator[DirectConnection]:
+    connection = Connection(**peer.options(LIMIT_SECONDS))
     await connection.connect()
     await asyncio.to_thread(peer.newest.acquire)
     yield DirectConnection(connection)
@@ -85,7 +72,7 @@ async def direct(peer: Peer) -> AsyncIterator[DirectConnection]:
 
 
 async def test_what_redis_refuses_is_an_answer_among_others(
-    direct: DirectConnection, peer: Peer
+    direct: DirectConnection, peer: ThreadedPeer
 ) -> None:
     peer.says(b"+a\r\n-ERR no", 0.01, b"\r\n*2\r\n$1\r", 0.01, b"\nb\r\n:3\r\n")
     first, refused, listed = await direct.ask([PING, PING, PING])
@@ -96,49 +83,94 @@ async def test_what_redis_refuses_is_an_answer_among_others(
     assert direct.is_usable
 
 
-async def test_silence_is_not_waited_for(direct: DirectConnection) -> None:
-    with pytest.raises(AnswerLate, match=r"no answer within 0\.5 s"):
-        await direct.ask([PING])
+async def test_silence_is_not_waited_for(direct: DirectConnection, clock: Clock) -> None:
+    asking = await asked(direct)
+    await clock.pass_by(0.99)
+    assert not asking.done()
+    await clock.pass_by(0.02)
+    with pytest.raises(AnswerLate, match=r"no answer within 0\.05 s"):
+        await asking
     assert not direct.is_usable
 
 
-async def test_each_answer_may_take_so_long(direct: DirectConnection, peer: Peer) -> None:
-    peer.says(0.3, b"+a\r\n", 0.3, b"+b\r\n", 0.3, b"+c\r\n")
-    assert await direct.ask([PING] * 3) == [b"a", b"b", b"c"]
+async def test_each_answer_may_take_so_long(
+    direct: DirectConnection, peer: ThreadedPeer, clock: Clock
+) -> None:
+    asking = await asked(direct, 3)
+    for answer in (b"+a\r\n", b"+b\r\n", b"+c\r\n"):
+        await clock.pass_by(0.9)
+        await comes(peer, answer)
+    assert await asking == [b"a", b"b", b"c"]
 
 
 async def test_no_single_answer_may_trickle_for_longer(
-    direct: DirectConnection, peer: Peer
+    direct: DirectConnection, peer: ThreadedPeer, clock: Clock
 ) -> None:
-    peer.says(b"$8\r\n", *[0.1, b"x"] * 30)
+    asking = await asked(direct)
+    await comes(peer, b"$8\r\n")
+    for _ in range(3):
+        await clock.pass_by(0.4)
+        await comes(peer, b"x")
     with pytest.raises(AnswerLate):
-        await direct.ask([PING])
+        await asking
 
 
 @pytest.mark.parametrize("missing", [0, 1])
 async def test_a_large_answer_may_take_longer_if_it_comes_steadily(
-    direct: DirectConnection, peer: Peer, missing: int
+    direct: DirectConnection, peer: ThreadedPeer, clock: Clock, missing: int
 ) -> None:
-    size, head = 4 * STEADY_BYTES, b"$%d\r\n" % (4 * STEADY_BYTES)
+    asking = await asked(direct)
+    head = b"$%d\r\n" % (2 * STEADY_BYTES)
     first = b"x" * (STEADY_BYTES - len(head) - missing)
-    rest = b"x" * (size - len(first)) + b"\r\n"
-    pieces = [rest[at : at + STEADY_BYTES] for at in range(0, len(rest), STEADY_BYTES)]
-    peer.says(head, 0.3, first, *(each for piece in pieces for each in (0.3, piece)))
+    await comes(peer, head)
+    await clock.pass_by(0.6)
+    await comes(peer, first)
+    await clock.pass_by(0.6)
     if missing:
         with pytest.raises(AnswerLate):
-            await direct.ask([PING])
+            await asking
     else:
-        assert await direct.ask([PING]) == [b"x" * size]
+        await comes(peer, b"x" * (2 * STEADY_BYTES - len(first)) + b"\r\n")
+        assert await asking == [b"x" * 2 * STEADY_BYTES]
 
 
-async def test_an_answer_that_came_while_this_process_was_busy_is_not_late(
-    direct: DirectConnection, peer: Peer
+@pytest.mark.parametrize("longest", [2.6, 2.8])
+async def test_even_a_steady_answer_has_an_end(
+    direct: DirectConnection,
+    peer: ThreadedPeer,
+    clock: Clock,
+    longest: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asking = asyncio.create_task(direct.ask([PING]))
-    await asyncio.sleep(0)
-    peer.says(b"+there\r\n")
-    be_busy(2 * LIMIT_SECONDS)
-    assert await asking == [b"there"]
+    monkeypatch.setattr(direct_connection, "LONGEST_SECONDS", longest * LIMIT_SECONDS)
+    asking = await asked(direct)
+    await comes(peer, b"$%d\r\n" % (3 * STEADY_BYTES))
+    for _ in range(3):
+        await comes(peer, b"x" * STEADY_BYTES)
+        await clock.pass_by(0.9)
+    if longest < 3 * 0.9:
+        with pytest.raises(AnswerLate):
+            await asking
+    else:
+        await comes(peer, b"\r\n")
+        assert await asking == [b"x" * 3 * STEADY_BYTES]
+
+
+def test_an_answer_that_came_while_this_process_was_busy_is_not_late(peer: ThreadedPeer) -> None:
+    uvloop.run(_asked_and_busy(peer))  # which looks at its timers before its sockets
+
+
+async def _asked_and_busy(peer: ThreadedPeer) -> None:
+    connection = Connection(**peer.options(LIMIT_SECONDS))
+    await connection.connect()
+    await asyncio.to_thread(peer.newest.acquire)
+    direct = DirectConnection(connection)
+    for _ in range(3):
+        asking = await asked(direct)
+        peer.accepted[-1].sendall(b"+there\r\n")
+        be_busy(3 * LIMIT_SECONDS)
+        assert await asking == [b"there"]
+    await connection.disconnect()
 
 
 def be_busy(seconds: float) -> None:
@@ -147,10 +179,9 @@ def be_busy(seconds: float) -> None:
 
 @pytest.mark.parametrize("said", [b"", b"+first\r\n", b"+first\r\n+sec"])
 async def test_what_came_before_the_end_is_known(
-    direct: DirectConnection, peer: Peer, said: bytes
+    direct: DirectConnection, peer: ThreadedPeer, said: bytes
 ) -> None:
-    asking = asyncio.create_task(direct.ask([PING, PING]))
-    await asyncio.sleep(0)
+    asking = await asked(direct, 2)
     peer.accepted[-1].sendall(said)
     peer.accepted[-1].shutdown(socket.SHUT_WR)
     with pytest.raises(ConnectionLost, match="Redis closed the connection"):
@@ -160,26 +191,37 @@ async def test_what_came_before_the_end_is_known(
         await direct.ask([PING])
 
 
-async def test_what_is_no_redis_is_not_believed(direct: DirectConnection, peer: Peer) -> None:
+async def test_what_is_no_redis_is_not_believed(
+    direct: DirectConnection, peer: ThreadedPeer
+) -> None:
     peer.says(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises(Exception, match="Protocol error"):
         await direct.ask([PING])
     assert not direct.is_usable
 
 
-async def test_more_answers_than_questions_make_it_unusable(
-    direct: DirectConnection, peer: Peer
+@pytest.mark.parametrize("more", [b"+b\r\n", b"$6\r\nSEC"])
+async def test_more_than_was_asked_for_is_no_answer_to_the_next_question(
+    direct: DirectConnection, peer: ThreadedPeer, more: bytes
 ) -> None:
-    peer.says(b"+a\r\n+b\r\n")
-    assert (await direct.ask([PING]))[0] == b"a"
+    peer.says(b"+a\r\n" + more)
+    with suppress(InvalidResponse):  # nobody knows which of them is the answer
+        assert await direct.ask([PING]) == [b"a"]
     assert not direct.is_usable
+    with pytest.raises(ConnectionLost):
+        await direct.ask([PING])
+    assert direct.answers == []
+
+
+async def test_no_question_has_no_answer(direct: DirectConnection) -> None:
+    assert await direct.ask([]) == []
+    assert direct.is_usable
 
 
 async def test_a_connection_whose_question_was_cancelled_is_closed(
-    direct: DirectConnection, peer: Peer
+    direct: DirectConnection, peer: ThreadedPeer
 ) -> None:
-    asking = asyncio.create_task(direct.ask([PING]))
-    await asyncio.sleep(0.01)
+    asking = await asked(direct)
     asking.cancel()
     await asyncio.wait([asking])
     assert asking.cancelled()
@@ -192,37 +234,3 @@ def _everything(connection: socket.socket) -> bytes:
     while piece := connection.recv(100):
         found += piece
     return found
-
-
-async def test_a_connection_is_wrapped_once(direct: DirectConnection) -> None:
-    assert DirectConnection.over(direct.connection) is direct
-
-
-@pytest.mark.parametrize("said", [b"+stored\r\n", b"+stored\r\n$5\r\nhal"])
-async def test_commands_are_answered_if_the_connection_ends_before_what_is_read_then(
-    peer: Peer, said: bytes
-) -> None:
-    pool = Pool(**options(peer), max_connections=1, timeout=5)
-    asking = asyncio.create_task(exchange(pool, [("SET", "a", "b")], [("GET", "a")]))
-    await asyncio.to_thread(peer.newest.acquire)
-    peer.accepted[-1].sendall(said)
-    peer.accepted[-1].shutdown(socket.SHUT_WR)
-    stored, then = await asking
-    assert stored == b"stored"
-    assert isinstance(then, TryAgain)
-    asking = asyncio.create_task(exchange(pool, [PING]))  # over a new connection
-    await asyncio.to_thread(peer.newest.acquire)
-    peer.says(b"+again\r\n")
-    assert await asking == [b"again"]
-    await pool.aclose()
-
-
-async def test_a_server_that_loads_has_executed_nothing(peer: Peer) -> None:
-    pool = Pool(**options(peer), max_connections=1, timeout=5)
-    asking = asyncio.create_task(exchange(pool, [("SET", "a", "b")]))
-    await asyncio.to_thread(peer.newest.acquire)
-    peer.says(b"-LOADING Redis is loading the dataset in memory\r\n")
-    with pytest.raises(TryAgain, match="loading its data") as raised:
-        await asking
-    assert not isinstance(raised.value, Unanswered)
-    await pool.aclose()

@@ -6,9 +6,11 @@ from contextlib import suppress
 
 import pytest
 
+from rsnotify.errors import TryAgain
 from rsnotify.storage.direct_connection import DirectConnection
 from rsnotify.storage.exchange import exchange
-from rsnotify.storage.pool import KEPT, Pool
+from rsnotify.storage.pool import Pool
+from tests.redis_server import free_port
 
 
 class Echoing:
@@ -34,9 +36,20 @@ async def echoing() -> AsyncIterator[Echoing]:
         yield echo
 
 
+def pool_of(echoing: Echoing, connections: int, *, seconds: float = 5) -> Pool:
+    return Pool(
+        host="127.0.0.1",
+        port=echoing.port,
+        protocol=2,
+        driver_info=None,
+        max_connections=connections,
+        timeout=seconds,
+    )
+
+
 @pytest.fixture
 async def pool(echoing: Echoing) -> AsyncIterator[Pool]:
-    pool = Pool(host="127.0.0.1", port=echoing.port, protocol=2, driver_info=None, timeout=5)
+    pool = pool_of(echoing, 64)
     yield pool
     await pool.aclose()
 
@@ -96,23 +109,86 @@ async def test_one_whose_exchange_was_cancelled_is_not_kept(pool: Pool, echoing:
     await echo(pool)
 
 
-async def test_no_more_are_kept_than_write_at_once(pool: Pool) -> None:
-    borrowed = [await pool.borrow() for _ in range(KEPT + 1)]
-    for connection in borrowed:
-        await pool.give_back(connection)
-    again = [await pool.borrow() for _ in range(KEPT)]
-    assert {*again} == {*borrowed[:KEPT]}
-
-
-async def test_whoever_waits_for_a_connection_gets_one_that_is_given_back(
+async def test_turns_are_taken_in_the_order_of_asking_also_by_who_has_just_given_back(
     echoing: Echoing,
 ) -> None:
-    pool = Pool(
-        host="127.0.0.1", port=echoing.port, protocol=2, driver_info=None, max_connections=1
-    )
-    connection = await pool.borrow()
+    pool = pool_of(echoing, 2)
+    served: list[str] = []
+
+    async def ask_again_and_again(name: str) -> None:
+        for _ in range(10):
+            await echo(pool)
+            served.append(name)
+
+    await asyncio.gather(*map(ask_again_and_again, "abcdef"))
+    for turn in range(10):
+        assert sorted(served[6 * turn : 6 * (turn + 1)]) == [*"abcdef"]
+    assert len(echoing.writers) == 2
+    await pool.aclose()
+
+
+async def test_a_turn_is_waited_for_as_long_as_was_chosen(echoing: Echoing) -> None:
+    pool = pool_of(echoing, 1, seconds=0.05)
+    borrowed = await pool.borrow()
+    with pytest.raises(TryAgain, match="all connections to Redis are in use"):
+        await echo(pool)
+    await pool.give_back(borrowed)
+    await echo(pool)
+    assert len(echoing.writers) == 1
+    await pool.aclose()
+
+
+async def test_a_turn_is_not_lost_with_who_gives_up(echoing: Echoing) -> None:
+    pool = pool_of(echoing, 1)
+    borrowed = await pool.borrow()
     waiting = asyncio.create_task(pool.borrow())
     await asyncio.sleep(0)
-    await pool.give_back(connection)
-    assert await waiting is connection
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    borrowed.abort()
+    await pool.give_back(borrowed)
+    await echo(pool)
     await pool.aclose()
+
+
+async def test_a_turn_is_not_lost_with_who_cannot_connect(echoing: Echoing) -> None:
+    echoing.port = free_port()
+    pool = pool_of(echoing, 1)
+    for _ in range(3):
+        with pytest.raises(TryAgain, match="Connect"):
+            await echo(pool)
+    await pool.aclose()
+
+
+async def test_a_repetition_has_a_new_connection_and_leaves_the_others(
+    pool: Pool, echoing: Echoing
+) -> None:
+    borrowed = [await pool.borrow() for _ in range(3)]
+    for direct in borrowed:
+        await pool.give_back(direct)
+    made = await pool.borrow(afresh=True)
+    assert made not in borrowed
+    assert [direct.is_usable for direct in borrowed] == [True] * 3
+    await pool.give_back(made)
+    assert len(echoing.writers) == 4
+
+
+async def test_a_repetition_takes_the_place_of_an_idle_connection_if_there_may_be_no_more(
+    echoing: Echoing,
+) -> None:
+    pool = pool_of(echoing, 1)
+    await echo(pool)
+    made = await pool.borrow(afresh=True)
+    await pool.give_back(made)
+    assert await kept(pool) is made
+    await pool.aclose()
+
+
+async def test_the_end_of_a_pool_waits_for_nobody(pool: Pool, echoing: Echoing) -> None:
+    waiting = asyncio.create_task(exchange(pool, [("PING",)]))  # never answered
+    async with asyncio.timeout(5):
+        while not echoing.writers:
+            await asyncio.sleep(0)
+    await pool.aclose()
+    with pytest.raises(TryAgain):
+        await waiting

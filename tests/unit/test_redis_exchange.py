@@ -1,0 +1,142 @@
+"""What became of commands that were sent to Redis, as far as anybody can know."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from rsnotify.errors import RedisRefuses, TryAgain, Unanswered
+from rsnotify.storage import exchange as exchanges
+from rsnotify.storage.client import RedisClient
+from rsnotify.storage.exchange import exchange
+from rsnotify.storage.pool import Pool
+from rsnotify.storage.script import Script
+from tests.threaded_peer import ThreadedPeer
+
+LIMIT_SECONDS = 5.0
+PING = ("PING",)
+SET = ("SET", "a", "b")
+NOSCRIPT = b"-NOSCRIPT No matching script.\r\n"
+LOADING = b"-LOADING Redis is loading the dataset in memory\r\n"
+FULL = b"-ERR max number of clients reached\r\n"
+
+
+@pytest.fixture
+def peer() -> Iterator[ThreadedPeer]:
+    server = ThreadedPeer()
+    yield server
+    server.close()
+
+
+def pool_of(peer: ThreadedPeer) -> Pool:
+    return Pool(**peer.options(LIMIT_SECONDS), max_connections=1, timeout=5)
+
+
+@pytest.mark.parametrize("said", [b"+stored\r\n", b"+stored\r\n$5\r\nhal"])
+async def test_commands_are_answered_if_the_connection_ends_before_what_is_read_then(
+    peer: ThreadedPeer, said: bytes
+) -> None:
+    pool = pool_of(peer)
+    asking = asyncio.create_task(exchange(pool, [("SET", "a", "b")], [("GET", "a")]))
+    await asyncio.to_thread(peer.newest.acquire)
+    peer.accepted[-1].sendall(said)
+    peer.accepted[-1].shutdown(socket.SHUT_WR)
+    stored, then = await asking
+    assert stored == b"stored"
+    assert isinstance(then, TryAgain)
+    asking = asyncio.create_task(exchange(pool, [PING]))  # over a new connection
+    await asyncio.to_thread(peer.newest.acquire)
+    peer.says(b"+again\r\n")
+    assert await asking == [b"again"]
+    await pool.aclose()
+
+
+async def test_a_server_that_loads_has_executed_nothing(peer: ThreadedPeer) -> None:
+    pool = pool_of(peer)
+    asking = asyncio.create_task(exchange(pool, [("SET", "a", "b")]))
+    await asyncio.to_thread(peer.newest.acquire)
+    peer.says(b"-LOADING Redis is loading the dataset in memory\r\n")
+    with pytest.raises(TryAgain, match="loading its data") as raised:
+        await asking
+    assert not isinstance(raised.value, Unanswered)
+    await pool.aclose()
+
+
+@pytest.mark.parametrize(
+    ("said", "is_certain"),
+    [
+        (LOADING * 2, True),
+        (FULL, True),  # and then it closes the connection
+        (b"-NOAUTH Authentication required.\r\n" * 2, True),
+        (b"+OK\r\n" + LOADING, False),
+        (b"+OK\r\n", False),
+        (b"", False),
+    ],
+)
+async def test_none_was_executed_only_if_the_first_was_refused(
+    peer: ThreadedPeer, said: bytes, is_certain: bool
+) -> None:
+    pool = pool_of(peer)
+    asking = asyncio.create_task(exchange(pool, [SET, SET]))
+    await asyncio.to_thread(peer.newest.acquire)
+    peer.accepted[-1].sendall(said)
+    peer.accepted[-1].shutdown(socket.SHUT_WR)
+    with pytest.raises(TryAgain) as raised:
+        await asking
+    assert isinstance(raised.value, Unanswered) is not is_certain
+    await pool.aclose()
+
+
+async def test_redis_that_refuses_us_is_said_to_refuse(peer: ThreadedPeer) -> None:
+    pool = pool_of(peer)
+    asking = asyncio.create_task(exchange(pool, [PING]))
+    await asyncio.to_thread(peer.newest.acquire)
+    peer.says(b"-NOAUTH Authentication required.\r\n")
+    with pytest.raises(RedisRefuses, match="wants a password"):
+        await asking
+    await pool.aclose()
+
+
+@pytest.mark.parametrize("before", [0, 1])
+async def test_a_script_that_cannot_be_sent_in_full_may_leave_others_executed(
+    peer: ThreadedPeer, before: int
+) -> None:
+    client: Any = RedisClient.from_pool(pool_of(peer))
+    script = Script("piece.lua").command(["key"], 0, b"", 1)
+    asking = asyncio.create_task(client.once([SET] * before + [script]))
+    await asyncio.to_thread(peer.newest.acquire)
+    peer.says(b"+OK\r\n" * before + NOSCRIPT, 0.1, LOADING)
+    with pytest.raises(TryAgain) as raised:
+        await asking
+    assert isinstance(raised.value, Unanswered) == bool(before)
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("ago", "left"), [(0.0, r"0\.[45]\d*"), (0.2, r"0\.[23]\d*"), (9, r"0\.1")]
+)
+async def test_a_repetition_has_what_is_left_of_the_time(
+    peer: ThreadedPeer, monkeypatch: pytest.MonkeyPatch, ago: float, left: str
+) -> None:
+    monkeypatch.setattr(exchanges, "WHOLE_SECONDS", 0.5)
+    monkeypatch.setattr(exchanges, "LEAST_SECONDS", 0.1)
+    pool = pool_of(peer)
+    with pytest.raises(TryAgain, match=f"no answer within {left} s"):
+        await exchange(pool, [PING], since=monotonic() - ago)
+    await pool.aclose()
+
+
+async def test_what_may_be_repeated_is_sent_again_over_another_connection(
+    peer: ThreadedPeer,
+) -> None:
+    client: Any = RedisClient.from_pool(pool_of(peer))
+    asking = asyncio.create_task(client.get("a"))
+    await asyncio.to_thread(peer.newest.acquire)
+    peer.accepted[-1].shutdown(socket.SHUT_WR)
+    await asyncio.to_thread(peer.newest.acquire)
+    peer.says(b"+b\r\n")
+    assert await asking == b"b"
+    await client.aclose()
