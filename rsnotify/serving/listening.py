@@ -1,18 +1,25 @@
 """The sockets that a hub listens on: one for each process, made by the process that starts them.
 
+Before they are closed, new connections are held off for a moment, in which all that are there are
+accepted: the kernel would reset them, and a proxy may have handed over a publish by then.
+
 A connection that nobody has accepted yet belongs to its socket. The parent of several processes
 keeps their sockets open, so such a connection waits for the next process and is not reset.
 """
 
+import asyncio
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from rsnotify.errors import InvalidSettings
+from rsnotify.serving.packet_filter import NO_NEW_CONNECTION, SO_ATTACH_FILTER, attach
 from rsnotify.serving.reachable import reachable
 from rsnotify.settings import Settings
 
 BACKLOG = 4_096  # thousands of Destinations may reconnect at once
+ACCEPT_SECONDS = 0.1  # for handshakes that are under way
+ACCEPT_TURNS = 3  # of the event loop, if that was busy for longer
 
 
 @contextmanager
@@ -44,6 +51,20 @@ def _bound(host: str, port: int, *, share: bool) -> socket.socket:
             [f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port"]
         ) from None
     return made
+
+
+async def accept_the_last(sockets: Sequence[socket.socket]) -> None:
+    """Before they are closed: nothing that has connected is left behind in them.
+
+    Whoever tries to connect now gets no answer, tries again after a second, by the rules of TCP,
+    and is refused then: so nothing was handed over.
+    """
+    with suppress(OSError):  # here the kernel takes no such program
+        for bound in sockets:
+            attach(bound, SO_ATTACH_FILTER, NO_NEW_CONNECTION)
+    await asyncio.sleep(ACCEPT_SECONDS)
+    for _ in range(ACCEPT_TURNS):
+        await asyncio.sleep(0)
 
 
 def address_of(bound: socket.socket) -> str:

@@ -129,7 +129,10 @@ async def _run_hub(
         await composition.open(sets)
         drain = partial(composition.channels.drain, settings.drain_seconds)
         server = WebServer(
-            web_config(composition.app, settings, composition.connections), on_ready, drain
+            web_config(composition.app, settings, composition.connections),
+            on_ready,
+            drain,
+            is_worker=bool(beside),
         )
         loops = {name: loop(composition.connections) for name, loop in beside.items()}
         await composition.run(run_beside(loops, server.serve(sockets=[bound])))

@@ -5,12 +5,11 @@ sockets. Nothing stands between a client and its worker, so nothing can hold con
 the kernel takes no program, or is not Linux, it goes on to choose as it does without us.
 """
 
-import ctypes
 import logging
 import socket
-import struct
-import sys
 from collections.abc import Sequence
+
+from rsnotify.serving.packet_filter import JUMP_IF_AT_LEAST, LOAD, RETURN, attach, step
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +17,6 @@ STEER_SECONDS = 0.1
 ARRIVING = 64  # connections that may come before the next look, at least
 
 SO_ATTACH_REUSEPORT_CBPF = 51  # of Linux; Python does not name it
-LOAD, JUMP_IF_AT_LEAST, RETURN = 0x20, 0x35, 0x06  # of classic BPF
 RANDOM = 0xFFFFF000 + 56  # where a load finds a random number
 RANGE = 2**32
 
@@ -37,17 +35,13 @@ def weights(connections: Sequence[int | None], arriving: int) -> list[int]:
 
 def program(parts: Sequence[int]) -> bytes:
     """For each socket: if the random number is below its bound, choose it."""
-    steps = [_step(LOAD, RANDOM)]
+    steps = [step(LOAD, RANDOM)]
     below = 0
     for number, part in enumerate(parts[:-1]):
         below += part
         bound = min(RANGE - 1, below * RANGE // sum(parts))
-        steps += [_step(JUMP_IF_AT_LEAST, bound, jump=1), _step(RETURN, number)]
-    return b"".join([*steps, _step(RETURN, len(parts) - 1)])
-
-
-def _step(code: int, value: int, *, jump: int = 0) -> bytes:
-    return struct.pack("=HBBI", code, jump, 0, value)
+        steps += [step(JUMP_IF_AT_LEAST, bound, jump=1), step(RETURN, number)]
+    return b"".join([*steps, step(RETURN, len(parts) - 1)])
 
 
 class Steering:
@@ -57,7 +51,7 @@ class Steering:
         self._sockets = sockets
         self._weights: list[int] = []
         self._total = 0
-        self._is_possible = sys.platform == "linux"
+        self._is_possible = True
 
     def look(self, connections: Sequence[int | None]) -> None:
         """Steer by how many connections each socket's worker has; as many will come as lately."""
@@ -69,10 +63,8 @@ class Steering:
             self._attach(program(found))
 
     def _attach(self, steps: bytes) -> None:
-        held = ctypes.create_string_buffer(steps, len(steps))
-        given = struct.pack("HP", len(steps) // struct.calcsize("=HBBI"), ctypes.addressof(held))
         try:
-            self._sockets[0].setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, given)
+            attach(self._sockets[0], SO_ATTACH_REUSEPORT_CBPF, steps)
         except OSError as error:
             self._is_possible = False
-            log.info("connections are spread over the workers by chance: %s", error.strerror)
+            log.info("connections are spread over the workers by chance: %s", error)

@@ -19,7 +19,7 @@ from rsnotify.delivery.channels.handshake import Handshake
 from rsnotify.serving.connections import ConnectionLimits
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.http_protocol import HttpProtocol
-from rsnotify.serving.listening import BACKLOG
+from rsnotify.serving.listening import BACKLOG, accept_the_last
 from rsnotify.serving.sd_notify import STOPPING, notify
 from rsnotify.settings import Settings
 
@@ -57,10 +57,13 @@ def web_config(
 class WebServer(uvicorn.Server):
     """uvicorn, with our callbacks at start and end."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None], drain: Drain) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_ready: Callable[[], None], drain: Drain, *, is_worker: bool
+    ) -> None:
         super().__init__(config)
         self._on_ready = on_ready
         self._drain = drain
+        self._is_worker = is_worker  # its socket is its parent's, who may need it on
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -69,6 +72,7 @@ class WebServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept nothing more, finish running requests, and disconnect the readers meanwhile."""
         notify(STOPPING)
+        await accept_the_last([] if self._is_worker else sockets or [])
         draining = asyncio.create_task(self._drain())
         await super().shutdown(sockets)
         if self.force_exit:

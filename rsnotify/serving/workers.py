@@ -17,7 +17,7 @@ from socket import socket
 
 from rsnotify.loops import Loop
 from rsnotify.serving import sd_notify
-from rsnotify.serving.listening import BACKLOG
+from rsnotify.serving.listening import BACKLOG, accept_the_last
 from rsnotify.serving.steering import STEER_SECONDS, Steering
 from rsnotify.serving.worker import Worker
 from rsnotify.settings import WORKER, Settings, for_worker
@@ -54,7 +54,7 @@ async def run_workers(
         for number, bound in enumerate(sockets, start=1)
     ]
     replacing = _announce_and_replace(workers, on_ready, hangup)
-    await _keep(workers, ending, [replacing, _steer(workers, Steering(sockets))])
+    await _keep(workers, sockets, ending, [replacing, _steer(workers, Steering(sockets))])
 
 
 def _on_signal(*signals: int) -> asyncio.Event:
@@ -65,7 +65,12 @@ def _on_signal(*signals: int) -> asyncio.Event:
     return event
 
 
-async def _keep(workers: Sequence[Worker], ending: asyncio.Event, beside: Sequence[Loop]) -> None:
+async def _keep(
+    workers: Sequence[Worker],
+    sockets: Sequence[socket],
+    ending: asyncio.Event,
+    beside: Sequence[Loop],
+) -> None:
     """Run the workers until they are to end, and the loops beside them so long."""
     async with asyncio.TaskGroup() as tasks:
         for worker in workers:
@@ -75,8 +80,11 @@ async def _keep(workers: Sequence[Worker], ending: asyncio.Event, beside: Sequen
         sd_notify.notify(sd_notify.STOPPING)
         for loop in loops:
             loop.cancel()
+        await accept_the_last(sockets)
         for worker in workers:
             worker.end()
+        for bound in sockets:  # or whoever comes would wait for nobody
+            bound.close()
 
 
 async def _announce_and_replace(

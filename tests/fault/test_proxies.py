@@ -114,7 +114,7 @@ async def test_hubs_behind_a_proxy_are_restarted_one_by_one_and_no_publish_is_dr
         two_hubs(tmp_path, own_redis) as hubs,
         behind(proxy, tmp_path, hubs) as proxied,
         reading(proxied) as found,
-        publishing(proxied.url) as publishers,
+        publishing(proxied.url, opening=20) as publishers,
     ):
         for hub in hubs:
             await until(lambda: grown(publishers))

@@ -1,6 +1,7 @@
 """Several processes on one port: one is killed, or all are replaced, while the hub is busy."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -43,9 +44,9 @@ class Publisher:
 
 
 @asynccontextmanager
-async def publishing(url: str) -> AsyncIterator[list[Publisher]]:
-    """One that keeps its connection, and one that opens another each time, until the block ends."""
-    publishers = [Publisher(url, "keeps"), Publisher(url, "opens")]
+async def publishing(url: str, opening: int = 1) -> AsyncIterator[list[Publisher]]:
+    """One that keeps its connection, and some that open another each time, until the block ends."""
+    publishers = [Publisher(url, name) for name in ("keeps", *map(str, range(opening)))]
     async with asyncio.TaskGroup() as tasks:
         for publisher in publishers:
             tasks.create_task(publisher.run(keeps_alive=publisher is publishers[0]))
@@ -110,7 +111,7 @@ async def test_a_rolling_restart_under_load_drops_no_publish_and_no_reader_misse
     hub = RunningHub(tmp_path / "data", "--workers", "2", drain_seconds="1")
     async with hub, reading(hub) as found:
         before = workers_of(hub)
-        async with publishing(hub.url) as publishers:
+        async with publishing(hub.url, opening=8) as publishers:
             await until(lambda: grown(publishers))
             hub.process.send_signal(signal.SIGHUP)
             await until(lambda: _logged(hub, "all workers are replaced"), 60)
@@ -120,6 +121,47 @@ async def test_a_rolling_restart_under_load_drops_no_publish_and_no_reader_misse
 
 async def _logged(hub: RunningHub, words: str) -> bool:
     return words in hub.log.read_text()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_a_hub_that_is_stopped_answers_all_who_have_connected(
+    tmp_path: Path, workers: str
+) -> None:
+    async with RunningHub(tmp_path / "data", "--workers", workers, drain_seconds="1") as hub:
+        serving = workers_of(hub) or {hub.process.pid}
+        for each in serving:
+            os.kill(each, signal.SIGSTOP)
+        asking = [await _asked(hub, number) for number in range(50)]
+        hub.process.terminate()
+        await asyncio.sleep(0.3)  # so that the parent of workers has done its part
+        for each in serving:
+            os.kill(each, signal.SIGCONT)
+        assert {await _first_line(*each) for each in asking} == {b"HTTP/1.1 201 Created\r\n"}
+        await hub.process.wait()
+        await hub.start()
+
+
+async def _asked(hub: RunningHub, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A new connection that the kernel has made, and a publish that was sent over it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+    body = json.dumps({"loc": f"{FIRST}/{number}", "change": "updated"})
+    lines = [
+        "POST /api/sets/dataset1/changes HTTP/1.1",
+        "Host: hub",
+        f"Authorization: Bearer {TOKEN}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "",
+        body,
+    ]
+    writer.write("\r\n".join(lines).encode())
+    return reader, writer
+
+
+async def _first_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    line = await reader.readline()
+    writer.close()
+    return line
 
 
 async def test_when_all_workers_were_killed_a_publish_waits_for_the_next_one(

@@ -79,7 +79,7 @@ async def test_uvicorn_serves_by_our_protocol_and_ends_it() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        server = WebServer(web_config(app, Settings()), is_ready.set, drain)
+        server = WebServer(web_config(app, Settings()), is_ready.set, drain, is_worker=False)
         serving = asyncio.create_task(server.serve([listening]))
         await is_ready.wait()
         idle, idle_writer = await asyncio.open_connection("127.0.0.1", port)
