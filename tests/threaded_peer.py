@@ -16,7 +16,8 @@ class ThreadedPeer:
         self.port: int = self._listening.getsockname()[1]
         self.accepted: list[socket.socket] = []
         self.newest = threading.Semaphore(0)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self) -> None:
         while True:
@@ -27,7 +28,7 @@ class ThreadedPeer:
             self.newest.release()
 
     def says(self, *pieces: bytes | float) -> None:
-        """Beside: these bytes, with these seconds between them."""
+        """From another thread: these bytes, with these seconds between them."""
         threading.Thread(target=self._say, args=pieces, daemon=True).start()
 
     def _say(self, *pieces: bytes | float) -> None:
@@ -39,6 +40,8 @@ class ThreadedPeer:
                     time.sleep(piece)
 
     def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)  # which wakes whoever accepts
+        self._accepting.join()
         self._listening.close()
         for each in self.accepted:
             each.close()

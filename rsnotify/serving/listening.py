@@ -1,7 +1,7 @@
 """The sockets that a hub listens on: one for each process, made by the process that starts them.
 
-Before they are closed, new connections are held off for a moment, in which all that are there are
-accepted: the kernel would reset them, and a proxy may have handed over a publish by then.
+Before they are closed, new connections are dropped for a moment, and all that wait are accepted:
+the kernel would reset them, and a proxy may have sent a publish by then.
 
 A connection that nobody has accepted yet belongs to its socket. The parent of several processes
 keeps their sockets open, so such a connection waits for the next process and is not reset.
@@ -19,7 +19,7 @@ from rsnotify.settings import Settings
 
 BACKLOG = 4_096  # thousands of Destinations may reconnect at once
 ACCEPT_SECONDS = 0.1  # for handshakes that are under way
-ACCEPT_TURNS = 3  # of the event loop, if that was busy for longer
+ACCEPT_LOOP_PASSES = 3  # if the event loop was busy for so long, it has not looked yet
 
 
 @contextmanager
@@ -59,11 +59,11 @@ async def accept_the_last(sockets: Sequence[socket.socket]) -> None:
     Whoever tries to connect now gets no answer, tries again after a second, by the rules of TCP,
     and is refused then: so nothing was handed over.
     """
-    with suppress(OSError):  # here the kernel takes no such program
+    with suppress(OSError):  # not Linux, or not allowed
         for bound in sockets:
             attach(bound, SO_ATTACH_FILTER, NO_NEW_CONNECTION)
     await asyncio.sleep(ACCEPT_SECONDS)
-    for _ in range(ACCEPT_TURNS):
+    for _ in range(ACCEPT_LOOP_PASSES):
         await asyncio.sleep(0)
 
 

@@ -70,9 +70,10 @@ class WebServer(uvicorn.Server):
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing more, finish running requests, and disconnect the readers meanwhile."""
+        """Accept the last connections, finish running requests; disconnect readers meanwhile."""
         notify(STOPPING)
-        await accept_the_last([] if self._is_worker else sockets or [])
+        own = [] if self._is_worker else sockets or []  # to a worker's, its parent lets nobody in
+        await accept_the_last(own)
         draining = asyncio.create_task(self._drain())
         await super().shutdown(sockets)
         if self.force_exit:

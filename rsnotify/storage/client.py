@@ -1,6 +1,6 @@
 """The client of one Redis: what it is sent, how often, and what its failures mean."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
@@ -10,11 +10,11 @@ from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ExecAbortError, NoScriptError
 
-from rsnotify.errors import TooFewReplicas, TryAgain, Unanswered
-from rsnotify.storage.exchange import exchange, judge_answer, judge_answers
+from rsnotify.errors import TryAgain, Unanswered
+from rsnotify.storage.exchange import exchange, judge_answers, parsed_as
 from rsnotify.storage.failures import judge
 from rsnotify.storage.pipeline import Pipeline
-from rsnotify.storage.replicas import Replicas, unconfirmed
+from rsnotify.storage.replicas import Replicas
 from rsnotify.storage.script import Command, Script
 
 CONNECT_SECONDS = 1.0
@@ -29,7 +29,7 @@ def pool_options() -> dict[str, Any]:
         "timeout": ANSWER_SECONDS,
         "socket_connect_timeout": CONNECT_SECONDS,
         "socket_timeout": ANSWER_SECONDS,
-        # One repetition is enough for a connection that died while idle; silence is not repeated.
+        # To connect is tried twice, unless there was silence.
         "retry": Retry(ConstantBackoff(0), 1, supported_errors=(ConnectionLost,)),
         "protocol": 2,
         # Nothing is said before the first command: on a unix socket its silence would be repeated.
@@ -44,7 +44,7 @@ def answer_raw(client: Any) -> None:
 
 
 class RedisClient(redis.Redis):
-    """The client of the library, with translated failures."""
+    """The commands of redis-py, sent over our own connections, with translated failures."""
 
     replicas = Replicas(0)
     is_cluster = False
@@ -69,14 +69,10 @@ class RedisClient(redis.Redis):
 
     async def execute_command(self, *command: Any, **options: Any) -> Any:
         (answer,) = judge_answers(await self.together([command]), raise_on_error=True)
-        return self.parsed(command, answer, options)
+        return parsed_as(self.response_callbacks, command, answer, options)
 
     def pipeline(self, transaction: bool = True, _: str | None = None) -> Pipeline:
         return Pipeline(self, transaction)
-
-    def parsed(self, command: Command, answer: Any, options: Mapping[str, Any]) -> Any:
-        """The answer as the library gives it."""
-        return parsed_as(self.response_callbacks, command, answer, options)
 
     async def together(self, commands: Sequence[Command]) -> list[Any]:
         """The answers to many that may be repeated; an error is one of them."""
@@ -94,7 +90,7 @@ class RedisClient(redis.Redis):
         return await repeatable(self.connection_pool, commands)
 
     async def once(self, commands: Sequence[Command], *then: Command) -> list[Any]:
-        """Execute these in one round trip that the library does not repeat; an error is an answer.
+        """Execute these in one round trip that is not repeated; an error is an answer.
 
         `Unanswered` means that they may have been executed, any other `TryAgain` that none was.
         What is to be read `then` is always read behind them.
@@ -110,12 +106,10 @@ class RedisClient(redis.Redis):
             if len(forgotten) == len(commands):
                 raise
             raise Unanswered(error.detail) from error
-        for at, answer in zip(
-            [*forgotten, *range(len(commands), len(answers))], redone, strict=True
-        ):
+        places = [*forgotten, *range(len(commands), len(answers))]
+        for at, answer in zip(places, redone, strict=True):
             answers[at] = answer
-        lost = next((each for each in redone if isinstance(each, TooFewReplicas)), None)
-        return answers if lost is None else unconfirmed(answers, lost)
+        return answers
 
     async def durably(self, commands: Sequence[Command]) -> list[Any]:
         """Execute these like `once`, again if the connection was lost; an error is raised."""
@@ -124,7 +118,7 @@ class RedisClient(redis.Redis):
     async def _once(self, commands: Sequence[Command], then: Sequence[Command]) -> list[Any]:
         pool: Any = self.connection_pool
         answers = await exchange(pool, commands, then, confirm=self.replicas.confirm)
-        return [judge_answer(answer) for answer in answers]
+        return judge_answers(answers, raise_on_error=False)
 
 
 async def repeatable(pool: Any, commands: Sequence[Command]) -> list[Any]:
@@ -135,9 +129,14 @@ async def repeatable(pool: Any, commands: Sequence[Command]) -> list[Any]:
     try:
         return await exchange(pool, commands)
     except Unanswered as error:
-        if not isinstance(error.__cause__, ConnectionLost):
+        if not is_connection_lost(error):
             raise
-    return await exchange(pool, commands, since=began)
+    return await exchange(pool, commands, began=began, new_connection=True)
+
+
+def is_connection_lost(error: TryAgain) -> bool:
+    """Whether that is why it was not answered; silence and refusals are other reasons."""
+    return isinstance(error, Unanswered) and isinstance(error.__cause__, ConnectionLost)
 
 
 def as_transaction(commands: Sequence[Command]) -> list[Command]:
@@ -152,18 +151,11 @@ def executed(answers: Sequence[Any]) -> list[Any]:
     raise judge(min(refused, key=lambda each: isinstance(each, ExecAbortError)))
 
 
-def parsed_as(callbacks: Any, command: Command, answer: Any, options: Mapping[str, Any]) -> Any:
-    """The answer as the library gives it."""
-    callback = callbacks.get(command[0])
-    known = {name: value for name, value in options.items() if name != "keys"}
-    return answer if callback is None else callback(answer, **known)
-
-
 async def durably(client: Any, commands: Sequence[Command]) -> list[Any]:
     """Execute these like `once`, again if the connection was lost; an error is raised."""
     try:
         return judge_answers(await client.once(commands), raise_on_error=True)
     except Unanswered as error:
-        if not isinstance(error.__cause__, ConnectionLost):
+        if not is_connection_lost(error):
             raise
     return judge_answers(await client.once(commands), raise_on_error=True)

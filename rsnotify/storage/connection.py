@@ -1,6 +1,7 @@
 """The one door to Redis: clients of a server, of what Sentinels watch, of a Cluster.
 
-If Redis fails, whoever asked gets `TryAgain` in less than three seconds. Everything that is sent
+If Redis fails, whoever asked gets `TryAgain` in less than three seconds, or in four if a connection
+had to be made for it. Everything that is sent
 through `connect()` fails with errors of this project, also in a pipeline or a script. A command
 whose answer was lost may be repeated, so each command must be repeatable.
 """
@@ -78,7 +79,7 @@ async def redis_now(client: Client) -> Position:
 async def write_in_pieces(client: Client, key: str, data: bytes, *, seconds: int) -> None:
     """Write large data in pieces, so that others need not wait for all of it; it expires.
 
-    It does no harm if the client library writes a piece twice.
+    It does no harm if a piece is written twice.
     """
     for start in range(0, len(data), PIECE_BYTES):
         piece = data[start : start + PIECE_BYTES]

@@ -16,9 +16,9 @@ from redis.exceptions import TimeoutError as AnswerLate
 
 from rsnotify.storage.script import Command
 
-LAST_LOOK_SECONDS = 0.01
-STEADY_BYTES = 16 * 1024  # a large answer may take longer, if so much comes of it in time…
-LONGEST_SECONDS = 20.0  # …but not longer than this
+RECHECK_SECONDS = 0.01
+STEADY_BYTES = 16 * 1024  # when so much of a large answer has come, its time begins again…
+LONGEST_SECONDS = 20.0  # …but no answer may take longer than this
 CLOSED = "Redis closed the connection"
 
 REFUSALS = (ConnectionLost, ReadOnlyError)  # Redis serves nobody now, or not us
@@ -29,24 +29,24 @@ _INCOMPLETE = object()
 class DirectConnection(asyncio.Protocol):
     """Asks one thing at a time. What comes unasked, and the end, is handed on to the library."""
 
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
+    def __init__(self, library_connection: Any) -> None:
+        self.library_connection = library_connection
         self.answers: list[Any] = []  # to what was asked last, as far as they have come
-        self._transport = connection._writer.transport
+        self._transport = library_connection._writer.transport
         self._library: asyncio.Protocol = self._transport.get_protocol()
         self._reader = hiredis.Reader(
             protocolError=InvalidResponse,
-            replyError=connection._parser.parse_error,
+            replyError=library_connection._parser.parse_error,
             notEnoughData=_INCOMPLETE,
         )
         self._is_usable = not self._transport.is_closing()
         self._failure: RedisError | None = None
         self._wanted = 0
         self._answered: asyncio.Future[None] | None = None
-        self._limit = 0.0  # seconds
-        self._began = 0.0  # when the answer began that is waited for
-        self._newest = 0.0  # when anything came of it that counts
-        self._size = 0  # of what has come of it since
+        self._limit_seconds = 0.0
+        self._answer_began = 0.0  # when the answer began that is waited for
+        self._last_progress = 0.0
+        self._bytes_since_progress = 0
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._transport.set_protocol(self)
@@ -54,24 +54,30 @@ class DirectConnection(asyncio.Protocol):
     @property
     def is_usable(self) -> bool:
         """Whether it is open, and nothing came that was not asked for."""
-        return self._is_usable and self.connection.is_connected
+        return self._is_usable and self.library_connection.is_connected
+
+    @property
+    def answer_seconds(self) -> float:
+        """What an answer may take, by the connection's options."""
+        seconds: float = self.library_connection.socket_timeout
+        return seconds
 
     async def ask(self, commands: Sequence[Command], seconds: float | None = None) -> list[Any]:
         """The answers; what Redis refuses is one of them, as an error.
 
-        Each may take so many seconds; if none are given, as many as the connection's options say.
+        Each may take so many seconds; if none are given, as many as `answer_seconds`.
         """
-        self.answers, self._wanted, self._size = [], len(commands), 0
-        self._limit = self.connection.socket_timeout if seconds is None else seconds
+        self.answers, self._wanted, self._bytes_since_progress = [], len(commands), 0
+        self._limit_seconds = self.answer_seconds if seconds is None else seconds
         if not self._is_usable:
-            raise ConnectionLost(CLOSED)
+            raise ConnectionLost("the connection cannot be used any more") from self._failure
         if not commands:
             return []
         self._answered = self._loop.create_future()
-        self._began = self._newest = monotonic()
+        self._answer_began = self._last_progress = monotonic()
         try:
             self._write(commands)
-            self._look_after(self._limit, is_late=False)
+            self._check_in(self._limit_seconds, is_second=False)
             await self._answered
         except asyncio.CancelledError:
             self._end(ConnectionLost("nobody waits for the answers any more"))
@@ -93,22 +99,23 @@ class DirectConnection(asyncio.Protocol):
             self._is_usable = False
             raise ConnectionLost(str(error)) from error
 
-    def _look_after(self, seconds: float, *, is_late: bool) -> None:
-        self._timer = self._loop.call_later(seconds, self._look, is_late)
+    def _check_in(self, seconds: float, *, is_second: bool) -> None:
+        self._timer = self._loop.call_later(seconds, self._check_deadline, is_second)
 
-    def _look(self, was_late: bool) -> None:
+    def _check_deadline(self, second_check: bool) -> None:
         """Give up if an answer, or the next part of a large one, takes too long.
 
-        If it was this process that was busy, the answer may be there already, so the event loop
-        reads once more before; and its timers count from before it was busy, so they are not asked.
+        If this process was busy, the answer may already be in the socket, so the event loop reads
+        once more before; and its timers may be early after a busy time, so the clock is asked.
         """
-        left = min(self._newest + self._limit, self._began + LONGEST_SECONDS) - monotonic()
-        if left > 0:
-            self._look_after(left, is_late=False)
-        elif not was_late:
-            self._look_after(LAST_LOOK_SECONDS, is_late=True)
+        until = min(self._last_progress + self._limit_seconds, self._answer_began + LONGEST_SECONDS)
+        remaining = until - monotonic()
+        if remaining > 0:
+            self._check_in(remaining, is_second=False)
+        elif not second_check:
+            self._check_in(RECHECK_SECONDS, is_second=True)
         else:
-            self._end(AnswerLate(f"no answer within {self._limit:g} s"))
+            self._end(AnswerLate("no answer in time"))
 
     def abort(self) -> None:
         """Close it at once; whoever waits for answers is told."""
@@ -139,12 +146,12 @@ class DirectConnection(asyncio.Protocol):
         except RedisError as error:
             self._end(error)
             return
-        self._size += len(data)
+        self._bytes_since_progress += len(data)
         if len(self.answers) > known:
-            self._began = self._newest = monotonic()
-            self._size = 0
-        elif self._size >= STEADY_BYTES:
-            self._newest, self._size = monotonic(), 0
+            self._answer_began = self._last_progress = monotonic()
+            self._bytes_since_progress = 0
+        elif self._bytes_since_progress >= STEADY_BYTES:
+            self._last_progress, self._bytes_since_progress = monotonic(), 0
         if len(self.answers) >= self._wanted:
             if len(self.answers) > self._wanted or self._reader.has_data():
                 self._end(InvalidResponse("Redis answered more than it was asked"))
@@ -168,7 +175,7 @@ class DirectConnection(asyncio.Protocol):
 
 
 def _packed(command: Command) -> bytes:
-    """The library has names of two words."""
+    """redis-py names some commands with two words, as CLUSTER SLOTS; Redis wants them apart."""
     name, *rest = command
     packed: bytes = hiredis.pack_command((*name.split(" "), *rest) if " " in name else command)
     return packed

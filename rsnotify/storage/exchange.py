@@ -1,12 +1,11 @@
 """One exchange with a Redis: commands are sent together, and all their answers are waited for."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
 from rsnotify.errors import RedisRefuses, Unanswered
 from rsnotify.storage.direct_connection import DirectConnection
@@ -17,53 +16,66 @@ from rsnotify.storage.script import Command
 WHOLE_SECONDS = 2.9  # with the wait for a connection, and with a repetition…
 LEAST_SECONDS = 0.9  # …but so long an answer may take in any case
 
-Ask = Callable[[Sequence[Command]], Awaitable[list[Any]]]
-Confirm = Callable[[Ask, list[Any]], Awaitable[list[Any]]]
+AskCommands = Callable[[Sequence[Command]], Awaitable[list[Any]]]
+Confirm = Callable[[AskCommands, list[Any]], Awaitable[list[Any]]]
 
 
 async def exchange(
     pool: Pool,
     commands: Sequence[Command],
-    then: Sequence[Command] = (),
+    reads_after: Sequence[Command] = (),
     *,
     confirm: Confirm | None = None,
-    since: float | None = None,
+    began: float | None = None,
+    new_connection: bool = False,
 ) -> list[Any]:
     """Send these once, on one connection; what the server refuses is an answer, as it said it.
 
-    `Unanswered` means that they may have been executed, any other `TryAgain` that none was.
-    With `since` they are repeated, over a connection that is made for this; that is when they were
-    sent for the first time.
+    `Unanswered` means that they may have been executed, any other `TryAgain` that none was. A
+    repetition says when the first try `began`.
     """
-    began = monotonic() if since is None else since
-    with judged():
-        direct = await pool.borrow(afresh=since is not None)
+    began = monotonic() if began is None else began
+    connection = await _borrowed(pool, began, new=new_connection)
     try:
-        answers = await _answers(direct, commands, then, began)
-        is_unknown = any(isinstance(answer, NoScriptError) for answer in answers)
-        if confirm is not None and not is_unknown:  # otherwise more is to be written
-            answers = await confirm(direct.ask, answers)
+        answers = await _answers(connection, commands, reads_after, began)
+        is_written = not all(isinstance(each, Exception) for each in answers[: len(commands)])
+        if confirm is not None and is_written:
+            answers = await confirm(connection.ask, answers)
         return answers
     except (RedisError, OSError) as error:
         found = judge(error)
         raise found if isinstance(found, RedisRefuses) else Unanswered(str(found)) from error
     finally:
-        await pool.give_back(direct)
+        await pool.give_back(connection)
+
+
+async def _borrowed(pool: Pool, began: float, *, new: bool) -> DirectConnection:
+    wait_seconds = max(WHOLE_SECONDS - LEAST_SECONDS - (monotonic() - began), 0.0)
+    try:
+        return await pool.borrow(new=new, wait_seconds=wait_seconds)
+    except (RedisError, OSError, RuntimeError) as error:
+        found = judge(error)
+        if found is error:
+            raise
+        raise found from error
 
 
 async def _answers(
-    direct: DirectConnection, commands: Sequence[Command], then: Sequence[Command], began: float
+    connection: DirectConnection,
+    commands: Sequence[Command],
+    reads_after: Sequence[Command],
+    began: float,
 ) -> list[Any]:
-    """The commands are answered even if the connection ends before what is to be read `then`."""
-    limit = direct.connection.socket_timeout
-    left = min(limit, max(WHOLE_SECONDS - (monotonic() - began), LEAST_SECONDS))
+    """If the connection ends while `reads_after` are answered, the others still have answers."""
+    limit = connection.answer_seconds
+    remaining = max(WHOLE_SECONDS - (monotonic() - began), LEAST_SECONDS)
     try:
-        answers = await direct.ask([*commands, *then], left)
+        answers = await connection.ask([*commands, *reads_after], min(limit, remaining))
     except (RedisError, OSError) as error:
-        answers = direct.answers
+        answers = connection.answers
         _raise_refusal(answers)
-        missing = len(commands) + len(then) - len(answers)
-        if not 0 <= missing <= len(then):
+        missing = len(commands) + len(reads_after) - len(answers)
+        if not 0 <= missing <= len(reads_after):
             raise
         answers = [*answers, *[judge(error)] * missing]
     _raise_refusal(answers)
@@ -71,20 +83,14 @@ async def _answers(
 
 
 def _raise_refusal(answers: Sequence[Any]) -> None:
-    """If Redis serves nobody now, or not us: of all commands alike, or from a moment on."""
+    """If Redis serves nobody now, or not us. If it refused the first, it has executed none."""
     refusal = next((each for each in answers if isinstance(each, ConnectionLost)), None)
     if refusal is not None:
         raise judge(refusal) if refusal is answers[0] else refusal
 
 
-def judge_answer(answer: Any) -> Any:
-    """An answer as the hub understands it; a script that is not known is for the client."""
-    if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
-        return judge(answer)
-    return answer
-
-
 def judge_answers(answers: Sequence[Any], *, raise_on_error: bool) -> list[Any]:
+    """The answers as the hub understands them."""
     found = [judge(each) if isinstance(each, Exception) else each for each in answers]
     failed = next((each for each in found if isinstance(each, Exception)), None)
     if raise_on_error and failed is not None:
@@ -92,13 +98,8 @@ def judge_answers(answers: Sequence[Any], *, raise_on_error: bool) -> list[Any]:
     return found
 
 
-@contextmanager
-def judged() -> Iterator[None]:
-    """Translate failures of the client library that mean something to the caller."""
-    try:
-        yield
-    except (RedisError, OSError, RuntimeError) as error:
-        found = judge(error)
-        if found is error:
-            raise
-        raise found from error
+def parsed_as(callbacks: Any, command: Command, answer: Any, options: Mapping[str, Any]) -> Any:
+    """The answer as redis-py gives it."""
+    callback = callbacks.get(command[0])
+    known = {name: value for name, value in options.items() if name != "keys"}
+    return answer if callback is None else callback(answer, **known)

@@ -1,12 +1,12 @@
 """A pipeline: its commands are sent together, those of a Cluster to their nodes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Protocol
 
 from redis.asyncio.client import Pipeline as LibraryPipeline
 
-from rsnotify.storage.exchange import judge_answers
+from rsnotify.storage.exchange import judge_answers, parsed_as
 from rsnotify.storage.script import Command
 
 
@@ -21,8 +21,6 @@ class PipelineClient(Protocol):
 
     async def atomically(self, commands: Sequence[Command]) -> list[Any]: ...
 
-    def parsed(self, command: Command, answer: Any, options: Mapping[str, Any]) -> Any: ...
-
 
 class Pipeline(LibraryPipeline):
     """Collects commands; those of a transaction are of one slot."""
@@ -33,8 +31,8 @@ class Pipeline(LibraryPipeline):
         self._stages = [0]
 
     def afterwards(self) -> None:
-        """What is added from here on is done after all that was added before; one server does all
-        in its order anyway."""
+        """In a Cluster, what is added from here on is sent when all before it is answered; one
+        server keeps the order anyway."""
         if self._client.is_cluster:
             self._stages.append(len(self.command_stack))
 
@@ -52,6 +50,6 @@ class Pipeline(LibraryPipeline):
         return [
             answer
             if isinstance(answer, Exception)
-            else self._client.parsed(command, answer, options)
+            else parsed_as(self.response_callbacks, command, answer, options)
             for (command, options), answer in zip(stack, found, strict=True)
         ]

@@ -1,7 +1,7 @@
 """The connections to one server.
 
-The library makes and closes them; who has one is decided here, for to ask the library's pool takes
-longer than to write a command. Whoever finds none free waits for a turn, in the order of asking.
+redis-py makes and closes them. They are lent out here, because its own pool takes longer than to
+write a command. If none is free, callers wait in the order in which they came.
 """
 
 import asyncio
@@ -26,62 +26,64 @@ class Pool(redis.ConnectionPool):
     async def look_for_newer(self) -> None:
         """Learn whether another server has taken over."""
 
-    async def borrow(self, *, afresh: bool = False) -> DirectConnection:
-        """A connection that is ready to be written to; `afresh`, one that is made now."""
-        await self._wait_for_turn()
+    async def borrow(
+        self, *, new: bool = False, wait_seconds: float | None = None
+    ) -> DirectConnection:
+        """A connection that is ready to be written to; a new one, or one that was used before."""
+        await self._wait_for_turn(self._turn_seconds if wait_seconds is None else wait_seconds)
         try:
-            return await self._made() if afresh else await self._ready()
+            return await self._connect() if new else await self._idle_or_new()
         except BaseException:
             self._turns.release()
             raise
 
-    async def _wait_for_turn(self) -> None:
-        if not self._turns.locked():
+    async def _wait_for_turn(self, seconds: float) -> None:
+        if not self._turns.locked():  # nobody waits, so no timer is needed
             await self._turns.acquire()
             return
         try:
-            async with asyncio.timeout(self._turn_seconds):
+            async with asyncio.timeout(min(seconds, self._turn_seconds)):
                 await self._turns.acquire()
         except TimeoutError:
             raise ConnectionLost("all connections to Redis are in use") from None
 
-    async def _ready(self) -> DirectConnection:
+    async def _idle_or_new(self) -> DirectConnection:
         while self._idle:
-            direct = self._idle.pop()
-            if self.is_ready(direct):
-                return direct
-            await self._close(direct)
-        return await self._made()
+            connection = self._idle.pop()
+            if self.is_ready(connection):
+                return connection
+            await self._close(connection)
+        return await self._connect()
 
-    async def _made(self) -> DirectConnection:
+    async def _connect(self) -> DirectConnection:
         while self._idle and not self.can_get_connection():
             await self._close(self._idle.pop(0))
-        direct = DirectConnection(await self.get_connection())  # type: ignore[no-untyped-call]
-        self._open.add(direct)
-        return direct
+        connection = DirectConnection(await self.get_connection())  # type: ignore[no-untyped-call]
+        self._open.add(connection)
+        return connection
 
-    def is_ready(self, direct: DirectConnection) -> bool:
-        """Whether it is open, and was not written to by anybody else, nor by the server unasked."""
-        return direct.is_usable and not direct.connection.should_reconnect()
+    def is_ready(self, connection: DirectConnection) -> bool:
+        """Whether it is open, and nothing came on it unasked."""
+        return connection.is_usable
 
-    async def give_back(self, direct: DirectConnection) -> None:
+    async def give_back(self, connection: DirectConnection) -> None:
         try:
-            if self.is_ready(direct):
-                self._idle.append(direct)
+            if self.is_ready(connection):
+                self._idle.append(connection)
             else:
-                await self._close(direct)
+                await self._close(connection)
         finally:
             self._turns.release()
 
-    async def _close(self, direct: DirectConnection) -> None:
-        self._open.discard(direct)
+    async def _close(self, connection: DirectConnection) -> None:
+        self._open.discard(connection)
         try:
-            await direct.connection.disconnect(nowait=True)
+            await connection.library_connection.disconnect(nowait=True)
         finally:
-            await self.release(direct.connection)
+            await self.release(connection.library_connection)
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
         """At the end: what is not sent yet is not waited for."""
-        for direct in self._open:
-            direct.abort()
+        for connection in self._open:
+            connection.abort()
         await super().disconnect(inuse_connections)

@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from rsnotify.errors import TooFewReplicas
 from rsnotify.storage import keys
-from rsnotify.storage.exchange import Ask
+from rsnotify.storage.exchange import AskCommands
 from rsnotify.storage.failures import judge
 
 WAIT_MILLISECONDS = 1_500  # less than an answer of Redis may take
@@ -24,23 +24,27 @@ class Replicas:
         self.count = count
         self._knows_files = True  # until the server says otherwise
 
-    async def confirm(self, ask: Ask, answers: list[Any], key: str = keys.WAITED) -> list[Any]:
+    async def confirm(
+        self, ask: AskCommands, answers: list[Any], key: str = keys.WAITED
+    ) -> list[Any]:
         """These answers to what a connection has written, once enough replicas have it.
 
         Otherwise none of them says yes to what a failover could lose. The key is one that this
         server has.
         """
         trouble = await self._trouble(ask, key) if self.count else None
-        return answers if trouble is None else unconfirmed(answers, trouble)
+        if trouble is None:
+            return answers
+        return [each if isinstance(each, Exception) else trouble for each in answers]
 
-    async def _trouble(self, ask: Ask, key: str) -> Exception | None:
+    async def _trouble(self, ask: AskCommands, key: str) -> Exception | None:
         try:
             have_it = await self._wait(ask, key)
         except ResponseError as error:
             return judge(error)
         return None if have_it >= self.count else _too_few(have_it, self.count)
 
-    async def _wait(self, ask: Ask, key: str) -> int:
+    async def _wait(self, ask: AskCommands, key: str) -> int:
         if self._knows_files:
             try:
                 answer = await _written(ask, key, "WAITAOF", 0, self.count)
@@ -52,12 +56,7 @@ class Replicas:
         return int(await _written(ask, key, "WAIT", self.count))
 
 
-def unconfirmed(answers: list[Any], trouble: Exception) -> list[Any]:
-    """None of them says yes any more."""
-    return [each if isinstance(each, Exception) else trouble for each in answers]
-
-
-async def _written(ask: Ask, key: str, *wait: Any) -> Any:
+async def _written(ask: AskCommands, key: str, *wait: Any) -> Any:
     """Write, and wait for what was written."""
     written, waited = await ask([("SET", key, ""), (*wait, WAIT_MILLISECONDS)])
     for answer in (waited, written):

@@ -128,8 +128,8 @@ class PrimaryPool(Pool):
             await connection.disconnect()
         await super().ensure_connection(connection)
 
-    def is_ready(self, direct: DirectConnection) -> bool:
-        return super().is_ready(direct) and not direct.connection.is_outdated
+    def is_ready(self, connection: DirectConnection) -> bool:
+        return super().is_ready(connection) and not connection.library_connection.is_outdated
 
 
 @lru_cache(maxsize=8)

@@ -106,7 +106,7 @@ class Health:
     async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""
         free = None if self._disk is None else _free_bytes(self._disk)
-        if free is not None and free < FREE_BYTES:  # even if Redis has ended of it
+        if free is not None and free < FREE_BYTES:  # even if Redis has stopped because of it
             return f"the disk of {self._disk} is full: only {free >> 20} MiB are left"
         reason = await self._writable.why_not()
         return "" if reason is None else f"not writable: {reason}"

@@ -41,7 +41,7 @@ async def _ask_as_it_closes(
 
         async def closing(**options: Any) -> Any:
             direct = await borrow(**options)
-            direct.connection._writer.transport.abort()
+            direct.library_connection._writer.transport.abort()
             for _ in range(turns):  # of the event loop, until nothing of it is left
                 await asyncio.sleep(0)
             return direct
@@ -67,7 +67,7 @@ async def _ask_after_it_closed(redis_url: str, ask: Callable[[Client], Awaitable
         for direct in borrowed:
             await pool.give_back(direct)
         for direct in borrowed:
-            direct.connection._writer.transport.abort()
+            direct.library_connection._writer.transport.abort()
         for _ in range(3):
             await asyncio.sleep(0)
         for _ in borrowed:

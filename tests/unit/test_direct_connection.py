@@ -88,7 +88,7 @@ async def test_silence_is_not_waited_for(direct: DirectConnection, clock: Clock)
     await clock.pass_by(0.99)
     assert not asking.done()
     await clock.pass_by(0.02)
-    with pytest.raises(AnswerLate, match=r"no answer within 0\.05 s"):
+    with pytest.raises(AnswerLate, match="no answer in time"):
         await asking
     assert not direct.is_usable
 

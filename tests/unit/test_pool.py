@@ -166,7 +166,7 @@ async def test_a_repetition_has_a_new_connection_and_leaves_the_others(
     borrowed = [await pool.borrow() for _ in range(3)]
     for direct in borrowed:
         await pool.give_back(direct)
-    made = await pool.borrow(afresh=True)
+    made = await pool.borrow(new=True)
     assert made not in borrowed
     assert [direct.is_usable for direct in borrowed] == [True] * 3
     await pool.give_back(made)
@@ -178,7 +178,7 @@ async def test_a_repetition_takes_the_place_of_an_idle_connection_if_there_may_b
 ) -> None:
     pool = pool_of(echoing, 1)
     await echo(pool)
-    made = await pool.borrow(afresh=True)
+    made = await pool.borrow(new=True)
     await pool.give_back(made)
     assert await kept(pool) is made
     await pool.aclose()

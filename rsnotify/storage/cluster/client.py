@@ -6,7 +6,7 @@ may be refused until all have arrived (`TryAgain`), and so is whatever is sent `
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from redis import asyncio as redis
@@ -20,12 +20,11 @@ from rsnotify.storage.client import (
     as_transaction,
     durably,
     executed,
-    parsed_as,
 )
 from rsnotify.storage.cluster.answers import meaning
 from rsnotify.storage.cluster.nodes import Node, Nodes
 from rsnotify.storage.cluster.slots import Routed, routed_to, slot_of, waited_in
-from rsnotify.storage.exchange import Ask, judge_answers
+from rsnotify.storage.exchange import AskCommands, judge_answers, parsed_as
 from rsnotify.storage.pipeline import Pipeline
 from rsnotify.storage.replicas import Replicas
 from rsnotify.storage.script import Command, Script
@@ -78,14 +77,10 @@ class ClusterClient(redis.Redis):
     async def execute_command(self, *command: Any, **options: Any) -> Any:
         answer = await self.route(routed_to(command))
         (found,) = judge_answers([answer], raise_on_error=True)
-        return self.parsed(command, found, options)
+        return parsed_as(self.response_callbacks, command, found, options)
 
     def pipeline(self, transaction: bool = True, _: str | None = None) -> Pipeline:
         return Pipeline(self, transaction)
-
-    def parsed(self, command: Command, answer: Any, options: Mapping[str, Any]) -> Any:
-        """The answer as the library gives it."""
-        return parsed_as(self.response_callbacks, command, answer, options)
 
     async def route(self, routed: Routed) -> Any:
         """The answer to one command, wherever its key is; an error is one too."""
@@ -203,7 +198,7 @@ class ClusterClient(redis.Redis):
         """Send those once; the places of what it has not done, but another will, or it itself."""
         waited = waited_in(routed[places[0]].key)
 
-        async def confirm(ask: Ask, found: list[Any]) -> list[Any]:
+        async def confirm(ask: AskCommands, found: list[Any]) -> list[Any]:
             return await self.replicas.confirm(ask, found, waited)
 
         try:

@@ -15,13 +15,18 @@ from typing import Any, NamedTuple
 
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import MovedError, ResponseError
 
-from rsnotify.errors import PartAway, RedisRefuses, TryAgain, Unanswered
+from rsnotify.errors import PartAway, RedisRefuses, TryAgain
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.address import Address, Host
-from rsnotify.storage.client import RedisClient, answer_raw, pool_options, repeatable
+from rsnotify.storage.client import (
+    RedisClient,
+    answer_raw,
+    is_connection_lost,
+    pool_options,
+    repeatable,
+)
 from rsnotify.storage.cluster.slots import SLOTS
 from rsnotify.storage.exchange import Confirm, exchange
 from rsnotify.storage.failures import judge
@@ -134,7 +139,7 @@ class Nodes:
         if isinstance(error, PartAway):
             self._begin("until all are back", self._ask_until_all_are_back)
             return error
-        if isinstance(error.__cause__, ConnectionLost) and isinstance(error, Unanswered):
+        if is_connection_lost(error):
             self._begin("refresh", self.refresh)  # perhaps it was this connection only
         else:
             if node.away_since is None:

@@ -87,7 +87,7 @@ async function loadSets() {
 
 async function useToken(secret) {
   const place = byId("token").querySelector(".answer");
-  tell(place, ""); // what was said of the one before
+  tell(place, ""); // the message about the token before
   try {
     keep(secret);
     const isAdmin = await administration.show();
