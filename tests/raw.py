@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
-SECONDS = 60
+SECONDS = 20
 KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 

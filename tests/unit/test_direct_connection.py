@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -14,8 +15,10 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as AnswerLate
 
+from rsnotify.errors import RedisRefuses
 from rsnotify.storage import direct_connection
 from rsnotify.storage.direct_connection import STEADY_BYTES, DirectConnection
+from rsnotify.storage.failures import judge
 from tests.threaded_peer import ThreadedPeer
 
 LIMIT_SECONDS = 0.05
@@ -189,6 +192,16 @@ async def test_what_came_before_the_end_is_known(
     assert direct.answers == ([b"first"] if said else [])
     with pytest.raises(ConnectionLost):
         await direct.ask([PING])
+
+
+async def test_a_refusal_by_tls_keeps_its_meaning(direct: DirectConnection) -> None:
+    asking = await asked(direct)
+    direct.connection_lost(ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]"))
+    with pytest.raises(ConnectionLost) as raised:
+        await asking
+    refusal = judge(raised.value)
+    assert isinstance(refusal, RedisRefuses)
+    assert "a certificate of the hub" in refusal.detail
 
 
 async def test_what_is_no_redis_is_not_believed(

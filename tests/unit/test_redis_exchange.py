@@ -7,9 +7,9 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from redis.exceptions import ReadOnlyError
+from redis.exceptions import NoScriptError, ReadOnlyError
 
-from rsnotify.errors import RedisRefuses, TryAgain, Unanswered
+from rsnotify.errors import RedisRefuses, TooFewReplicas, TryAgain, Unanswered
 from rsnotify.storage import exchange as exchanges
 from rsnotify.storage.client import RedisClient
 from rsnotify.storage.exchange import AskCommands, exchange
@@ -113,6 +113,23 @@ async def test_where_nothing_was_written_nothing_is_confirmed(peer: ThreadedPeer
     assert isinstance(first, ReadOnlyError)
     assert isinstance(second, ReadOnlyError)
     assert pong == b"PONG"
+    await pool.aclose()
+
+
+async def test_what_was_written_beside_a_script_that_is_not_known_is_confirmed(
+    peer: ThreadedPeer,
+) -> None:
+    async def confirm(_: AskCommands, answers: list[Any]) -> list[Any]:
+        too_few = TooFewReplicas("no replica has it")
+        return [each if isinstance(each, Exception) else too_few for each in answers]
+
+    pool = pool_of(peer)
+    asking = asyncio.create_task(exchange(pool, [SET, PING], confirm=confirm))
+    await asyncio.to_thread(peer.newest.acquire)
+    peer.says(b"+OK\r\n" + NOSCRIPT)
+    written, unknown = await asking
+    assert isinstance(written, TooFewReplicas)
+    assert isinstance(unknown, NoScriptError)
     await pool.aclose()
 
 
