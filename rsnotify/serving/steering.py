@@ -14,7 +14,7 @@ from rsnotify.serving.packet_filter import JUMP_IF_AT_LEAST, LOAD, RETURN, attac
 log = logging.getLogger(__name__)
 
 STEER_SECONDS = 0.1
-ARRIVING = 64  # connections that may come before the next look, at least
+ARRIVING = 128  # connections that may come before the next look counts, at least
 
 SO_ATTACH_REUSEPORT_CBPF = 51  # of Linux; Python does not name it
 RANDOM = 0xFFFFF000 + 56  # where a load finds a random number
@@ -54,9 +54,13 @@ class Steering:
         self._is_possible = True
 
     def look(self, connections: Sequence[int | None]) -> None:
-        """Steer by how many connections each socket's worker has; as many will come as lately."""
+        """Steer by how many connections each socket's worker has.
+
+        Twice as many may come as since the last look: what workers tell is a moment old, and if
+        this process is late, what would make a few even makes many uneven.
+        """
         total = sum(count or 0 for count in connections)
-        found = weights(connections, total - self._total)
+        found = weights(connections, 2 * (total - self._total))
         self._total = total
         if found != self._weights and self._is_possible:
             self._weights = found

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from rsnotify.serving.steering import STEER_SECONDS
 from rsnotify_client import follow
 from tests.running import TOKEN, RunningHub, until
 
@@ -219,6 +220,7 @@ async def test_workers_that_cannot_be_replaced_stay(
 # --- how connections are spread -------------------------------------------------------------------
 
 READERS = 400
+A_FEW = 20
 UNEVEN = 1.5  # how many times as many one worker may have as another
 
 
@@ -230,9 +232,11 @@ async def coming_readers(hub: RunningHub) -> AsyncIterator[Callable[[int], Await
     async with aiohttp.ClientSession(connector=connector) as session:
 
         async def come(count: int) -> None:
-            for _ in range(count):
+            for number in range(count):
                 connection = await session.ws_connect(hub.channel())
                 reading.append(asyncio.create_task(connection.receive()))
+                if number % A_FEW == A_FEW - 1:
+                    await asyncio.sleep(2 * STEER_SECONDS)  # the parent looks at them meanwhile
 
         yield come
         for task in reading:

@@ -1,6 +1,7 @@
 """How connections are spread over listening sockets: what is decided, what the kernel does."""
 
 import logging
+import random
 import socket
 import sys
 from collections.abc import Iterator, Sequence
@@ -100,3 +101,29 @@ def test_a_kernel_that_takes_no_program_is_asked_once(caplog: pytest.LogCaptureF
         steering.look([0])
         steering.look([1_000])
     assert len(caplog.records) == 1
+
+
+class Simulated(Steering):
+    """Steers nothing; what it would tell the kernel is known."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.chosen: Sequence[int] = [1, 1]
+
+    def _attach(self, steps: bytes) -> None:  # noqa: ARG002
+        self.chosen = self._weights
+
+
+@pytest.mark.parametrize("seed", range(500))
+def test_workers_stay_even_when_their_parent_is_late(seed: int) -> None:
+    """400 connections, 40 between two looks; what is told is two looks old, and 20 are left out."""
+    chance, steering = random.Random(seed), Simulated()
+    had, told = [0, 0], [[0, 0], [0, 0]]
+    late = range(late_at := chance.randrange(10), late_at + 20)
+    for turn in range(10):
+        if turn not in late:
+            steering.look(told[0])
+        for worker in chance.choices((0, 1), steering.chosen, k=40):
+            had[worker] += 1
+        told = [told[1], [*had]]
+    assert max(had) <= 1.5 * min(had)
