@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rsnotify import cli
-from rsnotify.storage.journal_format import CALLERS_KEY_SECONDS
+from rsnotify.storage.journal_format import KEY_SECONDS
 from rsnotify_client import Position, Publisher, SqliteCursor
 from rsnotify_client.outboxfile import LOCKED_SECONDS, RESERVE_BYTES
 from rsnotify_client.publisher import QUEUE_SIZE
@@ -142,7 +142,7 @@ def test_every_number_is_the_one_that_holds() -> None:
     for said in (
         f"{QUEUE_SIZE:,}, or `queue_size=`",
         f"locked for {LOCKED_SECONDS:g} s",
-        f"keys for {CALLERS_KEY_SECONDS // 3600} hours",
+        f"keys for {KEY_SECONDS // 3600} hours",
         f"reserve of\n{RESERVE_BYTES // 1024} KB",
         f"waits {EXIT_SECONDS:g} s at most",
     ):

@@ -6,7 +6,7 @@ import pytest
 
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.batch import BATCH_BYTES, BATCH_CHANGES
-from rsnotify_client.memory import MemoryQueue, QueueFull
+from rsnotify_client.memory import MARGIN, MemoryQueue, QueueFull
 
 A, B = ChannelName("a", "change"), ChannelName("b", "change")
 
@@ -63,6 +63,25 @@ def test_one_change_more_than_the_queue_holds_is_refused() -> None:
         queue.put(A, b"3")
 
 
+def test_threads_that_put_at_once_put_no_more_than_the_queue_holds() -> None:
+    queue, refused = MemoryQueue(MARGIN + 20, "raise"), []
+
+    def put_many() -> None:
+        for _ in range(100):
+            try:
+                queue.put(A, b"1")
+            except QueueFull as error:
+                refused.append(error)
+
+    threads = [threading.Thread(target=put_many) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert (queue.waiting(), queue.taken, len(refused)) == (MARGIN + 20, MARGIN + 20, 524)
+    assert queue.ends() == (1, MARGIN + 20)
+
+
 def test_a_full_queue_makes_a_caller_wait_until_there_is_room() -> None:
     queue = MemoryQueue(1, "wait")
     queue.put(A, b"1")
@@ -79,4 +98,4 @@ def test_who_may_not_wait_is_refused_instead() -> None:
     queue = MemoryQueue(1, "wait")
     queue.put(A, b"1")
     with pytest.raises(QueueFull):
-        queue.put(A, b"2", may_wait=False)
+        queue.put(A, b"2", lambda: True)

@@ -1,6 +1,7 @@
 """Small answers of many requests at once, against a peer that sends what a test says."""
 
 import asyncio
+import gc
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from rsnotify_client import multiplexer
 from rsnotify_client.http1.answer import Answer
 from rsnotify_client.http1.pool import ConnectionPool
 from rsnotify_client.http1.target import host_of
-from rsnotify_client.multiplexer import PIPELINED, Multiplexer
+from rsnotify_client.multiplexer import PIPELINED, BusyConnection, Multiplexer
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n"
 SMALL = 100
@@ -86,12 +87,27 @@ class Heard:
         return self.bodies
 
 
+def ask_behind(peer: Peer, many: Multiplexer, heard: Heard, path: str = "") -> bool:
+    behind = many.with_room(host_of(peer.url))
+    return behind is not None and many.ask(f"{peer.url}{path}", "", heard, behind)
+
+
 def ask(peer: Peer, many: Multiplexer, heard: Heard, count: int) -> list[bool]:
-    first = many.ask(f"{peer.url}0", {}, heard)
+    first = many.ask(f"{peer.url}0", "", heard)
     return [
         first,
-        *(many.ask_behind(f"{peer.url}{number}", {}, heard) for number in range(1, count)),
+        *(ask_behind(peer, many, heard, f"{number}") for number in range(1, count)),
     ]
+
+
+async def test_nothing_is_kept_of_connections_that_have_answered() -> None:
+    with asking(*[OK + b"x"] * 50) as (peer, many):
+        for _ in range(50):
+            heard = Heard(1)
+            assert many.ask(peer.url, "", heard)
+            assert await heard.all() == [b"x"]
+        gc.collect()
+        assert not [each for each in gc.get_objects() if isinstance(each, BusyConnection)]
 
 
 async def test_requests_behind_each_other_are_answered_in_their_order() -> None:
@@ -117,13 +133,13 @@ async def test_a_connection_has_room_again_for_each_answer_that_came() -> None:
         left = [2 * PIPELINED]
 
         def fill() -> None:
-            while left[0] and many.ask_behind(peer.url, {}, heard):
+            while left[0] and ask_behind(peer, many, heard):
                 left[0] -= 1
 
         many.when_told = fill
         assert await heard.all() == [b"a"] * 3 * PIPELINED
         assert many.busy == 0
-        assert not many.may_ask_behind(host_of(peer.url))
+        assert many.with_room(host_of(peer.url)) is None
 
 
 async def test_what_follows_is_begun_once_for_answers_that_came_together() -> None:
@@ -169,7 +185,7 @@ async def test_a_small_body_comes_whole_and_a_large_one_is_left_to_who_asked(
             heard.set()
 
         peer.script[0] = sent + body
-        assert many.ask(f"{peer.url}0", {}, told)
+        assert many.ask(f"{peer.url}0", "", told)
         async with asyncio.timeout(20):
             await heard.wait()
         assert there == [len(body)]

@@ -196,8 +196,8 @@ def _read(page: FetchedPage) -> DiscoveryStep | None:
 
 
 def _link_of(page: FetchedPage) -> str | None:
-    found = linked(page.headers.get("Link", ""), "resourcesync")
-    if found is None and "html" in page.headers.get("Content-Type", ""):
+    found = linked(page.headers.get("link", ""), "resourcesync")
+    if found is None and "html" in page.headers.get("content-type", ""):
         found = linked_in_html(page.body.decode(errors="replace"))
     return found
 

@@ -1,18 +1,22 @@
 """A queue in memory: bounded, gone with its process.
 
 Rules that hold here: whoever puts a change waits for room, or is refused, as was chosen; a forked
-process begins with an empty queue, for what waits is its parent's to send.
+process begins with an empty queue, for what waits is its parent's to send. What can be done by the
+one who sends is not done by those who put, for each step takes them time.
 """
 
 import threading
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Literal
 
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.batch import Batch, fitting, new_key
 from rsnotify_client.fork import tell_of_forks
+
+MARGIN = 256
+"""So near its size the queue is counted under the lock; never do as many threads put at once."""
 
 WhenFull = Literal["wait", "raise"]
 
@@ -35,29 +39,33 @@ class MemoryQueue:
     def _begin(self) -> None:
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
+        self._arrived: deque[tuple[ChannelName, bytes]] = deque()
         self._waiting: dict[ChannelName, deque[tuple[int, bytes]]] = {}
         self._taken: dict[ChannelName, Batch] = {}
-        self._count = self._last = 0
+        self._in_line = self._last = 0
 
-    def put(self, channel: ChannelName, change: bytes, *, may_wait: bool = True) -> None:
+    def put(
+        self, channel: ChannelName, change: bytes, is_sender: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Only where it is full, `is_sender` is asked: whoever makes room cannot wait for it."""
+        if self._in_line + len(self._arrived) < self._size - MARGIN:
+            self._arrived.append((channel, change))
+            return
         with self._lock:
-            while self._count >= self._size:
-                if not may_wait or self._when_full == "raise":
-                    raise QueueFull(f"{self._count} changes wait for the hub: no more are taken")
+            while self.waiting() >= self._size:
+                if self._when_full == "raise" or is_sender():
+                    raise QueueFull(f"{self.waiting()} changes wait for the hub: no more are taken")
                 self._room.wait()
-            self._last += 1
-            self._count += 1
-            if (queue := self._waiting.get(channel)) is None:
-                queue = self._waiting[channel] = deque()
-            queue.append((self._last, change))
+            self._arrived.append((channel, change))
 
     @property
     def taken(self) -> int:
-        return self._last
+        with self._lock:
+            return self._last + len(self._arrived)
 
     def may_wait(self) -> bool:
         """Whether a change that is put now may have to wait."""
-        return self._count >= self._size
+        return self.waiting() >= self._size
 
     def lead(self) -> bool:
         return True
@@ -67,11 +75,20 @@ class MemoryQueue:
 
     def take(self, postponed: Collection[ChannelName], at_most: int) -> Batch | None:
         with self._lock:
+            self._line_up()
             ready = [channel for channel in self._waiting if channel not in postponed]
             if not ready:
                 return None
             channel = min(ready, key=self._oldest)
             return self._taken.get(channel) or self._take(channel, at_most)
+
+    def _line_up(self) -> None:
+        """What has arrived gets its number and its place among the changes of its channel."""
+        while self._arrived:
+            channel, change = self._arrived.popleft()
+            self._last += 1
+            self._in_line += 1
+            self._waiting.setdefault(channel, deque()).append((self._last, change))
 
     def _oldest(self, channel: ChannelName) -> int:
         return self._waiting[channel][0][0]
@@ -93,16 +110,18 @@ class MemoryQueue:
             if not waiting:
                 del self._waiting[batch.channel]
             del self._taken[batch.channel]
-            self._count -= len(ids)
+            self._in_line -= len(ids)
             self._room.notify(len(ids))
             return len(ids)
 
     def ends(self) -> tuple[int, int] | None:
         with self._lock:
+            self._line_up()
             return (min(map(self._oldest, self._waiting)), self._last) if self._waiting else None
 
     def waiting(self) -> int:
-        return self._count
+        with self._lock:
+            return self._in_line + len(self._arrived)
 
     def close(self) -> None:
         pass

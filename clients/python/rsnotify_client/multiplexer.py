@@ -9,14 +9,16 @@ sockets, so the loop is woken once for all that came meanwhile.
 import asyncio
 import select
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
-from typing import NamedTuple
+
+import msgspec
 
 from rsnotify_client.http1.answer import Answer, read_head
 from rsnotify_client.http1.connection import SILENCE_SECONDS, HttpConnection
-from rsnotify_client.http1.pool import ConnectionPool
-from rsnotify_client.http1.target import host_of
+from rsnotify_client.http1.pool import ConnectionPool, request_of
+from rsnotify_client.http1.target import Target, host_of, target_of
 
 PIPELINED = 8
 LOOK_SECONDS = 1.0
@@ -25,12 +27,12 @@ Heard = Callable[[Answer | None], None]
 """Called with the answer, its small body there; with None if none came."""
 
 
-class _Asked(NamedTuple):
+class _Asked(msgspec.Struct, frozen=True):
     url: str
     heard: Heard
 
 
-class _Busy:
+class BusyConnection:
     """A connection with requests that are not answered yet."""
 
     def __init__(self, connection: HttpConnection, host: str) -> None:
@@ -43,10 +45,6 @@ class _Busy:
         self.until = 0.0
         self.serves = True
 
-    @property
-    def has_room(self) -> bool:
-        return self.serves and len(self.asked) < PIPELINED
-
     def give_time(self) -> None:
         self.until = monotonic() + SILENCE_SECONDS
 
@@ -57,13 +55,13 @@ class Multiplexer:
     def __init__(self, connections: ConnectionPool, small_bytes: int) -> None:
         self._connections = connections
         self._small_bytes = small_bytes
-        self._busy: dict[int, _Busy] = {}
-        self._at_host: dict[str, list[_Busy]] = {}
-        self._roomy: dict[str, deque[_Busy]] = {}  # all that have room, and some that have ended
+        self._busy: dict[int, BusyConnection] = {}
+        self._at_host: dict[str, list[BusyConnection]] = {}
+        self._roomy: dict[str, deque[BusyConnection]] = {}  # those that may serve more, in turn
         self._one_by_one: set[str] = set()  # hosts that do not answer what is pipelined
         self._epoll: select.epoll | None = None
         self._looks_again: asyncio.TimerHandle | None = None
-        self._to_flush: list[_Busy] = []
+        self._to_flush: list[BusyConnection] = []
         self.when_told: Callable[[], None] = lambda: None  # once for all that came together
 
     @property
@@ -75,56 +73,53 @@ class Multiplexer:
         """…of this host."""
         return len(self._at_host.get(host, ()))
 
-    def ask(self, url: str, headers: Mapping[str, str], heard: Heard) -> bool:
-        """Whether it was asked, by an idle connection."""
-        connection = self._connections.idle(url)
-        if connection is None:
-            return False
-        busy = _Busy(connection, host_of(url))
-        connection.socket.settimeout(0)
-        self._busy[busy.number] = busy
-        self._at_host.setdefault(busy.host, []).append(busy)
-        self._roomy.setdefault(busy.host, deque()).append(busy)
-        self._watching().register(busy.number, select.EPOLLIN)
-        self._ask(busy, _Asked(url, heard), headers)
-        return True
-
     def asks_one_by_one(self, host: str) -> bool:
         """Whether it has turned out not to answer what is pipelined."""
         return host in self._one_by_one
 
-    def may_ask_behind(self, host: str) -> bool:
-        """Whether a busy connection may serve more."""
-        return self._with_room(host) is not None
-
-    def _with_room(self, host: str) -> _Busy | None:
-        if host in self._one_by_one:
+    def with_room(self, host: str) -> BusyConnection | None:
+        """The busy connection of this host whose turn it is to serve more, if one may."""
+        if host in self._one_by_one or not (roomy := self._roomy.get(host)):
             return None
-        roomy = self._roomy.setdefault(host, deque())
-        while roomy and not roomy[0].has_room:
+        while roomy and not roomy[0].serves:
             roomy.popleft()
         return roomy[0] if roomy else None
 
-    def ask_behind(self, url: str, headers: Mapping[str, str], heard: Heard) -> bool:
-        """Whether it was asked, behind others by a busy connection."""
-        if (busy := self._with_room(host := host_of(url))) is None:
+    def ask(self, url: str, lines: str, heard: Heard, behind: BusyConnection | None = None) -> bool:
+        """Whether it was asked: behind others by this connection, or else by one that is idle."""
+        target = target_of(url)
+        request = request_of("GET", target, lines)
+        busy = behind or self._idle(target, url)
+        if busy is None:
             return False
-        self._ask(busy, _Asked(url, heard), headers)
-        roomy = self._roomy[host]
-        roomy.append(roomy.popleft())  # the next turn is another's
-        if not busy.has_room:
-            roomy.pop()
-        return True
-
-    def _ask(self, busy: _Busy, asked: _Asked, headers: Mapping[str, str]) -> None:
         if not busy.asked:
             busy.give_time()
-        busy.asked.append(asked)
+        busy.asked.append(_Asked(url, heard))
         if not busy.to_send:
             if not self._to_flush:
                 asyncio.get_running_loop().call_soon(self._flush)
             self._to_flush.append(busy)
-        busy.to_send += self._connections.request(asked.url, headers)
+        busy.to_send += request
+        self._pass_the_turn(busy)
+        return True
+
+    def _idle(self, target: Target, url: str) -> BusyConnection | None:
+        connection = self._connections.idle(target)
+        if connection is None:
+            return None
+        busy = BusyConnection(connection, host_of(url))
+        connection.socket.settimeout(0)
+        self._busy[busy.number] = busy
+        self._at_host.setdefault(busy.host, []).append(busy)
+        self._roomy.setdefault(busy.host, deque()).appendleft(busy)
+        self._watching().register(busy.number, select.EPOLLIN)
+        return busy
+
+    def _pass_the_turn(self, busy: BusyConnection) -> None:
+        roomy = self._roomy[busy.host]
+        roomy.popleft()
+        if len(busy.asked) < PIPELINED:
+            roomy.append(busy)
 
     def _flush(self) -> None:
         """What was asked by one connection goes out at once."""
@@ -160,10 +155,12 @@ class Multiplexer:
             if (busy := self._busy.get(number)) is not None:
                 self._hear_one(busy)
 
-    def _hear_one(self, busy: _Busy) -> None:
+    def _hear_one(self, busy: BusyConnection) -> None:
         try:
             busy.connection.hear()
+            until = monotonic() + SILENCE_SECONDS
             while busy.asked and busy.serves and (answer := self._answered(busy)) is not None:
+                busy.until = until
                 self._tell(busy, answer)
             self.when_told()
         except BlockingIOError:
@@ -177,7 +174,7 @@ class Multiplexer:
             self._leave(busy)
             self._connections.keep(busy.connection)
 
-    def _answered(self, busy: _Busy) -> Answer | None:
+    def _answered(self, busy: BusyConnection) -> Answer | None:
         """The first answer, once it is there as far as it is waited for."""
         if busy.answer is None:
             if not busy.connection.has_head:
@@ -191,15 +188,15 @@ class Multiplexer:
         length = answer.length
         return length is not None and length <= self._small_bytes and answer.status != 206
 
-    def _tell(self, busy: _Busy, answer: Answer) -> None:
+    def _tell(self, busy: BusyConnection, answer: Answer) -> None:
         if len(busy.asked) == PIPELINED:
             self._roomy[busy.host].append(busy)
         asked, busy.answer = busy.asked.popleft(), None
-        busy.give_time()
         if self._is_small(answer):
             busy.serves = answer.keeps
             asked.heard(answer)
-            answer.skip()
+            if not answer.is_read:
+                answer.skip()
             return
         busy.serves = False
         self._leave(busy)
@@ -207,19 +204,21 @@ class Multiplexer:
         answer.give_back = self._connections.done
         asked.heard(answer)
 
-    def _waits(self, busy: _Busy) -> bool:
+    def _waits(self, busy: BusyConnection) -> bool:
         """Still; a new connection may have its number."""
         return self._busy.get(busy.number) is busy
 
-    def _leave(self, busy: _Busy) -> None:
+    def _leave(self, busy: BusyConnection) -> None:
         busy.serves = False
         if self._waits(busy):
             del self._busy[busy.number]
             self._watching().unregister(busy.number)
             self._at_host[busy.host].remove(busy)
+            with suppress(ValueError):  # it served as many as it may
+                self._roomy[busy.host].remove(busy)
             busy.connection.socket.settimeout(SILENCE_SECONDS)
 
-    def _end(self, busy: _Busy) -> None:
+    def _end(self, busy: BusyConnection) -> None:
         """Whoever still waits for an answer by this connection has to ask in another way."""
         if busy.serves and len(busy.asked) > 1:
             self._one_by_one.add(busy.host)

@@ -92,7 +92,12 @@ class OutboxFile(SqliteTable):
         self._reserve = Path(f"{self._path}-reserve")
         self.taken = 0
 
-    def put(self, channel: ChannelName, change: bytes, *, may_wait: bool = True) -> None:  # noqa: ARG002
+    def put(
+        self,
+        channel: ChannelName,
+        change: bytes,
+        is_sender: Callable[[], bool] = lambda: False,  # noqa: ARG002
+    ) -> None:
         with self._transaction() as execute:
             execute(INSERT, (*channel, change.decode()))
             self.taken += 1

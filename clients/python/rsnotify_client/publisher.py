@@ -85,8 +85,7 @@ class Publisher(ChangeMethods[None]):
 
     def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
         """Put any change in its set's queue: of a resource, or of a capability document."""
-        may_wait = not self._sender.is_own_thread()
-        self._store.put(_channel(set_name, kind), encode(change), may_wait=may_wait)
+        self._store.put(_channel(set_name, kind), encode(change), self._sender.is_own_thread)
         self._sender.wake()
 
     def may_wait(self) -> bool:

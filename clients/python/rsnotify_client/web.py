@@ -17,8 +17,8 @@ from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.http1.answer import Answer
 from rsnotify_client.http1.connection import CONNECT_SECONDS, SILENCE_SECONDS
-from rsnotify_client.http1.pool import ConnectionPool
-from rsnotify_client.multiplexer import Heard, Multiplexer
+from rsnotify_client.http1.pool import ConnectionPool, lines_of
+from rsnotify_client.multiplexer import BusyConnection, Heard, Multiplexer
 
 if TYPE_CHECKING:
     import aiohttp
@@ -33,6 +33,7 @@ XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
 SCHEMES = ("http", "https")
 MOVED = frozenset({301, 302, 303, 307, 308})
 HEADERS = {"User-Agent": "rsnotify", "Accept": "*/*", "Accept-Encoding": "identity"}
+HEADER_LINES = lines_of(HEADERS)
 
 
 class Tag(msgspec.Struct, frozen=True):
@@ -43,7 +44,7 @@ class Tag(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> Self:
-        return cls(headers.get("ETag"), headers.get("Last-Modified"))
+        return cls(headers.get("etag"), headers.get("last-modified"))
 
     @property
     def condition(self) -> dict[str, str]:
@@ -176,12 +177,12 @@ class Web:
             raise Refused(f"{url} leads to no address that can be fetched") from None
 
     def ask_at_once(
-        self, url: str, headers: dict[str, str], heard: Heard, *, is_behind: bool
+        self, url: str, headers: dict[str, str], heard: Heard, behind: BusyConnection | None
     ) -> bool:
-        """Whether it was asked by a connection that is there, idle or else behind others."""
-        ask = self.multiplexer.ask_behind if is_behind else self.multiplexer.ask
+        """Whether it was asked, behind others by this connection, or else by one that is idle."""
         try:
-            return ask(url, HEADERS | headers | self.headers(url), heard)
+            lines = HEADER_LINES + lines_of(headers | self.headers(url))
+            return self.multiplexer.ask(url, lines, heard, behind)
         except (ValueError, Refused):
             return False  # it is told by whoever asks in another way
 
@@ -193,7 +194,7 @@ class Web:
             is_same = asked is url or origin_of(asked) == origin_of(url)
             shown = self.headers(asked) if is_same or self._origin else {}
             answer = self._connections.ask(method, asked, headers | shown)
-            to = answer.headers.get("Location")
+            to = answer.headers.get("location")
             if answer.status not in MOVED or to is None:
                 return answer
             answer.close()
@@ -238,7 +239,7 @@ def check_status(url: str, answer: HasHead) -> None:
 def again(url: str, answer: HasHead) -> TryAgain:
     return TryAgain(
         f"{url} cannot be served now ({answer.status})",
-        retry_after_seconds=retry_after(answer.headers.get("Retry-After")),
+        retry_after_seconds=retry_after(answer.headers.get("retry-after")),
     )
 
 

@@ -1,7 +1,8 @@
 """An answer: its head, and its body piece by piece, however its end is known."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from rsnotify_client.http1.connection import HEAD_LINES, BadAnswer, HttpConnection
 
@@ -9,14 +10,12 @@ INTERIM_ANSWERS = 8
 WITHOUT_BODY = (204, 304)
 
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;.*)?")
-_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: .*)?")
+_STATUS = re.compile(r"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: .*)?")
 
+_FIELD_ENDS = frozenset("\r\n\0")
 
-class Headers(dict[str, str]):
-    """Header fields by lower-case name; one that came several times is joined by commas."""
-
-    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
-        return super().get(name.lower(), default)
+Headers = dict[str, str]
+"""Header fields by lower-case name; one that came several times is joined by commas."""
 
 
 class Answer:
@@ -89,8 +88,7 @@ class Answer:
 
     def skip(self) -> None:
         """What is left of a body that is there."""
-        if not self.is_read:
-            self.read(self._left)
+        self.read(self._left)
 
     def close(self) -> None:
         """Whoever asked has read what they want."""
@@ -121,26 +119,36 @@ class Answer:
 
 def read_head(connection: HttpConnection, url: str) -> Answer:
     for _ in range(INTERIM_ANSWERS):
-        first, _, fields = connection.head().partition(b"\r\n")
-        if (found := _STATUS.fullmatch(first)) is None:
-            raise BadAnswer("what answered does not speak HTTP")
-        if (status := int(found[2])) >= 200:
-            headers = _fields(fields.decode("latin-1"))
-            wish = (headers.get("connection") or "").lower()
-            keeps = "close" not in wish if found[1] == b"1" else "keep-alive" in wish
+        first, *lines = connection.head()
+        minor, status = _status(first)
+        if status >= 200:
+            headers = _headers(lines)
+            wish = headers.get("connection", "").lower()
+            keeps = "close" not in wish if minor == "1" else "keep-alive" in wish
             return Answer(url, connection, status, headers, keeps=keeps)
     raise BadAnswer(f"more than {INTERIM_ANSWERS} interim answers came")
 
 
-def _fields(text: str) -> Headers:
-    lines = text.split("\r\n")[:-1]
-    if not len(lines) == text.count("\n") == text.count("\r") or "\0" in text:
-        raise BadAnswer("the answer has a header field that is none")
-    headers = Headers()
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon or not name or name.strip() != name:
-            raise BadAnswer("the answer has a header field that is none")
-        key, value = name.lower(), value.strip(" \t")
-        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+@lru_cache(maxsize=16)
+def _status(line: str) -> tuple[str, int]:
+    """The minor version of HTTP/1, and the status."""
+    if (found := _STATUS.fullmatch(line)) is None:
+        raise BadAnswer("what answered does not speak HTTP")
+    return found[1], int(found[2])
+
+
+def _headers(lines: Sequence[str]) -> Headers:
+    fields = list(map(_field, lines))
+    headers = dict(fields)
+    if len(headers) < len(fields):
+        headers = {name: ", ".join(v for n, v in fields if n == name) for name in headers}
     return headers
+
+
+@lru_cache(maxsize=128)
+def _field(line: str) -> tuple[str, str]:
+    """Its name in lower case, and its value. The answers of one server are much alike."""
+    name, colon, value = line.partition(":")
+    if not colon or not name or name.strip() != name or not _FIELD_ENDS.isdisjoint(line):
+        raise BadAnswer("the answer has a header field that is none")
+    return name.lower(), value.strip(" \t")

@@ -28,7 +28,7 @@ class HttpConnection:
     """One connection, and what was read of it too early."""
 
     def __init__(self, target: Target) -> None:
-        self.origin = target[:3]
+        self.origin = target.origin
         host = target.host.encode()  # a text would be encoded again, by what is slow to import
         address = (host, target.port)
         self.socket = socket.create_connection(address, CONNECT_SECONDS)  # type: ignore[arg-type]
@@ -44,17 +44,18 @@ class HttpConnection:
         watched.register(self.socket, POLLIN)
         return not self._early and not watched.poll(0)
 
-    def head(self) -> bytes:
-        """The lines up to an empty one, each with its end."""
+    def head(self) -> list[str]:
+        """The lines up to an empty one."""
         until = monotonic() + SILENCE_SECONDS
         while (end := self._early.find(b"\r\n\r\n")) < 0:
             if len(self._early) > HEAD_BYTES:
                 raise BadAnswer(f"the head of the answer is longer than {HEAD_BYTES} bytes")
             self._more(until)
-        head, self._early = self._early[: end + 2], self._early[end + 4 :]
-        if end > HEAD_BYTES or head.count(b"\r\n") > HEAD_LINES:
+        lines = self._early[:end].decode("latin-1").split("\r\n")
+        self._early = self._early[end + 4 :]
+        if end > HEAD_BYTES or len(lines) > HEAD_LINES:
             raise BadAnswer(f"the answer has more than {HEAD_LINES} header fields")
-        return head
+        return lines
 
     def line(self) -> bytes:
         until = monotonic() + SILENCE_SECONDS

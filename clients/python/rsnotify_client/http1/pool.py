@@ -23,19 +23,15 @@ class ConnectionPool:
     def ask(self, method: str, url: str, headers: Mapping[str, str]) -> Answer:
         """One answer, no redirect followed; close it whatever comes of it."""
         target = target_of(url)
-        request = _request(method, target, headers)
+        request = request_of(method, target, lines_of(headers))
         while (connection := self._take(target)) is not None:
             with suppress(ConnectionError, BadAnswer):
                 return self._said(connection, url, request)
         return self._said(self._connected(target), url, request)
 
-    def idle(self, url: str) -> HttpConnection | None:
+    def idle(self, target: Target) -> HttpConnection | None:
         """A connection that is idle and has no TLS, if there is one."""
-        target = target_of(url)
         return self._take(target) if target.scheme == "http" else None
-
-    def request(self, url: str, headers: Mapping[str, str]) -> bytes:
-        return _request("GET", target_of(url), headers)
 
     def _said(self, connection: HttpConnection, url: str, request: bytes) -> Answer:
         try:
@@ -49,7 +45,7 @@ class ConnectionPool:
 
     def _take(self, target: Target) -> HttpConnection | None:
         with self._lock:
-            idle = self._idle.get(target[:3])
+            idle = self._idle.get(target.origin)
             connection = idle.pop() if idle else None
         if connection is None or connection.is_alive():
             return connection
@@ -97,6 +93,10 @@ class ConnectionPool:
             self.drop(connection)
 
 
-def _request(method: str, target: Target, headers: Mapping[str, str]) -> bytes:
-    fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    return f"{method} {target.lines}{fields}\r\n".encode("latin-1")
+def request_of(method: str, target: Target, lines: str) -> bytes:
+    """A request without a body."""
+    return f"{method} {target.lines}{lines}\r\n".encode("latin-1")
+
+
+def lines_of(headers: Mapping[str, str]) -> str:
+    return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])

@@ -2,8 +2,9 @@
 
 import re
 from base64 import b64encode
-from typing import NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
+
+import msgspec
 
 _PLAIN = re.compile(
     r"http://([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::([1-9][0-9]{0,4}))?(/[\w/.~-]*)", re.ASCII
@@ -11,13 +12,18 @@ _PLAIN = re.compile(
 _SAFE = "!$%&'()*+,-./:;=?@_~"
 
 
-class Target(NamedTuple):
+class Target(msgspec.Struct, frozen=True):
     """Where a request goes, and what its first lines say."""
 
     scheme: str
     host: str
     port: int
     lines: str  # the path and Host, and Authorization if the address brings a password
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        """What has connections of its own."""
+        return self.scheme, self.host, self.port
 
 
 def host_of(url: str) -> str:
@@ -32,7 +38,7 @@ def host_of(url: str) -> str:
 def target_of(url: str) -> Target:
     """Raises `ValueError` for what is no address.
 
-    >>> target_of("http://a.example/x y/../z?q=é")[3]
+    >>> target_of("http://a.example/x y/../z?q=é").lines
     '/z?q=%C3%A9 HTTP/1.1\\r\\nHost: a.example\\r\\n'
     """
     if (plain := _PLAIN.fullmatch(url)) is not None and "/." not in url[7:]:

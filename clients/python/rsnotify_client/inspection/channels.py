@@ -57,7 +57,7 @@ def _of_topic(capability: str, url: str, page: FetchedPage) -> Violations:
         message = f"the topic answers {page.status}"
         yield Violation(clause, "/", message, "Answer 200, with an empty body if there is nothing.")
         return
-    header = page.headers.get("Link", "")
+    header = page.headers.get("link", "")
     for relation in ("self", "hub"):
         if linked(header, relation) is None:
             message = f'the answer has no Link with rel="{relation}"'

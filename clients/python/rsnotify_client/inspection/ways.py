@@ -59,10 +59,10 @@ class Ways:
         return is_there
 
     def _header(self, page: FetchedPage) -> bool:
-        return self._linked(page, linked(page.headers.get("Link", ""), "resourcesync"), "Link")
+        return self._linked(page, linked(page.headers.get("link", ""), "resourcesync"), "Link")
 
     def _html(self, page: FetchedPage) -> bool:
-        is_html = "html" in page.headers.get("Content-Type", "")
+        is_html = "html" in page.headers.get("content-type", "")
         href = linked_in_html(page.body.decode(errors="replace")) if is_html else None
         return self._linked(page, href, "<link>")
 

@@ -121,7 +121,7 @@ class Baseline:
 
     def _plan(self, entries: Sequence[Entry], generation: int) -> None:
         wanted = [wanted_by(change_of(entry)) for entry in entries if entry.loc]
-        chosen = newest(each for each in wanted if self._selection.takes(each.loc))
+        chosen = newest([each for each in wanted if self._selection.takes(each.loc)])
         self._state.plan(chosen, generation, time())
         self.named += len(chosen)
 

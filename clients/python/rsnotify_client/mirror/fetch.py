@@ -7,7 +7,9 @@ large file that broke off is continued where it stopped, if the server still has
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
+
+import msgspec
 
 from rsnotify.errors import TryAgain
 from rsnotify_client.cause import cause_of
@@ -15,6 +17,7 @@ from rsnotify_client.http1.answer import Answer
 from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.plan import Have, SourceResource, addresses, checker, digests
 from rsnotify_client.mirror.state import Row
+from rsnotify_client.multiplexer import BusyConnection
 from rsnotify_client.web import (
     AGAIN,
     MOVED,
@@ -35,7 +38,7 @@ TOLD_BYTES = 4 * 1024 * 1024
 GONE = (404, 410)
 
 
-class Fetched(NamedTuple):
+class Fetched(msgspec.Struct, frozen=True):
     """A resource that is what the Source says; `content` is None if it is in the part."""
 
     have: Have
@@ -77,10 +80,11 @@ class Fetcher:
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
     def ask_at_once(
-        self, row: Row, heard: Callable[["Begun | None"], None], *, is_behind: bool
+        self, row: Row, heard: Callable[["Begun | None"], None], behind: BusyConnection | None
     ) -> bool:
         """Ask by a connection that is there; what came is told, None if another way is needed."""
-        if is_behind and (row.wanted.length is None or row.wanted.length > PIPELINED_BYTES):
+        length = row.wanted.length
+        if behind is not None and (length is None or length > PIPELINED_BYTES):
             return False
 
         def told(answer: Answer | None) -> None:
@@ -92,8 +96,7 @@ class Fetcher:
                 self._progress(begun.length)
             heard(begun)
 
-        headers = self._conditions(row)
-        return self._web.ask_at_once(row.loc, headers, told, is_behind=is_behind)
+        return self._web.ask_at_once(row.loc, self._conditions(row), told, behind)
 
     async def fetch(self, row: Row, begun: "Begun | None" = None) -> Fetched:
         """From the best address that has it; what the last one said is raised if none has."""
@@ -218,8 +221,9 @@ def _verify(
 
 
 def _have(wanted: SourceResource, length: int, answer: Answer) -> Have:
-    tag = Tag.of(answer.headers)
-    return Have(wanted.lastmod, length, wanted.hash, tag.etag, tag.modified)
+    headers = answer.headers
+    modified = headers.get("last-modified")
+    return Have(wanted.lastmod, length, wanted.hash, headers.get("etag"), modified)
 
 
 def _resumable(answer: Answer) -> Have | None:

@@ -5,7 +5,7 @@ never a folder's too. How a path is chosen is decided elsewhere, by a pure funct
 """
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 from rsnotify_client.mirror.paths import key_of, settled
@@ -22,19 +22,22 @@ class Places:
         self._known: dict[str, bool | None] = {}  # is it a file; None for what is free
         self._folders: set[str] = set()  # keys of some that are recorded
 
-    def settle(self, wishes: Sequence[tuple[str, str]]) -> list[str]:
-        """A path for each resource; a wish is its `loc` and the path that it would have alone."""
-        keys = [key_of(path) for _, path in wishes]
+    def settle(self, wishes: Mapping[str, str]) -> dict[str, str]:
+        """A path for each resource, by `loc`; wished is the path that it would have alone."""
+        keys = [key_of(path) for path in wishes.values()]
         self._look(keys)
-        rows = [self._settled(*wish, key) for wish, key in zip(wishes, keys, strict=True)]
+        rows = [
+            self._settled(loc, path, key)
+            for (loc, path), key in zip(wishes.items(), keys, strict=True)
+        ]
         self._database().executemany("INSERT INTO place VALUES (?, 1, ?)", rows)
         self._known.clear()
-        return [path for _, path in rows]
+        return {loc: path for loc, (_, path) in zip(wishes, rows, strict=True)}
 
     def _settled(self, loc: str, path: str, key: str) -> tuple[str, str]:
         """Its key and its path."""
         is_plain = path.isascii() and key.rpartition("/")[0] in self._folders
-        if not is_plain or self._is_taken(key):
+        if not is_plain or self._found(key) is not None:
             path = settled(path, loc, self._is_file, self._is_taken)
             key = key_of(path)
             self._record_folders(path.split("/")[:-1])

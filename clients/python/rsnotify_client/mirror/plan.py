@@ -58,14 +58,17 @@ class Selection(msgspec.Struct, frozen=True):
     exclude: tuple[str, ...] = ()
 
     def takes(self, loc: str) -> bool:
-        if any(fnmatchcase(loc, glob) for glob in self.exclude):
-            return False
-        return not self.select or any(fnmatchcase(loc, glob) for glob in self.select)
+        is_selected = not self.select or _matches(loc, self.select)
+        return is_selected and not (self.exclude and _matches(loc, self.exclude))
+
+
+def _matches(loc: str, globs: Iterable[str]) -> bool:
+    return any(fnmatchcase(loc, glob) for glob in globs)
 
 
 def wanted_by(change: Change, position: Position | None = None) -> SourceResource:
     """What a change, or an entry of a Resource List, says that there is."""
-    links = tuple(link for link in change.links if link.href)
+    links = change.links and tuple(link for link in change.links if link.href)
     return SourceResource(
         change.loc,
         change.change or "updated",

@@ -41,7 +41,9 @@ class Sums:
         self.lags: deque[float] = deque(maxlen=LAGS_KEPT)
 
     def add(self, event: Event) -> None:
-        if event.event in ("stored", "deleted", "unchanged", "failed", "skipped"):
+        if event.event == "stored":
+            self.stored += 1
+        elif event.event in ("deleted", "unchanged", "failed", "skipped"):
             setattr(self, event.event, getattr(self, event.event) + 1)
         if event.lag_seconds is not None:
             self.lags.append(event.lag_seconds)

@@ -6,9 +6,8 @@ recorded after it is done, so it is at worst done twice.
 """
 
 import sqlite3
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -19,7 +18,7 @@ from rsnotify_client.mirror.statefile import StateFile
 AT_ONCE = 500
 
 
-class Row(NamedTuple):
+class Row(msgspec.Struct):
     """One resource: what is wanted, what is there, and what remains to be done."""
 
     loc: str
@@ -78,7 +77,7 @@ class State(StateFile):
             known = self._known([each.loc for each in part])
             self.replanned += bool(known)
             rows = [self._planned(each, known.get(each.loc), generation, now) for each in part]
-            needed += sum(row[3] is not None for row in rows)
+            needed += len(rows) - [due for *_, due in rows].count(None)
             self.database.executemany(
                 "INSERT INTO resource (loc, wanted, generation, due, version)"
                 " VALUES (?, ?, ?, ?, 1) ON CONFLICT (loc) DO UPDATE SET wanted = excluded.wanted,"
@@ -91,7 +90,7 @@ class State(StateFile):
     def _planned(
         self, wanted: SourceResource, have: Have | None, generation: int, now: float
     ) -> tuple[str, bytes, int, float | None]:
-        is_settled = not wanted.is_deleted and is_current(wanted, have)
+        is_settled = is_current(wanted, have) and not wanted.is_deleted
         return wanted.loc, _encode(wanted), generation, None if is_settled else now
 
     def _known(self, locs: Sequence[str]) -> dict[str, Have | None]:
@@ -218,11 +217,13 @@ class State(StateFile):
 
     # Places -------------------------------------------------------------------------------------
 
-    def settle(self, wishes: Sequence[tuple[str, str]]) -> list[str]:
-        """Give resources their paths; a wish is a `loc` and the path that it would have alone."""
+    def settle(self, wishes: Mapping[str, str]) -> dict[str, str]:
+        """Give resources their paths, by `loc`; wished is the path that each would have alone."""
+        if not wishes:
+            return {}
         self.begin()
         paths = self._places.settle(wishes)
-        rows = [(path, loc) for path, (loc, _) in zip(paths, wishes, strict=True)]
+        rows = [(path, loc) for loc, path in paths.items()]
         self._database.executemany("UPDATE resource SET path = ? WHERE loc = ?", rows)
         return paths
 

@@ -5,7 +5,7 @@ again is decided elsewhere.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import time
@@ -28,6 +28,7 @@ from rsnotify_client.mirror.plan import (
 )
 from rsnotify_client.mirror.report import Event, Kind
 from rsnotify_client.mirror.state import Row, State
+from rsnotify_client.multiplexer import BusyConnection
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import Refused, Web
 
@@ -60,32 +61,19 @@ class Store:
         self._has_files = has_files
 
     def ask_at_once(
-        self, row: Row, heard: Callable[[Begun | None], None], *, is_behind: bool
+        self, row: Row, heard: Callable[[Begun | None], None], behind: BusyConnection | None
     ) -> bool:
         """Ask for what has nothing odd about it, if it can be asked for at once.
 
         `heard` is told what came, to be handed to `put_at_once` or `bring_up_to_date`.
         """
         wanted = row.wanted
-        is_plain = self._hook is None and not wanted.is_deleted and addresses(wanted) == [row.loc]
-        if not is_plain or (row.have is not None and not self._is_older(row)):
+        has_mirrors = wanted.links and len(addresses(wanted)) > 1
+        if self._hook is not None or wanted.is_deleted or has_mirrors:
             return False
-        return self._fetcher.ask_at_once(row, heard, is_behind=is_behind)
-
-    def when_told(self, act: Callable[[], None]) -> None:
-        """What is to be done after what came was told to all."""
-        self._web.multiplexer.when_told = act
-
-    @property
-    def busy(self) -> int:
-        """Connections that are used by what was asked for at once."""
-        return self._web.multiplexer.busy
-
-    def busy_at(self, host: str) -> int:
-        return self._web.multiplexer.busy_at(host)
-
-    def may_ask_behind(self, host: str) -> bool:
-        return self._web.multiplexer.may_ask_behind(host)
+        if row.have is not None and not self._is_older(row):
+            return False
+        return self._fetcher.ask_at_once(row, heard, behind)
 
     def _is_older(self, row: Row) -> bool:
         is_current_file = is_current(row.wanted, row.have) and self._is_there(row)
@@ -119,16 +107,15 @@ class Store:
         status = self._disk.status(row.path) if row.path else None
         return status is not None and row.have is not None and status.st_size == row.have.length
 
-    def settle(self, rows: list[Row]) -> list[Row]:
+    def settle(self, rows: Sequence[Row]) -> None:
         """Resources that are new to the copy get their places, as far as they have an address."""
-        new = [row.loc for row in rows if row.path is None and not row.wanted.is_deleted]
-        wishes = [(loc, place) for loc in new if (place := self._place(loc)) is not None]
-        if not wishes or not self._has_files:
-            return rows
-        given = {
-            loc: path for (loc, _), path in zip(wishes, self._state.settle(wishes), strict=True)
-        }
-        return [row._replace(path=given.get(row.loc, row.path)) for row in rows]
+        if not self._has_files:
+            return
+        new = [row for row in rows if row.path is None and not row.wanted.is_deleted]
+        wishes = {row.loc: place for row in new if (place := self._place(row.loc)) is not None}
+        paths = self._state.settle(wishes)
+        for row in new:
+            row.path = paths.get(row.loc)
 
     def _place(self, loc: str) -> str | None:
         try:
@@ -138,37 +125,38 @@ class Store:
 
     async def put(self, row: Row, fetched: Fetched) -> Event:
         """It was verified, here or elsewhere."""
-        row, fetched = self._placed(row, fetched)
-        return await self._done(row, fetched.have, fetched.content, "stored")
+        content = self._put_in_place(row, fetched)
+        return await self._done(row, fetched.have, content, "stored")
 
     def put_at_once(self, row: Row, fetched: Fetched) -> Event:
         """The same where nobody else is to be told."""
-        row, fetched = self._placed(row, fetched)
+        self._put_in_place(row, fetched)
         self._state.stored(row, fetched.have)
         return _event(row, fetched.have, "stored")
 
-    def _placed(self, row: Row, fetched: Fetched) -> tuple[Row, Fetched]:
+    def _put_in_place(self, row: Row, fetched: Fetched) -> bytes | None:
+        """What was fetched, if it is in memory."""
+        content = fetched.content
         if not self._has_files:
-            is_here = fetched.content is not None
-            return row, fetched if is_here else self._taken_into_memory(row, fetched)
+            return self._taken_into_memory(row, fetched) if content is None else content
         if row.path is None:
-            (row,) = self.settle([row])
+            self.settle([row])
         if row.path is None:
             raise Refused(f"{row.loc} is no address")
         modified = _modified(row.wanted, fetched.have)
-        if fetched.content is None:
+        if content is None:
             self._disk.put_part(row.loc, row.path, modified)
         else:
-            self._disk.put(row.path, fetched.content, modified)
-        return row, fetched
+            self._disk.put(row.path, content, modified)
+        return content
 
-    def _taken_into_memory(self, row: Row, fetched: Fetched) -> Fetched:
+    def _taken_into_memory(self, row: Row, fetched: Fetched) -> bytes:
         """Where no files are kept, whoever is told of a resource gets it whole."""
         try:
             if fetched.length > IN_MEMORY_BYTES:
                 raise Refused(f"{row.loc} is longer than {IN_MEMORY_BYTES} bytes: mirror to files")
             with self._disk.open_part(row.loc, keep=True) as part:
-                return fetched._replace(content=part.read())
+                return part.read()
         finally:
             self._disk.drop_part(row.loc)
 
@@ -215,7 +203,7 @@ class Store:
 
 
 def _event(row: Row, have: Have, what: Kind) -> Event:
-    links = tuple(to_builtins(link) for link in kept_links(row.wanted.links))
+    links = tuple(map(to_builtins, kept_links(row.wanted.links))) if row.wanted.links else ()
     lag = _lag(row.wanted) if what == "stored" else None
     return Event(what, row.loc, row.path, row.wanted.change, have.length, links, lag)
 

@@ -16,6 +16,7 @@ from rsnotify_client.mirror.fetch import Begun, Fetched
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.storing import Store
+from rsnotify_client.multiplexer import BusyConnection, Multiplexer
 from rsnotify_client.web import Refused, Unreachable
 
 PULLED = 250
@@ -53,6 +54,7 @@ class Workers:
         self,
         state: State,
         store: Store,
+        multiplexer: Multiplexer,
         report: Report,
         *,
         jobs: int,
@@ -61,6 +63,7 @@ class Workers:
     ) -> None:
         self._state = state
         self._store = store
+        self._multiplexer = multiplexer
         self._report = report
         self._jobs = jobs
         self._per_host = per_host
@@ -80,7 +83,7 @@ class Workers:
         self._looked = time()
         self._ends_when_idle = False
         self.problem: BaseException | None = None
-        store.when_told(self._go_on)
+        multiplexer.when_told = self._go_on
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -135,39 +138,54 @@ class Workers:
 
     def _start_some(self) -> bool:
         """Start at every host that has room; whether anything could be started."""
-        started, now = False, time()
+        now, before = time(), self._waiting_count
         for host in [each for each in self._waiting if self._host_until.get(each, 0) <= now]:
-            queue = self._waiting[host]
-            while queue and self._start_one(queue[0], host):
-                queue.popleft()
-                self._waiting_count -= 1
-                started = True
-            if not queue:
+            self._start_at(host, self._waiting[host])
+            if not self._waiting[host]:
                 del self._waiting[host]
-        return started
+        return self._waiting_count < before
 
-    def _start_one(self, waiting: tuple[int, Row], host: str) -> bool:
-        """Whether it was dealt with; each connection may serve several small ones in turn."""
-        replanned, read = waiting
-        at_host = self._tasks_at[host] + self._store.busy_at(host)
-        in_all = len(self._tasks) + self._store.busy
-        has_room = at_host < self._per_host and in_all < self._jobs
-        if not has_room and not self._store.may_ask_behind(host):
-            return False
+    def _start_at(self, host: str, queue: deque[tuple[int, Row]]) -> None:
+        """Each connection may serve several small ones in turn."""
+        has_room, is_given_up = True, self._is_given_up(host)
+        while queue:
+            has_room = has_room and self._has_room(host)
+            behind = None if has_room else self._multiplexer.with_room(host)
+            if not has_room and behind is None:
+                return
+            if (row := self._as_planned(*queue[0])) is not None:
+                if is_given_up:
+                    self._give_up(row, host)
+                elif not self._start_one(row, host, behind):
+                    return
+            queue.popleft()
+            self._waiting_count -= 1
+
+    def _has_room(self, host: str) -> bool:
+        at_host = self._tasks_at[host] + self._multiplexer.busy_at(host)
+        in_all = len(self._tasks) + self._multiplexer.busy
+        return at_host < self._per_host and in_all < self._jobs
+
+    def _as_planned(self, replanned: int, read: Row) -> Row | None:
+        """The row as it is now; None if nothing is to be done any more."""
         row = read if replanned == self._state.replanned else self._state.row(read.loc)
         if row is None:
             self._known.discard(read.loc)
-        elif self._is_given_up(host):
-            self._known.discard(row.loc)
-            if event := self._fail(row, f"{host} does not answer", LATER_SECONDS):
-                self._report(event)
-        elif self._store.ask_at_once(row, partial(self._heard, row, host), is_behind=not has_room):
+        return row
+
+    def _start_one(self, row: Row, host: str, behind: BusyConnection | None) -> bool:
+        """Whether it could be, with the room that there is."""
+        if self._store.ask_at_once(row, partial(self._heard, row, host), behind):
             self._asked += 1
-        elif has_room:
+            return True
+        if behind is None:
             self._work_on(row, host)
-        else:
-            return False
-        return True
+        return behind is None
+
+    def _give_up(self, row: Row, host: str) -> None:
+        self._known.discard(row.loc)
+        if event := self._fail(row, f"{host} does not answer", LATER_SECONDS):
+            self._report(event)
 
     def _work_on(self, row: Row, host: str, begun: Begun | None = None) -> None:
         self._tasks_at[host] += 1
@@ -224,11 +242,11 @@ class Workers:
         limit = PULLED + len(self._known)
         due, found = self._state.due(time(), limit, self._known)
         self._may_be_more = found == limit
-        rows = self._store.settle(due)
-        for row in rows:
+        self._store.settle(due)
+        for row in due:
             self._known.add(row.loc)
             self._waiting.setdefault(host_of(row.loc), deque()).append((self._state.replanned, row))
-        self._waiting_count += len(rows)
+        self._waiting_count += len(due)
 
     async def _wait(self) -> None:
         is_behind = self._state.is_behind
