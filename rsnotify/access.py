@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from math import ceil
 from time import monotonic
-from typing import NamedTuple
 
+import msgspec
 from starlette.requests import HTTPConnection
 
 from rsnotify.core.rate_limit import RateLimit
@@ -34,7 +34,7 @@ IN_ADDRESS = f"{UNKNOWN}; the admin token does not count in an address"
 Asker = Callable[[HTTPConnection], str]
 
 
-class SentToken(NamedTuple):
+class SentToken(msgspec.Struct, frozen=True):
     """A token, and where in the request it was."""
 
     secret: str
@@ -77,18 +77,19 @@ class Access:
 
     def is_admin(self, connection: HTTPConnection) -> bool:
         sent = _sent(connection)
-        return sent is not None and self._is_admins(connection, sent)
+        if sent is None or sent.in_address:
+            return False
+        return self._is_admins(self._address_to_check(connection, sent), sent)
 
     async def require_admin(self, connection: HTTPConnection) -> None:
         sent = _required(connection, in_address=False)
-        if not self._is_admins(connection, sent):
-            await self._token_of(connection, sent)
+        if await self._token_of(connection, sent) is not None:
             raise Rejected("only the admin token may do this", status=403)
 
     async def require_known(self, connection: HTTPConnection) -> None:
         """No token is needed here, but one that is sent must be known."""
         sent = _sent(connection)
-        if sent is not None and not self._is_admins(connection, sent):
+        if sent is not None:
             await self._token_of(connection, sent)
 
     async def told_of(
@@ -96,10 +97,12 @@ class Access:
     ) -> list[SetRecord]:
         """Those that whoever asks may know of: public ones, and those that the token names."""
         sent = _sent(connection)
-        if sent is not None and self._is_admins(connection, sent):
+        if sent is None:
+            return [each for each in sets if not each.private]
+        token = await self._token_of(connection, sent)
+        if token is None:
             return list(sets)
-        named = () if sent is None else (await self._token_of(connection, sent)).sets
-        return [each for each in sets if not each.private or each.name in named]
+        return [each for each in sets if not each.private or each.name in token.sets]
 
     async def require_token(self, connection: HTTPConnection) -> None:
         """Require any token that is known; what it may do is asked later."""
@@ -114,7 +117,8 @@ class Access:
         Returns the key of the token, or nothing for the admin token.
         """
         sent = _required(connection, in_address=in_address)
-        return await self._require(connection, sent, right, set_name)
+        token = await self._require(connection, sent, right, set_name)
+        return "" if token is None else token_key(sent.secret)
 
     async def require_publisher(
         self, connection: HTTPConnection, set_name: str, *, in_address: bool = False
@@ -126,13 +130,11 @@ class Access:
 
     async def _require(
         self, connection: HTTPConnection, sent: SentToken, right: Right, set_name: str
-    ) -> str:
-        if self._is_admins(connection, sent):
-            return ""
+    ) -> Token | None:
         token = await self._token_of(connection, sent)
-        if not token.may(right, set_name):
+        if token is not None and not token.may(right, set_name):
             raise Rejected(f"the token has no right to {right} {set_name!r}", status=403)
-        return token_key(sent.secret)
+        return token
 
     def count_publish(self, connection: HTTPConnection) -> None:
         """A request to publish, by a token that was found to be right; `TooMany` if it is one too
@@ -156,25 +158,29 @@ class Access:
         """The keys of these tokens that have been revoked, as Redis says now."""
         return await self._tokens.revoked(token_keys)
 
-    def _is_admins(self, connection: HTTPConnection, sent: SentToken) -> bool:
+    def _address_to_check(self, connection: HTTPConnection, sent: SentToken) -> str:
+        """The address that the token came from; `TooMany` if it may not be checked now."""
+        address = self._asker(connection)
+        wait = self._throttle.seconds_to_wait(address, sent.secret)
+        if wait > 0:
+            seconds = ceil(wait)
+            told = f"too many wrong tokens came from your address; wait {seconds} s"
+            raise TooMany(told, retry_after_seconds=seconds)
+        return address
+
+    def _is_admins(self, address: str, sent: SentToken) -> bool:
         if sent.in_address:
             return False
-        address = self._asker(connection)
-        self._check_throttle(address, sent.secret)
         is_admins = hmac.compare_digest(sent.secret.encode(), self._admin_token)
         if is_admins:
             self._throttle.was_right(address, sent.secret)
         return is_admins
 
-    def _check_throttle(self, address: str, secret: str) -> None:
-        wait = ceil(self._throttle.seconds_to_wait(address, secret))
-        if wait > 0:
-            told = f"too many wrong tokens came from your address; wait {wait} s"
-            raise TooMany(told, retry_after_seconds=wait)
-
-    async def _token_of(self, connection: HTTPConnection, sent: SentToken) -> Token:
-        address = self._asker(connection)
-        self._check_throttle(address, sent.secret)
+    async def _token_of(self, connection: HTTPConnection, sent: SentToken) -> Token | None:
+        """The token that was sent; None for the admin token."""
+        address = self._address_to_check(connection, sent)
+        if self._is_admins(address, sent):
+            return None
         token = await self._find(sent.secret)
         if token is None:
             self._throttle.was_wrong(address, sent.secret)
@@ -212,7 +218,8 @@ def _sent(connection: HTTPConnection) -> SentToken | None:
     """From the header, or from the query: a browser cannot set headers for a WebSocket."""
     scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return SentToken(secret.strip(), in_address=False) if secret.strip() else None
+        secret = secret.strip()
+        return SentToken(secret, in_address=False) if secret else None
     in_query = connection.query_params.get("access_token")
     return SentToken(in_query, in_address=True) if in_query else None
 

@@ -43,7 +43,7 @@ class BaseUrl:
 
     def asker(self, request: HTTPConnection) -> str:
         """The address that limits count: the peer's, or the one behind trusted proxies."""
-        host = request.client.host if request.client else ""
+        host = peer_of(request)
         if not self._trusted:
             return _asker(host)
         for forwarded in _forwarded_for(request):
@@ -59,13 +59,19 @@ class BaseUrl:
         return None if self._trusts(host) else _asker(host)
 
     def _is_trusted(self, request: HTTPConnection) -> bool:
-        return request.client is not None and self._trusts(request.client.host)
+        return self._trusts(peer_of(request))
 
     def _trusts(self, host: str) -> bool:
         if not self._trusted:
             return False
         address = _address(host)
         return address is not None and any(address in network for network in self._trusted)
+
+
+def peer_of(connection: HTTPConnection) -> str:
+    """The address that the connection came from; nothing if it has none."""
+    client = connection.scope.get("client")
+    return client[0] if client else ""
 
 
 @lru_cache(4096)

@@ -5,7 +5,7 @@ What is kept in memory has a limit and can be read again from the journal.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -66,7 +66,24 @@ class _Arrival:
 
 
 class Feed:
-    """One channel: its tail and its watchers."""
+    """One channel: its tail and its watchers.
+
+    Most of ten thousand channels are at rest at any time: what only a busy one needs is made when
+    it is needed, and dropped afterwards.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_joined",
+        "_past",
+        "_watchers",
+        "channel",
+        "created",
+        "losses",
+        "memory",
+        "newest_known",
+        "tail",
+    )
 
     def __init__(self, channel: ChannelName, created: str, head: Position) -> None:
         self.channel = channel
@@ -75,20 +92,50 @@ class Feed:
         self.losses = 0  # how often Redis may have lost changes of it
         self.tail = Tail(head)
         self.memory = Memory(head)
-        self.watchers: set[Watcher] = set()
-        self.past = RecentNotifications(PAST_NOTIFICATIONS)
-        self.joined = RecentNotifications(PAST_NOTIFICATIONS)
+        self._watchers: set[Watcher] | None = None
+        self._past: RecentNotifications | None = None
+        self._joined: RecentNotifications | None = None
+
+    @property
+    def past(self) -> RecentNotifications:
+        """What was read from behind the tail."""
+        if self._past is None:
+            self._past = RecentNotifications(PAST_NOTIFICATIONS)
+        return self._past
+
+    @property
+    def joined(self) -> RecentNotifications:
+        """What was joined for readers that are behind."""
+        if self._joined is None:
+            self._joined = RecentNotifications(PAST_NOTIFICATIONS)
+        return self._joined
 
     @property
     def size(self) -> int:
         """Bytes of memory."""
-        return self.tail.size + self.past.size + self.joined.size
+        recent = (self._past, self._joined)
+        return self.tail.size + sum(each.size for each in recent if each is not None)
+
+    @property
+    def watchers(self) -> Collection[Watcher]:
+        return self._watchers or ()
 
     @property
     def is_watched(self) -> bool:
-        return bool(self.watchers)
+        return bool(self._watchers)
 
     stays_when_idle = is_watched
+
+    def watch(self, watcher: Watcher) -> None:
+        """Let it have each notification from now on."""
+        if self._watchers is None:
+            self._watchers = set()
+        self._watchers.add(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        if self._watchers is not None:
+            self._watchers.discard(watcher)
+            self._watchers = self._watchers or None
 
     def writes_at_most(self, few: int) -> bool:
         """Whether a push writes to so few readers, or fewer; many watchers are not counted out."""
@@ -98,8 +145,10 @@ class Feed:
     def release(self) -> None:
         """Drop everything in memory except the position."""
         self.tail.release()
-        self.past.release()
-        self.joined.release()
+        for recent in (self._past, self._joined):
+            if recent is not None:
+                recent.release()
+        self._past = self._joined = None
 
     def push(self, notification: Notification) -> None:
         self.tail.push(notification)
@@ -123,18 +172,18 @@ class Feed:
     def arrival_at(self, position: Position) -> Iterator[asyncio.Future[None]]:
         """Follow the channel until it has got so far; the future is then done."""
         arrival = _Arrival(self.channel, position)
-        self.watchers.add(arrival)
+        self.watch(arrival)
         try:
             yield arrival.future
         finally:
-            self.watchers.discard(arrival)
+            self.unwatch(arrival)
 
     def turn_private(self) -> None:
         self._notify_watchers(lambda watcher: watcher.turn_private())
 
     def end(self) -> None:
         self._notify_watchers(lambda watcher: watcher.end())
-        self.watchers.clear()
+        self._watchers = None
 
     def _notify_watchers(self, how: Callable[[Watcher], None]) -> None:
         """Call every watcher; an error in one does not stop the others."""

@@ -6,7 +6,7 @@ which breaks it off.
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -31,8 +31,24 @@ class RequestHeaders(Headers):
         self._first = dict(reversed(self._list))  # of each name
 
     def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
-        value = self._first.get(key.lower().encode("latin-1"))
+        value = self._first.get(_raw(key))
         return default if value is None else value.decode("latin-1")
+
+
+@lru_cache(maxsize=256)
+def _raw(name: str) -> bytes:
+    """The name of a header as it is in a scope; the hub asks for some twenty."""
+    return name.lower().encode("latin-1")
+
+
+class RoutedRequest(Request):
+    """Its headers are an attribute; starlette tests at each use whether there are any yet."""
+
+    headers: Headers = Headers()
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self.headers = RequestHeaders(scope)
 
 
 class Route:
@@ -65,9 +81,9 @@ class Application:
         self._of_requests = [each for each in routes if isinstance(each, Route)]
         self._of_sockets = [each for each in routes if isinstance(each, WebSocketRoute)]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         app = self._app_at(scope) or self._nothing_at(scope)
-        await app(scope, receive, send)
+        return app(scope, receive, send)
 
     def _app_at(self, scope: Scope) -> ASGIApp | None:
         path = scope["path"]
@@ -101,8 +117,7 @@ def pattern_of(path: str) -> re.Pattern[str]:
 
 
 async def _answer(endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
-    request = Request(scope, receive, send)
-    request._headers = RequestHeaders(scope)
+    request = RoutedRequest(scope, receive, send)
     try:
         response = await endpoint(request)
     except Exception as error:

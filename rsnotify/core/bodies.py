@@ -6,8 +6,9 @@ no field for is read over and named in `Body.not_kept`. Whether the changes are 
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, islice
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -28,10 +29,11 @@ PARTS = "post the changes in parts, each under a key of its own"
 Foreign = Mapping[str, str]
 
 
-class Body(NamedTuple):
-    """What was read: each change with the foreign attributes of its `rs:md`."""
+class Body(msgspec.Struct, frozen=True):
+    """The changes of a posted body."""
 
-    changes: Sequence[tuple[Change, Foreign | None]]
+    changes: Sequence[Change]
+    foreign: Mapping[int, Foreign] = {}  # attributes of the `rs:md`, by the index of their change
     not_kept: Sequence[Fault] = ()
 
 
@@ -44,6 +46,7 @@ class ChangeForSets(Change, frozen=True, kw_only=True):
 Reader = Callable[[bytes, Kind], Body]
 
 
+@lru_cache(maxsize=16)
 def reader_for(content_type: str) -> Reader:
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type in _READERS:
@@ -80,10 +83,13 @@ def _read_json(body: bytes, _: Kind) -> Body:
         changes = _decoded(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Rejected(f"the body is not JSON: {error}") from None
-    return _plain(_within_limit(changes if isinstance(changes, list) else [changes]))
+    return Body(_counted(changes if isinstance(changes, list) else [changes]))
 
 
-def _within_limit(changes: Sequence[Part]) -> Sequence[Part]:
+def _counted(changes: Sequence[Part]) -> Sequence[Part]:
+    """The same; `Rejected` if there are none, or too many."""
+    if not changes:
+        raise _nothing()
     if len(changes) > MAX_CHANGES:
         raise Rejected(
             f"the body holds {len(changes)} changes, more than {MAX_CHANGES}; {PARTS}", status=413
@@ -95,7 +101,7 @@ def _decoded(body: bytes) -> list[Change] | Change:
     try:
         return _JSON.decode(body)
     except msgspec.ValidationError:  # only says what is wrong first
-        return _each_decoded(_within_limit(_parts(body)), _JSON_CHANGE)
+        return _each_decoded(_counted(_parts(body)), _JSON_CHANGE)
 
 
 def _parts(body: bytes) -> Sequence[bytes | msgspec.Raw]:
@@ -103,17 +109,11 @@ def _parts(body: bytes) -> Sequence[bytes | msgspec.Raw]:
 
 
 def _read_ndjson(body: bytes, _: Kind) -> Body:
-    return _plain(_each_decoded(_within_limit(_lines(body)), _JSON_CHANGE))
+    return Body(_each_decoded(_counted(_lines(body)), _JSON_CHANGE))
 
 
 def _lines(body: bytes) -> list[bytes]:
     return [line for line in body.splitlines() if line.strip()]
-
-
-def _plain(changes: Sequence[Change]) -> Body:
-    if not changes:
-        raise _nothing()
-    return Body([(change, None) for change in changes])
 
 
 def _nothing() -> Rejected:
@@ -126,9 +126,9 @@ def read_for_sets(body: bytes, content_type: str) -> list[ChangeForSets]:
     if reader is _read_xml:
         raise Rejected("XML cannot name the sets of a change; send JSON or NDJSON", status=415)
     if reader is _read_ndjson:
-        return _each_decoded(_within_limit(_lines(body)), _JSON_FOR_SETS)
+        return _each_decoded(_counted(_lines(body)), _JSON_FOR_SETS)
     try:
-        return _each_decoded(_within_limit(_parts(body)), _JSON_FOR_SETS)
+        return _each_decoded(_counted(_parts(body)), _JSON_FOR_SETS)
     except msgspec.DecodeError as error:
         raise Rejected(f"the body is not JSON: {error}") from None
 
@@ -180,9 +180,14 @@ def _read_xml(body: bytes, kind: Kind) -> Body:
         raise refused(faults)
     if not document.entries:
         raise _nothing()
-    changes = [(change_of(entry), foreign_of(entry.md)) for entry in document.entries]
+    changes = [change_of(entry) for entry in document.entries]
+    foreign = {
+        index: found
+        for index, entry in enumerate(document.entries)
+        if (found := foreign_of(entry.md))
+    }
     not_kept = chain(_misplaced(oddities, "foreign"), _priorities(document.entries))
-    return Body(changes, list(islice(not_kept, MAX_FAULTS)))
+    return Body(changes, foreign, list(islice(not_kept, MAX_FAULTS)))
 
 
 def _misplaced(oddities: Sequence[Oddity], kind: str) -> Iterator[Fault]:

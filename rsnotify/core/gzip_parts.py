@@ -84,13 +84,6 @@ class Packer:
         return PackedEntries(self.length, self._checksum, self._deflated[0])
 
 
-def pack(pieces: Iterable[bytes]) -> PackedEntries:
-    packer = Packer()
-    for entries in pieces:
-        packer.add(entries)
-    return packer.packed()
-
-
 def pieces_after(packed: PackedEntries, cursor: Position) -> Iterator[bytes]:
     """The entries of a Change List that are newer than the cursor, piece by piece."""
     pieces = _whole_entries(packed)

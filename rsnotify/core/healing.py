@@ -40,6 +40,39 @@ class UsedKey(NamedTuple):
     until: Position
 
 
+class _Held:
+    """The changes of a channel that are remembered now."""
+
+    __slots__ = ("begins", "keys", "rows", "size")
+
+    def __init__(self) -> None:
+        self.rows: OrderedDict[Position, bytes] = OrderedDict()
+        self.keys: dict[Position, UsedKey] = {}
+        self.begins: dict[Position, Position] = {}  # until of an append -> the newest before it
+        self.size = 0
+
+    def add(self, rows: Iterable[Row]) -> None:
+        known = self.rows
+        for position, xml in rows:
+            if position not in known:
+                known[position] = xml
+                self.size += len(xml) + ROW_BYTES
+
+    def forget_oldest(self, position: int) -> Position | None:
+        """What is at or before this position, and what is too much; the newest of it."""
+        newest, forgotten = None, 0
+        while self.rows and forgotten < FORGOTTEN_AT_ONCE:
+            known = next(iter(self.rows))
+            if known > position and self.size <= MEMORY_BYTES:
+                break
+            forgotten += 1
+            self.size -= len(self.rows.pop(known)) + ROW_BYTES
+            self.keys.pop(known, None)
+            self.begins.pop(known, None)
+            newest = known if newest is None else max(newest, known)
+        return newest
+
+
 class Memory:
     """The newest changes of one channel that this process has acknowledged or delivered.
 
@@ -48,16 +81,13 @@ class Memory:
     `read_until`.
     """
 
-    __slots__ = ("_begins", "_keys", "_rows", "newest", "read_after", "read_until", "size")
+    __slots__ = ("_held", "newest", "read_after", "read_until")
 
     stays_when_idle = False
 
     def __init__(self, head: Position) -> None:
         self.read_after = self.read_until = self.newest = head
-        self.size = 0
-        self._rows: OrderedDict[Position, bytes] = OrderedDict()
-        self._keys: dict[Position, UsedKey] = {}
-        self._begins: dict[Position, Position] = {}  # until of an append -> the newest before it
+        self._held: _Held | None = None  # most of many channels have nothing to remember
 
     def read(self, rows: Iterable[Row], until: Position) -> None:
         """These rows, and no others, followed `read_until` in the journal."""
@@ -75,10 +105,11 @@ class Memory:
         """The journal has acknowledged these rows of this process, perhaps once more; its newest
         change was at `begin` before."""
         if until > self.newest - REMEMBERED_MICROSECONDS:
+            held = self._begin_to_hold()
             if key is not None:
-                self._keys[until] = key
+                held.keys[until] = key
             if begin is not None:
-                self._begins[until] = begin
+                held.begins[until] = begin
             self._add(rows, until)
 
     def skip_to(self, head: Position) -> None:
@@ -86,52 +117,49 @@ class Memory:
         self.read_after = self.read_until = head
         self.newest = max(self.newest, head)
 
-    def _add(self, rows: Iterable[Row], until: Position) -> None:
-        known = self._rows
-        for position, xml in rows:
-            if position not in known:
-                known[position] = xml
-                self.size += len(xml) + ROW_BYTES
-        self.newest = max(self.newest, until)
-        self._forget_oldest(self.newest - REMEMBERED_MICROSECONDS)
+    def _begin_to_hold(self) -> _Held:
+        if self._held is None:
+            self._held = _Held()
+        return self._held
 
-    def _forget_oldest(self, position: int) -> None:
-        """What is at or before this position, and what is too much."""
-        for _ in range(min(FORGOTTEN_AT_ONCE, len(self._rows))):
-            known = next(iter(self._rows))
-            if known > position and self.size <= MEMORY_BYTES:
-                break
-            self.size -= len(self._rows.pop(known)) + ROW_BYTES
-            self._keys.pop(known, None)
-            self._begins.pop(known, None)
-            self.read_after = max(self.read_after, known)
-            self.read_until = max(self.read_until, known)
+    def _add(self, rows: Iterable[Row], until: Position) -> None:
+        held = self._begin_to_hold()
+        held.add(rows)
+        self.newest = max(self.newest, until)
+        forgotten = held.forget_oldest(self.newest - REMEMBERED_MICROSECONDS)
+        if forgotten is not None:
+            self.read_after = max(self.read_after, forgotten)
+            self.read_until = max(self.read_until, forgotten)
 
     def release(self) -> None:
         """Forget everything but the newest position."""
-        self._rows.clear()
-        self._keys.clear()
-        self._begins.clear()
-        self.size = 0
+        self._held = None
         self.read_after = self.read_until
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        return 0 if self._held is None else self._held.size
 
     @property
     def begins(self) -> Position:
         """Nothing up to this position is remembered."""
-        return Position(min((*self._rows, *self.witnessed)) - 1)
+        return Position(min((*self.rows, *self.witnessed)) - 1)
 
     @property
     def witnessed(self) -> Collection[Position]:
         """Positions of the journal that this process has known; what is there, it may not know."""
-        return {self.read_after, self.newest, *self._begins.values()}
+        begins = () if self._held is None else self._held.begins.values()
+        return {self.read_after, self.newest, *begins}
 
     @property
     def rows(self) -> Mapping[Position, bytes]:
-        return self._rows
+        return {} if self._held is None else self._held.rows
 
     def keys_of(self, rows: Iterable[Row]) -> list[UsedKey]:
         """The keys of appends that ended with one of these rows."""
-        return [self._keys[position] for position, _ in rows if position in self._keys]
+        keys = {} if self._held is None else self._held.keys
+        return [keys[position] for position, _ in rows if position in keys]
 
 
 class Repair(NamedTuple):

@@ -22,12 +22,11 @@ class RateLimit:
     def seconds_to_wait(self, key: str) -> float:
         """How long it must wait; zero if it may be done now, and then it is counted."""
         now = self._clock()
-        free_at = max(self._free_at.get(key, now), now) + 1 / self._per_second
-        wait = free_at - now - 1
-        if wait > 1e-9:
-            return wait
+        free_at = max(self._free_at.pop(key, now), now)
+        wait = free_at + 1 / self._per_second - now - 1
+        if wait <= 1e-9:
+            free_at, wait = free_at + 1 / self._per_second, 0.0
         self._free_at[key] = free_at
-        self._free_at.move_to_end(key)
         if len(self._free_at) > KNOWN:
             self._free_at.popitem(last=False)
-        return 0.0
+        return wait

@@ -5,8 +5,9 @@ One fault refuses the whole body. Every length that a stranger controls has a ca
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
 
 from rsnotify.core.bodies import (
     MAX_CHANGES,
@@ -31,7 +32,7 @@ FRAGMENT_BYTES = 32 * 1024  # a notification reads up to 1,000 at once: this bou
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
-class Fragment(NamedTuple):
+class Fragment(msgspec.Struct, frozen=True):
     """One change, in XML and in the short form in which the journal stores it."""
 
     position: int  # the Source's own datetime in microseconds, or 0
@@ -51,7 +52,7 @@ class Fragment(NamedTuple):
         return cls(int(position), b'<rs:md change="deleted"' in xml, shorten(xml), xml)
 
 
-class Submission(NamedTuple):
+class Submission(msgspec.Struct, frozen=True):
     """Changes that are appended to the journal together, under one key."""
 
     fragments: Sequence[Fragment]
@@ -61,19 +62,23 @@ class Submission(NamedTuple):
 
     @property
     def size(self) -> int:
-        return sum([len(fragment.xml) for fragment in self.fragments])
+        size = 0
+        for fragment in self.fragments:
+            size += len(fragment.xml)
+        return size
 
     def of_source_description(self) -> "Submission | None":
         """Its changes of the Source Description, which concern every set; None without any."""
         chosen = [each for each in self.fragments if b' capability="description"' in each.xml]
-        return self._replace(fragments=chosen) if chosen else None
+        return msgspec.structs.replace(self, fragments=chosen) if chosen else None
 
 
 def read_submission(body: bytes, content_type: str, kind: Kind, key: str | None) -> Submission:
     """The body as a submission to a channel of this kind; `Rejected` with every fault in it."""
     _check_request(body, key)
     read = reader_for(content_type)(body, kind)
-    return Submission(judge(read.changes, kind), key, _fingerprint(body, key), read.not_kept)
+    fragments = judge(read.changes, kind, read.foreign)
+    return Submission(fragments, key, _fingerprint(body, key), read.not_kept)
 
 
 def read_submissions(body: bytes, content_type: str, key: str | None) -> dict[str, Submission]:
@@ -84,10 +89,8 @@ def read_submissions(body: bytes, content_type: str, key: str | None) -> dict[st
     """
     _check_request(body, key)
     changes = read_for_sets(body, content_type)
-    if not changes:
-        raise Rejected("the body holds no change")
     _check_named(changes)
-    fragments = judge([(change, None) for change in changes], "change")
+    fragments = judge(changes, "change", {})
     fingerprint = _fingerprint(body, key)
     by_set: dict[str, list[Fragment]] = {}
     for change, fragment in zip(changes, fragments, strict=True):
@@ -122,16 +125,19 @@ def _fingerprint(body: bytes, key: str | None) -> str:
     return "" if key is None else hashlib.blake2b(body, digest_size=12).hexdigest()
 
 
-def judge(changes: Iterable[tuple[Change, Foreign | None]], kind: Kind) -> list[Fragment]:
+def judge(changes: Iterable[Change], kind: Kind, foreign: Mapping[int, Foreign]) -> list[Fragment]:
     """A fragment for each change, or `Rejected` with the faults of all."""
-    fragments, faults, size = [], list[Fault](), 0
-    for index, (change, foreign) in enumerate(changes):
+    fragments: list[Fragment] = []
+    faults: list[Fault] = []
+    size = 0
+    for index, change in enumerate(changes):
         try:
             if found := faults_of(change, kind):
                 faults += _at(index, found)
             elif not faults:
-                fragments.append(fragment_of(change, foreign))
-                size += len(fragments[-1].xml)
+                fragment = fragment_of(change, foreign.get(index))
+                fragments.append(fragment)
+                size += len(fragment.xml)
         except Rejected as unfit:
             faults.append(Fault(index=index, message=unfit.detail))
         if len(faults) >= MAX_FAULTS or size > ENTRIES_BYTES:

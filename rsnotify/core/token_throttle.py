@@ -1,8 +1,9 @@
 """How many wrong tokens each address has sent, and when it may try another.
 
 A token that was right from an address always passes there, and repeating the same wrong one costs
-nothing, as a forgotten client does that. Memory is bounded; what is forgotten only makes the hub
-more patient. Tokens are kept as hashes.
+nothing, as a forgotten client does that. Memory is bounded: what was not seen for longest is
+forgotten first. Right tokens are in memory anyway; wrong ones are kept as hashes, as they may be of
+any length, or open something else.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ SECONDS_EACH = 1.0  # after how long it may send one more
 LONGEST_SECONDS = 60.0  # that it waits, however many it has sent
 KNOWN = 10_000  # addresses, and tokens, of which something is kept
 
-Mark = tuple[str, bytes]  # an address and a token's hash
+Mark = tuple[str, bytes]  # an address and a wrong token's hash
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -29,7 +30,7 @@ class TokenThrottle:
         self._forgiven_at: OrderedDict[str, float] = (
             OrderedDict()
         )  # when all its tries are forgiven
-        self._right: OrderedDict[Mark, None] = OrderedDict()
+        self._right: OrderedDict[tuple[str, str], None] = OrderedDict()  # an address and a token
         self._wrong: OrderedDict[Mark, None] = OrderedDict()
 
     def seconds_to_wait(self, address: str, secret: str) -> float:
@@ -37,19 +38,16 @@ class TokenThrottle:
         forgiven_at = self._forgiven_at.get(address)
         if forgiven_at is None:
             return 0.0
-        mark = _mark(address, secret)
-        if mark in self._right or mark in self._wrong:
+        if (address, secret) in self._right or _mark(address, secret) in self._wrong:
             return 0.0
         return max(0.0, forgiven_at - self._clock() - (FREE_TRIES - 1) * SECONDS_EACH)
 
     def was_right(self, address: str, secret: str) -> None:
-        mark = _mark(address, secret)
-        self._wrong.pop(mark, None)
-        _keep(self._right, mark, None)
+        _keep(self._right, (address, secret), None)
 
     def was_wrong(self, address: str, secret: str) -> None:
         mark = _mark(address, secret)
-        self._right.pop(mark, None)
+        self._right.pop((address, secret), None)
         if mark not in self._wrong:
             self._count(address)
         _keep(self._wrong, mark, None)

@@ -150,8 +150,11 @@ class Feeds:
         if feed is not None and head > feed.tail.head:
             feed.newest_known = max(feed.newest_known, head)
             self._note_growth(channel)
-            self._rung[channel] = head
-            self._woken.set()
+            rung = self._rung.get(channel)
+            if rung is None:  # otherwise whoever follows is awake already
+                self._woken.set()
+            if rung is None or head > rung:
+                self._rung[channel] = head
 
     def ring_again(self, channel: ChannelName, head: Position) -> None:
         """More has been rung for than was read."""

@@ -30,7 +30,7 @@ from rsnotify.storage.journal import Journal
 
 log = logging.getLogger(__name__)
 
-OWN_STROKE_SECONDS = 0.25  # for what was appended here, but whose Source has gone
+OWN_STROKE_SECONDS = 0.25  # our own are looked at after this time, or twice as long
 
 
 class Following:
@@ -58,6 +58,8 @@ class Following:
         self._feeds = feeds
         self._cache = cache
         self._woken = woken
+        self._own_strokes: dict[str, str] = {}  # channel -> head, since the timer ran last
+        self._older_strokes: dict[str, str] = {}  # those before: looked at when it runs next
         self._base_url = base_url
 
     async def run(self) -> None:
@@ -76,23 +78,39 @@ class Following:
 
     async def listen(self) -> None:
         """Listen to the bell, which other hub processes ring too, for as long as the hub runs."""
-        async for stroke in self._bell.strokes():
-            name, _, appended = stroke.partition(" ")
-            caller, _, head = appended.partition(" ")
-            set_name, _, kind = name.partition("/")
-            if kind in KINDS and head.isdecimal():
-                self.hear(ChannelName(set_name, kind), caller, Position(int(head)))
-            else:
-                self._checking.ring()
-                self._woken.set()
+        await self._bell.listen(self.hear)
 
-    def hear(self, channel: ChannelName, caller: str, head: Position) -> None:
-        """A caller has appended. Our own have been told of already, as a rule."""
+    def hear(self, stroke: str) -> None:
+        """A caller has appended, or something else has changed."""
+        name, _, appended = stroke.partition(" ")
+        caller, _, head = appended.partition(" ")
         if caller == self.caller:
-            loop = asyncio.get_running_loop()
-            loop.call_later(OWN_STROKE_SECONDS, self._feeds.ring, channel, head)
-        else:
-            self._feeds.ring(channel, head)
+            self._hear_own(name, head)
+        elif not self._ring(name, head):
+            self._checking.ring()
+            self._woken.set()
+
+    def _ring(self, name: str, head: str) -> bool:
+        """The journal of the channel ends there; False if these are not what they should be."""
+        set_name, _, kind = name.partition("/")
+        if kind not in KINDS or not head.isdecimal():
+            return False
+        self._feeds.ring(ChannelName(set_name, kind), Position(int(head)))
+        return True
+
+    def _hear_own(self, name: str, head: str) -> None:
+        """As a rule, readers are told at once of what was appended here. It is looked at later, in
+        case its Source has gone meanwhile: then nobody has told them."""
+        if not self._own_strokes and not self._older_strokes:
+            asyncio.get_running_loop().call_later(OWN_STROKE_SECONDS, self._ring_own)
+        self._own_strokes[name] = head
+
+    def _ring_own(self) -> None:
+        for name, head in self._older_strokes.items():
+            self._ring(name, head)
+        self._older_strokes, self._own_strokes = self._own_strokes, {}
+        if self._older_strokes:
+            asyncio.get_running_loop().call_later(OWN_STROKE_SECONDS, self._ring_own)
 
     def _try_again_later(self) -> None:
         self._checking.postpone()

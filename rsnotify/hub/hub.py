@@ -73,10 +73,20 @@ class Hub:
 
     # --- publishing ------------------------------------------------------------------------------
 
-    async def publish(self, channel: ChannelName, submission: Submission) -> Interval:
-        """Store the changes, and have readers told. They are not waited for."""
-        stored = await self.repairing.append(channel, submission)
-        self._shortcut.appended(channel, stored)
+    async def publish(
+        self, channel: ChannelName, submission: Submission, others: Collection[str] = ()
+    ) -> Interval:
+        """Store the changes, and have readers told, who are not waited for; `NoSuchSet` if this
+        process does not know the set.
+
+        What concerns the `others` that `also_told` has named is published to them before: if one of
+        them fails, repeating with the same key tells no set twice.
+        """
+        if others:
+            await self._publish_to_others(others, submission)
+        feed = self.feed(channel)
+        stored = await self.repairing.append(feed, submission)
+        self._shortcut.appended(feed, stored)
         return stored.interval
 
     async def publish_each(
@@ -95,14 +105,10 @@ class Hub:
             return []
         return [name for name in self.sets if name != channel.set_name]
 
-    async def publish_to_all(
-        self, channel: ChannelName, submission: Submission, others: Collection[str]
-    ) -> Interval:
-        """Publish to the channel, and before that to the other sets that `also_told` has named: if
-        one of them fails, repeating with the same key tells no set twice."""
-        if others and (shared := submission.of_source_description()) is not None:
+    async def _publish_to_others(self, others: Collection[str], submission: Submission) -> None:
+        shared = submission.of_source_description()
+        if shared is not None:
             await asyncio.gather(*(self._publish_shared(name, shared) for name in others))
-        return await self.publish(channel, submission)
 
     async def _publish_shared(self, set_name: str, shared: Submission) -> None:
         with suppress(NoSuchSet):  # the set was removed in the meantime

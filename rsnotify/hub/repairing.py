@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from rsnotify.core.healing import Repair, lost_until, plan_repair
 from rsnotify.core.submission import Submission
-from rsnotify.errors import JournalIsBehind, NoSuchSet, TryAgain
+from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub.feeds import Feeds, log_unreadable
 from rsnotify.hub.moving import when_moved
@@ -59,22 +59,25 @@ class Repairing:
         self.gaps = 0  # how often changes were lost that nobody remembered
         self._running: SingleFlight[Feed, None] = SingleFlight("repair of a journal")
 
-    async def append(self, channel: ChannelName, submission: Submission) -> Appended:
+    async def append(self, feed: Feed, submission: Submission) -> Appended:
         """Append, and remember what was acknowledged; repair the journal first if it is behind, and
         wait a little if a Cluster moves it."""
-        return await when_moved(lambda: self._append(channel, submission))
-
-    async def _append(self, channel: ChannelName, submission: Submission) -> Appended:
-        feed = self._feeds.get(channel)
-        if feed is None:
-            return await self._journal.append(channel, submission)
         try:
-            stored = await self._journal.append(channel, submission, seen=feed.memory.newest)
-        except JournalIsBehind:
-            await self.repair(feed)
-            stored = await self._journal.append(channel, submission, seen=feed.memory.newest)
+            stored = await self._append(feed, submission)
+        except (JournalIsBehind, KeysMoving):
+            stored = await when_moved(lambda: self._append_repaired(feed, submission))
         self._feeds.remember_append(feed, submission, stored)
         return stored
+
+    def _append(self, feed: Feed, submission: Submission) -> Awaitable[Appended]:
+        return self._journal.append(feed.channel, submission, seen=feed.memory.newest)
+
+    async def _append_repaired(self, feed: Feed, submission: Submission) -> Appended:
+        try:
+            return await self._append(feed, submission)
+        except JournalIsBehind:
+            await self.repair(feed)
+            return await self._append(feed, submission)
 
     async def joined(
         self, feed: Feed, cursor: Position, found: Sequence[Row] | Exception

@@ -7,27 +7,19 @@ channel the follow loop joins many changes into one notification.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
+from rsnotify.feed import Feed
 from rsnotify.hub.checking import Checking
 from rsnotify.hub.feeds import Feeds
 from rsnotify.hub.following import Following
 from rsnotify.hub.known_sets import KnownSets
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import ChannelName, Row
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.append_call import Appended
 from rsnotify.storage.appends import Appends
 
 FEW_READERS = 8  # to write to them takes less than to make the answer
-
-
-class _Own(NamedTuple):
-    """What one append of this process stored."""
-
-    until: Position
-    sets_version: int
-    rows: Sequence[Row]
 
 
 class Shortcut:
@@ -46,22 +38,20 @@ class Shortcut:
         self._checking = checking
         self._sets = sets
         self._feeds = feeds
-        self._waiting: dict[ChannelName, dict[Position, _Own]] = {}  # by where each begins
+        self._waiting: dict[ChannelName, dict[Position, Appended]] = {}  # by where each begins
 
-    def appended(self, channel: ChannelName, stored: Appended) -> None:
+    def appended(self, feed: Feed, stored: Appended) -> None:
         """The journal has it: tell readers. Few are told at once; many, or of many changes, after
         the Sources of this round have their answers."""
-        feed = self._feeds.get(channel)
-        if feed is None or stored.is_repeated or not self._feeds.is_read(feed):
-            self._feeds.ring(channel, stored.until)
+        if stored.is_repeated or not self._feeds.is_read(feed):
+            self._feeds.ring(feed.channel, stored.until)
             return
-        own = _Own(stored.until, stored.sets_version, stored.rows)
         if stored.is_alone and feed.writes_at_most(FEW_READERS):
-            self._tell(channel, {stored.from_: own})
+            self._tell(feed, {stored.from_: stored})
             return
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._push_one)
-        self._waiting.setdefault(channel, {})[stored.from_] = own
+        self._waiting.setdefault(feed.channel, {})[stored.from_] = stored
 
     def _push_one(self) -> None:
         """Push those of one channel: it may have thousands of readers."""
@@ -69,24 +59,20 @@ class Shortcut:
         waiting = self._waiting.pop(channel)
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._push_one)
-        self._tell(channel, waiting)
+        if (feed := self._feeds.get(channel)) is not None:
+            self._tell(feed, waiting)
 
-    def _tell(self, channel: ChannelName, waiting: dict[Position, _Own]) -> None:
-        self._push(channel, waiting)
-        for own in waiting.values():
-            self._feeds.ring(channel, own.until)  # no news, if it was pushed
+    def _tell(self, feed: Feed, waiting: dict[Position, Appended]) -> None:
+        if not self._appends.is_busy and not self._checking.lock.locked():
+            rows = [row for each in self._next(feed.tail.head, waiting) for row in each.rows]
+            self._following.push(feed, rows)
+        newest = max(each.until for each in waiting.values())
+        self._feeds.ring(feed.channel, newest)  # no news, if it was pushed
 
-    def _push(self, channel: ChannelName, waiting: dict[Position, _Own]) -> None:
-        feed = self._feeds.get(channel)
-        if feed is None or self._appends.is_busy or self._checking.lock.locked():
-            return
-        rows = [row for own in self._next(feed.tail.head, waiting) for row in own.rows]
-        self._following.push(feed, rows)
-
-    def _next(self, cursor: Position, waiting: dict[Position, _Own]) -> Iterator[_Own]:
+    def _next(self, cursor: Position, waiting: dict[Position, Appended]) -> Iterator[Appended]:
         """Those that follow the cursor without a gap."""
-        while own := waiting.get(cursor):
-            if own.sets_version != self._sets.number or own.until == cursor:
+        while following := waiting.get(cursor):
+            if following.sets_version != self._sets.number or following.until == cursor:
                 return
-            yield own
-            cursor = own.until
+            yield following
+            cursor = following.until

@@ -17,7 +17,8 @@ from rsnotify.core.websub.protocol import channel_of
 from rsnotify.core.window import DAY
 from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.hub import Hub
-from rsnotify.intake.publishing import json_response, read_body
+from rsnotify.intake.publishing import read_body
+from rsnotify.json_response import JsonResponse
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
 from rsnotify.resourcesync.values import problem
@@ -65,7 +66,7 @@ class Administration:
     async def list_sets(self, request: Request) -> Response:
         asked = parse_sets_asked(request.scope["query_string"])
         told = await self._access.told_of(request, self._hub.sets_asked(asked))
-        return json_response(told[: asked.limit])
+        return JsonResponse(told[: asked.limit])
 
     async def add_set(self, request: Request) -> Response:
         await self._access.require_admin(request)
@@ -74,7 +75,7 @@ class Administration:
         record, made = await self._hub.add_set(request.path_params["set"], options)
         if made:
             await self._upkeep.announcements.set_made(record)
-        return json_response(record, 201 if made else 200)
+        return JsonResponse(record, 201 if made else 200)
 
     async def edit_set(self, request: Request) -> Response:
         await self._access.require_admin(request)
@@ -84,7 +85,7 @@ class Administration:
         chosen = {name: getattr(options, name) for name in named}
         record = await self._hub.edit_set(request.path_params["set"], chosen)
         await self._upkeep.announcements.documents_changed(record.name)
-        return json_response(record)
+        return JsonResponse(record)
 
     async def remove_set(self, request: Request) -> Response:
         await self._access.require_admin(request)
@@ -103,9 +104,9 @@ class Administration:
         taking = self._upkeep.snapshot_for(name)
         done, _ = await asyncio.wait({taking}, timeout=SNAPSHOT_SECONDS)
         if not done:
-            return json_response({"set": name}, 202)
+            return JsonResponse({"set": name}, 202)
         snapshot = taking.result()
-        return json_response(
+        return JsonResponse(
             {
                 "set": name,
                 "resources": snapshot.resources,
@@ -118,7 +119,7 @@ class Administration:
     async def list_tokens(self, request: Request) -> Response:
         await self._access.require_admin(request)
         used = await self._tokens.last_used()
-        return json_response(
+        return JsonResponse(
             [
                 msgspec.to_builtins(token)
                 | {"expires": token.expires or None, "used": used.get(token.id)}
@@ -150,7 +151,7 @@ class Administration:
         made = await self._tokens.create(secret, token)
         kept = token if made else _same(await self._tokens.find(secret), token)
         content = msgspec.to_builtins(kept) | {"token": secret}
-        return json_response(content, 201 if made else 200)
+        return JsonResponse(content, 201 if made else 200)
 
     async def rotate_token(self, request: Request) -> Response:
         """Make another token with the same rights; the old one ends after a while, or at once."""

@@ -6,10 +6,9 @@ Nothing here knows how a body is judged, nor how changes are stored.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -18,7 +17,8 @@ from rsnotify.core.decompression import decoded
 from rsnotify.core.submission import BODY_BYTES, Submission, read_submission
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
-from rsnotify.resourcesync.notification import ChannelName, Interval, Kind
+from rsnotify.json_response import JsonResponse
+from rsnotify.resourcesync.notification import ChannelName, Interval
 
 BESIDE_THE_LOOP_BYTES = 256 * 1024
 BESIDE_THE_LOOP = asyncio.Semaphore(2)  # a body of 8 MiB takes some 250 MiB while it is read
@@ -46,38 +46,31 @@ class Intake:
         self._access = access
         self.refused = RefusedCounts()
 
-    async def changes(self, request: Request) -> Response:
-        return await self._receive(request, "change")
+    def changes(self, request: Request) -> Awaitable[Response]:
+        return self.publish(request, ChannelName(request.path_params["set"], "change"))
 
-    async def framework(self, request: Request) -> Response:
-        return await self._receive(request, "framework")
+    def framework(self, request: Request) -> Awaitable[Response]:
+        return self.publish(request, ChannelName(request.path_params["set"], "framework"))
 
-    async def _receive(self, request: Request, kind: Kind) -> Response:
-        channel = ChannelName(request.path_params["set"], kind)
-        return json_response(await self.receive(request, channel), 201)
-
-    async def receive(
-        self, request: Request, channel: ChannelName, *, in_address: bool = False
-    ) -> Answer:
-        """Publish what the request carries; what to tell its sender."""
+    async def publish(
+        self, request: Request, channel: ChannelName, *, in_address: bool = False, status: int = 201
+    ) -> Response:
+        """Publish what the request carries, and tell its sender with this status."""
+        name, kind = channel.set_name, channel.kind
         try:
-            return await self._receive_changes(request, channel, in_address=in_address)
+            await self._access.require_publisher(request, name, in_address=in_address)
+            self._hub.feed(channel)  # an unknown set is known before the body is read
+            submission = await read_with(
+                request, lambda body, type_, key: read_submission(body, type_, kind, key)
+            )
+            others = self._hub.also_told(channel, submission)
+            for other in others:
+                await self._require_right_to(other, request, in_address=in_address)
+            interval = await self._hub.publish(channel, submission, others)
         except (Rejected, TryAgain) as error:
             self.refused.count(error.status)
             raise
-
-    async def _receive_changes(
-        self, request: Request, channel: ChannelName, *, in_address: bool
-    ) -> dict[str, object]:
-        name = channel.set_name
-        await self._access.require_publisher(request, name, in_address=in_address)
-        self._hub.feed(channel)  # an unknown set is known before the body is read
-        submission = await _read_submission(request, channel.kind)
-        others = self._hub.also_told(channel, submission)
-        for other in others:
-            await self._require_right_to(other, request, in_address=in_address)
-        interval = await self._hub.publish_to_all(channel, submission, others)
-        return accepted(submission, interval)
+        return JsonResponse(accepted(submission, interval), status)
 
     async def _require_right_to(self, name: str, request: Request, *, in_address: bool) -> None:
         try:
@@ -98,27 +91,20 @@ def accepted(submission: Submission, interval: Interval) -> Answer:
     return answer
 
 
-async def _read_submission(request: Request, kind: Kind) -> Submission:
-    def read(body: bytes, content_type: str, key: str | None) -> Submission:
-        return read_submission(body, content_type, kind, key)
-
-    return await read_with(request, read)
-
-
 async def read_with(request: Request, read: Callable[[bytes, str, str | None], Read]) -> Read:
     """What the body is read as; beside the loop if it is large, or may be when it is unpacked."""
     body = await read_body(request, BODY_BYTES)
-    content_type = request.headers.get("content-type", "")
-    encoding = request.headers.get("content-encoding", "")
-    key = request.headers.get("idempotency-key")
+    headers = request.headers
+    content_type, key = headers.get("content-type", ""), headers.get("idempotency-key")
+    encoding = headers.get("content-encoding", "")
+    if not encoding and len(body) <= BESIDE_THE_LOOP_BYTES:
+        return read(body, content_type, key)
 
     def unpack_and_read() -> Read:
         return read(decoded(body, encoding, BODY_BYTES), content_type, key)
 
-    if len(body) > BESIDE_THE_LOOP_BYTES or encoding:
-        async with BESIDE_THE_LOOP:
-            return await asyncio.to_thread(unpack_and_read)
-    return unpack_and_read()
+    async with BESIDE_THE_LOOP:
+        return await asyncio.to_thread(unpack_and_read)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -140,7 +126,3 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 def _too_large(limit: int) -> Rejected:
     return Rejected(f"the body exceeds {limit} bytes; post the changes in parts", status=413)
-
-
-def json_response(content: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(content), status, media_type="application/json")

@@ -25,7 +25,7 @@ from rsnotify.core.submission import KEY, fragment_of
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.load_body import LoadBodies, check_same
-from rsnotify.intake.publishing import json_response
+from rsnotify.json_response import JsonResponse
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.keys import STATE_SHARDS
@@ -59,7 +59,7 @@ class Resources:
         locs = request.query_params.getlist("loc")
         if len(locs) > 1:
             raise Rejected("loc is given more than once: ask about one resource at a time")
-        return json_response(
+        return JsonResponse(
             await (self._one(record.name, locs[0]) if locs else self._all(record.name))
         )
 
@@ -125,7 +125,7 @@ class Resources:
                 load = begun._replace(stage=stage, found=found, fingerprint=fingerprint)
                 if options.dry_run:
                     named = await self._readable(request, named)
-                    return json_response(_compared(load, named, options.max_delete))
+                    return JsonResponse(_compared(load, named, options.max_delete))
                 check_deletions(found, options.max_delete)
                 await self._decide(load)
             return await self._answer(load, self._keeper.finish(load, held.pop_all()))
@@ -195,7 +195,7 @@ def _key(request: Request) -> str:
 
 
 def _answered(known: Outcome) -> Response:
-    return json_response(known, 200 if known["stage"] == "done" else 202)
+    return JsonResponse(known, 200 if known["stage"] == "done" else 202)
 
 
 def _under_way(name: str) -> Rejected:

@@ -14,7 +14,8 @@ from rsnotify.access import Access
 from rsnotify.core.submission import Submission, read_submissions
 from rsnotify.errors import Fault, Rejected, TryAgain
 from rsnotify.hub import Hub
-from rsnotify.intake.publishing import RefusedCounts, accepted, json_response, read_with
+from rsnotify.intake.publishing import RefusedCounts, accepted, read_with
+from rsnotify.json_response import JsonResponse
 from rsnotify.resourcesync.notification import ChannelName, Interval
 
 KEY_IS_TAKEN = 409  # it was used for other changes, so a repetition with it would be refused too
@@ -44,7 +45,7 @@ class SeveralSets:
         await self._check_sets(request, by_set)
         submissions = {ChannelName(name, "change"): each for name, each in by_set.items()}
         results = await self._hub.publish_each(submissions)
-        return json_response(answer_of(submissions, results), 201)
+        return JsonResponse(answer_of(submissions, results), 201)
 
     async def _check_sets(self, request: Request, names: Mapping[str, object]) -> None:
         """A right to a set is asked for first: strangers do not learn which sets there are."""

@@ -6,7 +6,7 @@ from starlette.responses import Response
 from rsnotify.access import Access
 from rsnotify.errors import Rejected
 from rsnotify.hub import Hub
-from rsnotify.intake.publishing import json_response
+from rsnotify.json_response import JsonResponse
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import NOTIFICATION_CHANGES
 from rsnotify.storage.subscription_format import Stored
@@ -28,13 +28,13 @@ class SubscriptionAdmin:
         now = await self._store.now()
         found = await self._store.all()
         in_order = sorted(found.items(), key=lambda item: (item[1].subscription.created, item[0]))
-        return json_response([self._shown(id_, stored, now) for id_, stored in in_order])
+        return JsonResponse([self._shown(id_, stored, now) for id_, stored in in_order])
 
     async def show(self, request: Request) -> Response:
         """As listed, and by how many changes it is behind, as far as one notification reaches."""
         id_, stored = await self._find(request)
         shown = self._shown(id_, stored, await self._store.now())
-        return json_response(shown | {"behind_changes": await self._behind_changes(stored)})
+        return JsonResponse(shown | {"behind_changes": await self._behind_changes(stored)})
 
     async def remove(self, request: Request) -> Response:
         _, stored = await self._find(request)

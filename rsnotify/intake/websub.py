@@ -27,7 +27,7 @@ from rsnotify.core.websub.protocol import (
 from rsnotify.core.websub.subscription import PendingRequest
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
-from rsnotify.intake.publishing import Intake, json_response, read_body
+from rsnotify.intake.publishing import Intake, read_body
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.subscriptions import Subscriptions
 
@@ -136,8 +136,7 @@ class WebSubEndpoint:
         channel = self._channel(request, links["self"])
         if channel is None:
             raise Rejected(f"{UNKNOWN_TOPIC} {links['self'][:200]!r}", status=404)
-        accepted = await self._intake.receive(request, channel, in_address=True)
-        return json_response(accepted, 200)
+        return await self._intake.publish(request, channel, in_address=True, status=200)
 
     def _ping(self, request: HttpRequest, form: FormFields) -> Response:
         """WEBSUB 20: there is nothing to fetch, what a Source publishes here came with its POST."""

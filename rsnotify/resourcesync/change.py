@@ -22,6 +22,29 @@ _FULL_DATETIME = re.compile(
 )
 
 
+def render_datetime(microseconds: int) -> str:
+    """`2026-11-20T21:34:00.123456Z`: always UTC, always six digits, so texts sort like numbers."""
+    return f"{_second(microseconds // MICROSECONDS)}.{microseconds % MICROSECONDS:06d}Z"
+
+
+def render_datetime_bytes(microseconds: int) -> bytes:
+    """The same as bytes, faster than by encoding the text: every change that is told has one."""
+    return b"%b.%06dZ" % (
+        _second_bytes(microseconds // MICROSECONDS),
+        microseconds % MICROSECONDS,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+@lru_cache(maxsize=4096)
+def _second_bytes(seconds: int) -> bytes:
+    return _second(seconds).encode()
+
+
 class Position(int):
     """A place in a journal: the `datetime` of the change that stands there.
 
@@ -49,28 +72,10 @@ class Position(int):
         at = max(0, self)  # a stream id is never negative
         return f"{at // 1000}-{at % 1000}"
 
-    def __str__(self) -> str:
-        return render_datetime(self)
+    __str__ = render_datetime
 
     def __repr__(self) -> str:
         return f"Position({render_datetime(self)})"
-
-
-def render_datetime(microseconds: int) -> str:
-    """`2026-11-20T21:34:00.123456Z`: always UTC, always six digits, so texts sort like numbers."""
-    seconds, fraction = divmod(microseconds, MICROSECONDS)
-    return f"{_second(seconds).decode()}.{fraction:06d}Z"
-
-
-def render_datetime_bytes(microseconds: int) -> bytes:
-    """The same in half the time: every change that is told has one."""
-    seconds, fraction = divmod(microseconds, MICROSECONDS)
-    return b"%b.%06dZ" % (_second(seconds), fraction)
-
-
-@lru_cache(maxsize=4096)
-def _second(seconds: int) -> bytes:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

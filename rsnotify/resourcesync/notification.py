@@ -5,6 +5,7 @@ position of its last change.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, Self, TypeVar
 
 from rsnotify.errors import Rejected
@@ -17,6 +18,9 @@ KINDS: tuple[Kind, ...] = ("change", "framework")
 
 NOTIFICATION_CHANGES = 1_000
 NOTIFICATION_BYTES = 512 * 1024  # common WebSocket clients refuse messages over 1 MiB
+
+CLOSING = close_root("urlset")
+END_OF_ENTRY = b"</url>"
 
 Row = tuple[Position, bytes]  # a change in the journal: its position and its fragment
 
@@ -122,9 +126,7 @@ def render_notification(
     channel: ChannelName, from_: Position, rows: Sequence[Row], *, base_url: str
 ) -> Notification:
     """All these rows as one notification that begins at `from_`."""
-    interval = Interval(from_, rows[-1][0])
-    up = base_url + _up(channel, [fragment for _, fragment in rows])
-    return _enclose(channel, interval, len(rows), render_rows(rows), up)
+    return _enclose(channel, from_, rows[-1][0], len(rows), render_rows(rows), base_url)
 
 
 def join_notifications(
@@ -133,19 +135,42 @@ def join_notifications(
     """Consecutive notifications joined into one, for readers that are behind."""
     if len(run) == 1:
         return run[0]
-    interval = Interval(run[0].from_, run[-1].until)
+    count = sum(each.count for each in run)
     entries = b"".join([each.payload[each.entries] for each in run])
-    up = base_url + _up(channel, entries.split(b"</url>")[:-1])
-    return _enclose(channel, interval, sum(each.count for each in run), entries, up)
+    return _enclose(channel, run[0].from_, run[-1].until, count, entries, base_url)
 
 
 def _enclose(
-    channel: ChannelName, interval: Interval, count: int, entries: bytes, up: str
+    channel: ChannelName,
+    from_: Position,
+    until: Position,
+    count: int,
+    entries: bytes,
+    base_url: str,
 ) -> Notification:
-    md = Md(capability=channel.capability, from_=str(interval.from_), until=str(interval.until))
-    opening = open_root("urlset", (Link(rel="up", href=up),), md)
-    payload = b"".join((opening, entries, close_root("urlset")))
-    return Notification(*interval, count, payload, slice(len(opening), len(opening) + len(entries)))
+    interval = render_datetime_bytes(from_), render_datetime_bytes(until)
+    before = _before_interval(channel, base_url + _up(channel, entries))
+    opening = b'%b from="%b" until="%b"/>' % (before, *interval)
+    end = len(opening) + len(entries)
+    return Notification(from_, until, count, opening + entries + CLOSING, slice(len(opening), end))
+
+
+@lru_cache(maxsize=512)  # some 0.6 KB each
+def _before_interval(channel: ChannelName, up: str) -> bytes:
+    """A notification up to its interval, the last attributes of its `rs:md`."""
+    opening = open_root("urlset", (Link(rel="up", href=up),), Md(capability=channel.capability))
+    return opening.removesuffix(b"/>")
+
+
+def _up(channel: ChannelName, entries: bytes) -> str:
+    """The document above: the Source Description if a Capability List changed, else the latter."""
+    if channel.kind == "framework" and all(map(_is_above_sets, entries.split(END_OF_ENTRY)[:-1])):
+        return SOURCE_DESCRIPTION
+    return capability_list(channel.set_name)
+
+
+def _is_above_sets(entry: bytes) -> bool:
+    return b' capability="capabilitylist"' in entry or b' capability="description"' in entry
 
 
 def render_rows(rows: Sequence[Row]) -> bytes:
@@ -161,14 +186,3 @@ def first_batch(rows: Sequence[Row]) -> Sequence[Row]:
         if size > NOTIFICATION_BYTES and number:
             return rows[:number]
     return rows[:NOTIFICATION_CHANGES]
-
-
-def _up(channel: ChannelName, fragments: Sequence[bytes]) -> str:
-    """The document above: the Source Description if a Capability List changed, else the latter."""
-    if channel.kind == "framework" and all(map(_is_above_sets, fragments)):
-        return SOURCE_DESCRIPTION
-    return capability_list(channel.set_name)
-
-
-def _is_above_sets(fragment: bytes) -> bool:
-    return b' capability="capabilitylist"' in fragment or b' capability="description"' in fragment

@@ -59,6 +59,7 @@ class DocumentStream:
         self.skipped: list[str] = []
         self.skipped_count = 0
         self._parser = etree.XMLPullParser(events=("end",), tag=_TAGS, **PARSER_OPTIONS)
+        self._reader = EntryReader()
         self._unseen = b""  # after the last `<`, not judged yet
         self._fed = 0
         self._number = 0
@@ -109,7 +110,8 @@ class DocumentStream:
         self._unseen = text[text.rfind(b"<") :] if b"<" in text else text[-TAG_BYTES:]
 
     def _entries(self) -> list[Entry]:
-        elements = [cast("etree._Element", each) for _, each in self._parser.read_events()]
+        events = cast("Iterable[tuple[str, etree._Element]]", self._parser.read_events())
+        elements = [element for _, element in events]
         if elements and self._root is None:
             self._root = elements[0].getroottree().getroot()
         if self._root is None:
@@ -145,7 +147,7 @@ class DocumentStream:
         if self._is_judged and not is_plain(element):
             self._judge_entry(element)
         try:
-            return EntryReader().one(element, self._number - 1)
+            return self._reader.one(element, self._number - 1)
         except Rejected as error:
             self.skipped_count += 1
             if len(self.skipped) < SKIPPED_NAMED:

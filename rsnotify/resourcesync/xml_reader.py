@@ -7,7 +7,7 @@ what a `Document` cannot represent is refused, and a document with too many faul
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from lxml import etree
 
@@ -31,8 +31,6 @@ from rsnotify.resourcesync.xml_writer import (
 
 MAX_FAULTS = 100
 """Reading stops at this many: a hostile document can have as many faults as bytes."""
-
-Attributed = TypeVar("Attributed", Md, Link)
 
 _ROOTS: Mapping[str, Root] = {f"{{{SITEMAP_NS}}}{root}": root for root in ENTRY}
 _TEXTS = {f"{{{SITEMAP_NS}}}{name}": name for name in ("loc", "lastmod", "changefreq", "priority")}
@@ -128,6 +126,8 @@ class EntryReader:
 
     def one(self, element: etree._Element, index: int) -> Entry:
         """A single entry; `Rejected` if it cannot be read."""
+        if self.faults or self.strays:
+            self.faults, self.strays = [], []
         entry = self.entry(element, index)
         if self.faults:
             raise self.rejected()
@@ -148,12 +148,12 @@ class EntryReader:
         links: list[Link] = []
         for child in elements:
             tag = child.tag
-            if tag == _LN:
-                links.append(self.check_strays(_link(child)))
-            elif tag == _MD:
-                self.set_once(values, "md", self.check_strays(_md(child)), child)
-            elif tag in _TEXTS and self.index is not None:
+            if tag in _TEXTS and self.index is not None:
                 self.set_once(values, _TEXTS[tag], self.text(child), child)
+            elif tag == _MD:
+                self.set_once(values, "md", self.md(child), child)
+            elif tag == _LN:
+                links.append(self.link(child))
             else:
                 self.unexpected(child)
         if links:
@@ -167,7 +167,21 @@ class EntryReader:
             self.fault(child, "occurs twice: keep one")
         values[field] = value
 
-    def check_strays(self, described: Attributed) -> Attributed:
+    def md(self, element: etree._Element) -> Md:
+        md = Md(**_fields(element, MD_FIELDS))
+        if md.foreign:
+            self.check_strays(md)
+        return md
+
+    def link(self, element: etree._Element) -> Link:
+        values = {"rel": "", "href": ""} | _fields(element, LINK_FIELDS)
+        if "foreign" not in values:
+            return Link(**values)
+        link = ForeignLink(**values)
+        self.check_strays(link)
+        return link
+
+    def check_strays(self, described: Md | ForeignLink) -> None:
         """Attributes out of place are left to `validation`; too many are refused here."""
         for name, value in strays(described).items():
             message = f"{name}={value[:80]!r} is not allowed here"
@@ -175,7 +189,6 @@ class EntryReader:
             if len(self.strays) == MAX_FAULTS:
                 self.faults = self.strays
                 raise self.rejected()
-        return described
 
     def text(self, element: etree._Element) -> str:
         if len(element):
@@ -214,19 +227,10 @@ def _name(element: etree._Element) -> str:
     return f"<{name.localname}> in namespace {name.namespace or '(none)'}"
 
 
-def _md(element: etree._Element) -> Md:
-    return Md(**_fields(element, MD_FIELDS))
-
-
-def _link(element: etree._Element) -> Link:
-    values = {"rel": "", "href": ""} | _fields(element, LINK_FIELDS)
-    return ForeignLink(**values) if "foreign" in values else Link(**values)
-
-
 def _fields(element: etree._Element, fields: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     foreign: dict[str, str] = {}
-    for name, value in cast("Iterable[tuple[str, str]]", element.attrib.items()):
+    for name, value in element.attrib.items():
         if name not in fields:
             foreign[name] = value
         elif name not in _NUMBERS:
@@ -258,7 +262,9 @@ def change_of(entry: Entry) -> Change:
         type=md.type,
         encoding=md.encoding,
         changefreq=entry.changefreq,
-        links=tuple(link for link in entry.links if index is None or link.rel != "index"),
+        links=entry.links
+        if index is None
+        else tuple(link for link in entry.links if link.rel != "index"),
         capability=md.capability,
         index=index,
     )

@@ -35,7 +35,8 @@ class Deadlines:
     def set(self, callback: Callback, seconds: float) -> None:
         """Call back after so many seconds, unless it is cleared."""
         self._due[callback] = self._clock() + seconds
-        self._start()
+        if self._timer is None:
+            self._start()
 
     def is_set(self, callback: Callback) -> bool:
         return callback in self._due
@@ -44,12 +45,12 @@ class Deadlines:
         self._due.pop(callback, None)
 
     def add_idle(self, close: Callback) -> None:
-        """The connection is idle; beyond the limit, the one that is idle longest is closed."""
+        """The connection is idle now; beyond the limit, the one that is so longest is closed."""
         self._idle[close] = self._clock() + IDLE_SECONDS
-        self._idle.move_to_end(close)
         if len(self._idle) > self._idle_connections:
             self._idle.popitem(last=False)[0]()
-        self._start()
+        if self._timer is None:
+            self._start()
 
     def remove_idle(self, close: Callback) -> None:
         self._idle.pop(close, None)
@@ -64,14 +65,13 @@ class Deadlines:
             callback()
 
     def _start(self) -> None:
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(TICK_SECONDS, self._tick_and_go_on)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(TICK_SECONDS, self._tick_and_go_on)
 
     def _tick_and_go_on(self) -> None:
         self._timer = None
         self.tick()
-        if self.are_any:
+        if self._timer is None and self.are_any:
             self._start()
 
 

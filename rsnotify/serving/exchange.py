@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from rsnotify.delivery.channels.sse_reader import HAND_OVER
 from rsnotify.serving.response_head import Headers, plain_head, render_head
+from rsnotify.serving.unread_output import UnreadOutput
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +32,11 @@ class ExchangeConnection(Protocol):
     """The connection, as its exchanges see it."""
 
     transport: asyncio.Transport
+    output: UnreadOutput
 
     def default_headers(self) -> Headers: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
-    def is_writable(self) -> bool: ...
-    async def writable(self) -> None: ...
     def hand_over(self, take: Taking, *, is_chunked: bool) -> None: ...
     def answered(self, exchange: "Exchange") -> None: ...
 
@@ -96,22 +96,23 @@ class Exchange:
         if self._size > READ_AHEAD_BYTES:
             self._connection.pause_reading()
         if self._waiter is not None:
-            self._notify()
+            self._wake(self._waiter)
 
     def complete(self) -> None:
         self.is_whole = True
-        self._notify()
+        if self._waiter is not None:
+            self._wake(self._waiter)
 
     def disconnect(self) -> None:
         """The connection is closed."""
         self.is_disconnected = True
-        self._notify()
-
-    def _notify(self) -> None:
         if self._waiter is not None:
-            awaited, self._waiter = self._waiter, None
-            if not awaited.done():
-                awaited.set_result(None)
+            self._wake(self._waiter)
+
+    def _wake(self, waiter: asyncio.Future[None]) -> None:
+        self._waiter = None
+        if not waiter.done():
+            waiter.set_result(None)
 
     # --- the conversation with the application ---------------------------------------------------
 
@@ -153,8 +154,9 @@ class Exchange:
             self._connection.transport.abort()
 
     async def receive(self) -> Message:
-        self._send_continue()
-        while not self._has_message():
+        if self.expects_continue:
+            self._send_continue()
+        while not (self._parts or self._has_ended()):
             self._connection.resume_reading()
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
@@ -165,20 +167,19 @@ class Exchange:
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         return {"type": "http.request", "body": body, "more_body": not self.is_whole}
 
-    def _has_message(self) -> bool:
-        if self.is_disconnected or self.is_answered:
-            return True
-        return bool(self._parts) or (self.is_whole and not self._is_all_received)
+    def _has_ended(self) -> bool:
+        """No more of the body will come, and the application does not know that yet."""
+        is_whole = self.is_whole and not self._is_all_received
+        return is_whole or self.is_disconnected or self.is_answered
 
     def _send_continue(self) -> None:
-        if self.expects_continue:
-            self.expects_continue = False
-            if not (self._parts or self.is_whole or self.is_begun or self.is_disconnected):
-                self._connection.transport.write(CONTINUE)
+        self.expects_continue = False
+        if not (self._parts or self.is_whole or self.is_begun or self.is_disconnected):
+            self._connection.transport.write(CONTINUE)
 
     async def send(self, message: Message) -> None:
-        if not self._connection.is_writable() and not self.is_disconnected:
-            await self._connection.writable()
+        if self._connection.output.is_full and not self.is_disconnected:
+            await self._connection.output.wait()
         if self.is_disconnected:
             return
         if not self.is_begun:
@@ -197,23 +198,24 @@ class Exchange:
             self.keep_alive = False
         status = message["status"]
         self._has_body = status not in WITHOUT_BODY and self.scope["method"] != "HEAD"
-        headers = [*self._connection.default_headers(), *self._checked(message.get("headers", ()))]
-        if self._has_body and self._remaining is None:
-            self._choose_framing(headers)
-        if not self.keep_alive:
-            headers.append((b"connection", b"close"))
-        self._head = render_head(status, headers)
+        self._head = render_head(status, self._decide_headers(message.get("headers", ())))
         self.is_begun = True
 
-    def _checked(self, headers: Headers) -> Headers:
-        """All headers except `Connection`, which is set here."""
-        for name, value in headers:
+    def _decide_headers(self, given: Headers) -> Headers:
+        """All of the response; what the connection does next is decided here."""
+        headers = list(self._connection.default_headers())
+        for name, value in given:
             if name == b"connection":
                 self.keep_alive = self.keep_alive and b"close" not in value.lower()
                 continue
             if name == b"content-length":
                 self._remaining = int(value)
-            yield name, value
+            headers.append((name, value))
+        if self._has_body and self._remaining is None:
+            self._choose_framing(headers)
+        if not self.keep_alive:
+            headers.append((b"connection", b"close"))
+        return headers
 
     def _choose_framing(self, headers: list[tuple[bytes, bytes]]) -> None:
         """The end of a response without a length: the last chunk, or the end of the connection."""
@@ -233,7 +235,8 @@ class Exchange:
         self._write(self._framed(body, is_last=is_last))
         if is_last:
             self.is_answered = True
-            self._notify()
+            if self._waiter is not None:
+                self._wake(self._waiter)
             self._connection.answered(self)
 
     def _hand_over(self, take: Taking) -> None:

@@ -41,8 +41,8 @@ class HttpProtocol(asyncio.Protocol):
         connections: ConnectionLimits | None = None,
     ) -> None:
         self.transport: asyncio.Transport
+        self.output: UnreadOutput
         self._reader: RequestReader
-        self._output: UnreadOutput
         self._config = config
         self._server_state = server_state
         self._app_state = app_state
@@ -64,7 +64,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._output = UnreadOutput(self.transport, self._deadlines, self._send_timeout_seconds)
+        self.output = UnreadOutput(self.transport, self._deadlines, self._send_timeout_seconds)
         self._server_state.connections.add(self)  # type: ignore[arg-type]
         connection_scope = {
             "client": _address(transport, "peername"),
@@ -115,7 +115,7 @@ class HttpProtocol(asyncio.Protocol):
         self._let_go()
         if serving is not None:
             serving.disconnect()
-        self._output.release()
+        self.output.release()
 
     def _let_go(self) -> None:
         """The connection is not this one's any more; nothing that was made for it is kept."""
@@ -145,7 +145,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _close(self) -> None:
         if self.transport.get_write_buffer_size():
-            self._output.start_deadline()  # until the buffer is sent
+            self.output.start_deadline()  # until the buffer is sent
         self.transport.close()
 
     def _unregister(self) -> None:
@@ -153,13 +153,14 @@ class HttpProtocol(asyncio.Protocol):
         self._deadlines.remove_idle(self._close)
         self._deadlines.clear(self._close)
         self._deadlines.clear(self._on_read_deadline)
-        self._output.clear_deadline()
+        self.output.clear_deadline()
 
     # --- requests and their answers --------------------------------------------------------------
 
     def request_began(self) -> None:
         self._deadlines.remove_idle(self._close)
-        self._deadlines.clear(self._close)
+        if self._is_draining:
+            self._deadlines.clear(self._close)
 
     def request_read(self, exchange: Exchange) -> None:
         if self._is_draining:
@@ -192,7 +193,8 @@ class HttpProtocol(asyncio.Protocol):
         else:
             if self._reader.state == IDLE:
                 self._deadlines.add_idle(self._close)
-            self.resume_reading()
+            if self._is_paused:
+                self.resume_reading()
 
     def hand_over(self, take: Taking, *, is_chunked: bool) -> None:
         """Another writes the rest of the response, until the peer leaves."""
@@ -303,7 +305,7 @@ class HttpProtocol(asyncio.Protocol):
         elif not self._is_lingering:
             self._close()
         elif self.transport.get_write_buffer_size():
-            self._output.start_deadline()
+            self.output.start_deadline()
         else:
             self.transport.abort()
 
@@ -320,16 +322,10 @@ class HttpProtocol(asyncio.Protocol):
     # --- what the peer has not read yet ----------------------------------------------------------
 
     def pause_writing(self) -> None:
-        self._output.pause()
+        self.output.pause()
 
     def resume_writing(self) -> None:
-        self._output.resume()
-
-    def is_writable(self) -> bool:
-        return not self._output.is_full
-
-    async def writable(self) -> None:
-        await self._output.wait()
+        self.output.resume()
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:

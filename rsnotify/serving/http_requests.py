@@ -58,6 +58,7 @@ class RequestReader:
         self._must_measure = False  # the head: it may be too long
         self._framing_bytes = 0  # since the last content of the body
         self._has_content = False  # in the data just read
+        self._is_timed = True  # a deadline runs: that of the connection, for its first request
         self._is_upgrading = False
         self._expects_body_of_upgrade = False  # of a request that asks for another protocol
         self._url = b""
@@ -108,11 +109,13 @@ class RequestReader:
         if self._head_bytes > 2 * HEAD_BYTES:
             self._handler.refuse(*TOO_LONG)
         elif self._has_begun:
+            self._is_timed = True
             self._handler.start_head_deadline()
 
     def _measure_body(self, size: int) -> None:
         if self._has_content:
             self._framing_bytes = 0
+            self._is_timed = True
             self._handler.start_body_deadline()
         else:
             self._framing_bytes += size
@@ -169,7 +172,9 @@ class RequestReader:
         if self._is_upgrading or self._expects_body_of_upgrade or self.newest is None:
             return
         self.newest.complete()
-        self._handler.stop_deadline()
+        if self._is_timed:
+            self._is_timed = False
+            self._handler.stop_deadline()
         self.state = IDLE if self.newest.keep_alive else CLOSED
 
     def _check_head(self, version: str) -> None:
@@ -185,7 +190,9 @@ class RequestReader:
             raise _StopParsing
 
     def _scope(self, version: str) -> Scope:
-        raw_path, query = self._split_url()
+        raw_path, _, query = self._url.partition(b"?")
+        if raw_path[:1] != b"/" or not self._url.isascii() or b"#" in self._url:
+            raw_path, query = self._split_whole_url()
         path = raw_path.decode("ascii")
         return self._connection_scope | {
             "type": "http",
@@ -200,17 +207,13 @@ class RequestReader:
             "state": {},
         }
 
-    def _split_url(self) -> tuple[bytes, bytes]:
-        """Path and query of the request target, which may be a whole URL."""
-        url = self._url
-        if url.startswith(b"/") and url.isascii() and b"#" not in url:
-            path, _, query = url.partition(b"?")
-            return path, query
+    def _split_whole_url(self) -> tuple[bytes, bytes]:
+        """Path and query of a request target that is a whole URL, or not valid."""
         try:
-            parsed = httptools.parse_url(url)
+            parsed = httptools.parse_url(self._url)
         except httptools.HttpParserInvalidURLError:
             raise _StopParsing from None
-        if not parsed.path or not url.isascii():
+        if not parsed.path or not self._url.isascii():
             raise _StopParsing
         return parsed.path, parsed.query or b""
 

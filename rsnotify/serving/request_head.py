@@ -5,15 +5,16 @@ from rsnotify.serving.response_head import Headers
 
 def is_unambiguous(version: str, headers: Headers) -> bool:
     """Whether each proxy on the way has read the same host and body (RFC 9112, 3.2 and 6)."""
-    names = [name for name, _ in headers]
-    hosts, encodings = names.count(b"host"), names.count(b"transfer-encoding")
+    hosts = encodings = 0
+    encoding = b""
+    for name, value in headers:
+        if name == b"host":
+            hosts += 1
+        elif name == b"transfer-encoding":
+            encodings, encoding = encodings + 1, value.lower()
     if hosts > 1 or (hosts == 0 and version == "1.1"):
         return False
-    if not encodings:
-        return True
-    chunked = (b"transfer-encoding", b"chunked")
-    is_chunked = any((name, value.lower()) == chunked for name, value in headers)
-    return encodings == 1 and version == "1.1" and is_chunked
+    return encodings == 0 or (encodings == 1 and encoding == b"chunked" and version == "1.1")
 
 
 def head_length(url: bytes, headers: Headers) -> int:

@@ -10,11 +10,9 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 def render_head(status: int, headers: Headers) -> bytes:
     """The head of a response. A line break in a header is an error, never sent."""
-    lines = [STATUS_LINES[status]]
-    for name, value in headers:
-        lines += (b"\r\n", name, b": ", value)
-    head = b"".join(lines)
-    ends = len(lines) // 4
+    lines = [STATUS_LINES[status], *map(b": ".join, headers)]
+    head = b"\r\n".join(lines)
+    ends = len(lines) - 1
     if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
         raise RuntimeError("a header of the response contains a line break")
     return head + b"\r\n\r\n"

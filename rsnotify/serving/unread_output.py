@@ -18,12 +18,9 @@ class UnreadOutput:
         self._transport = transport
         self._deadlines = deadlines
         self._timeout_seconds = timeout_seconds
-        self._read: asyncio.Future[None] | None = None  # while the peer's buffers are full
+        self.is_full = False  # the transport has asked us to wait
+        self._read: asyncio.Future[None] | None = None  # until there is room
         self._unread = 0
-
-    @property
-    def is_full(self) -> bool:
-        return self._read is not None
 
     async def wait(self) -> None:
         """Until there is room."""
@@ -31,6 +28,7 @@ class UnreadOutput:
             await self._read
 
     def pause(self) -> None:
+        self.is_full = True
         self._read = asyncio.get_running_loop().create_future()
         self.start_deadline()
 
@@ -40,6 +38,7 @@ class UnreadOutput:
 
     def release(self) -> None:
         """Let whoever waits go on, even if the peer has gone."""
+        self.is_full = False
         read, self._read = self._read, None
         if read is not None and not read.done():
             read.set_result(None)

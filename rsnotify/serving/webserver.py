@@ -41,6 +41,7 @@ def web_config(
     )
     return uvicorn.Config(
         app,
+        interface="asgi3",  # uvicorn would guess, and `Application` has no `async def __call__`
         http=http,  # type: ignore[arg-type]
         ws=Handshake,
         ws_per_message_deflate=settings.channel_compression == "on",

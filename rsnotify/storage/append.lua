@@ -1,10 +1,17 @@
 -- Append submissions to one channel of one set, as one atom. It begins with journal.lua.
 --
--- ARGV  7 .. for each submission: key, seconds to remember it, fingerprint, number of changes, and the
---            changes; the datetime of a change is the Source's own
+-- ARGV  7 writer, who makes one call after the other   8 number of the call, higher than of the one before
+--       9 seconds to remember the call   10 seconds to remember a key
+--       .. for each submission: key, or nothing; fingerprint; number of changes; and the changes. The
+--            datetime of a change is the Source's own
 --
--- Answer: {for each submission, before}. For each it is {from, until, 0}, or {from, until, 1} where the
--- key was known, or {} where the key was used for something else. Where changes had datetimes of their
+-- A key is remembered for the submission that came with it: "fingerprint from until". Those without one
+-- are remembered together, for a repetition of the same call: "number; from until; from until …".
+-- A writer makes its next call when it does not wait for this one any more. So a call with a lower
+-- number than the one that is remembered stores nothing: a Redis that was stopped may read it late.
+--
+-- Answer: {for each submission, before}. For each it is {from, until, 0}, or {from, until, 1} where it was
+-- stored before, or {} where its key was used for something else. Where changes had datetimes of their
 -- own, {from, until, 0, positions}; otherwise each position is one more than the one before. A change
 -- that a load has found is left out, with position 0, if it is newer in the journal.
 -- `before` has the entries where these begin, those that the caller has not seen.
@@ -15,7 +22,7 @@ if last < tonumber(ARGV[6]) or redis.call('EXISTS', KEYS[6]) == 1 then
   return redis.status_reply('behind')
 end
 
-local answers, at, appended, shards = {}, 7, false, {}
+local answers, at, appended, shards = {}, 11, false, {}
 
 -- A Source's own time counts unless it lies in the future or more than a second behind.
 local function next_position(own)
@@ -31,18 +38,38 @@ local function note_beginning(position)
   before[#before + 1] = redis.call('XRANGE', stream, id, id)[1]
 end
 
-local known_keys = {} -- idempotency key -> what is remembered of it, or false
-local kinds, submission = {}, 7
-while submission <= #ARGV do
-  local key, count = remembered .. ARGV[submission], tonumber(ARGV[submission + 3])
+local function get(key)
   local found = redis.pcall('GET', key)
-  if type(found) == 'table' then return redis.error_reply('WRONGTYPE ' .. key .. ' is not a string') end
-  known_keys[key] = found
-  expect_shards(kinds, submission + 4, count)
-  submission = submission + 4 + count * 5
+  if type(found) == 'table' then return nil, redis.error_reply('WRONGTYPE ' .. key .. ' is not a string') end
+  return found
+end
+
+local known_keys = {} -- idempotency key -> what is remembered of it, or false
+local kinds, submission, call_key = {}, at, nil
+while submission <= #ARGV do
+  local key, count, wrong = ARGV[submission], tonumber(ARGV[submission + 2])
+  if key == '' then
+    call_key = remembered .. ARGV[7]
+  else
+    known_keys[key], wrong = get(remembered .. key)
+  end
+  if wrong then return wrong end
+  expect_shards(kinds, submission + 3, count)
+  submission = submission + 3 + count * 5
 end
 local damaged = damage(kinds)
 if damaged then return damaged end
+
+local known_of_call = {} -- what is remembered of each submission without a key
+if call_key then
+  local found, wrong = get(call_key)
+  if wrong then return wrong end
+  local number = tonumber(found and string.match(found, '^%d+') or 0)
+  if number > tonumber(ARGV[8]) then return redis.error_reply('ERR a later call has been made') end
+  if number == tonumber(ARGV[8]) then
+    for known in string.gmatch(found, ';([^;]+)') do known_of_call[#known_of_call + 1] = known end
+  end
+end
 
 -- Whether the caller cannot know the positions by itself.
 local function must_tell_positions(first, after)
@@ -71,25 +98,35 @@ local function append(first, count)
   return from, positions
 end
 
+local function answer_again(known, fingerprint)
+  local known_fingerprint, from, until_ = string.match(known, '^(%S*) (%d+) (%d+)$')
+  note_beginning(tonumber(from))
+  return known_fingerprint == fingerprint and {tonumber(from), tonumber(until_), 1} or {}
+end
+
+local without_key = {}
 while at <= #ARGV do
-  local key, seconds, fingerprint = remembered .. ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local count = tonumber(ARGV[at + 3])
+  local key, fingerprint, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   local known = known_keys[key]
+  if key == '' then known = known_of_call[#without_key + 1] end
   if known then
-    local known_fingerprint, from, until_ = string.match(known, '^(%S*) (%d+) (%d+)$')
-    answers[#answers + 1] = known_fingerprint == fingerprint
-      and {tonumber(from), tonumber(until_), 1} or {}
-    note_beginning(tonumber(from))
+    answers[#answers + 1] = answer_again(known, fingerprint)
   else
-    local from, positions = append(at + 4, count)
-    local remember = fingerprint .. ' ' .. digits(from) .. ' ' .. digits(head)
-    redis.call('SET', key, remember, 'EX', seconds)
-    known_keys[key] = remember
+    local from, positions = append(at + 3, count)
+    known = fingerprint .. ' ' .. digits(from) .. ' ' .. digits(head)
+    if key ~= '' then
+      redis.call('SET', remembered .. key, known, 'EX', ARGV[10])
+      known_keys[key] = known
+    end
     answers[#answers + 1] = {from, head, 0, positions or nil}
     appended = appended or head > from
   end
-  at = at + 4 + count * 5
+  if key == '' then without_key[#without_key + 1] = known end
+  at = at + 3 + count * 5
 end
 
+if call_key and #known_of_call == 0 then
+  redis.call('SET', call_key, ARGV[8] .. ';' .. table.concat(without_key, ';'), 'EX', ARGV[9])
+end
 if appended then finish(shards) end
 return {answers, before}

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from rsnotify.core.submission import Fragment, Submission
 from rsnotify.errors import JournalIsBehind, NoSuchSet, Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Row
 from rsnotify.storage.journal_format import (
-    CALLERS_KEY_SECONDS,
+    KEY_SECONDS,
     change_arguments,
     channel_arguments,
     channel_keys,
@@ -27,15 +28,15 @@ BEHIND = "the journal in Redis has lost changes, and is repaired first"
 SILENCE = "the journal does not answer; repeat with the same key"
 NOTHING = "the journal does not answer; nothing was stored"
 
-OUR_KEY_SECONDS = 600  # only for repetitions by the client library
+CALL_SECONDS = 600  # a call is repeated for some seconds; a Redis that was stopped may read it late
 
 
-class Appended(NamedTuple):
+class Appended(msgspec.Struct, frozen=True):
     """What an append covers in the journal now."""
 
     from_: Position
     until: Position
-    is_repeated: bool  # its key was known
+    is_repeated: bool  # it was stored before
     sets_version: int  # of the sets' records, read after the append; or UNKNOWN
     rows: Sequence[Row]  # what is in the journal now; none if only Redis knows where
     is_alone: bool = False  # nothing else was appended in its round
@@ -46,13 +47,13 @@ class Appended(NamedTuple):
         return Interval(self.from_, self.until)
 
 
-@dataclass(slots=True)
-class PendingAppend:
+class PendingAppend(msgspec.Struct, eq=False):
+    """An append, until it is answered."""
+
     channel: ChannelName
     submission: Submission
     size: int  # of the submission
     seen: Position  # the newest that this process has seen of the channel
-    key: str  # the same at every repetition, whoever drew it
     began: float
     answer: asyncio.Future[Appended]
     is_taken: bool = False  # into a round: Redis may have it
@@ -62,79 +63,98 @@ class PendingAppend:
         if not self.answer.done() and (self.submission.key or not self.is_taken):
             self.answer.set_exception(TryAgain(SILENCE if self.submission.key else NOTHING))
 
+    def tell(
+        self, answer: Sequence[Any], before: Sequence[Row], version: int, *, is_alone: bool
+    ) -> None:
+        """What append.lua has answered: it is stored, or its key was used for something else."""
+        if self.answer.done():
+            return
+        if not answer:
+            self.answer.set_exception(used_otherwise(self.submission))
+            return
+        from_, until, repeated, *positions = answer
+        is_repeated, ends = bool(repeated), (Position(from_), Position(until))
+        rows = _rows(self.submission.fragments, until, *positions, is_repeated=is_repeated)
+        self.answer.set_result(Appended(*ends, is_repeated, version, rows, is_alone, before))
+
+
+class Round(NamedTuple):
+    """Which round a call belongs to, so that it is known again when it is repeated."""
+
+    process: str
+    writer: str  # makes one round after the other
+    number: int  # higher than that of the writer's last round
+
 
 def command_of(
-    channel: ChannelName, group: Sequence[PendingAppend], window: tuple[int, int, int], caller: str
+    channel: ChannelName,
+    group: Sequence[PendingAppend],
+    window: tuple[int, int, int],
+    round_: Round,
 ) -> Command:
-    seen = max(append.seen for append in group)
-    common = channel_arguments(channel, window, seen, caller)
-    return APPEND.command(channel_keys(channel), *common, *_arguments(channel, group))
+    seen = max([append.seen for append in group])
+    common = channel_arguments(channel, window, seen, round_.process)
+    of_call = (round_.writer, round_.number, CALL_SECONDS, KEY_SECONDS)
+    return APPEND.command(channel_keys(channel), *common, *of_call, *_arguments(channel, group))
 
 
 def _arguments(channel: ChannelName, group: Sequence[PendingAppend]) -> list[object]:
     of_changes = channel.kind == "change"
     found: list[object] = []
     for append in group:
-        submission = append.submission
-        is_ours = submission.key is None
-        found += (append.key, OUR_KEY_SECONDS if is_ours else CALLERS_KEY_SECONDS)
-        found += (submission.fingerprint, len(submission.fragments))
-        for fragment in submission.fragments:
+        fragments = append.submission.fragments
+        found += (append.submission.key or "", append.submission.fingerprint, len(fragments))
+        for fragment in fragments:
             found += change_arguments(fragment, of_changes)
     return found
 
 
-def answers_in(reply: object, group: Sequence[PendingAppend], version: object) -> Sequence[object]:
-    """One answer for each append of a channel, whatever became of the call."""
-    if isinstance(reply, Exception):
-        return [reply] * len(group)
-    if reply is None:
-        return [NoSuchSet(group[0].channel.set_name)] * len(group)
-    if not isinstance(reply, list):
-        return [JournalIsBehind(BEHIND)] * len(group)
+def answer_round(
+    groups: Sequence[Sequence[PendingAppend]], replies: Sequence[object], version: object
+) -> None:
+    """Tell each append of a round what became of it; there is a reply for each channel."""
+    is_alone = len(groups) == 1 and len(groups[0]) == 1
     number = UNKNOWN if isinstance(version, Exception) else int(version or 0)  # type: ignore[call-overload]
-    answers, entries = reply
-    before = tuple(rows_of(entries))
-    return [answer and (before, number, *answer) for answer in answers]
-
-
-def answer_all(appends: Sequence[PendingAppend], answers: Sequence[object]) -> None:
-    is_alone = len(appends) == 1
-    for append, answer in zip(appends, answers, strict=True):
-        if append.answer.done():
-            continue
-        if isinstance(answer, Exception):
-            append.answer.set_exception(answer)
-        elif not answer:
-            append.answer.set_exception(used_otherwise(append.submission))
+    for group, reply in zip(groups, replies, strict=True):
+        if isinstance(reply, list):
+            answers, entries = reply
+            before = tuple(rows_of(entries)) if entries else ()
+            for append, answer in zip(group, answers, strict=True):
+                append.tell(answer, before, number, is_alone=is_alone)
         else:
-            append.answer.set_result(_appended(append.submission, is_alone, *answer))  # type: ignore[misc]
+            fail_all(group, _failure(reply, group))
 
 
-def _appended(
-    submission: Submission,
-    is_alone: bool,
-    before: Sequence[Row],
-    version: int,
-    from_: int,
-    until: int,
-    repeated: int,
-    positions: Sequence[int] = (),
-) -> Appended:
-    rows = _rows(submission.fragments, until, positions)
-    interval = Position(from_), Position(until)
-    return Appended(*interval, bool(repeated), version, rows, is_alone, before)
+def _failure(reply: object, group: Sequence[PendingAppend]) -> Exception:
+    if isinstance(reply, Exception):
+        return reply
+    if says_behind(reply):
+        return JournalIsBehind(BEHIND)
+    return NoSuchSet(group[0].channel.set_name)
 
 
-def _rows(fragments: Sequence[Fragment], until: int, positions: Sequence[int]) -> tuple[Row, ...]:
+def says_behind(reply: object) -> bool:
+    """Whether nothing was done because the journal has lost changes, or is being repaired."""
+    return reply is not None and not isinstance(reply, list | Exception)
+
+
+def fail_all(group: Sequence[PendingAppend], error: Exception) -> None:
+    for append in group:
+        if not append.answer.done():
+            append.answer.set_exception(error)
+
+
+def _rows(
+    fragments: Sequence[Fragment], until: int, positions: Sequence[int] = (), *, is_repeated: bool
+) -> tuple[Row, ...]:
     """Where each change stands; without positions they end at `until`, one behind the other."""
     if positions:
         pairs = zip(positions, fragments, strict=True)
         return tuple((Position(at), fragment.xml) for at, fragment in pairs if at)
-    if any(fragment.position or fragment.load for fragment in fragments):
+    if is_repeated and any(fragment.position or fragment.load for fragment in fragments):
         return ()
     first = until - len(fragments) + 1
-    return tuple((Position(at), fragment.xml) for at, fragment in enumerate(fragments, first))
+    return tuple([(Position(at), fragment.xml) for at, fragment in enumerate(fragments, first)])
 
 
 def used_otherwise(submission: Submission) -> Rejected:

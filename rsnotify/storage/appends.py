@@ -1,6 +1,6 @@
 """Appends to the journals: which go to Redis together, and what becomes of each.
 
-An append is one atom (`append.lua`) with an idempotency key, so it can be repeated at any time. It
+An append is one atom (`append.lua`) that Redis knows again, so it can be repeated at any time. It
 is answered only when Redis has it, and refused only when Redis does not have it, as far as that can
 be known in a bounded time. Appends that arrive while a round is on its way to Redis travel together
 in the next one, so a busy hub pays for one `fsync` a round. (A single flight would not do: each
@@ -10,9 +10,11 @@ append has an answer of its own, and none may join a round that has begun.)
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Sequence
-from itertools import chain, count, repeat
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import count, islice
 from time import monotonic
+from typing import Any
 
 from rsnotify.core.histogram import Histogram
 from rsnotify.core.submission import ENTRIES_BYTES, Submission
@@ -28,11 +30,14 @@ from rsnotify.storage.append_call import (
     UNSEEN,
     Appended,
     PendingAppend,
-    answer_all,
-    answers_in,
+    Round,
+    answer_round,
     command_of,
+    fail_all,
+    says_behind,
 )
 from rsnotify.storage.connection import Client
+from rsnotify.storage.script import Command
 
 APPEND_SECONDS = 2.5  # a Source hears 503 before three seconds have passed, unless…
 CERTAIN_SECONDS = 10.0  # …it has no key to ask again with: for so long we ask in its place
@@ -45,6 +50,9 @@ WAITING_BYTES = 64 * 1024 * 1024  # a Redis in trouble must not fill our memory
 SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.25, 0.5, 1, 2, 4, 8)
 CHANGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
+READ_VERSION = ("GET", keys.SETS_VERSION)
+
+_Taken = dict[ChannelName, list[PendingAppend]]
 
 UNCERTAIN = (
     "the journal does not answer, and may have stored the changes; "
@@ -82,10 +90,10 @@ class _Patience:
 class _Lane:
     """The appends that wait for one server: no other server's wait for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, writers: Iterable[str]) -> None:
         self.waiting: deque[PendingAppend] = deque()
-        self.writing = 0  # writers that are at work
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.resting = [*writers]  # those that have nothing to write
+        self.tasks: dict[str, asyncio.Task[None]] = {}  # of each writer, kept while it runs
 
 
 class Appends:
@@ -97,11 +105,13 @@ class Appends:
         self._lanes: dict[str, _Lane] = {}
         self._patience = _Patience()
         self._waiting_bytes = 0
+        self._writing = 0  # writers that are at work
         self.accepted = dict.fromkeys(KINDS, 0)  # changes that were appended by this process
         self.seconds = Histogram(SECONDS)
         self.round_changes = Histogram(CHANGES)
         self.caller = secrets.token_hex(8)  # tells our strokes of the bell from others'
-        self._own_keys = (f"{self.caller}-{number}" for number in count(1))
+        self._writers = (f"{self.caller}-{number}" for number in count(1))
+        self._rounds = count(1)
 
     async def append(
         self, channel: ChannelName, submission: Submission, *, seen: Position = UNSEEN
@@ -109,19 +119,16 @@ class Appends:
         """Append all of it or nothing; nothing to a journal that has not got as far as `seen`."""
         if self._waiting_bytes > WAITING_BYTES:
             raise TryAgain("too many changes are waiting for the journal")
-        key = submission.key or next(self._own_keys)
         answer = asyncio.get_running_loop().create_future()
         size = submission.size
-        append = PendingAppend(channel, submission, size, seen, key, monotonic(), answer)
+        append = PendingAppend(channel, submission, size, seen, monotonic(), answer)
         self._patience.watch(append)
         lane = self._lane_of(channel)
         lane.waiting.append(append)
         self._waiting_bytes += size
-        self._start_writer(lane)
-        try:
-            appended: Appended = await answer
-        finally:
-            self._patience.forget_answered()
+        if lane.resting:
+            self._start_writer(lane)
+        appended: Appended = await answer
         self.seconds.add(monotonic() - append.began)
         if not appended.is_repeated:
             self.accepted[channel.kind] += len(submission.fragments)
@@ -135,81 +142,81 @@ class Appends:
     @property
     def is_busy(self) -> bool:
         """Whether an append is under way."""
-        return any(lane.waiting or lane.writing for lane in self._lanes.values())
+        return self._writing > 0
 
     def _lane_of(self, channel: ChannelName) -> _Lane:
         name = self._client.lane(channel.set_name)
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = _Lane()
-        return lane
+        if name not in self._lanes:
+            self._lanes[name] = _Lane(islice(self._writers, WRITERS))
+        return self._lanes[name]
 
     def _start_writer(self, lane: _Lane) -> None:
-        if lane.writing < WRITERS:
-            lane.writing += 1
-            writer = asyncio.create_task(self._write(lane), name="journal writer")
-            lane.tasks.add(writer)
-            writer.add_done_callback(lane.tasks.discard)
+        writer = lane.resting.pop()
+        self._writing += 1
+        loop = asyncio.get_running_loop()
+        lane.tasks[writer] = loop.create_task(self._write(lane, writer), name="journal writer")
 
-    async def _write(self, lane: _Lane) -> None:
+    async def _write(self, lane: _Lane, writer: str) -> None:
         try:
-            while appends := self._take_round(lane.waiting):
-                await self._write_round(appends)
+            while taken := self._take_round(lane.waiting):
+                await self._write_round(taken, writer)
+                self._patience.forget_answered()
         finally:
-            lane.writing -= 1
+            self._writing -= 1
+            lane.resting.append(writer)
 
-    async def _write_round(self, appends: Sequence[PendingAppend]) -> None:
-        try:
-            answer_all(appends, await self._run(appends))
-        except Exception as error:  # whoever waits for the answer gets it
-            answer_all(appends, [error] * len(appends))
-
-    def _take_round(self, waiting: deque[PendingAppend]) -> list[PendingAppend]:
-        """The next appends, those of a channel side by side, in the order of their arrival."""
-        taken: list[PendingAppend] = []
+    def _take_round(self, waiting: deque[PendingAppend]) -> _Taken:
+        """The next appends, in the order of their arrival."""
+        taken: _Taken = {}
         changes = size = 0
         while waiting:
             append = waiting[0]
-            changes, size = changes + len(append.submission.fragments), size + append.size
-            if taken and (changes > ROUND_CHANGES or size > ROUND_BYTES):
+            length = len(append.submission.fragments)
+            if taken and (changes + length > ROUND_CHANGES or size + append.size > ROUND_BYTES):
                 break
-            self._waiting_bytes -= append.size
             waiting.popleft()
-            if not append.answer.done():  # whoever has given up asks again with the same key
-                append.is_taken = True
-                taken.append(append)
+            self._waiting_bytes -= append.size
+            if append.answer.done():
+                continue  # whoever has given up asks again with the same key
+            append.is_taken = True
+            changes, size = changes + length, size + append.size
+            taken.setdefault(append.channel, []).append(append)
         if taken:
-            self.round_changes.add(sum(len(append.submission.fragments) for append in taken))
-        return sorted(taken, key=lambda append: append.channel)
+            self.round_changes.add(changes)
+        return taken
 
-    async def _run(self, appends: Sequence[PendingAppend]) -> Sequence[object]:
-        """An answer for each; asked for again as long as nobody knows what became of them."""
-        until = monotonic() + CERTAIN_SECONDS
+    async def _write_round(self, taken: _Taken, writer: str) -> None:
+        groups = [*taken.values()]
         try:
-            return await self._call(appends)
+            round_ = Round(self.caller, writer, next(self._rounds))
+            commands = [command_of(*each, self._window, round_) for each in taken.items()]
+            *replies, version = await self._run(commands)
+            answer_round(groups, replies, version)
+        except Exception as error:  # whoever waits for the answer gets it
+            for group in groups:
+                fail_all(group, error)
+
+    async def _run(self, commands: Sequence[Command]) -> list[Any]:
+        """The replies, and behind them the version of the sets; asked for again as long as nobody
+        knows what became of the commands."""
+        until = monotonic() + CERTAIN_SECONDS
+        replies: list[Any]
+        try:
+            replies = await self._client.once(commands, READ_VERSION)
+            return replies
         except Unanswered:
             while monotonic() < until:
-                answers = await self._call_again(appends)
-                if not any(map(_is_uncertain, answers)):
-                    return answers
+                with suppress(TryAgain):
+                    replies = await self._client.once(commands, READ_VERSION)
+                    if not any(map(_is_uncertain, replies[:-1])):
+                        return replies
                 await asyncio.sleep(AGAIN_SECONDS)
         raise TryAgain(UNCERTAIN)
 
-    async def _call_again(self, appends: Sequence[PendingAppend]) -> Sequence[object]:
-        try:
-            return await self._call(appends)
-        except TryAgain as error:
-            return [error]
 
-    async def _call(self, appends: Sequence[PendingAppend]) -> list[object]:
-        by_channel: dict[ChannelName, list[PendingAppend]] = {}
-        for append in appends:
-            by_channel.setdefault(append.channel, []).append(append)
-        commands = [command_of(*each, self._window, self.caller) for each in by_channel.items()]
-        *replies, version = await self._client.once(commands, ("GET", keys.SETS_VERSION))
-        answers = map(answers_in, replies, by_channel.values(), repeat(version))
-        return list(chain.from_iterable(answers))
-
-
-def _is_uncertain(answer: object) -> bool:
-    return isinstance(answer, TryAgain) and not isinstance(answer, TooFewReplicas)
+def _is_uncertain(reply: object) -> bool:
+    """Whether this reply to a repetition leaves open what became of the first try: it does while
+    somebody repairs the journal."""
+    if isinstance(reply, Exception):
+        return isinstance(reply, TryAgain) and not isinstance(reply, TooFewReplicas)
+    return says_behind(reply)

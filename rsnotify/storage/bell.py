@@ -1,23 +1,27 @@
 """The bell: a pub/sub message when a journal has grown or the registry of sets has changed.
 
-It is a hint: nobody may rely on it. A silent connection is tested, for a pub/sub reader can die
-without an error.
+It is a hint: nobody may rely on it. The connection is asked for an answer now and then, for a
+pub/sub reader can die without an error.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import Callable
+from functools import partial
 from time import monotonic
+from typing import Any
 
 from redis.exceptions import RedisError
 
 from rsnotify.storage import keys
-from rsnotify.storage.connection import connect_listener
+from rsnotify.storage.connection import pool_at
+from rsnotify.storage.listening_connection import ListeningConnection
+from rsnotify.storage.taken_connection import RECHECK_SECONDS
 
 log = logging.getLogger(__name__)
 
-SILENCE_SECONDS = 2.0
-DEAF_SECONDS = 2 * SILENCE_SECONDS  # after the last sign of life
+PING_SECONDS = 2.0  # from one to the next, and for the answer
+DEAF_SECONDS = 2 * PING_SECONDS  # after the last sign of life
 AGAIN_SECONDS = 1.0
 WITHOUT = "the journals are compared instead, which takes longer"
 
@@ -30,6 +34,7 @@ class Bell:
         self._name = name
         self._heard_at = float("-inf")
         self._is_doubted = False
+        self._connection: ListeningConnection | None = None
         self.connections = 0  # how often it was made: before, strokes may have been missed
 
     @property
@@ -40,33 +45,48 @@ class Bell:
     def doubt(self) -> None:
         """Redis is another one now, and this connection may still be to the one before."""
         self._is_doubted = True
+        if self._connection is not None:
+            self._connection.abort()
 
-    async def strokes(self) -> AsyncIterator[str]:
-        """Each stroke's text, for ever; connects anew when the connection is lost."""
+    async def listen(self, hear: Callable[[str], None]) -> None:
+        """Call `hear` with the text of each stroke, for ever; connect anew when the connection is
+        lost. The event loop calls it, so it must not take long."""
         while True:
             try:
-                async for stroke in self._on_one_connection():
-                    yield stroke
+                await self._on_one_connection(hear)
             except (RedisError, OSError) as error:
-                log.warning("%s; until Redis answers, %s", error, WITHOUT)
+                if not self._is_doubted:
+                    log.warning("%s; until Redis answers, %s", error, WITHOUT)
             self._heard_at = float("-inf")
             await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _on_one_connection(self) -> AsyncIterator[str]:
-        client = connect_listener(self._url)
-        async with client, client.pubsub() as pubsub:
+    async def _on_one_connection(self, hear: Callable[[str], None]) -> None:
+        async with pool_at(self._url) as pool:
             self._is_doubted = False
-            await pubsub.subscribe(self._name)
-            asked = False
-            while not self._is_doubted:
-                heard = await pubsub.get_message(timeout=SILENCE_SECONDS)
-                if heard is None:
-                    if asked:
-                        return
-                    await pubsub.ping()
-                else:
-                    self._heard_at = monotonic()
-                    self.connections += heard["type"] == "subscribe"
-                asked = heard is None
-                if heard is not None and heard["type"] == "message" and not self._is_doubted:
-                    yield heard["data"].decode(errors="replace")
+            made = await pool.get_connection()  # type: ignore[no-untyped-call]
+            connection = self._connection = ListeningConnection(made, partial(self._take_in, hear))
+            try:
+                connection.send(("SUBSCRIBE", self._name))
+                await self._until_silent(connection)
+            finally:
+                connection.abort()
+
+    async def _until_silent(self, connection: ListeningConnection) -> None:
+        while not self._is_doubted:
+            asked_at = monotonic()
+            connection.send(("PING",))
+            await connection.wait(PING_SECONDS)
+            if self._heard_at < asked_at:
+                await connection.wait(RECHECK_SECONDS)
+            if self._heard_at < asked_at:
+                return
+
+    def _take_in(self, hear: Callable[[str], None], said: Any) -> None:
+        self._heard_at = monotonic()
+        match said:
+            case [b"message", _, bytes(stroke)]:
+                hear(stroke.decode(errors="replace"))
+            case [b"subscribe", *_]:
+                self.connections += 1
+            case Exception():
+                raise said

@@ -11,11 +11,11 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ExecAbortError, NoScriptError
 
 from rsnotify.errors import TryAgain, Unanswered
-from rsnotify.storage.exchange import exchange, judge_answers, parsed_as
+from rsnotify.storage.exchange import exchange, has_error, judge_answers, parsed_as
 from rsnotify.storage.failures import judge
 from rsnotify.storage.pipeline import Pipeline
 from rsnotify.storage.replicas import Replicas
-from rsnotify.storage.script import Command, Script
+from rsnotify.storage.script import Command, Script, in_words
 
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
@@ -95,30 +95,39 @@ class RedisClient(redis.Redis):
         `Unanswered` means that they may have been executed, any other `TryAgain` that none was.
         What is to be read `then` is always read behind them.
         """
-        answers = await self._once(commands, then)
-        forgotten = [at for at, each in enumerate(answers) if isinstance(each, NoScriptError)]
-        if not forgotten:
+        pool: Any = self.connection_pool
+        confirm = self.replicas.confirmation()
+        answers = await exchange(pool, commands, then, confirm=confirm)
+        if not has_error(answers):
             return answers
+        forgotten = [at for at, each in enumerate(answers) if isinstance(each, NoScriptError)]
+        if forgotten:
+            answers = await self._again_in_full(forgotten, answers, commands, then)
+        return judge_answers(answers, raise_on_error=False)
+
+    async def _again_in_full(
+        self,
+        forgotten: Sequence[int],
+        answers: Sequence[Any],
+        commands: Sequence[Command],
+        then: Sequence[Command],
+    ) -> list[Any]:
         again = [Script.in_full(commands[at]) for at in forgotten]
         try:
-            redone = await self._once(again, then)
+            redone = await self.once(again, *then)
         except TryAgain as error:
             if len(forgotten) == len(commands):
                 raise
             raise Unanswered(error.detail) from error
+        found = [*answers]
         places = [*forgotten, *range(len(commands), len(answers))]
         for at, answer in zip(places, redone, strict=True):
-            answers[at] = answer
-        return answers
+            found[at] = answer
+        return found
 
     async def durably(self, commands: Sequence[Command]) -> list[Any]:
         """Execute these like `once`, again if the connection was lost; an error is raised."""
         return await durably(self, commands)
-
-    async def _once(self, commands: Sequence[Command], then: Sequence[Command]) -> list[Any]:
-        pool: Any = self.connection_pool
-        answers = await exchange(pool, commands, then, confirm=self.replicas.confirm)
-        return judge_answers(answers, raise_on_error=False)
 
 
 async def repeatable(pool: Any, commands: Sequence[Command]) -> list[Any]:
@@ -126,6 +135,7 @@ async def repeatable(pool: Any, commands: Sequence[Command]) -> list[Any]:
     if not commands:
         return []
     began = monotonic()
+    commands = [in_words(command) for command in commands]
     try:
         return await exchange(pool, commands)
     except Unanswered as error:

@@ -1,20 +1,18 @@
 """The one door to Redis: clients of a server, of what Sentinels watch, of a Cluster.
 
 If Redis fails, whoever asked gets `TryAgain` in less than three seconds, or in four if a connection
-had to be made for it. Everything that is sent
-through `connect()` fails with errors of this project, also in a pipeline or a script. A command
-whose answer was lost may be repeated, so each command must be repeatable.
+had to be made for it. Everything that is sent through `connect()` fails with errors of this
+project, also in a pipeline or a script. A command whose answer was lost may be repeated, so each
+command must be repeatable.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from redis import asyncio as redis
-
 from rsnotify.errors import PartAway, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.storage.address import parse_address
-from rsnotify.storage.client import CONNECT_SECONDS, RedisClient, answer_raw, pool_options
+from rsnotify.storage.client import RedisClient, answer_raw, pool_options
 from rsnotify.storage.cluster.client import ClusterClient
 from rsnotify.storage.cluster.listener import ToAnyNode, ToAnyNodeWithTLS
 from rsnotify.storage.pool import Pool
@@ -39,23 +37,17 @@ def connect(url: str, *, replicas: int = 0) -> Client:
     address = parse_address(url)
     if address.nodes:
         return ClusterClient.at(address, Replicas(replicas))
-    options = pool_options() | _dialled(url)
-    kind = PrimaryPool if "sentinels" in options else Pool
-    client: Client = RedisClient.from_pool(kind(**options))
+    client: Client = RedisClient.from_pool(pool_at(url))
     client.replicas = Replicas(replicas)
     answer_raw(client)
     return client
 
 
-def connect_listener(url: str) -> Client:
-    """One connection for a listener, who may hear nothing for long."""
-    options: dict[str, Any] = {
-        "max_connections": 1,
-        "socket_connect_timeout": CONNECT_SECONDS,
-        "socket_timeout": None,
-        "protocol": 2,
-    }
-    return redis.Redis.from_pool(redis.ConnectionPool(**options | _dialled(url)))
+def pool_at(url: str) -> Pool:
+    """Connections to the Redis at `url`, or to any node if it is a Cluster."""
+    options = pool_options() | _dialled(url)
+    kind = PrimaryPool if "sentinels" in options else Pool
+    return kind(**options)
 
 
 def _dialled(url: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """One exchange with a Redis: commands are sent together, and all their answers are waited for."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
@@ -38,8 +38,8 @@ async def exchange(
     connection = await _borrowed(pool, began, new=new_connection)
     try:
         answers = await _answers(connection, commands, reads_after, began)
-        is_written = not all(isinstance(each, Exception) for each in answers[: len(commands)])
-        if confirm is not None and is_written:
+        stored = answers[: len(commands)]
+        if confirm is not None and not all(isinstance(each, Exception) for each in stored):
             answers = await confirm(connection.ask, answers)
         return answers
     except (RedisError, OSError) as error:
@@ -50,9 +50,8 @@ async def exchange(
 
 
 async def _borrowed(pool: Pool, began: float, *, new: bool) -> DirectConnection:
-    wait_seconds = max(WHOLE_SECONDS - LEAST_SECONDS - (monotonic() - began), 0.0)
     try:
-        return await pool.borrow(new=new, wait_seconds=wait_seconds)
+        return await pool.borrow(new=new, until=began + WHOLE_SECONDS - LEAST_SECONDS)
     except (RedisError, OSError, RuntimeError) as error:
         found = judge(error)
         if found is error:
@@ -67,18 +66,20 @@ async def _answers(
     began: float,
 ) -> list[Any]:
     """If the connection ends while `reads_after` are answered, the others still have answers."""
-    limit = connection.answer_seconds
-    remaining = max(WHOLE_SECONDS - (monotonic() - began), LEAST_SECONDS)
+    remaining = max(began + WHOLE_SECONDS - monotonic(), LEAST_SECONDS)
     try:
-        answers = await connection.ask([*commands, *reads_after], min(limit, remaining))
+        answers = await connection.ask(
+            [*commands, *reads_after], min(connection.answer_seconds, remaining)
+        )
     except (RedisError, OSError) as error:
         answers = connection.answers
         _raise_refusal(answers)
         missing = len(commands) + len(reads_after) - len(answers)
         if not 0 <= missing <= len(reads_after):
             raise
-        answers = [*answers, *[judge(error)] * missing]
-    _raise_refusal(answers)
+        return [*answers, *[judge(error)] * missing]
+    if not connection.is_usable:  # as it is after a refusal
+        _raise_refusal(answers)
     return answers
 
 
@@ -87,6 +88,14 @@ def _raise_refusal(answers: Sequence[Any]) -> None:
     refusal = next((each for each in answers if isinstance(each, ConnectionLost)), None)
     if refusal is not None:
         raise judge(refusal) if refusal is answers[0] else refusal
+
+
+def has_error(answers: Iterable[Any]) -> bool:
+    """Whether one of them is an error; a plain loop, as it is asked for each append."""
+    for answer in answers:  # noqa: SIM110
+        if isinstance(answer, Exception):
+            return True
+    return False
 
 
 def judge_answers(answers: Sequence[Any], *, raise_on_error: bool) -> list[Any]:

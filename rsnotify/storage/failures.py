@@ -98,7 +98,6 @@ _CODES = {
 
 _UNKNOWN = "Protocol error: unauthenticated"  # to a long command, where NOAUTH is meant
 
-_ANNOTATED = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: \(['\"](.*)", re.DOTALL)
 _BEGINS = re.compile(r"([A-Z]{3,}) ")
 _WITHIN = re.compile(r"(?:because of: |: -?)([A-Z]{3,}) ")  # an aborted transaction; a script
 
@@ -139,11 +138,6 @@ def code_of(error: Exception) -> str:
     text = str(error)
     if _UNKNOWN in text:
         return "NOAUTH"
-    annotated = _ANNOTATED.match(text)
-    return _code_in(annotated[1] if annotated else text)
-
-
-def _code_in(text: str) -> str:
     found = _BEGINS.match(text)
     if found and found[1] not in ("ERR", "EXECABORT"):
         return found[1]

@@ -4,7 +4,7 @@
 -- KEYS  1 stream   2 record (hash: see rsnotify.core.window.Record, and `latest`)
 --       3 windows (sorted set: until of a closed window -> "from until count bytes closed")
 --       4 prefix of the 256 hashes that hold the set's current state
---       5 prefix of the idempotency keys   6 hold: who repairs the journal
+--       5 prefix of the keys of what is remembered of appends   6 hold: who repairs the journal
 --       7 what was changed since a load of the whole state began (set, see loads.lua)
 -- ARGV  1 name of the channel, and of the caller, as the bell tells them   2 the bell
 --       3 changes a window holds, 0 for a channel without windows   4 bytes it holds

@@ -11,7 +11,8 @@ from rsnotify.resourcesync.short_form import LOC, LOC_END, spell_out_each
 from rsnotify.storage import keys
 
 NO_WINDOW = (0, 0, 1)  # a framework channel's journal is not cut into Change Lists
-CALLERS_KEY_SECONDS = 24 * 3600
+KEY_SECONDS = 24 * 3600
+LOC_BEGIN = len(LOC)
 
 
 @lru_cache(maxsize=4096)
@@ -31,9 +32,10 @@ def channel_arguments(
 
 
 def change_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]:
-    position, is_deleted, short, xml, load = fragment
-    shard = crc32(short[len(LOC) : short.index(LOC_END)]) % keys.STATE_SHARDS if of_changes else -1
-    return position, shard, ("d" if is_deleted else "u") + load, len(xml), short
+    short = fragment.short
+    shard = crc32(short[LOC_BEGIN : short.index(LOC_END)]) % keys.STATE_SHARDS if of_changes else -1
+    kind = ("d" if fragment.deleted else "u") + fragment.load
+    return fragment.position, shard, kind, len(fragment.xml), short
 
 
 def rows_of(entries: Sequence[tuple[bytes, tuple[bytes, bytes]]]) -> list[Row]:

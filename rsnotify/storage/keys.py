@@ -99,7 +99,7 @@ def staged(set_name: str, shard: int | None = None) -> str:
 
 
 def remembered(channel: ChannelName) -> str:
-    """What the names of idempotency keys begin with."""
+    """The beginning of each key that holds what is remembered of appends."""
     return of_set(channel.set_name, channel.kind, "key", "")
 
 

@@ -21,7 +21,7 @@ from rsnotify.storage.connection import Client
 from rsnotify.storage.data_id import new_data_id
 from rsnotify.storage.if_equals import IfEquals
 from rsnotify.storage.journal_format import (
-    CALLERS_KEY_SECONDS,
+    KEY_SECONDS,
     change_arguments,
     channel_arguments,
     channel_keys,
@@ -149,7 +149,7 @@ class Repairs:
             arguments += change_arguments(Fragment.of_row(*row), of_changes)
         for each in repair.keys:
             known = f"{each.fingerprint} {int(each.from_)} {int(each.until)}"
-            arguments += [each.key, CALLERS_KEY_SECONDS, known]
+            arguments += [each.key, KEY_SECONDS, known]
         common = channel_arguments(channel, self._window, seen)
         names = (*channel_keys(channel), keys.repaired(channel))
         done = await _REPAIR.run(self._client, names, *common, *arguments)

@@ -5,13 +5,14 @@ with `WAIT`, which counts those that have it in memory. Both look at what their 
 written, and a repeated append writes nothing: so something is always written first.
 """
 
+from functools import partial
 from typing import Any
 
 from redis.exceptions import ResponseError
 
 from rsnotify.errors import TooFewReplicas
 from rsnotify.storage import keys
-from rsnotify.storage.exchange import AskCommands
+from rsnotify.storage.exchange import AskCommands, Confirm
 from rsnotify.storage.failures import judge
 
 WAIT_MILLISECONDS = 1_500  # less than an answer of Redis may take
@@ -24,15 +25,16 @@ class Replicas:
         self.count = count
         self._knows_files = True  # until the server says otherwise
 
-    async def confirm(
-        self, ask: AskCommands, answers: list[Any], key: str = keys.WAITED
-    ) -> list[Any]:
+    def confirmation(self, key: str = keys.WAITED) -> Confirm | None:
+        """How an exchange with a server that has this key is confirmed; None if it need not be."""
+        return partial(self._confirm, key) if self.count else None
+
+    async def _confirm(self, key: str, ask: AskCommands, answers: list[Any]) -> list[Any]:
         """These answers to what a connection has written, once enough replicas have it.
 
-        Otherwise none of them says yes to what a failover could lose. The key is one that this
-        server has.
+        Otherwise none of them says yes to what a failover could lose.
         """
-        trouble = await self._trouble(ask, key) if self.count else None
+        trouble = await self._trouble(ask, key)
         if trouble is None:
             return answers
         return [each if isinstance(each, Exception) else trouble for each in answers]

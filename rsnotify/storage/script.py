@@ -1,4 +1,4 @@
-"""Lua scripts: called by their hashes, sent in full to a Redis that does not know them."""
+"""Commands and Lua scripts; a script is called by its hash, or sent in full."""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,6 +6,12 @@ from importlib.resources import files
 from typing import Any
 
 Command = tuple[Any, ...]
+
+
+def in_words(command: Command) -> Command:
+    """redis-py names some commands with two words, as CLUSTER SLOTS; Redis wants them apart."""
+    name, *rest = command
+    return (*name.split(" "), *rest) if " " in name else command
 
 
 class Script:

@@ -17,8 +17,8 @@ from rsnotify.storage.windows import Windows
 
 PART_RESOURCES = 50_000
 PART_BYTES = 50_000_000  # leaves room for what stands around the entries
-SLICE_RESOURCES = 1_000  # some milliseconds of the event loop
-SLICE_BYTES = 512 * 1024
+SLICE_RESOURCES = 500  # two milliseconds of the event loop
+SLICE_BYTES = 256 * 1024
 
 
 class Parts:

@@ -23,7 +23,8 @@ from rsnotify.storage.writable import Writable, WritableParts
 log = logging.getLogger(__name__)
 
 PROBE_SECONDS = 2.0
-FREE_BYTES = 64 * 1024 * 1024  # on the disk of the embedded Redis, which ends when it is full
+MIB = 1024 * 1024
+FREE_MIB = 64  # on the disk of the embedded Redis, which ends when it is full
 
 NAMED = 10  # sets in one line
 
@@ -106,8 +107,8 @@ class Health:
     async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""
         free = None if self._disk is None else _free_bytes(self._disk)
-        if free is not None and free < FREE_BYTES:  # even if Redis has stopped because of it
-            return f"the disk of {self._disk} is full: only {free >> 20} MiB are left"
+        if free is not None and free < FREE_MIB * MIB:  # even if Redis has stopped because of it
+            return f"less than {FREE_MIB} MiB are left on the disk of {self._disk}: make room"
         reason = await self._writable.why_not()
         return "" if reason is None else f"not writable: {reason}"
 
@@ -118,7 +119,7 @@ class Health:
         if trouble and trouble != self._trouble:
             log.warning("%s; %s", trouble, AFFECTED)
         elif self._trouble and not trouble:
-            log.warning("Redis answers again after %.0f s", self._clock() - self._since)
+            log.warning("publishing works again after %.0f s", self._clock() - self._since)
         self._trouble = trouble
 
     def note_away(self, away: Mapping[str, Sequence[str]]) -> None:

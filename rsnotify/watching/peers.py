@@ -80,7 +80,7 @@ class Peers:
         if known != report.identity:
             heard.clear()  # its counts begin at zero
         if heard:
-            _keep_totals(heard[-1].report)
+            heard.append(_totals_of(heard.pop()))
         heard.append(_Heard(self._clock(), report))
 
     async def run(self) -> None:
@@ -103,23 +103,29 @@ class Peers:
 
     async def listen(self) -> None:
         """Hear the others, for as long as the hub runs."""
-        own = self._this.identity.name
-        async for stroke in self._bell.strokes():
-            told = stroke.encode()
-            if told == self._told:
-                continue
-            try:
-                report = _DECODE(told)
-            except msgspec.DecodeError as error:  # of another version
-                log.debug("a report of another process cannot be read: %s", error)
-                continue
-            if report.identity.name != own:
-                self.hear(report)
+        await self._bell.listen(self._hear_stroke)
+
+    def _hear_stroke(self, stroke: str) -> None:
+        told = stroke.encode()
+        if told == self._told:
+            return
+        try:
+            report = _DECODE(told)
+        except msgspec.DecodeError as error:  # of another version
+            log.debug("a report of another process cannot be read: %s", error)
+            return
+        if report.identity.name != self._this.identity.name:
+            self.hear(report)
 
 
-def _keep_totals(report: Report) -> None:
-    """Rates need no more of an older report, and there may be a row for each of many channels."""
-    report.numbers = {name: [((), report.total(name))] for name in report.numbers}
+def _totals_of(heard: _Heard) -> _Heard:
+    """Rates need no more of an older report, and there may be a row for each of many channels.
+
+    Who was given the whole report keeps it: an answer may be made of it at this moment.
+    """
+    report = heard.report
+    totals = {name: [((), report.total(name))] for name in report.numbers}
+    return _Heard(heard.at, msgspec.structs.replace(report, numbers=totals))
 
 
 def _rate(heard: deque[_Heard], names: tuple[str, ...]) -> float:

@@ -18,7 +18,7 @@ from rsnotify.core.set_options import SetRecord
 from rsnotify.delivery.channels.frames import transport_of
 from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
-from rsnotify.intake.publishing import json_response
+from rsnotify.json_response import JsonResponse
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import KINDS
 from rsnotify.storage.overview import Overview, SetNumbers
@@ -55,7 +55,7 @@ class Status:
         }
         if self._access.is_admin(request):
             status |= {"websub": _websub(reports), "processes": list(map(_process, reports))}
-        return json_response(status)
+        return JsonResponse(status)
 
     async def _sets(
         self, reports: list[Report], shown: Sequence[SetRecord]

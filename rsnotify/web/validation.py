@@ -15,7 +15,8 @@ from rsnotify.access import Access
 from rsnotify.core.websub.protocol import checked_url
 from rsnotify.delivery.websub.dialler import Dialler
 from rsnotify.errors import Rejected, TooMany
-from rsnotify.intake.publishing import json_response, read_body
+from rsnotify.intake.publishing import read_body
+from rsnotify.json_response import JsonResponse
 from rsnotify.resourcesync.validation.document_rules import check
 from rsnotify.resourcesync.validation.entry_rules import Violation
 
@@ -47,7 +48,7 @@ class Validation:
         body = await _read(request)
         violations = await self._checked(body, named=named)
         shown = violations[:SHOWN]
-        return json_response(
+        return JsonResponse(
             {"valid": not violations, "count": len(violations), "violations": shown}
         )
 

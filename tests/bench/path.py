@@ -20,7 +20,8 @@ from rsnotify.cache import Cache
 from rsnotify.core.submission import Submission, read_submission
 from rsnotify.delivery.channels.frames import TEXT
 from rsnotify.hub.feeds import Feeds
-from rsnotify.intake.publishing import accepted, json_response
+from rsnotify.intake.publishing import accepted
+from rsnotify.json_response import JsonResponse
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, render_notification
 from rsnotify.serving.exchange import Exchange
@@ -171,7 +172,7 @@ async def _of_readers(submission: Submission) -> dict[str, float]:
         return TEXT.render(notification)
 
     def answered() -> bytes:
-        response = json_response(answer, 201)
+        response = JsonResponse(answer, 201)
         return render_head(201, response.raw_headers) + response.body
 
     def written(data: bytes) -> None:

@@ -103,7 +103,7 @@ async def test_a_hub_with_a_redis_of_its_own_goes_on_by_itself_when_there_is_roo
         async with hub_that_published(tmp_path) as (hub, reader):
             disk.fill(hub.process.pid)
             await until(lambda: is_answered(hub, 503))
-            await until(lambda: is_not_ready(hub, "is full: only 0 MiB are left"))
+            await until(lambda: is_not_ready(hub, "less than 64 MiB are left on the disk of"))
             disk.make_room(hub.process.pid)
             await goes_on(hub, reader)
             await has_all(hub)

@@ -236,15 +236,11 @@ async def test_the_bell_is_heard_wherever_it_is_rung_and_after_its_node_is_gone(
 ) -> None:
     heard: set[str] = set()
 
-    async def listen() -> None:
-        async for stroke in Bell(running.url).strokes():
-            heard.add(stroke)
-
     async def hears(server: RedisServer, stroke: str) -> bool:
         await running.say(server, "PUBLISH", keys.BELL, stroke)
         return stroke in heard
 
-    listening = asyncio.create_task(listen())
+    listening = asyncio.create_task(Bell(running.url).listen(heard.add))
     for server in running.servers:
         await until(partial(hears, server, f"from {server.port}"))
     (listened_to,) = [each for each in running.servers if await listeners(running, each)]

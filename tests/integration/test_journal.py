@@ -3,6 +3,7 @@
 import asyncio
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from rsnotify.core.set_options import SetOptions
@@ -171,7 +172,7 @@ async def test_the_same_key_at_the_same_moment_stores_once(journal: Journal) -> 
 
 async def test_a_key_used_for_something_else_is_refused(journal: Journal) -> None:
     await journal.append(CHANNEL, submission("1", key="k"))
-    other = submission("2", key="k")._replace(fingerprint="other")
+    other = msgspec.structs.replace(submission("2", key="k"), fingerprint="other")
     with pytest.raises(Rejected) as refused:
         await journal.append(CHANNEL, other)
     assert refused.value.status == 409

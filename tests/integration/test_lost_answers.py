@@ -8,7 +8,7 @@ import pytest
 
 from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import Submission, fragment_of
-from rsnotify.errors import TryAgain
+from rsnotify.errors import TryAgain, Unanswered
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import appends as module
@@ -65,6 +65,33 @@ async def test_a_change_whose_answer_was_lost_is_stored_once_and_answered(
     assert [interval.until] == [
         at for at, _ in await journal.read(CHANNEL, interval.from_, count=9)
     ]
+
+
+async def test_a_change_whose_answer_was_lost_waits_for_whoever_repairs_the_journal(
+    client: Client, journal: Journal, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then a repetition is told nothing: not that nothing was stored."""
+    once, hold, asked_again = client.once, keys.hold(CHANNEL), asyncio.Event()
+
+    async def lost_and_then_held(commands: Any, *then: Any) -> list[Any]:
+        monkeypatch.setattr(client, "once", answered_while_held)
+        await once(commands, *then)
+        await own_redis.client.set(hold, "another")
+        raise Unanswered("lost")
+
+    async def answered_while_held(commands: Any, *then: Any) -> list[Any]:
+        found = await once(commands, *then)
+        asked_again.set()
+        return found
+
+    monkeypatch.setattr(client, "once", lost_and_then_held)
+    appending = asyncio.create_task(journal.append(CHANNEL, submission()))
+    async with asyncio.timeout(20):
+        await asked_again.wait()
+    assert not appending.done()
+    await own_redis.client.delete(hold)
+    assert (await appending).is_repeated
+    assert await stored(own_redis) == 1
 
 
 async def test_of_several_sets_in_one_round_whose_answer_was_lost_none_is_stored_twice(

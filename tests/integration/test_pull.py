@@ -13,7 +13,6 @@ import pytest
 
 from rsnotify.core.clock_history import ClockHistory
 from rsnotify.core.documents import change_list
-from rsnotify.core.gzip_parts import pack
 from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import fragment_of
 from rsnotify.core.window import DAY, HOUR, MINUTE, STRETCH_CHANGES, last_edge
@@ -26,6 +25,7 @@ from rsnotify.storage.connection import Client
 from rsnotify.storage.snapshots import Snapshot
 from rsnotify.upkeep import snapshot
 from tests.faults import Losing, out_of_memory
+from tests.packing import pack
 from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Answer, Pulling, loc, names
 from tests.running import TOKEN, until
 
@@ -496,6 +496,30 @@ async def test_a_list_that_was_never_packed_comes_in_gzip_from_a_full_redis(
             await stretches.Stretches(pulling.journal, pulling.windows).store_packed(SET, window)
     assert (await pulling.get(path, accept_encoding="gzip")).status == 200
     assert await pulling.windows.packed(SET, window) is not None
+
+
+async def connections_made(client: Client) -> int:
+    return int((await client.info("stats"))["total_connections_received"])
+
+
+async def test_a_list_that_is_broken_off_leaves_its_connection_to_the_next_reader(
+    client: Client,
+) -> None:
+    async with Pulling(client) as pulling:
+        head = (await pulling.update(*map(str, range(200)))).until
+        begin = (await pulling.windows.record(SET)).window_from
+        whole, _ = await pulling.stretches.read(SET, begin, head)
+        before, tasks = await connections_made(client), asyncio.all_tasks()
+        for _ in range(10):
+            reading = asyncio.create_task(pulling.stretches.read(SET, begin, head))
+            await asyncio.sleep(0)  # it begins…
+            await asyncio.sleep(0)  # …and has asked Redis
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+            assert await pulling.stretches.read(SET, begin, head) == (whole, head)
+            await asyncio.gather(*asyncio.all_tasks() - tasks)  # it still gets its answer
+        assert await connections_made(client) - before <= 1  # two read at once at most
 
 
 async def test_a_list_that_grows_is_the_same_in_gzip_each_time(client: Client) -> None:

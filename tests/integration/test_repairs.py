@@ -136,7 +136,7 @@ async def test_hubs_that_remember_the_same_put_it_back_once(hub, client, losing)
             await hub.publish(CHANNEL, submission(str(number)))
         for other in others:
             feed = other.feed(CHANNEL)
-            feed.watchers.add(Silent())
+            feed.watch(Silent())
             await other.start()
             assert feed.memory.newest == feed.tail.head > Position(0)
     new = await started(client)
@@ -219,7 +219,7 @@ async def test_change_lists_do_not_join_where_changes_are_lost(hub, client, gap)
 async def test_no_reader_of_any_process_passes_a_gap_without_being_told(hub, client, losing, alone):
     other = await started(client)
     reader = Reader()
-    other.feed(CHANNEL).watchers.add(reader)
+    other.feed(CHANNEL).watch(reader)
     await hub.publish(CHANNEL, submission("kept"))
     await other.start()
     async with losing:
@@ -348,7 +348,7 @@ async def test_a_journal_that_cannot_be_read_stops_the_repair_of_no_other(hub, c
 async def test_a_reader_is_told_what_was_put_back_and_nothing_twice(hub, client, losing):
     reader = Reader()
     feed = hub.feed(CHANNEL)
-    feed.watchers.add(reader)
+    feed.watch(reader)
     await hub.publish(CHANNEL, submission("1"))
     await hub.start()
     async with losing:
@@ -365,7 +365,7 @@ async def test_readers_go_on_from_a_lost_change_that_was_appended_again(hub, cli
     """Also those of a process that has not repaired the journal itself."""
     hubs, readers = [hub, await started(client)], [Reader(), Reader()]
     for each, reader in zip(hubs, readers, strict=True):
-        each.feed(CHANNEL).watchers.add(reader)
+        each.feed(CHANNEL).watch(reader)
     async with losing:
         await hub.publish(CHANNEL, submission("lost"))
         for each in hubs:

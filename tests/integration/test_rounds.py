@@ -106,7 +106,7 @@ async def test_few_channels_are_compared_every_second_many_in_turn(
     feeds, rounds = listening.hub.feeds, Rounds(listening.hub.feeds, listening.bell)
     few = await make(client, LEAST_CHANNELS // 2)
     await listening.hub.start()
-    watched = [each for each in few if feeds.get(each).watchers.add(Watching()) is None]  # type: ignore[union-attr]
+    watched = [each for each in few if feeds.get(each).watch(Watching()) is None]  # type: ignore[union-attr]
     rounds.next()  # all, as the bell was connected
     for _ in range(3):
         assert set(watched) <= set(rounds.next())
@@ -136,7 +136,7 @@ async def test_without_the_bell_all_are_compared_as_fast_as_is_reasonable(
     await deaf.start()
     watched = channels[::20]
     for channel in watched:
-        deaf.feed(channel).watchers.add(Watching())
+        deaf.feed(channel).watch(Watching())
     heads = {channel: await append_unheard(client, channel, monkeypatch) for channel in watched}
     assert 2 * SETS <= MOST_CHANNELS
     assert await ticks_until_known(deaf, heads, 1) == 1

@@ -12,13 +12,14 @@ from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.hub.shortcut import FEW_READERS
-from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.storage import keys
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
+from tests.running import until
 
 CHANNEL = ChannelName("dataset1", "change")
 
@@ -29,7 +30,7 @@ class Reader:
     def __init__(self, feed: Feed, writes: int = 1) -> None:
         self.told: list[Notification] = []
         self.writes = writes
-        feed.watchers.add(self)
+        feed.watch(self)
 
     def push(self, notification: Notification) -> None:
         self.told.append(notification)
@@ -66,9 +67,14 @@ def submission(*locs: str, key: str | None = None, **fields: str) -> Submission:
     return Submission([fragment_of(change) for change in changes], key, key or "")
 
 
+def stroke(caller: str, head: Position) -> str:
+    """How the bell tells it."""
+    return f"{CHANNEL} {caller} {int(head)}"
+
+
 async def read_on(hub: Hub) -> None:
     """What the follow loop does next."""
-    hub.following.hear(CHANNEL, "another", (await hub.standing(CHANNEL)).head)
+    hub.following.hear(stroke("another", (await hub.standing(CHANNEL)).head))
     await hub.following.read_on()
 
 
@@ -236,10 +242,24 @@ async def test_our_own_stroke_of_the_bell_wakes_nobody_at_once(client: Client) -
     hub, other = await hubs_on(client)
     Reader(hub.feed(CHANNEL))
     head = (await other.publish(CHANNEL, submission("1"))).until
-    hub.following.hear(CHANNEL, hub.following.caller, head)
+    hub.following.hear(stroke(hub.following.caller, head))
     assert not hub.feeds.have_rung
-    hub.following.hear(CHANNEL, other.following.caller, head)
+    hub.following.hear(stroke(other.following.caller, head))
     assert hub.feeds.have_rung
+
+
+async def test_our_own_stroke_is_looked_at_later(client: Client) -> None:
+    """Of what was appended for a Source that has gone meanwhile nobody was told."""
+    hub, other = await hubs_on(client)
+    Reader(hub.feed(CHANNEL))
+    for number in "12":
+        head = (await other.publish(CHANNEL, submission(number))).until
+        hub.following.hear(stroke(hub.following.caller, head))
+
+        async def has_rung(head: Position = head) -> bool:
+            return hub.feed(CHANNEL).newest_known == head
+
+        await until(has_rung)
 
 
 def joins(reader: Reader) -> bool:

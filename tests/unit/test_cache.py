@@ -86,7 +86,7 @@ def test_at_the_budget_all_is_kept_and_one_past_it_the_least_recently_used_goes(
 
 def test_whoever_reads_at_the_head_hears_everything_though_nothing_fits() -> None:
     cache, read, ear = Cache(0), feed("read"), Ear()
-    read.watchers.add(ear)
+    read.watch(ear)
     for number in range(5):
         read.push(notification(number, number + 1))
         cache.use(read)
@@ -98,7 +98,7 @@ def test_whoever_reads_at_the_head_hears_everything_though_nothing_fits() -> Non
 def test_a_channel_that_nobody_reads_shrinks_to_nothing(seconds: float, is_kept: bool) -> None:
     now = 0.0
     cache, unread, read = Cache(1, clock=lambda: now), feed("unread", 10), feed("read", 10)
-    read.watchers.add(Ear())
+    read.watch(Ear())
     cache.use(unread)
     cache.use(read)
     now = seconds

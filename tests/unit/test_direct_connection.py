@@ -1,9 +1,11 @@
 """What becomes of a question to Redis: answered, cut off, too late, or answered while we slept."""
 
 import asyncio
+import gc
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Any
@@ -229,6 +231,29 @@ async def test_more_than_was_asked_for_is_no_answer_to_the_next_question(
 async def test_no_question_has_no_answer(direct: DirectConnection) -> None:
     assert await direct.ask([]) == []
     assert direct.is_usable
+
+
+async def test_a_connection_that_has_ended_is_freed_without_the_garbage_collector(
+    peer: ThreadedPeer, clock: Clock
+) -> None:
+    connection = Connection(**peer.options(LIMIT_SECONDS))
+    await connection.connect()
+    await asyncio.to_thread(peer.newest.acquire)
+    direct = DirectConnection(connection)
+    asking = await asked(direct)
+    await comes(peer, b"-ERR no\r\n")
+    assert isinstance((await asking)[0], ResponseError)
+    ended = weakref.ref(direct)
+    gc.collect()
+    gc.disable()
+    try:
+        direct.abort()
+        await connection.disconnect()
+        await clock.pass_by(0)
+        del direct, asking
+        assert ended() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_connection_whose_question_was_cancelled_is_closed(

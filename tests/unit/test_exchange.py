@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.exchange import JOINED_BYTES, Exchange
 from rsnotify.serving.response_head import render_head
+from rsnotify.serving.unread_output import UnreadOutput
 from tests.unit.test_http_protocol import Transport
 
 
@@ -31,6 +33,7 @@ class Peer:
 
     def __init__(self) -> None:
         self.transport = Writes()
+        self.output = UnreadOutput(self.transport, Deadlines(), 60)
         self.ends = 0
 
     def default_headers(self) -> list[tuple[bytes, bytes]]:
@@ -38,11 +41,6 @@ class Peer:
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
-
-    def is_writable(self) -> bool:
-        return True
-
-    async def writable(self) -> None: ...
 
     def answered(self, _: Exchange) -> None:
         self.ends += 1

@@ -24,11 +24,6 @@ from rsnotify.errors import RedisRefuses, StoreFull, TryAgain
 from rsnotify.storage.failures import FULL, LASTING, PASSING, judge
 
 
-def annotated(text: str) -> str:
-    """As a pipeline of the client library says it."""
-    return f"Command # 1 (EVALSHA 0f OOM BUSY) of pipeline caused error: {(text,)}"
-
-
 def in_script(text: str) -> str:
     """As Redis 7 says it of a command in a script."""
     return f"{text} script: a7f30a77, on @user_script:12."
@@ -46,7 +41,7 @@ def in_transaction(text: str) -> str:
 @pytest.mark.parametrize("code", [*PASSING, *FULL, *LASTING])
 @pytest.mark.parametrize(
     "said",
-    [str, annotated, in_script, in_old_script, in_transaction],
+    [str, in_script, in_old_script, in_transaction],
     ids=lambda said: said.__name__,
 )
 def test_a_code_is_known_wherever_it_stands(code: str, said: object) -> None:
@@ -59,7 +54,7 @@ def test_a_code_is_known_wherever_it_stands(code: str, said: object) -> None:
     ("error", "expected"),
     [
         (BusyLoadingError("Redis is loading the dataset in memory"), TryAgain),
-        (OutOfMemoryError(annotated("command not allowed")), StoreFull),
+        (OutOfMemoryError("command not allowed"), StoreFull),
         (ReadOnlyError("You can't write against a read only replica."), TryAgain),
         (ClusterDownError("The cluster is down"), TryAgain),
         (MasterDownError("Link with MASTER is down"), TryAgain),
@@ -82,7 +77,7 @@ def test_a_code_that_is_a_class_is_known(error: Exception, expected: type) -> No
     "error",
     [
         ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value"),
-        ResponseError(annotated("WRONGTYPE Operation against a key")),
+        ResponseError(in_script("WRONGTYPE Operation against a key")),
         ResponseError("ERR value is not an integer or out of range"),
         ResponseError("unknown command 'XADD'"),
         NoScriptError("No matching script."),
@@ -93,7 +88,7 @@ def test_damage_and_bugs_stay_what_they_are(error: Exception) -> None:
 
 
 def test_what_a_peer_is_told_holds_nothing_of_the_command() -> None:
-    said = judge(ResponseError(annotated("MISCONF Errors writing to the AOF file")))
+    said = judge(ResponseError("MISCONF Errors writing to the AOF file of set 'secret'"))
     assert str(said) == "the journal cannot be used: Redis cannot write its data to disk (MISCONF)"
 
 

@@ -1,9 +1,11 @@
 """What a channel joins for whoever is behind: as much as one notification may carry, made once."""
 
+import tracemalloc
+
 import pytest
 
 from rsnotify.errors import NoSuchSet
-from rsnotify.feed import Feed
+from rsnotify.feed import Feed, Watcher
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
     NOTIFICATION_BYTES,
@@ -15,6 +17,7 @@ from rsnotify.resourcesync.notification import (
 
 CHANNEL = ChannelName("a", "change")
 SMALL = b"<url></url>"
+AT_REST_BYTES = 400  # of memory
 
 
 def feed() -> Feed:
@@ -108,3 +111,68 @@ async def test_who_waits_for_a_position_is_told_when_the_set_is_removed() -> Non
         followed.end()
         with pytest.raises(NoSuchSet):
             await arrived
+
+
+# --- at rest -------------------------------------------------------------------------------------
+
+
+class Ear(Watcher):
+    writes = 1
+
+    def push(self, notification: Notification) -> None: ...
+
+    def turn_private(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def make_busy(followed: Feed) -> Ear:
+    """Use everything that a channel may need."""
+    ear = Ear()
+    followed.watch(ear)
+    for _ in range(3):
+        head = followed.tail.head
+        push(followed, 1)
+        followed.memory.read([(followed.tail.head, SMALL)], followed.tail.head)
+        followed.memory.appended([], followed.tail.head, begin=head)
+    found = from_the_beginning(followed)
+    followed.past.keep(Notification(found.from_, found.until, 1, SMALL, slice(0, 1)))
+    return ear
+
+
+def traced_bytes() -> int:
+    return tracemalloc.get_traced_memory()[0]
+
+
+def test_a_channel_at_rest_takes_little_memory_also_when_it_was_busy_before() -> None:
+    tracemalloc.start()
+    try:
+        before = traced_bytes()
+        feeds = [feed() for _ in range(100)]
+        new = traced_bytes() - before
+        ears = [make_busy(each) for each in feeds]
+        busy = traced_bytes() - before
+        for each, ear in zip(feeds, ears, strict=True):
+            each.unwatch(ear)
+            each.release()
+            each.memory.release()
+        del ears, ear
+        rested = traced_bytes() - before
+    finally:
+        tracemalloc.stop()
+    assert new < 100 * AT_REST_BYTES
+    assert busy > 3 * new, "otherwise this test proves nothing"
+    assert rested < 100 * AT_REST_BYTES
+
+
+def test_a_channel_can_be_watched_again_after_its_last_watcher_has_gone() -> None:
+    followed, first, second = feed(), Ear(), Ear()
+    followed.unwatch(first)
+    followed.watch(first)
+    followed.watch(second)
+    followed.unwatch(first)
+    assert [*followed.watchers] == [second]
+    followed.unwatch(second)
+    assert not followed.is_watched
+    followed.watch(first)
+    assert [*followed.watchers] == [first]

@@ -12,7 +12,6 @@ from rsnotify.core.gzip_parts import (
     PackedEntries,
     Packer,
     entries_after,
-    pack,
     pieces_after,
     rows_after,
     rows_until,
@@ -20,6 +19,7 @@ from rsnotify.core.gzip_parts import (
 from rsnotify.core.submission import fragment_of
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import render_rows
+from tests.packing import pack
 
 
 def rows(*positions: int) -> bytes:

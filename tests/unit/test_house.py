@@ -18,7 +18,7 @@ HUB = ROOT / "rsnotify"
 CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
-    ("errors", "socket_backlog"),
+    ("errors", "json_response", "socket_backlog"),
     ("loops", "problems", "resourcesync", "settings", "single_flight"),
     ("core", "routing"),
     ("cache", "storage"),
@@ -96,7 +96,9 @@ def test_the_ways_out_do_not_know_each_other(room: str) -> None:
         "append_call",
         "appends",
         "pool",
+        "taken_connection",
         "direct_connection",
+        "listening_connection",
         "exchange",
         "pipeline",
         "sentinel",

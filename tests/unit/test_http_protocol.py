@@ -213,6 +213,19 @@ async def test_a_head_must_come_within_10_seconds_as_a_whole(peer: Peer) -> None
     assert peer.transport.ended == ["closed"]
 
 
+@pytest.mark.parametrize("parts", [(SLOW[:4], SLOW[4:]), (post(1, "/slow"), b"x")])
+async def test_no_deadline_runs_on_for_a_later_request_that_is_complete(
+    peer: Peer, parts: tuple[bytes, bytes]
+) -> None:
+    await peer.sends(GET)
+    await peer.sends(*parts)
+    peer.waits(HEAD_SECONDS + BODY_SECONDS)
+    assert peer.transport.ended == []
+    peer.slow.set()
+    await settled()
+    assert peer.transport.statuses == [200, 200]
+
+
 async def test_line_ends_without_a_request_do_not_keep_a_connection(peer: Peer) -> None:
     await peer.sends(b"\r\n")
     peer.waits(HEAD_SECONDS)

@@ -85,7 +85,7 @@ LIMITS: dict[str, float] = {
     "links of a change": change_rules.LINKS,
     "`pri` of a link": 999_999,
     "characters of an `Idempotency-Key`": 255,
-    "hours that a key is remembered": journal_format.CALLERS_KEY_SECONDS / 3600,
+    "hours that a key is remembered": journal_format.KEY_SECONDS / 3600,
     "faults that an answer names": bodies.MAX_FAULTS,
     "seconds of changes that a process remembers, to put them back if Redis loses "
     "them": healing.REMEMBERED_MICROSECONDS / MICROSECONDS,

@@ -1,6 +1,7 @@
 """What a load comes to: what is the same, what may be deleted, what is published."""
 
 import pytest
+from msgspec.structs import replace
 
 from rsnotify.core import load
 from rsnotify.core.load import Difference, LoadCounts, fragments_of, is_same, too_many_deleted
@@ -83,7 +84,7 @@ def test_a_difference_is_published_as_the_change_that_it_is() -> None:
         fragment_of(Change(LOC, "updated", lastmod=GIVEN, length=1)),
         fragment_of(Change(LOC, "deleted")),
     ]
-    assert fragments_of(differences, "t") == [each._replace(load="t") for each in expected]
+    assert fragments_of(differences, "t") == [replace(each, load="t") for each in expected]
 
 
 def test_so_many_bytes_are_published_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,16 +138,22 @@ async def test_a_turn_is_waited_for_as_long_as_was_chosen(echoing: Echoing) -> N
     await pool.aclose()
 
 
-async def test_a_turn_is_not_lost_with_who_gives_up(echoing: Echoing) -> None:
+@pytest.mark.parametrize("has_come", [False, True])
+async def test_a_turn_is_not_lost_with_who_gives_up(echoing: Echoing, has_come: bool) -> None:
     pool = pool_of(echoing, 1)
     borrowed = await pool.borrow()
     waiting = asyncio.create_task(pool.borrow())
     await asyncio.sleep(0)
+    if has_come:  # but is not taken yet
+        await pool.give_back(borrowed)
     waiting.cancel()
     await asyncio.wait([waiting])
-    borrowed.abort()
-    await pool.give_back(borrowed)
-    await echo(pool)
+    assert waiting.cancelled()
+    if not has_come:
+        borrowed.abort()
+        await pool.give_back(borrowed)
+    async with asyncio.timeout(5):
+        await echo(pool)
     await pool.aclose()
 
 

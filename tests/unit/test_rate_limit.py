@@ -37,3 +37,14 @@ def test_who_was_forgotten_is_not_held_up() -> None:
         limit.seconds_to_wait(str(number))
     assert limit.seconds_to_wait("0") == 0.0
     assert limit.seconds_to_wait(str(KNOWN)) > 0
+
+
+def test_who_asks_most_lately_is_forgotten_last() -> None:
+    limit = RateLimit(1, Clock())
+    limit.seconds_to_wait("refused")
+    for number in range(KNOWN - 1):
+        limit.seconds_to_wait(str(number))
+    assert limit.seconds_to_wait("refused") > 0
+    limit.seconds_to_wait("one more")
+    assert limit.seconds_to_wait("refused") > 0
+    assert limit.seconds_to_wait("0") == 0.0

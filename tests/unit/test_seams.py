@@ -22,6 +22,7 @@ from rsnotify.delivery.channels.frames import DEFLATED
 from rsnotify.delivery.channels.protocol import MESSAGE_BYTES, ReaderProtocol, SharedDeflate
 from rsnotify.delivery.pull.responses import DocumentInfo, document_response, stream_document
 from rsnotify.errors import TryAgain
+from rsnotify.json_response import JsonResponse
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
 from rsnotify.routing import Route
@@ -212,6 +213,13 @@ async def test_no_request_is_redirected_to_another_slash() -> None:
     app = build_app([Route("/a/", found)])
     statuses = [(await ask(app, "GET", path))[0]["status"] for path in ("/a/", "/a")]
     assert statuses == [200, 404]
+
+
+def test_an_answer_in_json_is_the_response_that_starlette_would_make() -> None:
+    made = vars(JsonResponse({"a": 1}, 201))
+    by_starlette = vars(Response(b'{"a":1}', 201, media_type="application/json"))
+    del by_starlette["media_type"]  # only read while it is made
+    assert made == by_starlette
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

@@ -1,17 +1,20 @@
-"""How many readers of packed Change Lists there are at once."""
+"""How many readers of packed Change Lists there are at once, how much is read at once."""
 
 import asyncio
+import gc
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from rsnotify.core.gzip_parts import pack
 from rsnotify.core.window import Window
 from rsnotify.delivery.pull import stretches
-from rsnotify.delivery.pull.stretches import Stretches
+from rsnotify.delivery.pull.stretches import FIRST_CHANGES, READ_CHANGES, Stretches
 from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import Row, render_rows
+from tests.packing import pack
 
 WINDOW = Window(Position(0), Position(9), 1, 1, Position(9))
 OLD = (Position(0), Position(9))
@@ -55,3 +58,111 @@ async def test_one_more_than_the_limit_waits_and_is_then_refused(two_at_once: St
 async def test_who_has_read_to_the_end_holds_nothing(two_at_once: Stretches) -> None:
     for _ in range(5):
         assert [piece async for piece in two_at_once.entries("dataset1", *OLD)]
+
+
+# --- how much is read at once --------------------------------------------------------------------
+
+
+class LongJournal:
+    """So many changes, one at each position; remembers how many were asked for at once."""
+
+    def __init__(self, changes: int, size: int = 200) -> None:
+        self.head = Position(changes)
+        self.asked: list[int] = []
+        self._fragment = b"<url>%b</url>" % (b"x" * size)
+
+    def rows(self, after: int, until: int) -> list[Row]:
+        return [(Position(at), self._fragment) for at in range(after + 1, until + 1)]
+
+    async def read(self, _: Any, after: Position, *, until: Position, count: int) -> list[Row]:
+        self.asked.append(count)
+        return self.rows(after, min(after + count, until))
+
+
+class NothingPacked:
+    def __init__(self) -> None:
+        self.kept: Any = None
+
+    async def packed(self, *_: Any) -> None:
+        return None
+
+    async def keep(self, _: str, __: Window, packed: Any) -> None:
+        self.kept = packed
+
+
+async def packed_from(journal: Any) -> NothingPacked:
+    windows: Any = NothingPacked()
+    window = Window(Position(0), journal.head, int(journal.head), 1, journal.head)
+    await Stretches(journal, windows).store_packed("dataset1", window)
+    return windows
+
+
+@pytest.mark.parametrize("size", [200, 1_000])  # compressed in the event loop, or in a thread
+async def test_a_window_is_packed_from_small_pieces_one_after_the_other(size: int) -> None:
+    journal = LongJournal(FIRST_CHANGES + 3 * READ_CHANGES + 1, size)
+    windows = await packed_from(journal)
+    assert journal.asked == [FIRST_CHANGES, *[READ_CHANGES] * 4]
+    whole = render_rows(journal.rows(0, int(journal.head)))
+    assert b"".join(windows.kept.pieces()) == whole
+
+
+async def test_the_memory_of_packing_does_not_grow_with_the_window() -> None:
+    journal = LongJournal(100 * READ_CHANGES)
+    await packed_from(LongJournal(1))  # what is made once is there
+    tracemalloc.start()
+    try:
+        windows = await packed_from(journal)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert windows.kept.length > 10_000_000
+    assert peak < 1_000_000
+
+
+async def broken_off(journal: Any, asked: asyncio.Event) -> None:
+    """A reader of this journal goes away as soon as something was asked of it."""
+    windows: Any = NothingPacked()
+    reader = asyncio.create_task(anext(Stretches(journal, windows).entries("dataset1", *OLD)))
+    await asked.wait()
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+
+
+async def test_what_was_asked_of_redis_is_answered_although_its_reader_has_gone() -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+    ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    class SlowJournal:
+        async def read(self, *_: Any, **__: Any) -> list[Row]:
+            asked.set()
+            try:
+                await answered.wait()
+            except asyncio.CancelledError:
+                ended.set_result(False)
+                raise
+            ended.set_result(True)
+            return []
+
+    await broken_off(SlowJournal(), asked)
+    answered.set()
+    assert await ended
+
+
+async def test_an_error_of_a_read_whose_reader_has_gone_is_nobodys(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    class FailingJournal:
+        async def read(self, *_: Any, **__: Any) -> list[Row]:
+            asked.set()
+            await answered.wait()
+            raise TryAgain("Redis does not answer")
+
+    tasks = asyncio.all_tasks()
+    await broken_off(FailingJournal(), asked)
+    answered.set()
+    await asyncio.wait(asyncio.all_tasks() - tasks)
+    gc.collect()
+    assert not caplog.records

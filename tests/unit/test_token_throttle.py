@@ -77,6 +77,15 @@ def test_a_token_that_was_right_and_is_revoked_counts_as_wrong(throttle: Tried) 
     assert throttle.seconds_to_wait(HERE, "another") > 0
 
 
+def test_a_token_that_was_wrong_before_it_was_right_is_no_guess(throttle: Tried) -> None:
+    throttle.wrong(FREE_TRIES - 1)
+    throttle.was_wrong(HERE, "made later")
+    throttle.was_right(HERE, "made later")
+    throttle.was_wrong(HERE, "made later")
+    assert throttle.seconds_to_wait(HERE, "another") == SECONDS_EACH
+    assert throttle.seconds_to_wait(HERE, "made later") == 0
+
+
 def test_nobody_waits_longer_than_a_minute(throttle: Tried) -> None:
     throttle.wrong(1_000)
     assert throttle.seconds_to_wait(HERE, "another") == LONGEST_SECONDS
@@ -104,3 +113,18 @@ def test_so_many_tokens_are_known_and_no_more(
         was(throttle, f"address {number}", "known")
     throttle.wrong(GUESSES)
     assert (throttle.seconds_to_wait(HERE, "known") == 0) == is_known
+
+
+def test_a_token_in_constant_use_is_not_forgotten_for_others(throttle: Tried) -> None:
+    def others(number: int) -> None:
+        for _ in range(number):
+            throttle.was_right(HERE, f"another {next(throttle.tried)}")
+
+    throttle.was_right(HERE, "ours")
+    others(KNOWN - 1)
+    throttle.was_right(HERE, "ours")
+    others(KNOWN - 1)
+    throttle.wrong(FREE_TRIES + 1)
+    assert throttle.seconds_to_wait(HERE, "ours") == 0
+    others(1)
+    assert throttle.seconds_to_wait(HERE, "ours") > 0

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -112,15 +113,27 @@ def test_a_rate_is_the_growth_of_all_processes_in_a_second() -> None:
     assert known.rate("changes") == 10 + 20
 
 
-def test_of_older_reports_only_totals_are_kept() -> None:
+class Rows(list[tuple[tuple[str, ...], float]]):
+    """Rows whose end can be seen."""
+
+
+def test_of_older_reports_only_totals_are_kept_and_answers_that_are_being_made_keep_the_rows() -> (
+    None
+):
+    def told() -> Report:
+        rows = Rows(((name, "change", "frame"), 1.0) for name in ("one", "two"))
+        return Report(OTHER, {"readers": rows}, {})
+
     known, clock = peers()
-    rows = [((name, "change", "frame"), 1.0) for name in ("one", "two")]
-    old, new = (Report(OTHER, {"readers": [*rows]}, {}) for _ in range(2))
-    known.hear(old)
+    known.hear(told())
     clock.now = 2
-    known.hear(new)
-    assert old.numbers == {"readers": [((), 2.0)]}
-    assert known.now()[1].numbers == {"readers": rows}
+    being_made = known.now()[1]
+    rows = ref(being_made.numbers["readers"])
+    known.hear(told())
+    assert being_made == known.now()[1] == told()
+    assert known.rate("readers") == 0
+    del being_made
+    assert rows() is None
 
 
 def test_a_restarted_process_begins_at_zero_and_the_one_it_replaced_counts_no_more() -> None:
@@ -162,11 +175,13 @@ def test_sets_of_a_part_that_is_away_are_logged_once_ten_of_them_by_name(
     ]
 
 
-@pytest.mark.parametrize(("needed", "reason"), [(0, "not writable: "), (2**62, "is full: only ")])
+@pytest.mark.parametrize(
+    ("needed", "reason"), [(0, "not writable: "), (2**42, "MiB are left on the disk")]
+)
 async def test_a_full_disk_is_told_as_the_cause_when_redis_has_ended_of_it(
     needed: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watched, "FREE_BYTES", needed)
+    monkeypatch.setattr(watched, "FREE_MIB", needed)
     anything: Any = SimpleNamespace(is_draining=False)
     async with connect(f"unix://{tmp_path}/nobody-answers-here") as client:
         health = Health(anything, anything, Writable(client), anything, disk=tmp_path)
@@ -185,5 +200,5 @@ def test_a_trouble_is_logged_once_with_what_it_affects_and_so_is_its_end(
     assert [record.getMessage() for record in caplog.records] == [
         "no Redis; publishing is answered 503, readers stay connected and wait",
         "full; publishing is answered 503, readers stay connected and wait",
-        "Redis answers again after 32 s",
+        "publishing works again after 32 s",
     ]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
-from rsnotify.delivery.channels.reader import Reader
+from rsnotify.delivery.channels.reader import Reader, write_to_all
 from rsnotify.delivery.channels.turns import YIELD_BYTES, Sent, read_on, write_turn
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.feed import Feed
@@ -76,7 +76,7 @@ class ChannelReaders:
     # --- coming and going ----------------------------------------------------------------------
 
     def join(self, reader: Reader, cursor: Position) -> None:
-        self._feed.watchers.add(self)
+        self._feed.watch(self)
         reader.channel, reader.cursor = self, cursor
         self._keepalive.add(reader)
         self._place(reader)
@@ -86,7 +86,7 @@ class ChannelReaders:
         self._take_out(reader)
         self._on_leave(reader)
         if not self.is_read:
-            self._feed.watchers.discard(self)
+            self._feed.unwatch(self)
 
     def pause(self, reader: Reader) -> None:
         """The reader's socket is full: remember its position and go on with the others."""
@@ -130,8 +130,7 @@ class ChannelReaders:
             if readers:
                 frame = wire_format.render(notification)
                 self._sent.count(wire_format, len(frame), len(readers))
-                for reader in tuple(readers):  # a copy: pausing removes the reader from the set
-                    reader.write(frame)
+                write_to_all(tuple(readers), frame)  # a copy: who is paused is not in the set
         for reader in tuple(self._ahead):
             self._place(reader)
 

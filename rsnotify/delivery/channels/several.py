@@ -99,7 +99,7 @@ class SeveralChannels:
         self._keepalive.add(self.reader)
         self._members = [Member(self, feed, cursor) for feed, cursor in places]
         for member in self._members:
-            member.feed.watchers.add(member)
+            member.feed.watch(member)
             if member.cursor < member.feed.tail.head:
                 self._line_up(member)
 
@@ -119,7 +119,7 @@ class SeveralChannels:
     def leave(self, reader: Reader) -> None:
         self._keepalive.remove(reader)
         for member in self._members:
-            member.feed.watchers.discard(member)
+            member.feed.unwatch(member)
         self._in_line.clear()
         self._on_leave(self)
 

@@ -1,9 +1,9 @@
 """An open connection of a Destination, with as little memory as possible while it is idle.
 
-A reader has no task and no timer of its own. It writes to its socket itself, and its transport only
-gets what the kernel did not take. That keeps the order, because the transport says so at once when
-it holds anything (its limit is 0 bytes), and it leaves the socket open until `connection_lost`.
-Nothing here knows what is written.
+A reader has no task and no timer of its own. Its socket is written to directly, and its transport
+only gets what the kernel did not take. That keeps the order, because the transport says so at once
+when it holds anything (its limit is 0 bytes), and it leaves the socket open until
+`connection_lost`. Nothing here knows what is written.
 """
 
 import asyncio
@@ -11,22 +11,21 @@ import os
 from abc import abstractmethod
 
 from rsnotify.delivery.channels.frames import WireFormat
-from rsnotify.delivery.channels.reader import Reader
+from rsnotify.delivery.channels.reader import NOWHERE, Reader
 from rsnotify.socket_backlog import unread_bytes
 
 CLOSE_SECONDS = 5.0  # how long the other side may take to read the end, or to answer it
-CLOSED = -1  # a descriptor to which nothing can be written
 
 
 class TransportReader(Reader, asyncio.Protocol):
     """Writes shared bytes to its transport, and tells its channel when the socket is full."""
 
-    __slots__ = ("_closing", "_descriptor", "_transport")
+    __slots__ = ("_closing", "_transport")
 
     def __init__(self, wire_format: WireFormat, transport: asyncio.Transport) -> None:
         super().__init__(wire_format)
         self._transport = transport
-        self._descriptor = _descriptor_of(transport)
+        self.descriptor = _descriptor_of(transport)
         self._closing: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -50,7 +49,7 @@ class TransportReader(Reader, asyncio.Protocol):
         written = 0
         if not self.is_paused:
             try:
-                written = os.write(self._descriptor, data)
+                written = os.write(self.descriptor, data)
             except OSError:  # no room, or an error that the transport will have, too
                 written = 0
         if written != len(data):
@@ -94,12 +93,12 @@ class TransportReader(Reader, asyncio.Protocol):
         self.leave_channel()
         if self._closing is not None:
             self._closing.cancel()
-        self._descriptor = CLOSED
+        self.descriptor = NOWHERE
 
 
 def _descriptor_of(transport: asyncio.Transport) -> int:
     """Where a frame can be written as it is: nowhere if the transport encrypts."""
     if transport.get_extra_info("sslcontext") is not None:
-        return CLOSED
+        return NOWHERE
     descriptor: int = transport.get_extra_info("socket").fileno()
     return descriptor

@@ -7,8 +7,9 @@ while the stretch is being read. Memory holds one piece at a time.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
-from rsnotify.core.gzip_parts import PackedEntries, pack, pieces_after
+from rsnotify.core.gzip_parts import PackedEntries, Packer, pieces_after
 from rsnotify.core.window import Window
 from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.resourcesync.change import Position
@@ -17,7 +18,8 @@ from rsnotify.storage.journal import Journal
 from rsnotify.storage.windows import Windows
 
 FIRST_CHANGES = 100  # whoever asks soon has the first byte
-READ_CHANGES = 2_000
+READ_CHANGES = 500  # a millisecond of Redis, then one of the event loop: so long others wait
+THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
 COLD_PULLS = 32  # that hold a packed window in memory, each up to 50 MB
 COLD_WAIT_SECONDS = 5.0
 
@@ -65,9 +67,17 @@ class Stretches:
     async def read(
         self, set_name: str, cursor: Position, until: Position, count: int = READ_CHANGES
     ) -> tuple[bytes, Position]:
-        """The next entries of the stream, and the position of the last of them."""
+        """The next entries of the stream, and the position of the last of them.
+
+        If its reader goes away meanwhile, Redis answers to the end all the same: an answer that
+        nobody waits for costs its connection, and the next reader waits for another.
+        """
         channel = ChannelName(set_name, "change")
-        rows = await self._journal.read(channel, cursor, until=until, count=count)
+        reading = asyncio.ensure_future(
+            self._journal.read(channel, cursor, until=until, count=count)
+        )
+        reading.add_done_callback(_retrieve_error)
+        rows = await asyncio.shield(reading)
         return render_rows(rows), rows[-1][0] if len(rows) == count else until
 
     async def packed(self, set_name: str, window: Window) -> PackedEntries:
@@ -86,8 +96,13 @@ class Stretches:
             await self._windows.keep(set_name, window, await self._pack(set_name, window))
 
     async def _pack(self, set_name: str, window: Window) -> PackedEntries:
-        pieces = [piece async for piece in self.entries(set_name, window.from_, window.until)]
-        return await asyncio.to_thread(pack, pieces)
+        packer = Packer()
+        async for piece in self.entries(set_name, window.from_, window.until):
+            if len(piece) > THREAD_BYTES:
+                await asyncio.to_thread(packer.add, piece)
+            else:
+                packer.add(piece)
+        return packer.packed()
 
     async def _packed_after(self, set_name: str, cursor: Position) -> tuple[Window, PackedEntries]:
         window = await self._windows.closed_after(set_name, cursor)
@@ -95,6 +110,12 @@ class Stretches:
         if window is None or packed is None:
             raise TryAgain("the journal has changed meanwhile; repeat the request")
         return window, packed
+
+
+def _retrieve_error(reading: asyncio.Future[Any]) -> None:
+    """So that asyncio does not log an error of a read whose reader has gone as forgotten."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 async def _unpacked(

@@ -191,8 +191,7 @@ class Ownership:
         self._woken.set()
 
     async def _listen(self) -> None:
-        async for stroke in self._bell.strokes():
-            self._note_stroke([int(stroke)])
+        await self._bell.listen(lambda stroke: self._note_stroke([int(stroke)]))
 
     async def _take_in(self) -> None:
         """Read the pending requests of our shares whenever one rings."""

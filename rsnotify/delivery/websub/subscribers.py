@@ -76,7 +76,7 @@ class ChannelWatcher:
         self.ended = False
         self._subscribers = subscribers
         self._is_scheduled = False
-        feed.watchers.add(self)
+        feed.watch(self)
 
     def push(self, notification: Notification | None = None) -> None:  # noqa: ARG002
         """Wake the idle subscribers: they read what they are owed when it is their turn."""

@@ -24,7 +24,7 @@ from rsnotify.storage.client import (
 from rsnotify.storage.cluster.answers import meaning
 from rsnotify.storage.cluster.nodes import Node, Nodes
 from rsnotify.storage.cluster.slots import Routed, routed_to, slot_of, waited_in
-from rsnotify.storage.exchange import AskCommands, judge_answers, parsed_as
+from rsnotify.storage.exchange import judge_answers, parsed_as
 from rsnotify.storage.pipeline import Pipeline
 from rsnotify.storage.replicas import Replicas
 from rsnotify.storage.script import Command, Script
@@ -196,11 +196,7 @@ class ClusterClient(redis.Redis):
         self, node: Node, routed: list[Routed], places: list[int], answers: list[Any]
     ) -> list[int]:
         """Send those once; the places of what it has not done, but another will, or it itself."""
-        waited = waited_in(routed[places[0]].key)
-
-        async def confirm(ask: AskCommands, found: list[Any]) -> list[Any]:
-            return await self.replicas.confirm(ask, found, waited)
-
+        confirm = self.replicas.confirmation(waited_in(routed[places[0]].key))
         try:
             found = await node.once([routed[at].command for at in places], confirm)
         except TryAgain as error:

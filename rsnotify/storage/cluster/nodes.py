@@ -57,7 +57,7 @@ class Node:
     def __str__(self) -> str:
         return f"{self.host[0]}:{self.host[1]}"
 
-    async def once(self, commands: Sequence[Command], confirm: Confirm) -> list[Any]:
+    async def once(self, commands: Sequence[Command], confirm: Confirm | None) -> list[Any]:
         """Send these once; not to a node that is known not to answer."""
         self._require_answering()
         return await exchange(self.client.connection_pool, commands, confirm=confirm)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from redis.crc import key_slot
 
 from rsnotify.storage import keys
-from rsnotify.storage.script import Command
+from rsnotify.storage.script import Command, in_words
 
 SLOTS = 16_384
 TAG = "rsnotify:{hub}:"
@@ -54,8 +54,7 @@ def placed(command: Command) -> tuple[Command, str]:
 
     All its keys must be in one slot, or it is a mistake in the hub.
     """
-    name, *rest = command
-    words = (*name.split(" "), *rest)
+    words = in_words(command)
     at = _keys_at(words)
     if not at:
         return words, REGISTRY

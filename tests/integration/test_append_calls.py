@@ -1,0 +1,167 @@
+"""A call of append.lua is known again, whatever happens between its repetitions."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from redis.exceptions import ResponseError
+
+from rsnotify.core.set_options import SetOptions
+from rsnotify.core.submission import Submission, fragment_of
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.storage import keys
+from rsnotify.storage.append_call import (
+    CALL_SECONDS,
+    UNSEEN,
+    Appended,
+    PendingAppend,
+    Round,
+    answer_round,
+    command_of,
+)
+from rsnotify.storage.appends import CERTAIN_SECONDS, WRITERS
+from rsnotify.storage.connection import Client
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.journal_format import NO_WINDOW
+from rsnotify.storage.sets import Sets
+
+CHANNEL = ChannelName("a", "change")
+WRITER = "process-1"
+REMEMBERED = "rsnotify:{a}:change:key:"
+
+
+@pytest.fixture(autouse=True)
+async def of_a_set(client: Client) -> None:
+    await Sets(client).add("a", SetOptions())
+
+
+def submission(*names: str, key: str | None = None, at: str | None = None) -> Submission:
+    changes = [Change(f"http://example.com/{name}", "updated", datetime=at) for name in names]
+    return Submission([fragment_of(each) for each in changes], key, "print" if key else "")
+
+
+async def called(
+    client: Client, submissions: Sequence[Submission], number: int = 1, writer: str = WRITER
+) -> list[Any]:
+    """What each of them is told."""
+    loop = asyncio.get_running_loop()
+    group = [
+        PendingAppend(CHANNEL, each, each.size, UNSEEN, 0.0, loop.create_future())
+        for each in submissions
+    ]
+    round_ = Round("process", writer, number)
+    reply, version = await client.once(
+        [command_of(CHANNEL, group, NO_WINDOW, round_)], ("GET", keys.SETS_VERSION)
+    )
+    answer_round([group], [reply], version)
+    return await asyncio.gather(*(each.answer for each in group), return_exceptions=True)
+
+
+async def stored(client: Client) -> int:
+    return int(await client.xlen(keys.stream(CHANNEL)))
+
+
+MIXED = (
+    submission("1", "2"),
+    submission("3", key="k"),
+    submission("4"),
+    submission("5", at="2020-01-01T00:00:00Z"),  # long past, so it gets another position
+    submission("6", key="l"),
+    submission("7"),
+)
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+@pytest.mark.parametrize(
+    "submissions", [MIXED, MIXED[:1], MIXED[1:2], MIXED[3:]], ids=["all", "own", "key", "some"]
+)
+async def test_a_call_that_is_repeated_is_answered_as_before_and_stores_nothing(
+    client: Client, submissions: Sequence[Submission], forgotten: bool
+) -> None:
+    first = await called(client, submissions)
+    count = await stored(client)
+    assert count == sum(len(each.fragments) for each in submissions)
+    for _ in range(2):
+        if forgotten:
+            await client.script_flush()
+        again = await called(client, submissions)
+        assert [each.interval for each in again] == [each.interval for each in first]
+        assert [(each.is_repeated) for each in (*first, *again)] == [
+            *[False] * len(first),
+            *[True] * len(first),
+        ]
+        assert await stored(client) == count
+
+
+async def test_the_next_call_is_another_one(client: Client) -> None:
+    for number in range(1, 4):
+        (appended,) = await called(client, [submission("1")], number)
+        assert not appended.is_repeated
+        assert await stored(client) == number
+
+
+async def test_writers_do_not_know_of_each_other(client: Client) -> None:
+    for writer in ("process-1", "process-2", "other-1"):
+        (appended,) = await called(client, [submission("1")], writer=writer)
+        assert not appended.is_repeated
+    assert await stored(client) == 3
+
+
+async def test_a_call_that_comes_after_the_next_one_stores_nothing(client: Client) -> None:
+    """Redis may be stopped, and read what was written to it long ago over several connections."""
+    await called(client, [submission("1")], 1)
+    await called(client, [submission("2")], 2)
+    for submissions in ([submission("1")], [submission("1"), submission("3", key="k")]):
+        late = await called(client, submissions, 1)
+        assert all(isinstance(each, ResponseError) for each in late)
+        assert await stored(client) == 2
+    assert not await client.exists(f"{REMEMBERED}k")
+
+
+async def test_a_key_that_was_used_otherwise_is_refused_alone(client: Client) -> None:
+    await called(client, [submission("1", key="k")], 1)
+    other = replace(submission("2", key="k"), fingerprint="other")
+    for _ in range(2):
+        one, refused, two = await called(client, [submission("3"), other, submission("4")], 2)
+        assert isinstance(refused, Rejected)
+        assert isinstance(one, Appended)
+        assert one.until == two.from_
+        assert await stored(client) == 3
+
+
+async def test_what_is_remembered_of_calls_does_not_grow(client: Client) -> None:
+    journal = Journal(client, window_changes=10_000)
+    for _ in range(50):
+        await journal.append(CHANNEL, submission("1"))
+    found = await remembered(client)
+    assert 1 <= len(found) <= WRITERS
+    for key in found:
+        assert CERTAIN_SECONDS * 10 < await client.ttl(key) <= CALL_SECONDS
+
+
+async def remembered(client: Client) -> list[bytes]:
+    return [key async for key in client.scan_iter(f"{REMEMBERED}*")]
+
+
+async def test_many_at_the_same_time_are_remembered_together(client: Client) -> None:
+    journal = Journal(client, window_changes=10_000)
+    answers = await asyncio.gather(
+        *(journal.append(CHANNEL, submission(str(number))) for number in range(500))
+    )
+    assert len({each.until for each in answers}) == await stored(client) == 500
+    assert len(await remembered(client)) <= WRITERS
+
+
+async def test_a_key_of_a_call_that_is_damaged_is_named_and_nothing_stored(client: Client) -> None:
+    await called(client, [submission("1")])
+    (key,) = await remembered(client)
+    await client.delete(key)
+    await client.sadd(key, "x")
+    (error,) = await called(client, [submission("1")])
+    assert isinstance(error, ResponseError)
+    assert "WRONGTYPE" in str(error)
+    assert await stored(client) == 1
