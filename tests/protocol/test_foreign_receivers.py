@@ -103,7 +103,7 @@ def flask_websub() -> Path:
 def pubsubhubbub() -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("there is no Node")
-    npm = ("npm", "install", "--silent", "--no-fund", "--no-audit")
+    npm = ("npm", "install", "--loglevel=error", "--no-fund", "--no-audit")
     return installed("pubsubhubbub", (*npm, PUBSUBHUBBUB, "--prefix"))
 
 

@@ -42,7 +42,7 @@ events.onerror = (event) => say("error", event.message);
 def modules() -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("there is no Node: ws and eventsource are not tried")
-    npm = ("npm", "install", "--silent", "--no-fund", "--no-audit")
+    npm = ("npm", "install", "--loglevel=error", "--no-fund", "--no-audit")
     return installed("node-readers", (*npm, *PACKAGES, "--prefix")) / "node_modules"
 
 
