@@ -30,7 +30,7 @@ from tests.running import TOKEN, RunningHub
 
 NUMBERS = (1, 10_000)
 AT_ONCE = 16
-SETTLING_SECONDS = 30  # what is left to be done after a start
+SETTLING_SECONDS = 70  # what is left to be done after a start, and for each new change, once
 IDLE_SECONDS = 20
 CHANGES = 500
 OWN_LIST = SetOptions(resourcelist="http://example.com/resourcelist.xml")
