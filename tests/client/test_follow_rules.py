@@ -1,5 +1,8 @@
 """What a follower decides without a network: where it stands, what is new, what it may forget."""
 
+import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,12 +13,14 @@ from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS, Entry, Md
 from rsnotify_client.changelists import HistoryGone, ListRef, lists_after
 from rsnotify_client.channel import resumed
 from rsnotify_client.cursor import FileCursor, Ledger, SqliteCursor, store_of
+from rsnotify_client.following import FollowedChange, Keeper
 from rsnotify_client.live import Events
 from rsnotify_client.notification import (
     Received,
     position_of,
     read_notification,
     rendered,
+    standing,
     timed_changes,
 )
 from rsnotify_client.timeline import NotJoined, Timeline
@@ -123,6 +128,59 @@ def test_the_cursor_moves_to_a_time_only_when_all_changes_of_that_time_are_dealt
     one, two = ledger.expect(T[1], is_last=False), ledger.expect(T[1], is_last=True)
     assert ledger.done(one) is None
     assert ledger.done(two) == T[1]
+
+
+def test_a_change_that_is_said_to_be_dealt_with_twice_counts_once() -> None:
+    saved: list[str] = []
+    keeper = Keeper(store_of((lambda: None, saved.append)))
+    first, second = keeper.changes(received(0, 1, 2))
+    with second:
+        second.done()
+    keeper.changes(standing(T[2]))
+    assert saved == []
+    first.done()
+    second.done()
+    assert saved == [str(T[2])]
+
+
+def test_changes_are_dealt_with_in_many_threads_and_the_cursor_is_the_last(tmp_path: Path) -> None:
+    store = FileCursor(tmp_path / "cursor")
+    until = [Position(T[0] + each) for each in range(500)]
+    changes = tuple(Change(f"http://example.com/{each}", "updated") for each in until)
+    found = Keeper(store).changes(Received(b"", T[0], until[-1], changes, tuple(until)))
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(FollowedChange.done, found))
+    assert store.load() == until[-1]
+
+
+def test_an_older_cursor_is_never_stored_after_a_newer_one() -> None:
+    saved: list[str] = []
+    is_saving, newer = threading.Event(), threading.Event()
+
+    def save(cursor: str) -> None:
+        is_saving.set()
+        if cursor == str(T[1]):
+            newer.wait(0.5)  # time enough for the other to pass it by, if it can
+        saved.append(cursor)
+        newer.set()
+
+    first, second = Keeper(store_of((lambda: None, save))).changes(received(0, 1, 2))
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(first.done)
+        assert is_saving.wait(10)
+        second.done()
+    assert saved == [str(T[1]), str(T[2])]
+
+
+def test_of_many_changes_after_one_that_is_never_dealt_with_little_is_kept() -> None:
+    ledger = Ledger()
+    ledger.expect(T[0], is_last=True)
+    tracemalloc.start()
+    for each in range(10_000):
+        ledger.done(ledger.expect(Position(T[1] + each), is_last=True))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 10_000
 
 
 @pytest.mark.parametrize("name", ["cursor", "cursor.sqlite"])

@@ -7,7 +7,7 @@ when all changes up to there are dealt with, in whatever order that was.
 import os
 import sqlite3
 import weakref
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -108,12 +108,16 @@ def store_of(cursor: Cursor | None) -> CursorStore | None:
 
 
 class Ledger:
-    """Which changes are dealt with. The cursor is the place up to which all are."""
+    """Which changes are not dealt with. The cursor is the place up to which all are."""
 
     def __init__(self) -> None:
-        self._open: deque[tuple[int, Position, bool]] = deque()  # number, cursor after it, is last
-        self._done: set[int] = set()
+        self._open: list[int] = []
+        self._reached: dict[int, Position | None] = {}  # once it, too, is dealt with
         self._number = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._open
 
     def expect(self, after: Position, *, is_last: bool) -> int:
         """A change is handed on; `after` is the cursor once it and all before it are dealt with.
@@ -121,15 +125,18 @@ class Ledger:
         `is_last`: of those at its position. Only behind the last one may the cursor stand there.
         """
         self._number += 1
-        self._open.append((self._number, after, is_last))
+        self._open.append(self._number)
+        self._reached[self._number] = after if is_last else None
         return self._number
 
     def done(self, number: int) -> Position | None:
-        """The new cursor, if it moves."""
-        self._done.add(number)
-        cursor = None
-        while self._open and self._open[0][0] in self._done:
-            first, after, is_last = self._open.popleft()
-            self._done.discard(first)
-            cursor = after if is_last else cursor
-        return cursor
+        """The new cursor, if it moves. What is dealt with counts once, however often it is said."""
+        if number not in self._reached:
+            return None
+        at = bisect_left(self._open, number)
+        del self._open[at]
+        reached = self._reached.pop(number)
+        if at == 0 or reached is None:
+            return reached
+        self._reached[self._open[at - 1]] = reached
+        return None

@@ -10,6 +10,7 @@ repeats and never skips.
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from threading import Lock
 from typing import Literal, Self
 
 from rsnotify.resourcesync.change import Change, Position
@@ -50,47 +51,46 @@ class FollowedChange(Change, frozen=True, dict=True):
 
 
 class Keeper:
-    """Hands changes out one by one and stores how far they are dealt with."""
+    """Hands changes out one by one and stores how far they are dealt with, in whatever thread."""
 
     def __init__(self, store: CursorStore | None, set_name: str | None = None) -> None:
         self._store = store
         self._set_name = set_name
         self._ledger = Ledger()
         self._stored: Position | None = None
-        self._open = 0
+        self._lock = Lock()  # so that an older cursor is never stored after a newer one
 
     def changes(self, received: Received) -> list[FollowedChange]:
         if not received.changes:
             self._keep_place(received.until)
             return []
         following: list[Position | None] = [*received.positions[1:], None]
-        found = []
-        for change, position, next_ in zip(
-            received.changes, received.positions, following, strict=True
-        ):
-            cursor = received.until if next_ is None else position
-            found.append(self._one(change, cursor, is_last=position != next_))
-        return found
+        found = zip(received.changes, received.positions, following, strict=True)
+        with self._lock:
+            return [
+                self._one(change, received.until if next_ is None else at, is_last=at != next_)
+                for change, at, next_ in found
+            ]
 
     def _one(self, change: Change, cursor: Position, *, is_last: bool) -> FollowedChange:
         followed = FollowedChange(*(getattr(change, name) for name in change.__struct_fields__))
         followed.__dict__["_set_name"] = self._set_name
         if self._store is not None:
-            self._open += 1
             followed.__dict__["_keeper"] = self
             followed.__dict__["_number"] = self._ledger.expect(cursor, is_last=is_last)
         return followed
 
     def done(self, number: int) -> None:
-        self._open -= 1
-        cursor = self._ledger.done(number)
-        if cursor is not None:
-            self._save(cursor)
+        with self._lock:
+            cursor = self._ledger.done(number)
+            if cursor is not None:
+                self._save(cursor)
 
     def _keep_place(self, cursor: Position) -> None:
         """Where there was nothing to deal with."""
-        if self._open == 0:
-            self._save(cursor)
+        with self._lock:
+            if self._ledger.is_empty:
+                self._save(cursor)
 
     def _save(self, cursor: Position) -> None:
         if self._store is not None and cursor != self._stored:
