@@ -321,6 +321,92 @@ async def test_what_a_channel_no_longer_has_is_read_from_the_change_list(source:
     assert asked == [str(source.at), str(missed.datetime)]
 
 
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The pauses before another try, by the number that makes them longer; none takes time."""
+    found: list[int] = []
+
+    def delay_seconds(attempt: int, chance: float) -> float:
+        found.append(attempt)
+        return 0.0
+
+    monkeypatch.setattr("rsnotify_client.follower.delay_seconds", delay_seconds)
+    return found
+
+
+def offer_channel(source: Source, *, too_old: int) -> str:
+    """A channel that is `too_old` so many times, and then tells of a change. Its address."""
+    connections = 0
+
+    async def channel(request: web.Request) -> web.WebSocketResponse:
+        nonlocal connections
+        connections += 1
+        socket = web.WebSocketResponse()
+        socket.headers["Rsnotify-From"] = request.query["from"]
+        await socket.prepare(request)
+        if connections <= too_old:
+            await socket.close(code=4410, message=b"what is kept begins later")
+            return socket
+        change = structs.replace(source.change("live", b"2"), loc=source.loc("live"))
+        md = {"from": request.query["from"], "until": str(change.datetime)}
+        await socket.send_str(rendered("change-notification", [_entry(change)], **md).decode())
+        return socket
+
+    source.handlers["/channel"] = channel
+    return source.url.replace("http", "ws") + "/channel"
+
+
+async def test_a_channel_that_stays_too_old_is_asked_again_after_longer_and_longer_pauses(
+    source: Source, attempts: list[int]
+) -> None:
+    """The Change List tells nothing new, as a cache does that is not up to date."""
+    link = Link("alternate", offer_channel(source, too_old=4))
+    entry = Entry(source.loc("channel"), md=Md(capability="change-notification"), links=(link,))
+    source.documents[CAPABILITIES] = rendered(
+        "capabilitylist",
+        [Entry(source.loc("changelist.xml"), md=Md(capability="changelist")), entry],
+    )
+    found = await read(source.url + CAPABILITIES, 1, after=str(source.at))
+    assert found == [("updated", "live")]
+    assert attempts == [1, 2, 3]
+
+
+async def test_a_source_that_cannot_be_asked_for_its_lists_is_asked_again(
+    source: Source, attempts: list[int]
+) -> None:
+    """Its channel is known by its ws address alone, and is too old at that moment."""
+    address = offer_channel(source, too_old=1)
+    followed, asked = source.handlers["/channel"], 0
+
+    async def channel(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        if request.headers.get("Upgrade"):
+            return await followed(request)
+        asked += 1
+        return web.Response(
+            status=503 if asked < 4 else 200,
+            headers={"Link": f'<{CAPABILITIES}>; rel="resourcesync"'},
+        )
+
+    source.handlers["/channel"] = channel
+    found = await read(address, 1, after=str(source.at))
+    assert found == [("updated", "live")]
+    assert attempts == [0]
+
+
+async def test_a_framework_channel_is_followed_by_its_http_address(source: Source) -> None:
+    async def channel(request: web.Request) -> web.Response:
+        change = Change(source.loc("changelist.xml"), "updated", datetime=str(source.at))
+        text = rendered("framework-notification", [_entry(change)], **md)
+        data = "".join(f"data: {line}\n" for line in text.decode().splitlines())
+        return web.Response(text=data + "\n", content_type="text/event-stream")
+
+    md = {"from": str(source.at), "until": str(source.at)}
+    path = "/channels/set/framework_notification_channel"
+    source.handlers[path] = channel
+    assert await read(source.url + path, 1) == [("updated", "changelist.xml")]
+
+
 @pytest.mark.parametrize("answers_pings", [True, False])
 async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
     source: Source, answers_pings: bool

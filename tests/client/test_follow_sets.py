@@ -157,6 +157,29 @@ async def test_what_the_channel_no_longer_has_is_read_from_the_change_list_of_it
         assert asked == [[f"papers@{begin}"], [f"papers@{missed.datetime}"]]
 
 
+async def test_a_channel_that_stays_too_old_is_asked_again_after_longer_and_longer_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The Change List tells nothing new, as a cache does that is not up to date."""
+    attempts: list[int] = []
+
+    def delay_seconds(attempt: int, chance: float) -> float:
+        attempts.append(attempt)
+        return 0.0
+
+    async def say(number: int, socket: web.WebSocketResponse) -> None:
+        if number < 5:
+            await socket.close(code=4410, message=b"papers: what is kept begins later")
+            return
+        await told_of(source, socket, source.change("live", b"2"), from_=str(source.at))
+
+    monkeypatch.setattr("rsnotify_client.several.delay_seconds", delay_seconds)
+    async with scripted(say) as (source, _):
+        async with aclosing(follow_sets(source.url, ["papers"], after=source.at)) as changes:
+            assert await some(changes, 1) == {("papers", "live")}
+        assert attempts == [1, 2, 3]
+
+
 async def test_what_does_not_join_is_asked_for_again_and_then_read_from_the_lists() -> None:
     async def say(_: int, socket: web.WebSocketResponse) -> None:
         await told_of(source, socket, second, from_=str(first.datetime))

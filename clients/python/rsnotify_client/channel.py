@@ -24,6 +24,20 @@ class TooOld(Exception):
     """The channel no longer tells of what followed the cursor; Change Lists may."""
 
 
+class Standstill:
+    """How often the same trouble came at the same place, with nothing handed on in between."""
+
+    def __init__(self) -> None:
+        self._at: object = None
+        self._times = 0
+
+    def count(self, at: object) -> int:
+        """It came again, here; 1 is the first time."""
+        self._times = self._times + 1 if at == self._at else 1
+        self._at = at
+        return self._times
+
+
 class Channel:
     """An open connection: the payloads, and what the peer has said of where it begins."""
 

@@ -15,7 +15,15 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify_client.changedumps import lists_of
 from rsnotify_client.changelists import POLL_SECONDS, ChangeLists
-from rsnotify_client.channel import PONG_SECONDS, QUIET_SECONDS, Channel, Lost, TooOld, in_short
+from rsnotify_client.channel import (
+    PONG_SECONDS,
+    QUIET_SECONDS,
+    Channel,
+    Lost,
+    Standstill,
+    TooOld,
+    in_short,
+)
 from rsnotify_client.discovery import SOCKETS, Source, discover
 from rsnotify_client.notification import Received, channel_named, read_notification, standing
 from rsnotify_client.retry import delay_seconds
@@ -55,7 +63,7 @@ class Follower:
         self._attempt = 0
         self._has_been_connected = False
         self._lost = False
-        self._not_joined_at: Position | None = None
+        self._gaps = Standstill()
         self._must_catch_up = False
 
     @property
@@ -71,12 +79,8 @@ class Follower:
                         async for received in pieces:
                             self._attempt = 0
                             yield received
-                except NotJoined as error:
-                    self._note_gap()
-                    await self._pause(error)
-                except TooOld:
-                    await self._prepare_lists()
-                    self._must_catch_up = True
+                except (NotJoined, TooOld) as error:
+                    await self._note_gap(error)
                 except (Lost, TryAgain) as error:
                     await self._pause(error)
         finally:
@@ -87,6 +91,7 @@ class Follower:
         """Until something fails: catch up if need be, then live, or one poll and a pause."""
         address = await self._address()
         if self._must_catch_up or address is None:
+            await self._prepare_lists()
             async for received in self._from_lists():
                 yield received
             self._must_catch_up = False
@@ -109,7 +114,6 @@ class Follower:
                 yield received
         async for payload in channel.payloads:
             if (new := self._timeline.joined(_read(payload, self.cursor))) is not None:
-                self._not_joined_at = None
                 yield new
 
     async def _bridge(self) -> AsyncGenerator[Received, None]:
@@ -133,9 +137,10 @@ class Follower:
 
     async def _address(self) -> str | None:
         """The channel's address; None if there is none, then Change Lists are polled."""
+        if self._is_framework:
+            return self._url
         if self._source is None and self._url.startswith(SOCKETS):
-            if not self._is_framework:
-                await self._discover_beside()
+            await self._discover_beside()
             return self._url
         if self._source is None:
             self._source = await discover(self._web, self._url)
@@ -158,8 +163,6 @@ class Follower:
             if self._source is None:
                 self._source = await discover(self._web, self._url)
             self._lists = lists_of(self._web, self._source)
-        if self._lists is None and self._is_framework:
-            raise Rejected("the channel no longer tells what followed the cursor", close_code=4410)
 
     @property
     def _is_framework(self) -> bool:
@@ -172,16 +175,26 @@ class Follower:
     @property
     def _the_lists(self) -> ChangeLists:
         if self._lists is None:
-            raise Rejected("the Source offers no Change List to catch up from", close_code=4410)
+            raise Rejected(
+                "the channel no longer tells what followed the cursor, "
+                "and there is no Change List to catch up from",
+                close_code=4410,
+            )
         return self._lists
 
     # What is said and how long is waited --------------------------------------------------------
 
-    def _note_gap(self) -> None:
-        """The first time the channel is asked again from the cursor; then the lists are."""
-        if self._reads_lists and self._not_joined_at == self.cursor:
-            self._must_catch_up = True
-        self._not_joined_at = self.cursor
+    async def _note_gap(self, error: NotJoined | TooOld) -> None:
+        """Lists are read: at once where the cursor is too old, else if asking again did not help.
+
+        If the lists did not help either, all is tried again after a pause, longer each time.
+        """
+        is_again = (times := self._gaps.count(self.cursor)) > 1
+        is_too_old = isinstance(error, TooOld)
+        self._must_catch_up |= is_too_old or (is_again and self._reads_lists)
+        if is_again or not is_too_old:
+            self._attempt = max(self._attempt, times - 1)
+            await self._pause(error)
 
     def _say_connected(self) -> None:
         if not self._lost:

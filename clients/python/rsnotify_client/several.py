@@ -18,7 +18,7 @@ from pathlib import Path
 from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify_client.changelists import ChangeLists
-from rsnotify_client.channel import Channel, Lost, TooOld, channels_address, in_short
+from rsnotify_client.channel import Channel, Lost, Standstill, TooOld, channels_address, in_short
 from rsnotify_client.cursor import Cursor, CursorStore, SqliteCursor, store_of
 from rsnotify_client.discovery import discover
 from rsnotify_client.following import FollowedChange, Keeper, first_cursor
@@ -43,18 +43,15 @@ class FollowedSet:
         self._web = web
         self._url = url
         self._lists: ChangeLists | None = None
-        self._gap_at: Position | None = None
+        self._gaps = Standstill()
 
     def joined(self, received: Received) -> Received | None:
         """What is new of it; the first time that it does not join, the channel is asked again."""
         try:
-            new = self.timeline.joined(received)
+            return self.timeline.joined(received)
         except NotJoined:
-            self.must_catch_up = self._gap_at == self.timeline.cursor
-            self._gap_at = self.timeline.cursor
+            self.must_catch_up = self._gaps.count(self.timeline.cursor) > 1
             raise
-        self._gap_at = None
-        return new
 
     async def catch_up(self) -> AsyncGenerator[Received, None]:
         cursor = self.timeline.cursor
@@ -87,6 +84,11 @@ class SetsFollower:
             for name, cursor in cursors.items()
         }
         self._attempt = 0
+        self._too_old = Standstill()
+
+    @property
+    def _cursors(self) -> dict[str, Position | None]:
+        return {name: each.timeline.cursor for name, each in self._sets.items()}
 
     async def __aiter__(self) -> AsyncGenerator[tuple[str, Received], None]:
         async with self._web:
@@ -96,11 +98,18 @@ class SetsFollower:
                         async for piece in pieces:
                             self._attempt = 0
                             yield piece
-                except TooOld:
-                    for each in self._sets.values():
-                        each.must_catch_up = True
+                except TooOld as error:
+                    await self._note_too_old(error)
                 except (NotJoined, Lost, TryAgain) as error:
                     await self._pause(error)
+
+    async def _note_too_old(self, error: TooOld) -> None:
+        """The lists are read; at once, but after a pause if they told nothing the last time."""
+        for each in self._sets.values():
+            each.must_catch_up = True
+        if (times := self._too_old.count(self._cursors)) > 1:
+            self._attempt = max(self._attempt, times - 1)
+            await self._pause(error)
 
     async def _pause(self, error: Exception) -> None:
         wait = delay_seconds(self._attempt, random.random())  # noqa: S311
@@ -119,8 +128,8 @@ class SetsFollower:
                         yield name, received
         from rsnotify_client.live import open_channel  # noqa: PLC0415 - brings aiohttp, 0.4 s
 
-        cursors = {name: each.timeline.cursor for name, each in self._sets.items()}
-        async with open_channel(self._web, channels_address(self._url, cursors), None) as channel:
+        address = channels_address(self._url, self._cursors)
+        async with open_channel(self._web, address, None) as channel:
             for begun in self._begin(channel):
                 yield begun
             async for payload in channel.payloads:
