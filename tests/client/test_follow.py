@@ -10,13 +10,13 @@ from aiohttp import WSMsgType, web
 from msgspec import structs
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client import Follower, HistoryGone, follow, follow_sync
 from rsnotify_client.discovery import discover, linked, linked_in_html, sitemaps_of
 from rsnotify_client.web import Web
 from tests.running import RunningHub
-from tests.sources import CAPABILITIES, Source, rendered
+from tests.sources import CAPABILITIES, Handler, Source, rendered
 
 QUICK = 0.05
 
@@ -27,6 +27,19 @@ async def source() -> AsyncIterator[Source]:
         running.add("a.txt", b"first a")
         running.list_resources()
         yield running
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The pauses before another try, by the number that makes them longer; none takes time."""
+    found: list[int] = []
+
+    def delay_seconds(attempt: int, chance: float) -> float:
+        found.append(attempt)
+        return 0.0
+
+    monkeypatch.setattr("rsnotify_client.follower.delay_seconds", delay_seconds)
+    return found
 
 
 async def read(
@@ -195,6 +208,44 @@ async def test_a_cursor_is_stored_after_a_change_was_dealt_with_and_never_before
     assert [name for _, name in again][-2:] == ["1", "2"]
 
 
+async def test_a_cursor_that_is_later_than_all_changes_stays_there(
+    source: Source, tmp_path: Path
+) -> None:
+    source.change("a.txt", b"second")
+    cursor, later = tmp_path / "cursor", str(Position(source.now + 1_000_000))
+    reading = asyncio.create_task(read(source.url + CAPABILITIES, 1, cursor, after=later))
+    while source.asked["/changelist.xml"] < 4:
+        await asyncio.sleep(0.01)
+    assert not cursor.exists() or cursor.read_text().strip() == later
+    source.now += 1_000_000
+    source.change("b.txt", b"first")
+    assert await reading == [("updated", "b.txt")]
+
+
+async def test_a_poll_that_succeeds_ends_the_trouble_of_the_one_before(
+    source: Source, attempts: list[int]
+) -> None:
+    reading = asyncio.create_task(read(source.url + CAPABILITIES, 1, after=str(source.at)))
+    for _ in range(3):
+        polls = source.asked["/changelist.xml"]
+        while source.asked["/changelist.xml"] < polls + 2:
+            await asyncio.sleep(0.01)
+        source.handlers["/changelist.xml"] = once_unavailable(source)
+    while len(attempts) < 3:
+        await asyncio.sleep(0.01)
+    source.change("a.txt", b"second")
+    assert await reading == [("updated", "a.txt")]
+    assert attempts == [0, 0, 0]
+
+
+def once_unavailable(source: Source) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        del source.handlers[request.path]
+        return web.Response(status=503)
+
+    return answer
+
+
 async def test_closed_lists_are_read_by_their_index_before_the_open_one(source: Source) -> None:
     changes = [source.change(f"{number}", b"content") for number in range(3)]
     times = [change.datetime or "" for change in changes]
@@ -319,19 +370,6 @@ async def test_what_a_channel_no_longer_has_is_read_from_the_change_list(source:
     found = await read(source.url + CAPABILITIES, 2, after=str(source.at))
     assert found == [("updated", "missed"), ("updated", "live")]
     assert asked == [str(source.at), str(missed.datetime)]
-
-
-@pytest.fixture
-def attempts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The pauses before another try, by the number that makes them longer; none takes time."""
-    found: list[int] = []
-
-    def delay_seconds(attempt: int, chance: float) -> float:
-        found.append(attempt)
-        return 0.0
-
-    monkeypatch.setattr("rsnotify_client.follower.delay_seconds", delay_seconds)
-    return found
 
 
 def offer_channel(source: Source, *, too_old: int) -> str:

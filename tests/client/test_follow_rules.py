@@ -91,6 +91,32 @@ def test_two_versions_of_one_time_are_told_apart_by_their_digests() -> None:
         assert timeline.new_in(Received(b"", T[0], T[1], (version,), (T[1],))) is not None
 
 
+def test_changes_that_come_after_a_clock_stepped_back_are_told_apart_by_their_times() -> None:
+    """They stand at the cursor, for positions never run backwards; none has a digest."""
+    timeline = Timeline(T[0])
+    told = [Change("http://example.com/0", "updated", datetime=str(T[each])) for each in (9, 1, 2)]
+    found = []
+    for count in (1, 2, 3):
+        listed = Received(b"", T[0], T[9], tuple(told[:count]), (T[9],) * count)
+        new = timeline.new_in(listed)
+        found += new.changes if new else []
+    assert found == told
+
+
+def test_a_time_that_only_the_list_says_makes_no_other_change() -> None:
+    timeline = Timeline(T[0])
+    timeline.new_in(received(0, 1))
+    more = Change("http://example.com/0", "updated", datetime=str(T[1]))
+    assert timeline.new_in(Received(b"", T[0], T[1], (more,), (T[1],))) is None
+
+
+def test_a_stretch_without_changes_is_handed_on_only_if_the_cursor_moves() -> None:
+    timeline = Timeline(T[2])
+    assert timeline.new_in(received(0, until=1)) is None
+    assert timeline.new_in(received(0, until=2)) is None
+    assert timeline.new_in(received(2, until=3)) is not None
+
+
 def test_a_channel_that_says_no_intervals_has_no_gaps() -> None:
     assert locs(Timeline(T[0]).joined(received(5, 6, joins=False))) == ["0"]
 

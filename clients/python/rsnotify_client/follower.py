@@ -96,6 +96,7 @@ class Follower:
                 yield received
             self._must_catch_up = False
         if address is None:
+            self._attempt = 0
             await asyncio.sleep(self._poll_seconds * (0.9 + 0.2 * random.random()))  # noqa: S311
             return
         from rsnotify_client.live import open_channel  # noqa: PLC0415 - brings aiohttp, 0.4 s

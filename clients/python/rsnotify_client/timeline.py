@@ -1,13 +1,17 @@
 """What was handed on already, and whether what comes next joins it. Pure: no network, no clock.
 
 Rules that hold here: nothing is handed on twice and nothing is passed over, as far as the Source
-tells. Several changes may have one position, so those at the cursor are remembered.
+tells. Several changes may have one position, so those at the cursor are remembered: all that come
+while the Source's clock is behind the cursor, too.
 """
 
 import msgspec
 
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify_client.notification import Received
+from rsnotify_client.notification import Received, position_of
+
+Signs = tuple[str | None, Position | None]
+"""What tells changes of one resource apart: the digest, and when the Source says it happened."""
 
 
 class NotJoined(Exception):
@@ -19,7 +23,7 @@ class Timeline:
 
     def __init__(self, cursor: Position | None = None) -> None:
         self.cursor = cursor
-        self._at_cursor: dict[tuple[str, str], set[str | None]] = {}  # the digests of each
+        self._at_cursor: dict[tuple[str, str], set[Signs]] = {}
 
     def begin(self, cursor: Position) -> None:
         """Where the peer said that it begins.
@@ -44,11 +48,11 @@ class Timeline:
         """What was not handed on yet; the cursor moves to its end."""
         pairs = list(zip(received.positions, received.changes, strict=True))
         new = [pair for pair in pairs if self._is_new(*pair)]
-        self._move(received.until, new)
+        has_moved = self._move(received.until, new)
+        if not new and not has_moved:
+            return None
         if len(new) == len(pairs):
             return received
-        if not new:
-            return None
         return msgspec.structs.replace(
             received,
             payload=b"",
@@ -62,15 +66,28 @@ class Timeline:
         return position == self.cursor and not self._is_known(change)
 
     def _is_known(self, change: Change) -> bool:
-        """A channel may say less of a change than a list does: a digest counts if both have it."""
-        digests = self._at_cursor.get((change.loc, change.change), set())
-        return bool(digests) and bool({change.hash, None} & digests or change.hash is None)
+        """A channel may say less of a change than a list does: a sign counts if both have it."""
+        known, signs = self._at_cursor.get((change.loc, change.change), set()), _signs(change)
+        return signs in known or any(_agree(signs, each) for each in known)
 
-    def _move(self, until: Position, new: list[tuple[Position, Change]]) -> None:
-        if self.cursor is None or until > self.cursor:
+    def _move(self, until: Position, new: list[tuple[Position, Change]]) -> bool:
+        """Whether the cursor is further than it was."""
+        is_further = self.cursor is None or until > self.cursor
+        if is_further:
             self.cursor = until
             self._at_cursor.clear()
         for position, change in new:
             if position == self.cursor:
                 known = self._at_cursor.setdefault((change.loc, change.change), set())
-                known.add(change.hash)
+                known.add(_signs(change))
+        return is_further
+
+
+def _signs(change: Change) -> Signs:
+    return change.hash, position_of(change.datetime) or position_of(change.lastmod)
+
+
+def _agree(signs: Signs, others: Signs) -> bool:
+    return all(
+        None in (one, other) or one == other for one, other in zip(signs, others, strict=True)
+    )
