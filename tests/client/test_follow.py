@@ -1,7 +1,7 @@
 """Following: Sources of every age in this process, and a real hub that is killed."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from msgspec import structs
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link, Position
-from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client import Follower, HistoryGone, follow, follow_sync
 from rsnotify_client.discovery import discover, linked, linked_in_html, sitemaps_of
 from rsnotify_client.web import Web
@@ -254,25 +254,47 @@ async def test_closed_lists_are_read_by_their_index_before_the_open_one(source: 
         "two": (times[0], times[1], changes[1:2]),
         "open": (times[1], None, changes[2:]),
     }
-    entries = ""
-    for name, (from_, until, part) in parts.items():
-        closed = {"until": until} if until else {}
-        source.documents[f"/{name}.xml"] = rendered(
-            "changelist", list(map(_entry, part)), **({"from": from_} | closed)
-        )
-        ended = f' until="{until}"' if until else ""
-        loc = source.loc(f"{name}.xml")
-        entries += f"<sitemap><loc>{loc}</loc><rs:md from='{from_}'{ended}/></sitemap>"
-    source.documents["/changelist.xml"] = (
-        '<sitemapindex xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
-        'xmlns:rs="http://www.openarchives.org/rs/terms/">'
-        f'<rs:md capability="changelist" from="{source.at}"/>{entries}</sitemapindex>'
-    ).encode()
+    offer_lists(source, parts)
     found = await read(source.url + CAPABILITIES, 3, after=str(source.at))
     assert [name for _, name in found] == ["0", "1", "2"]
     source.asked.clear()
     await read(source.url + CAPABILITIES, 1, after=times[2])
     assert source.asked["/one.xml"] == 0
+
+
+def offer_lists(
+    source: Source, parts: Mapping[str, tuple[str, str | None, Sequence[Change]]]
+) -> None:
+    """Change Lists by their names, each with its `from`, `until` and changes, and their index."""
+    entries = []
+    for name, (from_, until, part) in parts.items():
+        md = Md(capability="changelist", from_=from_, until=until)
+        source.documents[f"/{name}.xml"] = render_document(
+            Document("urlset", md, (), tuple(map(_entry, part)))
+        )
+        entries.append(Entry(source.loc(f"{name}.xml"), md=Md(from_=from_, until=until)))
+    md = Md(capability="changelist", from_=str(source.at))
+    source.documents["/changelist.xml"] = render_document(
+        Document("sitemapindex", md, (), tuple(entries))
+    )
+
+
+async def test_a_list_that_is_closed_after_its_index_was_read_is_found(source: Source) -> None:
+    """The open list has the same address as before."""
+    changes = [source.change(f"{number}", b"content") for number in range(3)]
+    begin, *times = [str(source.at), *(change.datetime or "" for change in changes)]
+    before = {"open": (begin, None, changes[:2])}
+    after = {"old": (begin, times[1], changes[:2]), "open": (times[1], None, changes[2:])}
+    offer_lists(source, before)
+
+    async def index(request: web.Request) -> web.Response:
+        answer = web.Response(body=source.documents[request.path])
+        offer_lists(source, after)
+        return answer
+
+    source.handlers["/changelist.xml"] = index
+    found = await read(source.url + CAPABILITIES, 3, after=begin)
+    assert [name for _, name in found] == ["0", "1", "2"]
 
 
 async def test_a_cursor_that_is_too_old_for_all_lists_is_told(source: Source) -> None:

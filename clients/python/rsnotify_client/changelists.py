@@ -112,7 +112,23 @@ class ChangeLists:
         return self._read
 
     async def after(self, cursor: Position | None) -> AsyncGenerator[Received, None]:
-        """All changes from the cursor on, those at the cursor included, oldest first."""
+        """All changes from the cursor on, those at the cursor included, oldest first.
+
+        A list may be closed after its index was read, so where they do not join both are read anew.
+        """
+        try:
+            async with aclosing(self._after(cursor)) as pieces:
+                async for received in pieces:
+                    cursor = max(received.until, cursor or received.until)
+                    yield received
+            return
+        except HistoryGone:
+            self._index, self._stands_alone = None, False
+        async with aclosing(self._after(cursor)) as pieces:
+            async for received in pieces:
+                yield received
+
+    async def _after(self, cursor: Position | None) -> AsyncGenerator[Received, None]:
         refs = await self._lists(cursor)
         for number, ref in enumerate(refs, 1):
             try:
