@@ -263,7 +263,7 @@ async def test_closed_lists_are_read_by_their_index_before_the_open_one(source: 
 
 
 def offer_lists(
-    source: Source, parts: Mapping[str, tuple[str, str | None, Sequence[Change]]]
+    source: Source, parts: Mapping[str, tuple[str | None, str | None, Sequence[Change]]]
 ) -> None:
     """Change Lists by their names, each with its `from`, `until` and changes, and their index."""
     entries = []
@@ -277,6 +277,30 @@ def offer_lists(
     source.documents["/changelist.xml"] = render_document(
         Document("sitemapindex", md, (), tuple(entries))
     )
+
+
+async def test_whoever_begins_before_the_first_list_gets_all_that_it_lists(source: Source) -> None:
+    offer_lists(source, {})
+    reading = asyncio.create_task(read(source.url + CAPABILITIES, 2))
+    while source.asked["/changelist.xml"] < 2:
+        await asyncio.sleep(0.01)
+    changes = [source.change(f"{number}", b"content") for number in range(2)]
+    offer_lists(source, {"open": (str(source.at), None, changes)})
+    assert await reading == [("updated", "0"), ("updated", "1")]
+
+
+async def test_whoever_begins_at_an_open_list_without_changes_begins_behind_the_closed_one(
+    source: Source,
+) -> None:
+    old = source.change("old", b"content")
+    closed = (str(source.at), old.datetime, [old])
+    offer_lists(source, {"closed": closed, "open": (None, None, [])})
+    reading = asyncio.create_task(read(source.url + CAPABILITIES, 1))
+    while source.asked["/changelist.xml"] < 4:
+        await asyncio.sleep(0.01)
+    new = source.change("new", b"content")
+    offer_lists(source, {"closed": closed, "open": (None, None, [new])})
+    assert await reading == [("updated", "new")]
 
 
 async def test_a_list_that_is_closed_after_its_index_was_read_is_found(source: Source) -> None:

@@ -147,12 +147,13 @@ class ChangeLists:
 
     async def end(self) -> Received | None:
         """The last change that there is: whoever follows from now on begins behind it."""
-        refs = await self._lists(None)
         last: Received | None = None
-        for ref in refs[-1:]:
+        for ref in reversed(await self._lists(None)):
             async with aclosing(self._changes(ref.loc, None)) as pieces:
                 async for received in pieces:
                     last = received if received.changes or last is None else last
+            if last is not None:
+                break
         return last
 
     async def _lists(self, cursor: Position | None) -> list[ListRef]:

@@ -65,6 +65,7 @@ class Follower:
         self._lost = False
         self._gaps = Standstill()
         self._must_catch_up = False
+        self._began_empty = False
 
     @property
     def cursor(self) -> Position | None:
@@ -123,8 +124,9 @@ class Follower:
             yield received
 
     async def _from_lists(self) -> AsyncGenerator[Received, None]:
-        if self.cursor is None:
+        if self.cursor is None and not self._began_empty:
             end = await self._the_lists.end()
+            self._began_empty = end is None  # then all that will be listed comes after us
             if end is not None:
                 self._timeline.begin_after(end)
                 yield standing(self.cursor)
