@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client import Follower, HistoryGone, follow, follow_sync
+from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.discovery import discover, linked, linked_in_html, sitemaps_of
 from rsnotify_client.web import Web
 from tests.running import RunningHub
@@ -319,6 +321,18 @@ async def test_a_list_that_is_closed_after_its_index_was_read_is_found(source: S
     source.handlers["/changelist.xml"] = index
     found = await read(source.url + CAPABILITIES, 3, after=begin)
     assert [name for _, name in found] == ["0", "1", "2"]
+
+
+async def test_of_lists_that_are_no_longer_named_nothing_is_kept(source: Source) -> None:
+    times = [str(Position(source.at + each)) for each in range(10)]
+    async with Web() as session:
+        lists = ChangeLists(session, source.loc("changelist.xml"))
+        for from_, until in pairwise(times):
+            change = Change(source.loc("a.txt"), "updated", datetime=until)
+            offer_lists(source, {until: (from_, until, [change])})
+            async with aclosing(lists.after(Position.parse(from_))) as pieces:
+                assert [each async for piece in pieces for each in piece.changes] == [change]
+        assert len(lists.read) == 1
 
 
 async def test_a_cursor_that_is_too_old_for_all_lists_is_told(source: Source) -> None:

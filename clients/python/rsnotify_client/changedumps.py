@@ -21,6 +21,7 @@ from rsnotify_client.changelists import (
     ListRef,
     ReadTo,
     named_lists,
+    skip,
     stretches,
 )
 from rsnotify_client.discovery import Source
@@ -47,6 +48,7 @@ class ChangeDumps(ChangeLists):
         self._contents: dict[str, str] = {}
 
     async def _named(self) -> list[ListRef]:
+        self._contents.clear()
         return await self._packages(self._url)
 
     async def _packages(self, url: str, depth: int = 0) -> list[ListRef]:
@@ -61,11 +63,12 @@ class ChangeDumps(ChangeLists):
                     self._contents[urljoin(url, entry.loc)] = urljoin(url, link.href)
         return named_lists(url, found)
 
+    def _address_of(self, url: str) -> str:
+        return self._contents.get(url, url)
+
     async def _changes(self, url: str, cursor: Position | None) -> AsyncGenerator[Received, None]:
-        manifest = self._contents.get(url)
-        found = (
-            self._packed(url, cursor) if manifest is None else super()._changes(manifest, cursor)
-        )
+        has_manifest = url in self._contents
+        found = super()._changes(url, cursor) if has_manifest else self._packed(url, cursor)
         async with aclosing(found) as pieces:
             async for received in pieces:
                 yield received
@@ -86,7 +89,7 @@ class ChangeDumps(ChangeLists):
         except Refused as error:
             raise Malformed(error.detail) from None
         for refused in package.refused:
-            self._skip(refused)
+            skip(refused)
         if before is not None:
             self._read[url] = ReadTo(Tag(), before)
 

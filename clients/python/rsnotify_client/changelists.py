@@ -94,7 +94,6 @@ class ChangeLists:
     """The Change Lists of one Source."""
 
     def __init__(self, web: Web, url: str, archive: str | None = None) -> None:
-        self.skipped: list[str] = []
         self._web = web
         self._url = url
         self._archive = archive
@@ -137,13 +136,16 @@ class ChangeLists:
                         cursor = max(received.until, cursor or received.until)
                         yield received
             except Malformed as error:
-                self._skip(error.detail)
+                skip(error.detail)
                 if number < len(refs) and ref.until is not None:
                     cursor = max(ref.until, cursor or ref.until)
+        self._forget_all_but(refs)
 
-    def _skip(self, what: str) -> None:
-        log.warning("skipped: %s", what)
-        self.skipped.append(what)
+    def _forget_all_but(self, refs: Sequence[ListRef]) -> None:
+        """Lists are closed all the time; those behind the cursor are not asked for again."""
+        if len(self._read) > len(refs):
+            asked = {ref.loc for ref in refs}
+            self._read = {url: read for url, read in self._read.items() if url in asked}
 
     async def end(self) -> Received | None:
         """The last change that there is: whoever follows from now on begins behind it."""
@@ -202,10 +204,15 @@ class ChangeLists:
             return [each for ref in refs for each in await self._archived(ref.loc, 1)]
         return refs
 
+    def _address_of(self, url: str) -> str:
+        """Where the list is that an index names by this URL."""
+        return url
+
     async def _changes(self, url: str, cursor: Position | None) -> AsyncGenerator[Received, None]:
         read = self._read.get(url)
         is_known = read is not None and cursor is not None and cursor >= read.position
-        document = RemoteDocument(self._web, url, read.tag if read and is_known else None)
+        known = read.tag if read and is_known else None
+        document = RemoteDocument(self._web, self._address_of(url), known)
         before: Position | None = None
         try:
             async for entries in document:
@@ -216,13 +223,18 @@ class ChangeLists:
         except Unchanged:
             return
         for skipped in document.skipped:
-            self._skip(f"{url}: {skipped}")
+            skip(f"{document.url}: {skipped}")
         closed, begun = position_of(document.head.md.until), _beginning_of(document.head, cursor)
         self._stands_alone &= not (closed and document.head.link("index"))
         end = closed or before or begun
         if end is not None:
             yield Received(b"", before or end, max(end, before or end), ())
             self._read[url] = ReadTo(document.tag, max(end, cursor or end))
+
+
+def skip(what: str) -> None:
+    """It cannot be read."""
+    log.warning("skipped: %s", what)
 
 
 def _beginning_of(head: Head, cursor: Position | None) -> Position | None:
