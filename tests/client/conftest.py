@@ -25,3 +25,17 @@ def set_name(real_hub: HubProcess, request: pytest.FixtureRequest) -> str:
     name = request.node.originalname.replace("_", "-")[:60].rstrip("-")
     real_hub.add_set(name)
     return str(name)
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A follower's pauses, by the number that makes them longer; none takes time."""
+    found: list[int] = []
+
+    def delay_seconds(attempt: int, chance: float) -> float:
+        found.append(attempt)
+        return 0.0
+
+    for module in ("follower", "several"):
+        monkeypatch.setattr(f"rsnotify_client.{module}.delay_seconds", delay_seconds)
+    return found

@@ -31,19 +31,6 @@ async def source() -> AsyncIterator[Source]:
         yield running
 
 
-@pytest.fixture
-def attempts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The pauses before another try, by the number that makes them longer; none takes time."""
-    found: list[int] = []
-
-    def delay_seconds(attempt: int, chance: float) -> float:
-        found.append(attempt)
-        return 0.0
-
-    monkeypatch.setattr("rsnotify_client.follower.delay_seconds", delay_seconds)
-    return found
-
-
 async def read(
     url: str, count: int, cursor: object = None, *, after: object = None
 ) -> list[tuple[str, str]]:

@@ -158,14 +158,9 @@ async def test_what_the_channel_no_longer_has_is_read_from_the_change_list_of_it
 
 
 async def test_a_channel_that_stays_too_old_is_asked_again_after_longer_and_longer_pauses(
-    monkeypatch: pytest.MonkeyPatch,
+    attempts: list[int],
 ) -> None:
     """The Change List tells nothing new, as a cache does that is not up to date."""
-    attempts: list[int] = []
-
-    def delay_seconds(attempt: int, chance: float) -> float:
-        attempts.append(attempt)
-        return 0.0
 
     async def say(number: int, socket: web.WebSocketResponse) -> None:
         if number < 5:
@@ -173,14 +168,15 @@ async def test_a_channel_that_stays_too_old_is_asked_again_after_longer_and_long
             return
         await told_of(source, socket, source.change("live", b"2"), from_=str(source.at))
 
-    monkeypatch.setattr("rsnotify_client.several.delay_seconds", delay_seconds)
     async with scripted(say) as (source, _):
         async with aclosing(follow_sets(source.url, ["papers"], after=source.at)) as changes:
             assert await some(changes, 1) == {("papers", "live")}
         assert attempts == [1, 2, 3]
 
 
-async def test_what_does_not_join_is_asked_for_again_and_then_read_from_the_lists() -> None:
+async def test_what_does_not_join_is_asked_for_again_and_then_read_from_the_lists(
+    attempts: list[int],
+) -> None:
     async def say(_: int, socket: web.WebSocketResponse) -> None:
         await told_of(source, socket, second, from_=str(first.datetime))
 
@@ -190,6 +186,7 @@ async def test_what_does_not_join_is_asked_for_again_and_then_read_from_the_list
         async with aclosing(follow_sets(source.url, ["papers"], after=begin)) as changes:
             assert await some(changes, 2) == {("papers", "first"), ("papers", "second")}
         assert asked[:2] == [[f"papers@{begin}"]] * 2
+        assert attempts == [0, 1]
 
 
 async def test_a_peer_that_does_not_say_where_it_begins_in_each_set_is_no_hub() -> None:

@@ -84,7 +84,7 @@ class SetsFollower:
             for name, cursor in cursors.items()
         }
         self._attempt = 0
-        self._too_old = Standstill()
+        self._gaps = Standstill()
 
     @property
     def _cursors(self) -> dict[str, Position | None]:
@@ -98,18 +98,21 @@ class SetsFollower:
                         async for piece in pieces:
                             self._attempt = 0
                             yield piece
-                except TooOld as error:
-                    await self._note_too_old(error)
-                except (NotJoined, Lost, TryAgain) as error:
+                except (NotJoined, TooOld) as error:
+                    await self._note_gap(error)
+                except (Lost, TryAgain) as error:
                     await self._pause(error)
 
-    async def _note_too_old(self, error: TooOld) -> None:
-        """The lists are read; at once, but after a pause if they told nothing the last time."""
-        for each in self._sets.values():
-            each.must_catch_up = True
-        if (times := self._too_old.count(self._cursors)) > 1:
-            self._attempt = max(self._attempt, times - 1)
-            await self._pause(error)
+    async def _note_gap(self, error: NotJoined | TooOld) -> None:
+        """As long as the cursors stay where they are, each pause is longer than the one before."""
+        times = self._gaps.count(self._cursors)
+        if isinstance(error, TooOld):
+            for each in self._sets.values():
+                each.must_catch_up = True
+            if times == 1:
+                return
+        self._attempt = max(self._attempt, times - 1)
+        await self._pause(error)
 
     async def _pause(self, error: Exception) -> None:
         wait = delay_seconds(self._attempt, random.random())  # noqa: S311
