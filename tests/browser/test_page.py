@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Self
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
@@ -26,6 +27,36 @@ def latest(page: Page):
 
 async def shown(page: Page) -> list[str]:
     return [loc.rpartition("/")[2] for loc in await latest(page).all_text_contents()]
+
+
+class Held:
+    """The first request to an address waits until it is let go."""
+
+    def __init__(self, page: Page, path: str) -> None:
+        self.page = page
+        self.path = path
+        self._let_go = asyncio.Event()
+        self._count = 0
+
+    async def __aenter__(self) -> Self:
+        await self.page.route(f"**{self.path}", self._answer)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.page.unroute(f"**{self.path}")
+
+    async def _answer(self, route: Route) -> None:
+        self._count += 1
+        if self._count == 1:
+            await self._let_go.wait()
+        await route.continue_()
+
+    async def let_go(self) -> None:
+        """Until the page has dealt with what was answered."""
+        async with self.page.expect_response(f"**{self.path}") as response:
+            self._let_go.set()
+        await (await response.value).finished()
+        await self.page.evaluate("new Promise((then) => setTimeout(then, 100))")
 
 
 async def test_a_change_published_elsewhere_appears(
@@ -170,6 +201,19 @@ async def test_the_table_stands_still_while_it_is_paused(
     await expect(latest(page)).to_have_text("http://example.com/res1")
 
 
+async def test_a_paused_table_shows_nothing_of_the_set_before(
+    page: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    other = f"{set_name}-other"
+    await page_hub.ask("PUT", f"/api/sets/{other}", json={})
+    await page_hub.publish("http://example.com/res1", set_name=set_name)
+    await expect(latest(page)).to_have_count(1)
+    await page.click("#pause")
+    await use_token(page)  # the sets are read again
+    await page.select_option("#set", other)
+    await expect(latest(page)).to_have_count(0)
+
+
 RATES = """async () => {
   const { Rate } = await import("/static/plot.js");
   const rate = new Rate();
@@ -272,10 +316,41 @@ async def test_the_debugger_shows_why_the_hub_ends_a_connection(page: Page) -> N
     await expect(page.locator("#connection-state")).to_contain_text("ended with 4400: malformed")
 
 
+async def test_a_connection_of_the_debugger_that_was_replaced_says_no_more(
+    page: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    state, frames = page.locator("#connection-state"), page.locator("#frames li")
+    await page.select_option("#transport", "stream")
+    for _ in range(2):
+        await page.click("#connection button[type=submit]")
+        await expect(state).to_have_text("connected")
+    await page_hub.publish("http://example.com/1", set_name=set_name)
+    await expect(frames).to_have_count(1)
+    await expect(state).to_have_text("connected")
+    await page.click("#disconnect")
+    await expect(state).to_contain_text("disconnected")
+
+
 async def test_the_validator_names_each_violation_with_its_clause(page: Page) -> None:
     await page.fill("#document", "<urlset/>")
     await page.click("#validate button")
     await expect(page.locator("#violations li")).to_contain_text("Core 7")
+
+
+async def test_the_validator_shows_what_was_asked_last(page: Page) -> None:
+    verdict = page.locator("#verdict")
+    async with Held(page, "/api/validate") as held:
+        await page.fill("#document", "<urlset/>")
+        await page.click("#validate button")
+        await page.fill("#document", "no XML")
+        await page.click("#validate button")
+        await expect(verdict).to_contain_text("1 violation")
+        told = await verdict.text_content(), await page.locator("#violations").text_content()
+        await held.let_go()
+        assert told == (
+            await verdict.text_content(),
+            await page.locator("#violations").text_content(),
+        )
 
 
 async def test_a_stranger_is_told_that_naming_a_document_needs_a_token(page: Page) -> None:
@@ -307,6 +382,19 @@ async def test_a_wrong_token_is_refused_and_not_kept(
         await expect(page.locator("#token .answer")).to_contain_text("unknown")
         assert await page.evaluate("sessionStorage.length") == 0
         await expect(page.locator("#admin")).to_be_hidden()
+
+
+async def test_a_late_refusal_of_the_token_before_leaves_the_next_one(
+    chromium: Browser, page_hub: RunningHub, set_name: str
+) -> None:
+    async with opened(chromium, page_hub, set_name) as page, Held(page, "/api/tokens") as held:
+        await use_token(page, "rsn_wrong")
+        await use_token(page)
+        await expect(page.locator("#token .answer")).to_have_text("You use the admin token.")
+        await held.let_go()
+        await expect(page.locator("#token .answer")).to_have_text("You use the admin token.")
+        await expect(page.locator("#admin")).to_be_visible()
+        assert await page.evaluate("sessionStorage.length") == 1
 
 
 async def test_a_token_to_publish_opens_no_administration(
@@ -385,6 +473,22 @@ async def test_a_change_of_another_set_is_not_taken_for_the_one_that_was_publish
         await page_hub.publish("http://example.com/later", set_name=later)
         await page.select_option("#set", later)
         await expect(page.locator("#publish .answer")).to_contain_text("It is not seen here")
+
+
+async def test_what_is_stored_after_another_set_was_chosen_is_not_waited_for(
+    page: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    other = f"{set_name}-other"
+    await page_hub.ask("PUT", f"/api/sets/{other}", json={})
+    await use_token(page)
+    await expect(page.locator(f"#set option[value={other}]")).to_have_count(1)
+    async with Held(page, f"/api/sets/{set_name}/changes") as held:
+        await page.click("#publish button")
+        await expect(page.locator("#publish .answer")).to_have_text("Sending…")
+        await page.select_option("#set", other)
+        await expect(page.locator("#health")).to_have_text("live")
+        await held.let_go()
+        await expect(page.locator("#publish .answer")).to_contain_text("another set was chosen")
 
 
 async def test_whoever_may_only_publish_to_a_private_set_is_told_that_it_is_not_seen(
@@ -481,6 +585,25 @@ async def test_the_admin_replaces_a_token_by_another(
     changes = f"/api/sets/{set_name}/changes"
     status, _ = await page_hub.ask("POST", changes, headers=headers, json=change)
     assert status == 201
+
+
+async def test_a_new_token_is_shown_even_if_the_tables_cannot_be_read_again(
+    page: Page, set_name: str
+) -> None:
+    async def refuse_to_list(route: Route) -> None:
+        if route.request.method == "GET":
+            await route.fulfill(status=429, json={"detail": "too many requests"})
+        else:
+            await route.continue_()
+
+    await use_token(page)
+    await expect(page.locator("#admin")).to_be_visible()
+    await page.route("**/api/tokens", refuse_to_list)
+    await page.fill("#token-sets", set_name)
+    await page.click("#new-token button")
+    await expect(page.locator("#made-token code")).to_contain_text("rsn_")
+    await expect(page.locator("#admin-answer")).to_contain_text("too many requests")
+    await expect(page.locator("#made-token code")).to_be_visible()
 
 
 async def test_a_token_that_is_revoked_is_forgotten(

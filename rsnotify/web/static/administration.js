@@ -8,29 +8,38 @@ import { button, byId, copyable, element, foreign, tell } from "./dom.js";
 const ROWS = 100; // of a table
 
 let setsChanged = () => {};
+let shows = 0; // how often it was to be drawn, or hidden: an older answer changes nothing
 
 /** Draw everything if the token of this tab is the admin's; whether it is. */
 export async function show() {
-  let tokens;
+  shows += 1;
+  const turn = shows;
+  let tokens, subscriptions;
   try {
     tokens = await ask("GET", "api/tokens");
+    subscriptions = await ask("GET", "api/subscriptions");
   } catch (error) {
-    byId("admin").hidden = true;
-    byId("not-admin").hidden = false;
+    const isRefused = error.status === 401 || error.status === 403;
+    if (isRefused && turn === shows) isAdmin(false);
     if (error.status === 403) return false;
     throw error;
   }
-  const subscriptions = await ask("GET", "api/subscriptions");
-  draw("tokens", tokens.map(tokenRow), "`rsnotify tokens list`");
-  draw("subscriptions", subscriptions.map(subscriptionRow), "`rsnotify subscriptions list`");
-  byId("admin").hidden = false;
-  byId("not-admin").hidden = true;
+  if (turn === shows) {
+    draw("tokens", tokens.map(tokenRow), "`rsnotify tokens list`");
+    draw("subscriptions", subscriptions.map(subscriptionRow), "`rsnotify subscriptions list`");
+    isAdmin(true);
+  }
   return true;
 }
 
+function isAdmin(is) {
+  byId("admin").hidden = !is;
+  byId("not-admin").hidden = is;
+}
+
 export function hide() {
-  byId("admin").hidden = true;
-  byId("not-admin").hidden = false;
+  shows += 1;
+  isAdmin(false);
   for (const id of ["sets", "tokens", "subscriptions", "made-token"]) byId(id).replaceChildren();
 }
 
@@ -52,16 +61,26 @@ function draw(id, rows, command) {
 
 const note = (text, colSpan) => element("tr", {}, element("td", { colSpan, textContent: text }));
 
-/** Do it, say what became of it, and draw anew. */
+/** Do it, say what became of it, and draw anew meanwhile. */
 async function act(words, work, place = byId("admin-answer")) {
+  let done;
   try {
-    const done = await work();
-    tell(place, `${words}: done.`);
-    await Promise.all([show(), setsChanged()]);
-    return done;
+    done = await work();
   } catch (error) {
     tell(place, `${words}: ${error.message}`, true);
     return null;
+  }
+  tell(place, `${words}: done.`);
+  drawAnew();
+  return done;
+}
+
+/** What was done is done, also if this fails: a token that was made is shown only once. */
+async function drawAnew() {
+  try {
+    await Promise.all([show(), setsChanged()]);
+  } catch (error) {
+    tell(byId("admin-answer"), `The tables could not be read again: ${error.message}`, true);
   }
 }
 

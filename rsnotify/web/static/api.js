@@ -13,24 +13,33 @@ export const channelOf = (set, kind = "change") =>
   address(`channels/${encodeURIComponent(set)}/${kind}_notification_channel`);
 
 export class Refused extends Error {
-  constructor(status, detail) {
+  #secret;
+
+  constructor(status, detail, secret) {
     super(detail);
     this.status = status;
+    this.#secret = secret;
+  }
+
+  /** Whether the token that this tab uses now is not accepted: not one that was used before. */
+  get isOfToken() {
+    return this.status === 401 && this.#secret === token();
   }
 }
 
 /** Any request, with the token of this tab. */
 export async function send(method, url, { body, headers = {}, signal } = {}) {
-  const bearer = token() ? { Authorization: `Bearer ${token()}` } : {};
+  const secret = token();
+  const bearer = secret ? { Authorization: `Bearer ${secret}` } : {};
   const options = { method, body, headers: { ...headers, ...bearer }, signal, cache: "no-store" };
   let answer;
   try {
     answer = await fetch(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused(0, "the hub does not answer");
+    throw new Refused(0, "the hub does not answer", secret);
   }
-  if (!answer.ok) throw new Refused(answer.status, await reason(answer));
+  if (!answer.ok) throw new Refused(answer.status, await reason(answer), secret);
   return answer;
 }
 

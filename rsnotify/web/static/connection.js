@@ -12,7 +12,26 @@ const WRONG = new Set([1008, 4400, 4404, 4410]); // close codes that a new conne
 export function connect(transport, url, from, heard) {
   const at = new URL(url);
   if (from) at.searchParams.set("from", from);
-  return transport === "websocket" ? bySocket(at, heard) : byStream(at, heard);
+  const listener = untilEnded(heard);
+  const end = (transport === "websocket" ? bySocket : byStream)(at, listener);
+  return () => {
+    listener.ended({ code: 1000, reason: "disconnected", isFinal: true });
+    end();
+  };
+}
+
+/** Tells of the end once, and of nothing after it. */
+function untilEnded(heard) {
+  let isOver = false;
+  return {
+    opened: () => { if (!isOver) heard.opened(); },
+    frame: (text) => { if (!isOver) heard.frame(text); },
+    ended: (how) => {
+      if (isOver) return;
+      isOver = true;
+      heard.ended(how);
+    },
+  };
 }
 
 function bySocket(at, heard) {
@@ -25,9 +44,8 @@ function bySocket(at, heard) {
     heard.ended(wasOpen ? known : await whyNot(at, known));
   };
   return () => {
-    socket.onclose = socket.onmessage = null;
+    socket.onclose = null;
     socket.close();
-    heard.ended({ code: 1000, reason: "disconnected", isFinal: true });
   };
 }
 
@@ -45,8 +63,7 @@ function byStream(at, heard) {
   const ending = new AbortController();
   read(at, ending.signal, heard).then(
     () => heard.ended({ code: 0, reason: "the stream ended", isFinal: false }),
-    (error) => heard.ended(ending.signal.aborted
-      ? { code: 0, reason: "disconnected", isFinal: true } : failed(error)),
+    (error) => { ending.abort(); heard.ended(failed(error)); },
   );
   return () => ending.abort();
 }

@@ -46,7 +46,7 @@ function begin(transport, url) {
       byId("disconnect").disabled = true;
       if (cursor) byId("from").value = cursor; // to go on from there
       const told = `ended${code ? ` with ${code}` : ""}: ${reason || "no reason given"}`;
-      tell(byId("connection-state"), told, code !== 1000 && reason !== "disconnected");
+      tell(byId("connection-state"), told, code !== 1000);
     },
   });
 }

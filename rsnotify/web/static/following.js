@@ -26,6 +26,7 @@ export class Following {
     this.set = set;
     this.isPrivate = isPrivate;
     this.cursor = null; // everything up to it has been handed on
+    this.hasStopped = false; // trying again would end in the same way
     // A header, and so a token, goes with a stream only; a browser opens only six of these.
     this.transport = isPrivate ? "stream" : "websocket";
     this.heard = heard;
@@ -86,6 +87,7 @@ export class Following {
       this.heard.gap(this.cursor, null);
       this.cursor = null;
     } else if (isFinal) {
+      this.hasStopped = true;
       this.heard.state(`stopped: ${reason}`, true);
       return;
     }

@@ -13,7 +13,7 @@ let isPaused = false;
 
 export function clear() {
   newest = [];
-  schedule();
+  draw();
 }
 
 export function add(changes) {

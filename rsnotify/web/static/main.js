@@ -22,8 +22,9 @@ const deliveries = new plot.Rate();
 let known = null;
 let following = null;
 let seen = 0;
-let typing = 0;
+let search = 0; // the timer of the next one
 let asked = 0; // how often the sets were
+let used = 0; // how often a token was
 
 const chosenSet = () => byId("set").value;
 
@@ -73,14 +74,19 @@ async function loadSets() {
   } catch (error) {
     if (turn !== asked) return;
     tell(byId("health"), error.message, true);
-    if (error.status === 401) forget(); // the token was revoked
-    setTimeout(loadSets, RETRY_MS);
+    if (error.isOfToken) forget(); // it was revoked
+    searchAfter(RETRY_MS);
     return;
   }
   administration.showSets(known.found, known.hasMore);
   const chosen = sets.offer(known, wanted);
   const isSame = following && chosen?.name === following.set && chosen.private === following.isPrivate;
-  if (!isSame) follow(chosen);
+  if (!isSame || following.hasStopped) follow(chosen);
+}
+
+function searchAfter(milliseconds) {
+  clearTimeout(search);
+  search = setTimeout(loadSets, milliseconds);
 }
 
 // The token ---------------------------------------------------------------------------------------
@@ -88,14 +94,18 @@ async function loadSets() {
 async function useToken(secret) {
   const place = byId("token").querySelector(".answer");
   tell(place, ""); // the message about the token before
+  used += 1;
+  const turn = used;
   try {
     keep(secret);
     const isAdmin = await administration.show();
+    if (turn !== used) return false; // another one is used by now
     tell(place, isAdmin ? "You use the admin token." : "Your token is known.");
     showToken(true);
     await loadSets();
     return true;
   } catch (error) {
+    if (turn !== used) return false;
     forget();
     tell(place, error.message, true);
     return false;
@@ -109,6 +119,7 @@ async function useTyped() {
 }
 
 function forget() {
+  used += 1;
   keep("");
   showToken(false);
   administration.hide();
@@ -151,10 +162,7 @@ function start() {
     follow(sets.named(known, chosenSet()));
     loadSets(); // an answer that is still to come would choose the set of before
   };
-  byId("find").oninput = () => {
-    clearTimeout(typing);
-    typing = setTimeout(loadSets, TYPING_MS);
-  };
+  byId("find").oninput = () => searchAfter(TYPING_MS);
   byId("token").onsubmit = async (event) => {
     event.preventDefault();
     const isUsed = await useTyped();

@@ -8,6 +8,7 @@ import { byId, tell } from "./dom.js";
 const REMEMBERED = 200;
 const arrivals = new Map(); // when each of the newest changes arrived, by its datetime
 let isConnected = false;
+let channels = 0; // how many were followed
 let waiting = null; // for the change that was published last: `{datetime, settle}`
 
 /** Changes have come over the channel; all before them had come, or were there when it was opened. */
@@ -27,6 +28,7 @@ export function arrived(changes) {
 
 /** Another set was chosen: its changes say nothing of those of the set before. */
 export function forget() {
+  channels += 1;
   arrivals.clear();
   waiting?.settle();
 }
@@ -58,12 +60,13 @@ export function watchForm(chosenSet, useTyped) {
 }
 
 async function publish(form, set, answer) {
-  const begun = performance.now();
+  const [begun, channel] = [performance.now(), channels];
   const path = `api/sets/${encodeURIComponent(set)}/changes`;
   const { until } = await ask("POST", path, { loc: form.loc.value, change: form.change.value });
   tell(answer, "Stored. Waiting for it on the channel…");
-  const then = await arrivalOf(until);
-  if (then === undefined) tell(answer, "Stored. It is not seen here, because the channel is not connected.", true);
+  const then = channel === channels ? await arrivalOf(until) : undefined;
+  if (channel !== channels) tell(answer, "Stored. It is not seen here, because another set was chosen.");
+  else if (then === undefined) tell(answer, "Stored. It is not seen here, because the channel is not connected.", true);
   else tell(answer, `It arrived ${Math.max(1, Math.round(then - begun))} ms after you pressed Publish.`);
 }
 

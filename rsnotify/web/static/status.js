@@ -18,7 +18,7 @@ export async function watch(chosenSet, refused) {
       latest = await ask("GET", `api/status?limit=1&name=${encodeURIComponent(chosenSet())}`);
     } catch (error) {
       latest = null;
-      if (error.status === 401) refused(error.message);
+      if (error.isOfToken) refused(error.message);
     }
   }
   setTimeout(() => watch(chosenSet, refused), PAUSE_MS + SHARE * (performance.now() - begun));

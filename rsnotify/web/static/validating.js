@@ -5,39 +5,53 @@
 import { address, send } from "./api.js";
 import { byId, element, tell } from "./dom.js";
 
+let asked = 0; // what was asked for last is shown, whichever answer comes last
+
 export function watchForm() {
   const form = byId("validate");
   byId("own").onchange = () => fetchOwn(form);
   form.onsubmit = async (event) => {
     event.preventDefault();
-    tell(byId("verdict"), "checking…");
-    byId("violations").replaceChildren();
-    try {
-      const named = form.address.value.trim();
-      if (named) await check("application/json", JSON.stringify({ url: named }));
-      else await check("application/xml", form.document.value);
-    } catch (error) {
-      tell(byId("verdict"), error.message, true);
-    }
+    show("checking…");
+    const named = form.address.value.trim();
+    inTurn(() => (named ? check("application/json", JSON.stringify({ url: named }))
+      : check("application/xml", form.document.value)), showVerdict, (error) => show(error.message, true));
   };
 }
 
-async function fetchOwn(form) {
-  if (!byId("own").value) return;
+/** Show what was asked for, unless something else has been asked for since. */
+async function inTurn(work, done, failed) {
+  asked += 1;
+  const turn = asked;
+  const shown = await work().then((answer) => () => done(answer), (error) => () => failed(error));
+  if (turn === asked) shown();
+}
+
+function show(verdict, isBad = false) {
+  tell(byId("verdict"), verdict, isBad);
+  byId("violations").replaceChildren();
+}
+
+function fetchOwn(form) {
+  const url = byId("own").value;
+  if (!url) return;
   form.address.value = "";
-  try {
-    form.document.value = await (await send("GET", byId("own").value)).text();
-    tell(byId("verdict"), "");
-  } catch (error) {
+  inTurn(async () => (await send("GET", url)).text(), (text) => {
+    form.document.value = text;
+    show("");
+  }, (error) => {
     form.document.value = "";
-    tell(byId("verdict"), `This document cannot be had: ${error.message}`, true);
-  }
+    show(`This document cannot be had: ${error.message}`, true);
+  });
 }
 
 async function check(type, body) {
   const headers = { "Content-Type": type };
   const answer = await send("POST", address("api/validate"), { body, headers });
-  const { valid, count, violations } = await answer.json();
+  return answer.json();
+}
+
+function showVerdict({ valid, count, violations }) {
   tell(byId("verdict"), valid ? "Valid: nothing is wrong with it." : found(count, violations.length), !valid);
   byId("violations").replaceChildren(...violations.map(shown));
 }
