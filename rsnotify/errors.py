@@ -83,6 +83,13 @@ class TryAgain(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
+class BecamePrivate(TryAgain):
+    """A set that was read without a token needs one now."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"set {name!r} has become private: reconnect with a token")
+
+
 class Unanswered(TryAgain):
     """It is unknown whether Redis did it; repeating it with the same key tells."""
 

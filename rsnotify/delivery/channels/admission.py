@@ -15,8 +15,10 @@ from starlette.websockets import WebSocket
 from rsnotify.access import Access, origins_that_read
 from rsnotify.core.forms import XML
 from rsnotify.core.query import check_not_future
+from rsnotify.core.set_options import SetRecord
 from rsnotify.delivery.channels.channel import ChannelReaders
 from rsnotify.delivery.channels.entry import (
+    Admitted,
     ChannelCursor,
     ChannelEntry,
     entry_of,
@@ -30,7 +32,7 @@ from rsnotify.delivery.channels.reader_limits import ReaderLimits
 from rsnotify.delivery.channels.revocations import Revocations
 from rsnotify.delivery.channels.several import SeveralChannels
 from rsnotify.delivery.channels.turns import Sent
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.errors import BecamePrivate, NoSuchSet, Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
@@ -75,8 +77,8 @@ class Channels:
         except Rejected as error:  # of the query: a web page sees a close code, but no status
             entry = error
         else:
-            token = await self.admit(websocket, wanted)
-            entry = await self._entry(websocket, wanted, token)
+            admitted = await self.admit(websocket, wanted)
+            entry = await self._entry(websocket, wanted, admitted)
         await websocket.accept(
             subprotocol_of(websocket), headers=_start_header(entry)
         )  # the reader gets everything that is published from here on
@@ -84,28 +86,28 @@ class Channels:
         self.join(take_reader(entry.form if isinstance(entry, ChannelEntry) else XML), entry)
 
     async def _entry(
-        self, connection: HTTPConnection, wanted: Sequence[ChannelCursor], token: str
+        self, connection: HTTPConnection, wanted: Sequence[ChannelCursor], admitted: Admitted
     ) -> ChannelEntry | Rejected | TryAgain:
         """The error is returned, not raised: it is sent as a close frame after the handshake."""
         try:
             cursors = [await self.cursor(*each) for each in wanted]
         except (Rejected, TryAgain) as error:
             return error
-        return self.entry(connection, wanted, cursors, token)
+        return self.entry(connection, wanted, cursors, admitted)
 
     def entry(
         self,
         connection: HTTPConnection,
         wanted: Sequence[ChannelCursor],
         cursors: Sequence[Position],
-        token: str,
+        admitted: Admitted,
     ) -> ChannelEntry:
         """Where a reader begins, and for whom it counts."""
-        entry = entry_of(connection, wanted, cursors, token)
+        entry = entry_of(connection, wanted, cursors, admitted)
         return entry._replace(address=self._access.asker(connection))
 
-    async def admit(self, connection: HTTPConnection, wanted: Sequence[ChannelCursor]) -> str:
-        """Refuse who may not read all of them; the key of the token that the peer used."""
+    async def admit(self, connection: HTTPConnection, wanted: Sequence[ChannelCursor]) -> Admitted:
+        """Refuse who may not read all of them."""
         for each in wanted:
             self._hub.feed(each.channel)
         records = [self._hub.record(each.channel.set_name) for each in wanted]
@@ -113,7 +115,7 @@ class Channels:
         self._check_origin(connection.headers.get("origin"), is_private=is_private)
         tokens = [await self._access.require_reader(connection, record) for record in records]
         self.limits.check(self._access.asker(connection), [each.channel for each in wanted])
-        return max(tokens)  # it is one token, and none where none was needed
+        return Admitted(records, max(tokens))  # one token, and none where none was needed
 
     def _check_origin(self, origin: str | None, *, is_private: bool) -> None:
         """A page must not read with the rights of its visitor; browsers send its origin."""
@@ -134,10 +136,21 @@ class Channels:
             if self.is_draining:
                 reader.close(*DRAINED)
             elif reader.is_open:
+                self._check_unchanged(entry.admitted.sets)
                 self._enter(reader, entry)
-                self.revocations.add(reader, entry.token)
+                self.revocations.add(reader, entry.admitted.token)
         except (Rejected, TryAgain) as error:
             reader.close(error.close_code, error.detail)
+
+    def _check_unchanged(self, admitted: Sequence[SetRecord]) -> None:
+        """Refuse who was not there yet when the readers of a set were closed; a peer chooses how
+        long it takes from its admission until it joins."""
+        for before in admitted:
+            record = self._hub.record(before.name)
+            if record.created != before.created:
+                raise NoSuchSet(before.name)
+            if record.private > before.private:
+                raise BecamePrivate(before.name)
 
     def _enter(self, reader: Reader, entry: ChannelEntry) -> None:
         places = [(self._hub.feed(name), cursor) for name, cursor in entry.places]

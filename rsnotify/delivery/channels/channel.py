@@ -13,7 +13,7 @@ from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader, write_to_all
 from rsnotify.delivery.channels.turns import YIELD_BYTES, Sent, read_on, write_turn
-from rsnotify.errors import NoSuchSet, TryAgain
+from rsnotify.errors import BecamePrivate, NoSuchSet, Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
@@ -135,13 +135,14 @@ class ChannelReaders:
             self._place(reader)
 
     def turn_private(self) -> None:
-        for reader in self.readers:
-            reader.close(TryAgain.close_code, "the set has become private: reconnect with a token")
+        self._close_all(BecamePrivate(self._feed.channel.set_name))
 
     def end(self) -> None:
-        gone = NoSuchSet(self._feed.channel.set_name)
+        self._close_all(NoSuchSet(self._feed.channel.set_name))
+
+    def _close_all(self, why: Rejected | TryAgain) -> None:
         for reader in self.readers:
-            reader.close(gone.close_code, gone.detail)
+            reader.close(why.close_code, why.detail)
 
     # --- catching up ---------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from rsnotify.core.query import (
     parse_start,
     render_cursors,
 )
+from rsnotify.core.set_options import SetRecord
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Kind
@@ -34,12 +35,19 @@ class ChannelCursor(NamedTuple):
     after: Position | None
 
 
+class Admitted(NamedTuple):
+    """The sets that a reader may read, as they were when that was decided."""
+
+    sets: Sequence[SetRecord]
+    token: str  # the key of the token that it used, empty if none was needed
+
+
 class ChannelEntry(NamedTuple):
     """Where a reader begins that may read: in one channel, or in several over one connection."""
 
     places: Sequence[tuple[ChannelName, Position]]
     is_several: bool
-    token: str  # the key of the token that it used, empty if none was needed
+    admitted: Admitted
     form: Form = XML
     address: str = ""  # whose reader it is, for the limits
 
@@ -79,12 +87,12 @@ def entry_of(
     connection: HTTPConnection,
     wanted: Sequence[ChannelCursor],
     cursors: Sequence[Position],
-    token: str,
+    admitted: Admitted,
 ) -> ChannelEntry:
     names = (each.channel for each in wanted)
     is_several = "set" not in connection.path_params
     places = list(zip(names, cursors, strict=True))
-    return ChannelEntry(places, is_several, token, requested_form(connection))
+    return ChannelEntry(places, is_several, admitted, requested_form(connection))
 
 
 def subprotocol_of(connection: HTTPConnection) -> str | None:

@@ -14,7 +14,7 @@ from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
 from rsnotify.delivery.channels.turns import YIELD_BYTES, Sent, read_on, write_turn
-from rsnotify.errors import NoSuchSet, TryAgain
+from rsnotify.errors import BecamePrivate, NoSuchSet
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
@@ -42,8 +42,8 @@ class Member:
         self._several.push(self, notification)
 
     def turn_private(self) -> None:
-        name = self.feed.channel.set_name
-        self.close(TryAgain.close_code, f"set {name!r} has become private: reconnect with a token")
+        private = BecamePrivate(self.feed.channel.set_name)
+        self.close(private.close_code, private.detail)
 
     def end(self) -> None:
         gone = NoSuchSet(self.feed.channel.set_name)

@@ -39,9 +39,9 @@ class Sse:
     async def stream(self, request: Request) -> Response:
         """The stream; for HEAD its headers, which say where it begins."""
         wanted = requested_channels(request, requested_kind(request))
-        token = await self._channels.admit(request, wanted)
+        admitted = await self._channels.admit(request, wanted)
         cursors = [await self._channels.servable_cursor(*each) for each in wanted]
-        entry = self._channels.entry(request, wanted, cursors, token)
+        entry = self._channels.entry(request, wanted, cursors, admitted)
         in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))
         headers = _headers(entry, request.headers.get("origin"), in_gzip=in_gzip)
         if request.method == "HEAD":

@@ -1,0 +1,196 @@
+"""What happens to a set, or a token, after a reader was admitted and before it has joined."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.websockets import WebSocket
+
+from rsnotify.access import Access
+from rsnotify.core.submission import Submission, fragment_of
+from rsnotify.delivery.channels.admission import READER, Channels
+from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.channels.socket_reader import SocketReader
+from rsnotify.delivery.channels.sse import Sse
+from rsnotify.delivery.channels.sse_reader import HAND_OVER
+from rsnotify.hub import Hub
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import Client
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import Sets
+from rsnotify.storage.tokens import Token, Tokens
+from tests.raw import SECONDS, Raw, close
+
+ADMIN, READS = "the-admin-token", "a-token-that-reads"
+Meanwhile = Callable[[], Awaitable[object]]
+
+
+class Door:
+    """The channels of a hub, where a peer can be held between its admission and its joining."""
+
+    def __init__(self, client: Client) -> None:
+        journal = Journal(client, window_changes=100)
+        self.hub = Hub(journal, Sets(client), Bell("redis://none"), base_url="http://h")
+        self.tokens = Tokens(client)
+        access = Access(self.tokens, ADMIN)
+        self.channels = Channels(self.hub, access, Keepalive(send_timeout_seconds=60))
+
+    async def publish(self, name: str, loc: str) -> None:
+        submission = Submission([fragment_of(Change(f"http://example.com/{loc}", "updated"))])
+        await self.hub.publish(ChannelName(name, "change"), submission)
+        await self.hub.following.read_on()
+
+
+@pytest.fixture
+async def door(client: Client) -> Door:
+    """With the public sets a and b, and the private set p, which a token may read."""
+    door = Door(client)
+    for name in "abp":
+        await door.hub.add_set(name)
+    await door.hub.edit_set("p", {"private": True})
+    await door.tokens.create(READS, Token("reads", ("p",), "now", ("read",)))
+    return door
+
+
+def scope_of(sets: Sequence[str], secret: str) -> dict[str, Any]:
+    """One set in the path, or several in the query."""
+    headers = [(b"accept", b"text/event-stream")]
+    if secret:
+        headers.append((b"authorization", f"Bearer {secret}".encode()))
+    path = {"kind": "change"} | ({"set": sets[0]} if len(sets) == 1 else {})
+    query = "" if len(sets) == 1 else "&".join(f"set={name}" for name in sets)
+    asked = {"path_params": path, "query_string": query.encode(), "headers": headers}
+    return asked | {"path": "/channels", "scheme": "http", "server": ("h", 80), "client": ("c", 1)}
+
+
+async def by_websocket(
+    channels: Channels, scope: dict[str, Any], transport: asyncio.Transport, meanwhile: Meanwhile
+) -> None:
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        assert message["type"] == "websocket.accept", message
+        await meanwhile()
+
+    def take_reader(_: object) -> SocketReader:
+        reader = SocketReader(transport, is_deflated=False)
+        reader.take_over()
+        return reader
+
+    taking = {"type": "websocket", "subprotocols": [], "extensions": {READER: take_reader}}
+    await channels.websocket(WebSocket(scope | taking, receive, send))
+
+
+async def by_event_stream(
+    channels: Channels, scope: dict[str, Any], transport: asyncio.Transport, meanwhile: Meanwhile
+) -> None:
+    async def send(message: Any) -> None:
+        if message["type"] == HAND_OVER:
+            message["take"](transport, is_chunked=False)
+
+    asked = scope | {"type": "http", "method": "GET"}
+    response = await Sse(channels, is_compressed=False).stream(Request(asked))
+    await meanwhile()
+    await response(asked, None, send)  # type: ignore[arg-type]
+
+
+Enter = Callable[[Channels, dict[str, Any], asyncio.Transport, Meanwhile], Awaitable[None]]
+WAYS = pytest.mark.parametrize("enter", [by_websocket, by_event_stream])
+SETS = pytest.mark.parametrize("sets", ["a", "ba"])
+
+
+@asynccontextmanager
+async def entered(
+    door: Door, enter: Enter, sets: str, secret: str, meanwhile: Meanwhile
+) -> AsyncIterator[Raw]:
+    """The other side of a connection that was admitted, then this happened, then it joined."""
+    ours, theirs = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+    peer = Raw(*await asyncio.open_connection(sock=theirs))
+    try:
+        await enter(door.channels, scope_of(sets, secret), transport, meanwhile)
+        yield peer
+    finally:
+        peer.writer.transport.abort()
+        transport.abort()
+
+
+async def end_of(peer: Raw, enter: Enter) -> tuple[int | None, str]:
+    """How the hub ends the connection, without having told anything."""
+    if enter is by_websocket:
+        found = await peer.frame()
+        assert found.opcode == 8, found
+        await peer.send(close(1000))
+        return int.from_bytes(found.data[:2]), found.data[2:].decode()
+    assert await peer.body() == b""
+    return None, ""
+
+
+@WAYS
+@SETS
+async def test_who_was_admitted_to_a_public_set_does_not_follow_it_when_it_is_private(
+    door: Door, enter: Enter, sets: str
+) -> None:
+    async def meanwhile() -> None:
+        await door.hub.edit_set("a", {"private": True})
+
+    async with entered(door, enter, sets, "", meanwhile) as peer:
+        await door.publish("a", "secret")
+        code, reason = await end_of(peer, enter)
+    if enter is by_websocket:
+        assert (code, reason) == (1013, "set 'a' has become private: reconnect with a token")
+    assert len(door.channels.limits) == 0
+
+
+@WAYS
+@SETS
+@pytest.mark.parametrize("again", [None, {}, {"private": True}])
+async def test_who_was_admitted_to_a_set_does_not_follow_another_one_of_its_name(
+    door: Door, enter: Enter, sets: str, again: dict[str, Any] | None
+) -> None:
+    async def meanwhile() -> None:
+        await door.hub.remove_set("a")
+        if again is not None:
+            await door.hub.add_set("a")
+            await door.hub.edit_set("a", again)
+
+    async with entered(door, enter, sets, "", meanwhile) as peer:
+        if again is not None:
+            await door.publish("a", "another")
+        code, reason = await end_of(peer, enter)
+    if enter is by_websocket:
+        assert (code, reason) == (4404, "there is no set 'a'")
+
+
+@WAYS
+@pytest.mark.parametrize(("sets", "secret"), [("p", READS), ("p", ADMIN), ("ap", READS)])
+async def test_who_has_a_right_to_a_private_set_follows_it_whatever_is_chosen_meanwhile(
+    door: Door, enter: Enter, sets: str, secret: str
+) -> None:
+    async def meanwhile() -> None:
+        await door.hub.edit_set("p", {"private": False})
+        await door.hub.edit_set("p", {"private": True, "describedby": "http://example.com/p"})
+
+    async with entered(door, enter, sets, secret, meanwhile) as peer:
+        await door.publish("p", "for-readers")
+        async with asyncio.timeout(SECONDS):
+            assert b"for-readers" in await peer.reader.readuntil(b"</urlset>")
+
+
+@WAYS
+async def test_a_token_that_is_revoked_meanwhile_ends_its_reader(door: Door, enter: Enter) -> None:
+    async def meanwhile() -> None:
+        await door.tokens.revoke("reads")
+
+    async with entered(door, enter, "p", READS, meanwhile) as peer:
+        await door.channels.revocations.check()
+        code, _ = await end_of(peer, enter)
+    assert code == (1008 if enter is by_websocket else None)
