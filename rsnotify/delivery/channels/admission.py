@@ -83,7 +83,9 @@ class Channels:
             subprotocol_of(websocket), headers=_start_header(entry)
         )  # the reader gets everything that is published from here on
         take_reader = websocket.scope["extensions"][READER]
-        self.join(take_reader(entry.form if isinstance(entry, ChannelEntry) else XML), entry)
+        reader = take_reader(entry.form if isinstance(entry, ChannelEntry) else XML)
+        if reader is not None:  # None if the peer has left meanwhile
+            self.join(reader, entry)
 
     async def _entry(
         self, connection: HTTPConnection, wanted: Sequence[ChannelCursor], admitted: Admitted

@@ -73,6 +73,7 @@ class Handshake(asyncio.Protocol):
     def shutdown(self) -> None:
         """Called by uvicorn when the server stops."""
         self._reject(503, "the hub is shutting down")
+        self._disconnected.set()
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
@@ -120,9 +121,10 @@ class Handshake(asyncio.Protocol):
             "extensions": {"websocket.http.response": {}, READER: self._take_reader},
         }
 
-    def _take_reader(self, form: Form) -> SocketReader:
-        assert self._reader is not None, "the connection is not accepted yet"  # noqa: S101
-        self._reader.write_in(form)
+    def _take_reader(self, form: Form) -> SocketReader | None:
+        """The open connection; None if it has ended before it was accepted."""
+        if self._reader is not None:
+            self._reader.write_in(form)
         return self._reader
 
     async def _receive(self) -> Message:
@@ -133,6 +135,8 @@ class Handshake(asyncio.Protocol):
         return {"type": "websocket.disconnect", "code": 1006}
 
     async def _send(self, message: Message) -> None:
+        if self._disconnected.is_set():
+            return
         if self._is_answered:
             raise RuntimeError(f"{message['type']} after the end of the handshake")
         match message["type"]:
@@ -167,14 +171,13 @@ class Handshake(asyncio.Protocol):
             self._send_response(self._refusal)
 
     def _reject(self, status: int, text: str) -> None:
-        if not self._is_answered:
+        if not self._is_answered and not self._disconnected.is_set():
             self._send_response(self._protocol.reject(status, text + "\n"))
 
     def _send_response(self, response: Response) -> None:
         self._is_answered = True
-        if not self._disconnected.is_set():
-            self._protocol.send_response(response)
-            self._flush()
+        self._protocol.send_response(response)
+        self._flush()
 
 
 def _encoded_headers(headers: Headers) -> Iterable[tuple[bytes, bytes]]:

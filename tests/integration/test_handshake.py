@@ -1,0 +1,113 @@
+"""Handshakes that end while the application waits for Redis."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import uvloop
+from uvicorn.server import ServerState
+
+from rsnotify.access import Access
+from rsnotify.delivery.channels.admission import Channels
+from rsnotify.delivery.channels.handshake import Handshake
+from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.hub import Hub
+from rsnotify.routing import Application, WebSocketRoute
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import Client, connect
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.sets import Sets
+from rsnotify.storage.tokens import Tokens
+from tests.faults import SlowWay
+from tests.protocol.test_channels import in_seconds
+from tests.raw import KEY
+from tests.running import until
+
+
+class Entrance:
+    """A hub whose connections are all handshakes."""
+
+    def __init__(self, client: Client) -> None:
+        journal = Journal(client, window_changes=100)
+        self.hub = Hub(journal, Sets(client), Bell("redis://none"), base_url="http://h")
+        access = Access(Tokens(client), "the-admin-token")
+        self.channels = Channels(self.hub, access, Keepalive(send_timeout_seconds=60))
+        self.state = ServerState()
+        app = Application([WebSocketRoute("/channels/{set}/{kind}", self.channels.websocket)])
+        self._config: Any = SimpleNamespace(loaded_app=app, ws_per_message_deflate=True)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[int]:
+        """With a set; the port."""
+        await self.hub.add_set("dataset1")
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(self._handshake, "127.0.0.1", 0)
+        yield server.sockets[0].getsockname()[1]
+        server.close()
+
+    def _handshake(self) -> Handshake:
+        return Handshake(self._config, self.state, {})
+
+    def shut_down(self) -> None:
+        """As uvicorn does at SIGTERM."""
+        for connection in list(self.state.connections):
+            connection.shutdown()
+
+    async def is_asked(self) -> bool:
+        return bool(self.state.tasks)
+
+    async def is_left(self) -> bool:
+        return not self.state.connections
+
+    async def has_answered(self) -> bool:
+        return not self.state.tasks
+
+
+def request() -> bytes:
+    """For a position after the head, about which the hub asks Redis."""
+    lines = [
+        f"GET /channels/dataset1/change?from={in_seconds(1)} HTTP/1.1",
+        "Host: h",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        f"Sec-WebSocket-Key: {KEY}",
+        "Sec-WebSocket-Version: 13",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+Loop = Callable[[], asyncio.AbstractEventLoop]
+
+
+@LOOPS
+@pytest.mark.parametrize("ends", ["peer", "hub"])
+def test_a_handshake_that_ends_while_redis_is_asked_is_no_error(
+    redis_url: str, loop: Loop, ends: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with SlowWay(redis_url) as way, connect(way.url) as client:
+            await client.flushall()
+            entrance = Entrance(client)
+            async with entrance.open() as port:
+                way.freeze()
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(request())
+                await until(entrance.is_asked)
+                if ends == "peer":
+                    writer.transport.abort()
+                else:
+                    entrance.shut_down()
+                    assert b" 503 " in await reader.readline()
+                await until(entrance.is_left)
+                way.thaw()
+                await until(entrance.has_answered)
+                assert len(entrance.channels.limits) == 0
+                writer.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
