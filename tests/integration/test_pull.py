@@ -109,6 +109,21 @@ async def test_robots_find_the_resource_lists_of_public_sets(pulling: Pulling) -
     ]
 
 
+async def test_robots_find_the_others_if_a_record_of_one_set_cannot_be_read(
+    pulling: Pulling,
+) -> None:
+    await pulling.hub.add_set("b", SetOptions(resourcelist="http://example.com/list.xml"))
+    await pulling.hub.add_set("damaged")
+    await pulling.upkeep.snapshot(SET)
+    for name in ("b", "damaged"):
+        await pulling.client.hset(keys.snapshot(name), "name", "1")
+    answer = await pulling.get("/robots.txt")
+    assert [line for line in answer.body.decode().splitlines() if line.startswith("Sitemap")] == [
+        "Sitemap: http://example.com/list.xml",
+        f"Sitemap: {BASE}{RESOURCES}",
+    ]
+
+
 DOCUMENTS = (
     "capabilitylist.xml",
     "capabilitylist-ws.xml",

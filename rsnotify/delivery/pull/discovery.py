@@ -61,9 +61,10 @@ class Discovery:
         return await self._capability_list(request, socket_capabilities)
 
     async def robots(self, request: Request) -> Response:
+        """Without the Resource Lists of the hub whose records cannot be read."""
         sets = self._public_sets()
         newest = await self._snapshots.newest_of([record.name for record in sets])
-        found = (capabilities_of(record, newest[record.name]).resourcelist for record in sets)
+        found = (capabilities_of(record, newest.get(record.name)).resourcelist for record in sets)
         return PlainTextResponse(robots(self._base_url.base(request), list(filter(None, found))))
 
     async def _capability_list(
