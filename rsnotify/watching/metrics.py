@@ -5,7 +5,7 @@ if there is such a token, nothing is told without it.
 """
 
 import hmac
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from prometheus_client.core import (
@@ -48,13 +48,21 @@ class Metrics:
 
     async def get(self, request: Request) -> Response:
         everything = await self._may_see_all(request)
-        private = {name for name, record in self._hub.sets.items() if record.private}
-        hidden = set() if everything else private
-        sets = await self._sets([name for name in self._hub.sets if name not in hidden])
+
+        def is_told(name: str) -> bool:
+            """At this moment: sets change while Redis is asked."""
+            return everything or self._is_public(name)
+
+        sets = await self._sets(list(filter(is_told, self._hub.sets)))
         collected = CollectorRegistry()
-        collected.register(_Numbers(self._peers.of_this_hub(), sets, hidden))
+        collected.register(_Numbers(self._peers.of_this_hub(), sets, is_told))
         encode, media_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(collected), headers={"content-type": media_type})
+
+    def _is_public(self, name: str) -> bool:
+        """Whether it is known as public; another process may know a set that is not known here."""
+        record = self._hub.sets.get(name)
+        return record is not None and not record.private
 
     async def _may_see_all(self, request: Request) -> bool:
         scheme, _, sent = request.headers.get("authorization", "").partition(" ")
@@ -78,11 +86,14 @@ class _Numbers(Collector):
     """What was read, as the library wants it."""
 
     def __init__(
-        self, reports: Sequence[Report], sets: dict[str, SetNumbers], hidden: set[str]
+        self,
+        reports: Sequence[Report],
+        sets: dict[str, SetNumbers],
+        is_told: Callable[[str], bool],
     ) -> None:
         self._reports = reports
-        self._of_sets = _of_sets(sets)
-        self._hidden = hidden
+        self._of_sets = _of_sets({name: sets[name] for name in filter(is_told, sets)})
+        self._is_told = is_told
 
     def collect(self) -> Iterator[Family]:
         for name in OF_A_PROCESS:
@@ -97,7 +108,7 @@ class _Numbers(Collector):
             if name in report.histograms:
                 yield worker, report.histograms[name]
             for values, number in report.numbers.get(name, ()):
-                if not (labels[:1] == ("set",) and values[0] in self._hidden):
+                if labels[:1] != ("set",) or self._is_told(values[0]):
                     yield (*values, *worker), number
 
 

@@ -2,12 +2,28 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import aiohttp
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.requests import Request
 
+from rsnotify.access import Access
+from rsnotify.core.set_options import SetOptions
+from rsnotify.hub import Hub
+from rsnotify.storage.bell import Bell
+from rsnotify.storage.connection import Client
+from rsnotify.storage.journal import Journal
+from rsnotify.storage.overview import Overview, SetNumbers
+from rsnotify.storage.sets import Sets
+from rsnotify.storage.tokens import Tokens
 from rsnotify.watching.metric_table import METRICS
+from rsnotify.watching.metrics import Metrics
+from rsnotify.watching.peers import Peers
+from rsnotify.watching.report import Identity, Report
 from tests.faults import OwnRedis
 from tests.receivers import Receiver, has, subscribe
 from tests.running import TOKEN, RunningHub, until
@@ -100,6 +116,54 @@ async def check_private_sets(hub: RunningHub) -> None:
     _, everything = await metrics(hub, TOKEN)
     assert total(everything, "rsnotify_journal_changes", set="secret") == 0
     assert any(("set", "secret") in labels for _, labels in everything)
+
+
+class Telling:
+    """A process that has a reader in each of these sets."""
+
+    identity = Identity("here:1", 1, 0.0)
+
+    def __init__(self, *names: str) -> None:
+        self._rows = [((name, "change", "frame"), 1.0) for name in names]
+
+    def report(self) -> Report:
+        return Report(self.identity, {"rsnotify_readers": [*self._rows]}, {})
+
+
+class SlowOverview(Overview):
+    """While it reads, one set turns private, and another is made that was so from the beginning."""
+
+    hub: Hub
+
+    async def of(self, set_names: Sequence[str]) -> dict[str, SetNumbers]:
+        found = await super().of(set_names)
+        await self.hub.edit_set("turned", {"private": True})
+        await self.hub.add_set("made", SetOptions(private=True))
+        return found
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [(None, {"open"}), ("the-admin-token", {"open", "turned", "made", "unknown"})],
+)
+async def test_only_sets_that_are_public_in_the_end_are_told_of_to_everybody(
+    client: Client, sent: str | None, told: set[str]
+) -> None:
+    """Another process may have readers in a set that this one does not know yet."""
+    bell: Any = Bell("redis://none")
+    hub = Hub(Journal(client, window_changes=100), Sets(client), bell, base_url="http://h")
+    for name in ("open", "turned"):
+        await hub.add_set(name)
+    overview = SlowOverview(client)
+    overview.hub = hub
+    nothing: Any = None
+    this: Any = Telling("open", "turned", "made", "unknown")
+    access = Access(Tokens(client), "the-admin-token")
+    watched = Metrics(hub, access, Peers(this, nothing, bell), overview, token=None)
+    headers = [(b"authorization", f"Bearer {sent}".encode())] if sent else []
+    scope = {"type": "http", "headers": headers, "query_string": b"", "client": ("c", 1)}
+    answer = (await watched.get(Request(scope))).body
+    assert set(re.findall(r'set="(\w+)"', bytes(answer).decode())) == told
 
 
 async def test_any_worker_tells_of_all_and_a_token_may_be_asked_for(tmp_path: Path) -> None:
