@@ -111,6 +111,7 @@ async def settled(channel: ChannelReaders) -> None:
 
 PLAIN = WireFormat("plain", lambda notification: notification.payload, b"")
 FROM = WireFormat("from", lambda notification: b"%d" % notification.from_, b"")
+BROKEN = WireFormat("broken", lambda _: b"%d" % "none", b"")
 
 
 async def test_readers_of_one_form_get_the_very_same_bytes(
@@ -206,6 +207,20 @@ async def test_who_asks_for_what_is_gone_is_closed_and_the_others_go_on(
     await settled(channel)
     assert early.closed == 4410
     assert late.numbers == list(range(5, 50))
+
+
+async def test_who_cannot_be_written_to_is_closed_with_1011_and_the_others_go_on(
+    hub: OneChannelHub, channel: ChannelReaders, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        hub.push()
+    broken, other = Peer(BROKEN), Peer(PLAIN)
+    channel.join(broken, START)
+    channel.join(other, START)
+    await settled(channel)
+    assert (broken.closed, other.numbers) == (1011, [0, 1, 2])
+    assert channel.readers == [other]
+    assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
 async def test_who_leaves_while_the_journal_is_read_gets_nothing_more(

@@ -11,7 +11,7 @@ from rsnotify.delivery.channels.several import SeveralChannels
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import HELD_BYTES, ChannelName, Notification
-from tests.unit.test_channel import PLAIN, START, OneChannelHub, Peer
+from tests.unit.test_channel import BROKEN, PLAIN, START, OneChannelHub, Peer
 
 TOLD = WireFormat(
     "told", lambda notification: notification.payload, b"", lambda cursors: b"<%s>" % cursors
@@ -167,6 +167,14 @@ async def test_what_is_gone_in_one_set_closes_the_connection() -> None:
     sets["b"].trimmed_before = Position(START + 1)
     await settled(sets.read_by(peer))
     assert peer.closed == 4410
+
+
+async def test_who_cannot_be_written_to_what_it_missed_is_closed_with_1011() -> None:
+    sets, peer = SeveralSets("a", "b"), Peer(BROKEN)
+    sets["a"].push()
+    await settled(sets.read_by(peer))
+    assert peer.closed == 1011
+    assert not any(each.feed.watchers for each in sets.values())
 
 
 @pytest.mark.parametrize("seed", range(20))

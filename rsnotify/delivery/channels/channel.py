@@ -170,5 +170,6 @@ class ChannelReaders:
         if reader not in self._waiting:  # it has left, or was placed again
             return 0
         written = write_turn(self._feed, reader, found, self._sent)
-        self._place(reader)
+        if reader in self._waiting:  # it has not been closed
+            self._place(reader)
         return written

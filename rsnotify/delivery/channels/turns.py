@@ -7,7 +7,7 @@ import logging
 from typing import Protocol
 
 from rsnotify.delivery.channels.frames import WireFormat
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.errors import INTERNAL_ERROR, Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Position
@@ -56,15 +56,22 @@ async def read_on(hub: Hub, feed: Feed, follower: ChannelFollower) -> Notificati
     except (Rejected, TryAgain) as error:
         follower.close(error.close_code, error.detail)
     except Exception:
-        log.exception("internal error while %r catches up", follower)
-        follower.close(1011, "internal error; see the hub's log")
+        _close_for_a_bug(follower)
     return None
 
 
 def write_turn(
     feed: Feed, follower: ChannelFollower, found: Notification | None, sent: Sent
 ) -> int:
-    """Write this and what follows, up to TURN_BYTES; how many bytes."""
+    """Write this and what follows, up to TURN_BYTES; how many bytes. If it fails, it is closed."""
+    try:
+        return _write(feed, follower, found, sent)
+    except Exception:
+        _close_for_a_bug(follower)
+    return 0
+
+
+def _write(feed: Feed, follower: ChannelFollower, found: Notification | None, sent: Sent) -> int:
     written = 0
     while found is not None and not follower.is_paused:
         follower.cursor = found.until
@@ -74,3 +81,8 @@ def write_turn(
         written += len(frame)
         found = feed.tail.next_after(follower.cursor) if written < TURN_BYTES else None
     return written
+
+
+def _close_for_a_bug(follower: ChannelFollower) -> None:
+    log.exception("internal error while %r catches up", follower)
+    follower.close(1011, INTERNAL_ERROR)
