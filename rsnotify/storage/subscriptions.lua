@@ -113,10 +113,18 @@ function acts.remove(...)
   return redis.call('HDEL', records, ...)
 end
 
+-- me, then subscription and the end of its lease again and again; answers those that have ended. What
+-- its callback has confirmed meanwhile has another lease, and stays.
 function acts.forget(me, ...)
-  if not is_owner(me) then return 0 end
-  acts.remove(...)
-  return 1
+  if not is_owner(me) then return {} end
+  local pairs_, over = {...}, {}
+  for i = 1, #pairs_, 2 do
+    local record = redis.call('HGET', records, pairs_[i])
+    local lease_end = record and string.match(record, '"lease_end":(%d+)')
+    if (lease_end or pairs_[i + 1]) == pairs_[i + 1] then over[#over + 1] = pairs_[i] end
+  end
+  if #over > 0 then acts.remove(unpack(over)) end
+  return over
 end
 
 return acts[ARGV[1]](unpack(ARGV, 2))

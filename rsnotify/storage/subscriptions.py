@@ -221,9 +221,12 @@ class Subscriptions:
         done = await self._act(acts)
         return {share for (share, _, _), is_ours in zip(acts, done, strict=True) if not is_ours}
 
-    async def forget(self, share: int, ids: Sequence[str]) -> bool:
-        parts = [ids[at : at + RECORDED_AT_ONCE] for at in range(0, len(ids), RECORDED_AT_ONCE)]
-        return all(await self._act([(share, "", ("forget", self._me, *part)) for part in parts]))
+    async def forget(self, share: int, subscriptions: Mapping[str, Subscription]) -> list[str]:
+        """End these; the ids of those that have ended. One that was renewed meanwhile has not."""
+        ends = [(id_, each.lease_end) for id_, each in subscriptions.items()]
+        parts = [ends[at : at + RECORDED_AT_ONCE] for at in range(0, len(ends), RECORDED_AT_ONCE)]
+        acts = [(share, "", ("forget", self._me, *chain.from_iterable(part))) for part in parts]
+        return [id_.decode() for ended in await self._act(acts) for id_ in ended]
 
     async def at(self, share: int, id_: str) -> Stored | None:
         """This subscription of the share, as it is in Redis."""

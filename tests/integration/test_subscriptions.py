@@ -171,7 +171,7 @@ async def test_whoever_has_lost_a_share_can_write_nothing_of_it(client: Client) 
     await two.claim([SHARE])
     subscription = request().subscription_id
     assert await one.write_progress({SHARE: {subscription: Progress(99)}}) == {SHARE}
-    assert not await one.forget(SHARE, [subscription])
+    assert not await one.forget(SHARE, {subscription: STORED.subscription})
     await one.ask(request("unsubscribe"))
     (id_,) = await pending(one)
     assert not await one.finish_request(id_, request("unsubscribe"), drop=True)

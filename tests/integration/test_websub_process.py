@@ -53,7 +53,8 @@ HEAD = Position(7)
 
 
 class Hiccups(Subscriptions):
-    """The acts named in `failing` fail once each; `before` is called when an act begins."""
+    """The acts named in `failing` fail once each; `before` is called when an act begins, `after`
+    when Redis has done it."""
 
     failing: list[str] = []  # noqa: RUF012
 
@@ -61,6 +62,8 @@ class Hiccups(Subscriptions):
         if act in self.failing:
             self.failing.remove(act)
             raise TryAgain("Redis hiccups")
+
+    async def after(self, act: str) -> None: ...
 
     async def claim(self, shares: Any) -> list[bool]:
         await self.before("claim")
@@ -76,7 +79,15 @@ class Hiccups(Subscriptions):
 
     async def finish_request(self, *args: Any, **options: Any) -> bool:
         await self.before("finish_request")
-        return await super().finish_request(*args, **options)
+        done = await super().finish_request(*args, **options)
+        await self.after("finish_request")
+        return done
+
+    async def forget(self, *args: Any) -> Any:
+        await self.before("forget")
+        done = await super().forget(*args)
+        await self.after("forget")
+        return done
 
     async def deny(self, subscription: Subscription, reason: str) -> None:
         await self.before("deny")
@@ -489,6 +500,88 @@ async def test_a_lease_that_stays_over_ends_in_the_end(
     await process.begin(cursor=0, lease_seconds=-1)
     await process.ownership.end_subscriptions()
     assert await process.store.all() == {}
+
+
+async def begin_with_a_lease_that_is_over(process: HubProcess) -> None:
+    await process.begin(cursor=0, lease_seconds=-1)
+    process.subscriber.patient_until = 0.0
+
+
+async def begin_to_renew(process: HubProcess) -> None:
+    await process.store.ask(REQUEST)
+    (requests,) = await process.store.requests([SHARE])
+    process.ownership.add_requests(process.share, requests)
+
+
+async def renew(process: HubProcess) -> None:
+    await begin_to_renew(process)
+
+    async def is_renewed() -> bool:
+        return not process.share.verifications
+
+    await until(is_renewed)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_lease_that_is_renewed_while_it_ends_goes_on(
+    process: HubProcess, moment: str
+) -> None:
+    """Whether Redis writes down the renewal before the end or after it."""
+    await begin_with_a_lease_that_is_over(process)
+
+    async def meanwhile(act: str) -> None:
+        if act == "forget":
+            await renew(process)
+
+    setattr(process.store, moment, meanwhile)
+    await process.ownership.end_subscriptions()
+    await process.rest()
+    stored = (await process.store.all())[ID]
+    assert stored.subscription == process.subscriber.subscription
+    assert process.callbacks.posts == 1
+
+
+async def test_a_renewal_that_is_being_written_while_a_lease_ends_is_remembered(
+    process: HubProcess,
+) -> None:
+    await begin_with_a_lease_that_is_over(process)
+    is_written, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def after(act: str) -> None:
+        if act == "forget":
+            await begin_to_renew(process)
+            await is_written.wait()
+        else:
+            is_written.set()
+            await may_go_on.wait()
+
+    process.store.after = after  # type: ignore[method-assign]
+    async with asyncio.timeout(5):
+        await process.ownership.end_subscriptions()
+    may_go_on.set()
+    await process.rest()
+    kept, ended = process.store.remembered()
+    assert (list(kept), list(ended)) == ([ID], [])
+    assert kept[ID].subscription == process.subscriber.subscription
+
+
+async def test_a_callback_that_is_gone_before_its_yes_is_written_is_called_again(
+    process: HubProcess,
+) -> None:
+    process.callbacks.answer = CallbackAnswer(500)
+    await process.begin(cursor=0)
+    await process.rest()
+    process.store.failing = ["finish_request"]
+    await begin_to_renew(process)
+    await process.rest()
+    process.callbacks.answer = CallbackAnswer(410)
+    process.subscribers.end_wait(process.subscriber)
+    await process.rest()
+    process.callbacks.answer = CallbackAnswer(204)
+    process.queue.requeue(process.share)
+    await process.rest()
+    assert process.callbacks.posts == 3
+    assert list(await process.store.all()) == list(process.share.subscribers) == [ID]
 
 
 async def test_a_clock_that_goes_back_keeps_no_retry_waiting(process: HubProcess) -> None:

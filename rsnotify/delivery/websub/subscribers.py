@@ -52,6 +52,8 @@ class Delivery(Call):
             return
         except CallbackGone as end:  # WEBSUB 23
             await subscribers.forget(subscriber.share, [subscriber], str(end))
+            if not subscriber.gone:
+                raise TryAgain("it was confirmed again meanwhile") from end
             return
         except TryAgain:
             raise
@@ -160,12 +162,17 @@ class Subscribers:
             watcher.idle.discard(subscriber)
 
     async def forget(self, share: Share, subscribers: Sequence[Subscriber], reason: str) -> None:
+        """End these, but for those whose callback has confirmed them again meanwhile."""
         if not subscribers:
             return
-        await self._store.forget(share.number, [subscriber.id for subscriber in subscribers])
-        for subscriber in subscribers:
-            log.info("%r has ended: %s", subscriber, reason)
-            self.drop(share, subscriber.id)
+        judged = {each.id: each.subscription for each in subscribers}
+        for id_ in await self._store.forget(share.number, judged):
+            subscriber = share.subscribers.get(id_)
+            if subscriber is None or id_ in share.unwritten:
+                continue  # what its callback has answered counts
+            if subscriber.subscription is judged[id_]:
+                log.info("%r has ended: %s", subscriber, reason)
+                self.drop(share, id_)
 
     async def deny(self, subscriber: Subscriber, reason: str) -> None:
         """It may not read any more: its callback is told, and then it ends (WEBSUB 15)."""
