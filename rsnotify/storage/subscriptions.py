@@ -6,6 +6,7 @@ lost its share can spoil nothing. Moments are by the clock of Redis.
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from time import monotonic
 from typing import Any
@@ -23,7 +24,7 @@ from rsnotify.core.websub.subscription import (
     share_of,
     subscription_id,
 )
-from rsnotify.errors import TooMany
+from rsnotify.errors import TooMany, TryAgain, Unanswered
 from rsnotify.resourcesync.change import Position
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect, redis_now
@@ -42,7 +43,7 @@ from rsnotify.storage.subscription_format import (
     share_keys,
 )
 
-SCRIPT = Script("subscriptions.lua")
+SCRIPT, _ADMIT = Script("subscriptions.lua"), Script("admit.lua")
 
 ASKER_SECONDS = 600  # a request that is still pending after this no longer counts for its asker
 UNLIMITED = 1_000_000_000
@@ -72,37 +73,44 @@ class Subscriptions:
 
     async def ask(self, request: PendingRequest) -> None:
         """Leave a request for the owner of the callback; `TooMany` if too many are pending."""
-        ours = request.order in ("remove", "retry")
         id_ = secrets.token_hex(8)
-        if not ours:
+        if request.order in ("remove", "retry"):  # the hub asks itself
+            await self._put(request, id_, UNLIMITED)
+        else:
             await self._admit(request.asker, id_)
-        limit = UNLIMITED if ours else self._pending_per_host
-        content = msgspec.json.encode(request)
-        share, host = share_of(request.callback), authority(request.callback)
-        act = ("ask", request.subscription_id, digest(request), id_, content, limit)
-        (done,) = await self._client.durably([SCRIPT.command(share_keys(share, host), *act)])
-        if done != 1 and not ours:
-            await self._dismiss(request.asker, id_)
-        if done == -1:
-            raise TooMany(f"too many verifications are pending for {host}")
-        await self._client.publish(keys.SUBSCRIPTIONS_BELL, str(share))
+            await self._put_admitted(request, id_)
+        await self._client.publish(keys.SUBSCRIPTIONS_BELL, str(share_of(request.callback)))
 
     async def _admit(self, asker: str, id_: str) -> None:
-        key = keys.asker(asker)
-        pipeline = self._client.pipeline(transaction=False)
-        pipeline.time()
-        pipeline.zcard(key)
-        (now, _), pending = await pipeline.execute()
-        if pending >= self._pending_per_asker:
-            await self._client.zremrangebyscore(key, "-inf", now - ASKER_SECONDS)
-            await self._client.zremrangebyscore(key, f"({now}", "+inf")  # a clock went back
+        limits = self._pending_per_asker, ASKER_SECONDS
+        if not await _ADMIT.run(self._client, [keys.asker(asker)], id_, *limits):
             raise TooMany("too many of your requests are waiting for their verification")
-        pipeline.zadd(key, {id_: now})
-        pipeline.expire(key, ASKER_SECONDS)
-        await pipeline.execute()
+
+    async def _put_admitted(self, request: PendingRequest, id_: str) -> None:
+        """It goes on counting for its asker only if it is pending."""
+        try:
+            is_new = await self._put(request, id_, self._pending_per_host)
+        except Unanswered:  # it may be pending
+            raise
+        except Exception:
+            await self._dismiss(request.asker, id_)
+            raise
+        if not is_new:
+            await self._dismiss(request.asker, id_)
+
+    async def _put(self, request: PendingRequest, id_: str, limit: int) -> bool:
+        """False if the same request is pending already."""
+        share, host = share_of(request.callback), authority(request.callback)
+        content = msgspec.json.encode(request)
+        act = ("ask", request.subscription_id, digest(request), id_, content, limit)
+        (done,) = await self._client.durably([SCRIPT.command(share_keys(share, host), *act)])
+        if done == -1:
+            raise TooMany(f"too many verifications are pending for {host}")
+        return bool(done)
 
     async def _dismiss(self, asker: str, id_: str) -> None:
-        await self._client.zrem(keys.asker(asker), id_)
+        with suppress(TryAgain):  # then it counts until its time is over
+            await self._client.zrem(keys.asker(asker), id_)
 
     async def now(self) -> Position:
         return await redis_now(self._client)

@@ -1,5 +1,6 @@
 """The subscriptions in a real Redis: who owns a share, and what only its owner may write."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from rsnotify.core.websub.subscription import (
     Subscription,
     share_of,
 )
-from rsnotify.errors import TooMany
+from rsnotify.errors import TooMany, Unanswered
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.heartbeats import CLAIM_SECONDS
@@ -226,6 +227,52 @@ async def test_a_settled_request_no_longer_counts(client: Client) -> None:
     (id_,) = await pending(store)
     await store.finish_request(id_, request(asker="1.1.1.1"))
     await store.ask(request(callback=CALLBACK + "2", asker="1.1.1.1"))
+
+
+async def test_the_limit_of_an_asker_holds_for_requests_that_come_together(
+    client: Client,
+) -> None:
+    store = subscriptions(client, per_asker=3)
+    wanted = [request(callback=f"http://{number}.test/") for number in range(20)]
+    answers = await asyncio.gather(*map(store.ask, wanted), return_exceptions=True)
+    assert answers.count(None) == 3
+    assert [type(answer) for answer in answers if answer is not None] == [TooMany] * 17
+
+
+async def test_a_request_that_was_not_stored_does_not_count_for_its_asker(client: Client) -> None:
+    store = subscriptions(client, per_asker=1)
+    await client.set(keys.of_share(SHARE, "latest"), "no hash")
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        await store.ask(request())
+    await store.ask(request(callback="http://other.test/"))
+
+
+async def test_a_request_that_may_have_been_stored_counts_for_its_asker(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = subscriptions(client, per_asker=1)
+    durably = client.durably
+
+    async def lose_answer(commands: Any) -> None:
+        await durably(commands)
+        raise Unanswered("the connection was lost")
+
+    monkeypatch.setattr(client, "durably", lose_answer)
+    with pytest.raises(Unanswered):
+        await store.ask(request())
+    with pytest.raises(TooMany, match="your requests"):
+        await store.ask(request(callback="http://other.test/"))
+
+
+@pytest.mark.parametrize("hours_moved", [-1, 1])
+async def test_a_request_counts_for_its_asker_only_for_its_time(
+    moved_redis: OwnRedis, clock: Clock, hours_moved: int
+) -> None:
+    async with connect(moved_redis.url) as client:
+        store = subscriptions(client, per_asker=1)
+        await store.ask(request())
+        clock.move(hours_moved * HOUR)
+        await store.ask(request(callback="http://other.test/"))
 
 
 async def test_a_subscription_is_remembered_as_soon_as_it_is_stored(client: Client) -> None:

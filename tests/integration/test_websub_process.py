@@ -330,6 +330,19 @@ async def test_what_was_confirmed_later_is_settled_later(process: HubProcess) ->
     assert ID in await process.store.all()
 
 
+async def test_whoever_is_confirmed_is_served_though_its_asker_is_not_dismissed(
+    process: HubProcess, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_away(*_: object) -> None:
+        raise TryAgain("the node of the asker is away")
+
+    await process.begin()
+    monkeypatch.setattr(client, "zrem", is_away)
+    await process.store.ask(msgspec.structs.replace(REQUEST, asker="192.0.2.1"))
+    await process.take_in()
+    assert list(process.share.subscribers) == [ID]
+
+
 # --- deliveries ----------------------------------------------------------------------------------
 
 
