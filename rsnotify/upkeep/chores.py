@@ -173,7 +173,9 @@ class Upkeep:
         oldest = await self._windows.oldest(name)
         if oldest is not None and oldest.until <= begin:
             windows = (await self._windows.span(name)).windows
-            await self._windows.forget(name, [each for each in windows if each.until <= begin])
+            old = [each for each in windows if each.until <= begin]
+            if old:  # else another hub process has forgotten them meanwhile
+                await self._windows.forget(name, old)
 
     # --- snapshots -----------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from rsnotify.resourcesync.change import MICROSECONDS, Position
 MOST = 500  # in one round; the others wait for the next
 AGAIN_SECONDS = 1.0  # after a look that failed
 STEP_SECONDS = 5.0  # a clock that moves by more than this was set
+NONE_SEEN = -1, Position(0)  # a version of the sets before the first
 
 Look = Callable[[Sequence[str]], Awaitable[Mapping[str, float | None]]]
 """Looks at these sets: after how many seconds each is due again, or None until it changes."""
@@ -25,14 +26,15 @@ class DueSets:
         self._clock = clock
         self.due = Due()
         self._grown = hub.feeds.note_growth()
-        self._records: dict[str, SetRecord] = {}
-        self._version = -1, Position(0)
+        self._records: dict[str, SetRecord] = {}  # as they were planned
+        self._version = NONE_SEEN
         self._offset: float | None = None  # of the clock that all hub processes share
         hub.repairing.recover.append(self.look_at_all)
 
     async def look_at_all(self) -> None:
-        """Redis may have lost what was done for any set."""
-        self.due.plan_by(self._hub.sets, self._clock())
+        """Redis may have lost what was done for any set: all are as new in the next round, also if
+        one is under way now."""
+        self._version, self._records = NONE_SEEN, {}
 
     async def round(self, now: Position, look: Look) -> None:
         """Look at what is due; what fails is due again in the next round."""

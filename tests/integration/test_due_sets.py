@@ -129,6 +129,20 @@ async def test_all_are_due_when_redis_is_another_one(hub: Hub) -> None:
     assert await chore.round() == ["a"]
 
 
+async def test_all_are_due_also_if_redis_is_another_one_while_a_round_looks(hub: Hub) -> None:
+    chore = Chore(hub)
+    await chore.publish("a")
+
+    async def look(names: Sequence[str]) -> dict[str, float | None]:
+        assert names == ["a"]
+        for recover in hub.repairing.recover:
+            await recover()
+        return {"a": None}
+
+    await chore.due.round(Position(0), look)
+    assert await chore.round() == ["a"]
+
+
 async def test_one_round_looks_at_no_more_than_is_reasonable(hub: Hub) -> None:
     chore = Chore(hub)
     await chore.publish("a")

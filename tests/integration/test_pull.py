@@ -15,7 +15,7 @@ from rsnotify.core.clock_history import ClockHistory
 from rsnotify.core.documents import change_list
 from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import fragment_of
-from rsnotify.core.window import DAY, HOUR, MINUTE, STRETCH_CHANGES, last_edge
+from rsnotify.core.window import DAY, HOUR, MINUTE, STRETCH_CHANGES, Window, last_edge
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_datetime
@@ -774,6 +774,26 @@ async def test_old_windows_are_let_go_by_the_upkeep(pulling: Pulling) -> None:
     await grow_old(pulling, 400)
     await pulling.upkeep.delete_old()
     assert (await pulling.windows.span(SET)).windows == []
+
+
+async def test_two_processes_may_let_go_of_the_same_windows(
+    client: Client, pulling: Pulling, caplog: pytest.LogCaptureFixture
+) -> None:
+    await pulling.update(*"abcdef")
+    await pulling.keep_windows()
+    await grow_old(pulling, 400)
+    async with Pulling(client, changes=3) as other:
+        oldest = pulling.windows.oldest
+
+        async def meanwhile(name: str) -> Window | None:
+            found = await oldest(name)
+            await other.upkeep.delete_old()
+            return found
+
+        pulling.windows.oldest = meanwhile  # type: ignore[method-assign]
+        await pulling.upkeep.delete_old()
+    assert (await pulling.windows.span(SET)).windows == []
+    assert [each for each in caplog.records if each.name == "rsnotify.upkeep.chores"] == []
 
 
 async def test_the_stream_is_trimmed_only_behind_what_is_packed(pulling: Pulling) -> None:
