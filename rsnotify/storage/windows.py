@@ -34,6 +34,9 @@ AHEAD = MINUTE  # of Redis's clock: positions must not run away with a wrong one
 NOT_READ = "the record of the set was not read; repeat the request"
 KEEP_SECONDS = 600  # what was being written when its hub died is gone after that
 
+Archived = tuple[Window, Window]
+"""The oldest and the newest window that an archive holds."""
+
 
 class Windows:
     """Every set's windows, in one Redis."""
@@ -101,21 +104,23 @@ class Windows:
     async def closed_after(self, set_name: str, cursor: Position) -> Window | None:
         """The closed window in which the change after the cursor stands, if it is in one."""
         key = keys.windows(_changes(set_name))
-        found = await self._client.zrangebyscore(key, _behind(cursor), "+inf", 0, 1)
-        return Window.parse(found[0]) if found else None
+        return _first(await self._client.zrangebyscore(key, _behind(cursor), "+inf", 0, 1))
 
     async def oldest(self, set_name: str) -> Window | None:
-        found = await self._client.zrange(keys.windows(_changes(set_name)), 0, 0)
-        return Window.parse(found[0]) if found else None
+        return _first(await self._client.zrange(keys.windows(_changes(set_name)), 0, 0))
 
-    async def archived(self, set_name: str, begin: Position) -> tuple[Window, Window] | None:
-        """The oldest and the newest of the closed windows that end at this position or before."""
-        key = keys.windows(_changes(set_name))
+    async def archived(
+        self, set_names: Sequence[str], begin: Position
+    ) -> list[Archived | Exception | None]:
+        """Of each set, the oldest and the newest of the closed windows that end at this position or
+        before; or why they cannot be read."""
         pipeline = self._client.pipeline(transaction=False)  # a full Redis refuses transactions
-        pipeline.zrangebyscore(key, "-inf", int(begin), 0, 1)
-        pipeline.zrevrangebyscore(key, int(begin), "-inf", 0, 1)
-        oldest, newest = await pipeline.execute()
-        return (Window.parse(oldest[0]), Window.parse(newest[0])) if oldest and newest else None
+        for name in set_names:
+            key = keys.windows(_changes(name))
+            pipeline.zrangebyscore(key, "-inf", int(begin), 0, 1)
+            pipeline.zrevrangebyscore(key, int(begin), "-inf", 0, 1)
+        found = each(await pipeline.execute(raise_on_error=False), _first)
+        return [_archived(*both) for both in zip(found[::2], found[1::2], strict=True)]
 
     async def pass_by(self, set_name: str, position: Position, now: int) -> None:
         """A journal that ends before this position may have lost it: what is published next must
@@ -199,6 +204,18 @@ def _record(row: Sequence[bytes | None]) -> JournalRecord | None:
     if None in row:
         return None
     return JournalRecord(*(Position(int(value or 0)) for value in row))
+
+
+def _first(found: Sequence[bytes]) -> Window | None:
+    return Window.parse(found[0]) if found else None
+
+
+def _archived(
+    oldest: Window | Exception | None, newest: Window | Exception | None
+) -> Archived | Exception | None:
+    if isinstance(oldest, Window) and isinstance(newest, Window):
+        return oldest, newest
+    return next((found for found in (oldest, newest) if isinstance(found, Exception)), None)
 
 
 def _fail(futures: Iterable[asyncio.Future[JournalRecord | None]], error: Exception) -> None:

@@ -86,12 +86,12 @@ class Announcements:
         with suppress(NoSuchSet):  # removed meanwhile
             await self._documents.tell(self._hub.record(set_name), self._publish)
 
-    async def keep_archives_told(self, names: Sequence[str]) -> None:
-        """Tell of those of these sets whose Change List Archive has grown."""
-        for name in filter(self._hub.has_changed, names):
-            with suppress(NoSuchSet):
-                await self._documents.tell_of_archive(self._hub.record(name), self._publish)
-        self._documents.forget_others(list(self._hub.sets))
+    async def archives_to_tell(self, names: Sequence[str]) -> list[str]:
+        """Those of these sets whose Change List Archive may have grown."""
+        sets = self._hub.sets
+        self._documents.forget_others(sets)
+        changed = [sets[name] for name in names if name in sets and self._hub.has_changed(name)]
+        return await self._documents.archives_to_tell(changed)
 
     async def set_made(self, record: SetRecord) -> None:
         await self._set_changed(record, "created")

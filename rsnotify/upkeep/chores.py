@@ -141,12 +141,15 @@ class Upkeep:
 
     async def delete_old(self) -> None:
         """Of the next sets: trim streams behind what is packed, delete what is past retention."""
+        await self._old.round(self._hub.sets, self._delete_old_of)
+
+    async def _delete_old_of(self, names: Sequence[str]) -> None:
         history = await self._windows.clock_history()
 
         async def delete(name: str, record: JournalRecord, _: Position) -> None:
             await self._delete_old(name, record, history)
 
-        await self._each_set(delete, self._old.next(self._hub.sets))
+        await self._each_set(delete, names)
 
     async def _delete_old(self, name: str, record: JournalRecord, history: ClockHistory) -> None:
         schedule = self._schedule
@@ -160,7 +163,13 @@ class Upkeep:
 
     async def tell_of_archives(self) -> None:
         """Of the next sets: time alone moves Change Lists into the archive."""
-        await self.announcements.keep_archives_told(self._archives.next(self._hub.sets))
+        await self._archives.round(self._hub.sets, self._tell_of_archives_of)
+
+    async def _tell_of_archives_of(self, names: Sequence[str]) -> None:
+        async def tell(name: str, _: JournalRecord, __: Position) -> None:
+            await self.announcements.documents_changed(name)
+
+        await self._each_set(tell, await self.announcements.archives_to_tell(names))
 
     async def _trim(self, name: str, first: Position, begin: Position) -> None:
         if first >= begin:

@@ -5,7 +5,7 @@ it appears, grows or ends; the Source's own documents when they are named. What 
 kept in Redis, so each is told once, however many processes look.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from hashlib import blake2b
 from time import time
 
@@ -17,7 +17,7 @@ from rsnotify.hub.capabilities import Offers
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
 from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify.storage.told import ToldDocuments
-from rsnotify.storage.windows import Windows
+from rsnotify.storage.windows import Archived, Windows
 
 Publish = Callable[[str, str, Sequence[Change]], Awaitable[None]]
 
@@ -56,16 +56,20 @@ class DocumentsTold:
                 await publish(record.name, f"documents-{_digest(now)}", changes)
             await self._write(record, now)
 
-    async def tell_of_archive(self, record: SetRecord, publish: Publish) -> None:
-        """Time alone moves Change Lists into the archive: look whether it has."""
-        seen = self._archives.get((record.name, record.created))
-        if seen is None or seen != await self._archive(record):
-            await self.tell(record, publish)
+    async def archives_to_tell(self, records: Sequence[SetRecord]) -> list[str]:
+        """The names of those whose archive is not known to be as this process has seen it last.
 
-    def forget_others(self, names: Sequence[str]) -> None:
+        Time alone moves Change Lists into an archive, so all are asked for, in one journey."""
+        archives = await self._archives_of(records)
+        return [
+            record.name
+            for record, archive in zip(records, archives, strict=True)
+            if self._archives.get((record.name, record.created)) != archive
+        ]
+
+    def forget_others(self, names: Container[str]) -> None:
         """Keep no note of sets that are gone."""
-        kept = set(names)
-        self._archives = {key: seen for key, seen in self._archives.items() if key[0] in kept}
+        self._archives = {key: seen for key, seen in self._archives.items() if key[0] in names}
 
     async def _write(self, record: SetRecord, told: Told) -> None:
         await self._told.write(record.name, Position.parse(record.created), told)
@@ -74,16 +78,27 @@ class DocumentsTold:
         offer = await self._offers.of(record, self._base_url)
         content = render_document(capabilities(self._base_url, offer.capabilities))
         digest = blake2b(content, digest_size=12).hexdigest()
-        return Told(number, digest, await self._archive(record), record.own_documents)
+        (archive,) = await self._archives_of([record])
+        if isinstance(archive, Exception):
+            raise archive
+        return Told(number, digest, archive, record.own_documents)
 
-    async def _archive(self, record: SetRecord) -> str:
-        """What the hub's own archive covers; nothing while it has none to tell of."""
-        if record.changelist_archive is not None:
-            return ""
+    async def _archives_of(self, records: Sequence[SetRecord]) -> list[str | Exception]:
+        """What the hub's own archive of each covers, or why that cannot be seen."""
         left = int(time() * MICROSECONDS) - self._schedule.index_days * DAY
         begin = Position(last_edge(left, self._schedule.period))
-        found = await self._windows.archived(record.name, begin)
-        return "" if found is None else f"{int(found[0].from_)}-{int(found[1].until)}"
+        found = await self._windows.archived([record.name for record in records], begin)
+        return [_covered(*each) for each in zip(records, found, strict=True)]
+
+
+def _covered(record: SetRecord, archived: Archived | Exception | None) -> str | Exception:
+    """Nothing while the hub has no archive to tell of."""
+    if record.changelist_archive is not None or archived is None:
+        return ""
+    if isinstance(archived, Exception):
+        return archived
+    oldest, newest = archived
+    return f"{int(oldest.from_)}-{int(newest.until)}"
 
 
 def _digest(told: Told) -> str:

@@ -1,22 +1,26 @@
 """Which sets the chores look at: what has changed and what is due, and no others."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
 from rsnotify.core.window import DAY
+from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.storage import keys
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
+from rsnotify.storage.told import ToldDocuments
 from rsnotify.upkeep.due_sets import AGAIN_SECONDS, MOST, STEP_SECONDS, DueSets
 from rsnotify.upkeep.in_turn import SOME, InTurn
 from tests.clock import Clock
 from tests.faults import OwnRedis
 from tests.integration.test_many_sets import commands, submission
-from tests.pulling import CHANGES, SET, Pulling
+from tests.pulling import CHANGES, FRAMEWORK, SET, Pulling
 from tests.running import until
 
 
@@ -150,11 +154,32 @@ async def test_one_round_looks_at_no_more_than_is_reasonable(hub: Hub) -> None:
     assert [await chore.round(), await chore.round()] == [[], ["a"]]
 
 
-def test_all_have_their_turn() -> None:
+async def looks(turns: InTurn, names: Sequence[str]) -> list[str]:
+    looked: list[str] = []
+
+    async def look(some: Sequence[str]) -> None:
+        looked.extend(some)
+
+    await turns.round(names, look)
+    return looked
+
+
+async def test_all_have_their_turn() -> None:
     turns, names = InTurn(), [str(number) for number in range(2 * SOME + 1)]
-    rounds = [turns.next(names) for _ in range(4)]
+    rounds = [await looks(turns, names) for _ in range(4)]
     assert [len(each) for each in rounds] == [SOME, SOME, 1, SOME]
     assert [*rounds[0], *rounds[1], *rounds[2]] == names
+
+
+async def test_who_could_not_be_looked_at_does_not_lose_the_turn() -> None:
+    turns, names = InTurn(), [str(number) for number in range(2 * SOME)]
+
+    async def look(_: Sequence[str]) -> None:
+        raise TryAgain("Redis is away")
+
+    with pytest.raises(TryAgain):
+        await turns.round(names, look)
+    assert [*await looks(turns, names), *await looks(turns, names)] == names
 
 
 # --- the chores themselves -----------------------------------------------------------------------
@@ -181,6 +206,64 @@ async def cost_of_a_round(pulling: Pulling) -> int:
         await pulling.upkeep.keep_due_windows()
         await pulling.upkeep.keep_due_snapshots()
         return await commands(pulling.client) - before - 1
+
+
+async def asked_by(pulling: Pulling, chore: Callable[[], Awaitable[None]]) -> list[list[str]]:
+    """What the chore asks Redis, journey by journey."""
+    together: Any = pulling.client.together
+    journeys: list[list[str]] = []
+
+    async def note(asked: Sequence[object]) -> object:
+        journeys.append([str(each) for each in asked])
+        return await together(asked)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pulling.client, "together", note)
+        async with pulling.hub.checking.lock:  # nobody else asks meanwhile
+            await chore()
+    return journeys
+
+
+@pytest.mark.parametrize(
+    ("chore", "failing"), [("delete_old", "now"), ("tell_of_archives", "archived")]
+)
+async def test_what_is_old_waits_no_turn_longer_if_redis_was_away(
+    client: Client, monkeypatch: pytest.MonkeyPatch, chore: str, failing: str
+) -> None:
+    monkeypatch.setattr("rsnotify.upkeep.in_turn.SOME", 1)
+
+    async def is_away(*_: object) -> None:
+        raise TryAgain("Redis is away")
+
+    async with Pulling(client) as pulling:
+        await pulling.hub.add_set("b")
+        await pulling.update("a")
+        act = getattr(pulling.upkeep, chore)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pulling.windows, failing, is_away)
+            with pytest.raises(TryAgain):
+                await act()
+        asked = await asked_by(pulling, act)
+        assert any(f"{{{SET}}}" in command for journey in asked for command in journey)
+
+
+async def test_an_archive_that_cannot_be_told_holds_up_no_other(client: Client) -> None:
+    async with Pulling(client) as pulling:
+        await pulling.hub.add_set("b")
+        for name in (SET, "b"):
+            await pulling.hub.publish(CHANGES._replace(set_name=name), submission("a"))
+        await client.hset(keys.record(FRAMEWORK), "documents", "no JSON")
+        await pulling.upkeep.tell_of_archives()
+        assert await ToldDocuments(client).read("b") is not None
+
+
+async def test_to_see_that_no_archive_has_grown_is_one_journey(client: Client) -> None:
+    async with Pulling(client) as pulling:
+        for number in range(30):
+            await pulling.hub.add_set(f"{number}")
+            await pulling.hub.publish(CHANGES._replace(set_name=f"{number}"), submission("a"))
+        await pulling.upkeep.tell_of_archives()
+        assert len(await asked_by(pulling, pulling.upkeep.tell_of_archives)) == 1
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import gzip
 from collections.abc import AsyncIterator, Sequence
 from email.utils import formatdate, parsedate_to_datetime
-from functools import partial
 from itertools import pairwise
 from time import time_ns
 from typing import Any
@@ -967,7 +966,7 @@ async def test_what_changes_and_changes_back_is_said_both_times_once(
 
 
 async def test_an_archive_that_appears_grows_and_ends_is_said(told: Pulling) -> None:
-    look = partial(told.upkeep.announcements.keep_archives_told, [SET])
+    look = told.upkeep.tell_of_archives
     await told.update(*"abc")
     await told.keep_windows()
     before = len(await said(told))
