@@ -14,6 +14,7 @@ from rsnotify.access import Access
 from rsnotify.base_url import BaseUrl
 from rsnotify.core.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
 from rsnotify.core.query import CHANNEL, check_not_future, parse_query, parse_start
+from rsnotify.core.set_options import SetRecord
 from rsnotify.core.websub.protocol import render_links
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
@@ -33,10 +34,10 @@ class Topic:
         channel = ChannelName.named(**request.path_params)
         feed = self._hub.feed(channel)
         after = parse_start(parse_query(request.scope["query_string"], CHANNEL))  # only checked
-        record = self._hub.record(channel.set_name)
-        await self._access.require_reader(request, record)
+        await self._record_to_read(request, channel)
         begins = feed.tail.head  # read first: a change in between must not be lost
         newest = await self._hub.latest(feed)
+        record = await self._record_to_read(request, channel)  # it may have become private
         if after is not None:
             check_not_future(after, feed.tail.head, int(time() * MICROSECONDS))
         form = _form(request)
@@ -51,6 +52,12 @@ class Topic:
                 FROM_HEADER: str(begins if newest is None else newest.until),
             },
         )
+
+    async def _record_to_read(self, request: Request, channel: ChannelName) -> SetRecord:
+        """The set as it is now, if the peer may read it."""
+        record = self._hub.record(channel.set_name)
+        await self._access.require_reader(request, record)
+        return record
 
 
 def _form(request: Request) -> Form:

@@ -11,15 +11,19 @@ from starlette.requests import Request
 from starlette.websockets import WebSocket
 
 from rsnotify.access import Access
+from rsnotify.base_url import BaseUrl
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.delivery.channels.admission import READER, Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.socket_reader import SocketReader
 from rsnotify.delivery.channels.sse import Sse
 from rsnotify.delivery.channels.sse_reader import HAND_OVER
+from rsnotify.delivery.topic import Topic
+from rsnotify.errors import TokenRefused
+from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Change
-from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
 from rsnotify.storage.journal import Journal
@@ -38,8 +42,8 @@ class Door:
         journal = Journal(client, window_changes=100)
         self.hub = Hub(journal, Sets(client), Bell("redis://none"), base_url="http://h")
         self.tokens = Tokens(client)
-        access = Access(self.tokens, ADMIN)
-        self.channels = Channels(self.hub, access, Keepalive(send_timeout_seconds=60))
+        self.access = Access(self.tokens, ADMIN)
+        self.channels = Channels(self.hub, self.access, Keepalive(send_timeout_seconds=60))
 
     async def publish(self, name: str, loc: str) -> None:
         submission = Submission([fragment_of(Change(f"http://example.com/{loc}", "updated"))])
@@ -194,3 +198,19 @@ async def test_a_token_that_is_revoked_meanwhile_ends_its_reader(door: Door, ent
         await door.channels.revocations.check()
         code, _ = await end_of(peer, enter)
     assert code == (1008 if enter is by_websocket else None)
+
+
+async def test_a_change_that_came_after_a_set_became_private_is_not_told_without_a_token(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, latest = Topic(door.hub, door.access, BaseUrl("http://h")), door.hub.latest
+
+    async def meanwhile(feed: Feed) -> Notification | None:
+        await door.hub.edit_set("a", {"private": True})
+        await door.publish("a", "secret")
+        return await latest(feed)
+
+    monkeypatch.setattr(door.hub, "latest", meanwhile)
+    asked = scope_of("a", "") | {"type": "http", "method": "GET"}
+    with pytest.raises(TokenRefused, match="a token is needed"):
+        await topic.get(Request(asked))
