@@ -1,7 +1,8 @@
 """An outbox in SQLite: a table in an application's database, or a file of its own.
 
 Rules that hold here: what `put` has returned from is in the file, whatever becomes of the process;
-no SQLite connection lives through a fork, for it would not survive in either process.
+no SQLite connection lives through a fork, for it would not survive in either process. Where one was
+in use at a fork that nobody told of, the child has no outbox.
 """
 
 import fcntl
@@ -10,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Collection
 from pathlib import Path
 from time import monotonic, sleep
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.batch import Batch, OutboxError
@@ -33,6 +34,7 @@ class SqliteTable(OutboxTable):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path).absolute()
         self._lead_file: IO[bytes] | None = None
+        self._is_unusable = False
         super().__init__(self._open, str(self._path))
 
     def lead(self) -> bool:
@@ -57,7 +59,24 @@ class SqliteTable(OutboxTable):
                 self._lead_file.close()
                 self._lead_file = None
 
+    def after_fork(self, *, in_child: bool) -> None:
+        if in_child and not self._lock.acquire(blocking=False):
+            self._is_unusable = True
+        super().after_fork(in_child=in_child)
+
+    def _leave(self, connection: Any) -> None:
+        """SQLite takes the locks that its parent has for its own, until it has closed the file."""
+        if self._is_unusable:
+            super()._leave(connection)
+        else:
+            connection.close()
+
     def _open(self) -> sqlite3.Connection:
+        if self._is_unusable:
+            raise OutboxError(
+                f"the outbox {self._path} was in use when this process was forked, and nobody told"
+                " of the fork before: publish nothing, and start no publisher, before the fork"
+            )
         return sqlite3.connect(
             self._path, timeout=LOCKED_SECONDS, isolation_level=None, check_same_thread=False
         )

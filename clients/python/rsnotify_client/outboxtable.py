@@ -43,7 +43,7 @@ LEAD = {
 Rows = Sequence[tuple[Any, ...]]
 
 _not_ours: list[Any] = []
-"""Connections of a parent process: to close them here would close them there."""
+"""Connections of a parent process, kept so that nobody closes them."""
 
 
 class OutboxTable:
@@ -124,11 +124,15 @@ class OutboxTable:
         if in_child:
             self._lock = threading.RLock()
             self._leads = False
-            if self._connection is not None:  # nobody said that there would be a fork
-                _not_ours.append(self._connection)
-                self._connection = None
+            connection, self._connection = self._connection, None
+            if connection is not None:  # nobody said that there would be a fork
+                self._leave(connection)
         else:
             self._lock.release()
+
+    def _leave(self, connection: Any) -> None:
+        """To the parent: to close it here would end it there."""
+        _not_ours.append(connection)
 
     @contextmanager
     def _transaction(self, *, writes: bool = True) -> "Iterator[Execute]":
