@@ -125,6 +125,23 @@ def test_a_file_that_stays_locked_is_an_error_in_words(
     outbox.close()
 
 
+def test_ctrl_c_in_a_call_leaves_the_file_free_for_others_and_for_the_next_call(
+    tmp_path: Path,
+) -> None:
+    class Interrupted(bytes):
+        def decode(self, *_: str) -> str:
+            raise KeyboardInterrupt
+
+    outbox = OutboxFile(tmp_path / "outbox")
+    with pytest.raises(KeyboardInterrupt):
+        outbox.put(A, Interrupted())
+    with closing(sqlite3.connect(tmp_path / "outbox", isolation_level=None, timeout=0)) as other:
+        other.execute("BEGIN IMMEDIATE")
+    outbox.put(A, b"{}")
+    assert outbox.waiting() == 1
+    outbox.close()
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

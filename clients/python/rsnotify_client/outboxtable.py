@@ -148,9 +148,9 @@ class OutboxTable:
                     self._connection.commit()
                 finally:
                     execute.close()
-            except Exception as error:
+            except BaseException as error:  # Ctrl-C too: others wait for what a transaction holds
                 self._give_back()
-                if isinstance(error, OutboxError):
+                if isinstance(error, OutboxError) or not isinstance(error, Exception):
                     raise
                 raise self._failure(error) from error
 
