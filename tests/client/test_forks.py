@@ -1,10 +1,24 @@
 """What an outbox, and what else is told of forks, does when its process forks."""
 
+import os
+import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
+from rsnotify_client import Outbox, OutboxError, Relay
+from rsnotify_client.fork import tell_of_forks
 from rsnotify_client.outboxfile import OutboxFile
-from tests.client.hubs import python
+from tests.client.hubs import accept, eventually, python, scripted_hub
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded"),
+    pytest.mark.filterwarnings(
+        "ignore:unclosed database"
+    ),  # dropped, in another thread than its own
+]
 
 UNTOLD = """
 import ctypes, os, sys, threading
@@ -83,3 +97,75 @@ outbox.put(A, b"4")
 sys.exit(os.wait()[1] != 0)
 """
     assert after_an_untold_fork(tmp_path / "outbox", program) == [b"1", b"2", b"4"]
+
+
+class Member:
+    """Is told of forks, and may fail at it."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.told: list[str] = []
+        self._fails = fails
+        tell_of_forks(self)
+
+    def before_fork(self) -> None:
+        self.told.append("before")
+        if self._fails:
+            raise RuntimeError("no fork now")
+
+    def after_fork(self, *, in_child: bool) -> None:
+        self.told.append("in the child" if in_child else "in the parent")
+        if self._fails:
+            raise RuntimeError("too late")
+
+
+def fork() -> None:
+    """Wait for a child that does nothing."""
+    if (child := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def test_whoever_fails_before_a_fork_keeps_no_other_from_being_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    faulty, *others = Member(fails=True), Member(), Member()
+    fork()
+    again = threading.Thread(target=fork, daemon=True)
+    again.start()
+    again.join(10)
+    assert not again.is_alive()
+    assert [each.told for each in others] == [["before", "in the parent"] * 2] * 2
+    assert faulty.told == ["before", "before"]
+    assert "no fork now" in caplog.text
+
+
+def test_a_child_goes_on_whoever_fails_after_its_fork() -> None:
+    members = [Member(fails=True), Member(), Member()]
+    if (child := os.fork()) == 0:
+        os._exit(sum(each.told[-1:] == ["in the child"] for each in members))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
+def test_a_relay_with_connections_of_one_thread_ends_and_survives_a_fork(tmp_path: Path) -> None:
+    database = tmp_path / "app.db"
+    with scripted_hub(accept) as (url, posted), closing(sqlite3.connect(database)) as connection:
+        connection.executescript(Outbox.sql("sqlite"))
+        with Relay(lambda: sqlite3.connect(database), url):
+            for number in "12":
+                Outbox().updated(connection, "a", number)
+                connection.commit()
+                eventually(lambda: [number] in [each.locs for each in posted])  # noqa: B023
+                fork()
+
+
+def test_a_connection_of_another_thread_is_an_error_that_says_how_to_connect(
+    tmp_path: Path,
+) -> None:
+    with scripted_hub(accept) as (url, posted), closing(sqlite3.connect(tmp_path / "db")) as own:
+        own.executescript(Outbox.sql("sqlite"))
+        Outbox().updated(own, "a", "1")
+        own.commit()
+        with Relay(lambda: sqlite3.connect(tmp_path / "db"), url) as relay:
+            eventually(lambda: posted)
+            with pytest.raises(OutboxError, match="check_same_thread=False"):
+                relay.table.waiting()

@@ -1,19 +1,26 @@
 """What holds locks, threads or files is told when its process forks.
 
 Rules that hold here: a fork happens while nobody else holds a lock of ours, so that none is locked
-for ever in the child; what may not be inherited is let go before, or begun anew in the child.
+for ever in the child; what may not be inherited is let go before, or begun anew in the child. A
+fork cannot be stopped, so one that fails here keeps no other from being told.
 """
 
+import logging
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 from weakref import WeakSet
+
+log = logging.getLogger(__name__)
 
 
 class Forked(Protocol):
     """Who wants to be told."""
 
-    def before_fork(self) -> None: ...
+    def before_fork(self) -> None:
+        """If this fails, the parent is not told afterwards; the child is."""
 
     def after_fork(self, *, in_child: bool) -> None: ...
 
@@ -29,15 +36,16 @@ def tell_of_forks(member: Forked) -> None:
 
 def _before() -> None:
     _one_at_a_time.acquire()
-    _told[:] = list(_members)
-    for member in _told:
-        member.before_fork()
+    for member in list(_members):
+        with _logged():
+            member.before_fork()
+            _told.append(member)
 
 
 def _after_in_parent() -> None:
-    for member in reversed(_told):
-        member.after_fork(in_child=False)
-    _told.clear()
+    while _told:
+        with _logged():
+            _told.pop().after_fork(in_child=False)
     _one_at_a_time.release()
 
 
@@ -47,7 +55,17 @@ def _after_in_child() -> None:
     _one_at_a_time = threading.RLock()
     _told.clear()
     for member in list(_members):
-        member.after_fork(in_child=True)
+        with _logged():
+            member.after_fork(in_child=True)
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """What is raised, Ctrl-C too, Python would print, and fork."""
+    try:
+        yield
+    except BaseException:
+        log.exception("a fork goes on in spite of:")
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,7 +8,7 @@ twice and harm nothing. A driver's errors become `OutboxError` here and go no fu
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rsnotify.resourcesync.notification import ChannelName
@@ -113,7 +113,8 @@ class OutboxTable:
             self._leads = False
             connection, self._connection = self._connection, None
             if connection is not None:
-                connection.close()
+                with suppress(Exception):  # what cannot be closed is dropped
+                    connection.close()
 
     def before_fork(self) -> None:
         """A database connection must not be in two processes."""
@@ -171,6 +172,8 @@ class OutboxTable:
         text = " ".join(str(error).split()) or type(error).__name__
         if "rsnotify_outbox" in text and any(word in text for word in ("no such", "exist")):
             return f"{text}; create the table with: rsnotify relay --create-table"
+        if "same thread" in text:
+            return f"{text} Connect with check_same_thread=False"
         return text
 
 
