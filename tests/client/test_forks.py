@@ -3,14 +3,17 @@
 import os
 import sqlite3
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Self
 
 import pytest
 
-from rsnotify_client import Outbox, OutboxError, Relay
+from rsnotify_client import Outbox, OutboxError, Relay, outboxtable
 from rsnotify_client.fork import tell_of_forks
 from rsnotify_client.outboxfile import OutboxFile
+from rsnotify_client.outboxtable import OutboxTable
 from tests.client.hubs import accept, eventually, python, scripted_hub
 
 pytestmark = [
@@ -156,6 +159,50 @@ def test_a_relay_with_connections_of_one_thread_ends_and_survives_a_fork(tmp_pat
                 connection.commit()
                 eventually(lambda: [number] in [each.locs for each in posted])  # noqa: B023
                 fork()
+
+
+class HangingDatabase:
+    """A table whose driver does not come back, as when the network is cut."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        self._hangs, self._answers = threading.Event(), threading.Event()
+        self.table = OutboxTable(self._connect, "in the database")
+        self.asking = threading.Thread(target=self.table.waiting)
+
+    def __enter__(self) -> Self:
+        self.asking.start()
+        self._hangs.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._answers.set()
+        self.asking.join()
+        self.table.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        self._hangs.set()
+        self._answers.wait(10)
+        connection = sqlite3.connect(self._database, check_same_thread=False)
+        connection.executescript(Outbox.sql("sqlite"))
+        return connection
+
+
+@pytest.fixture
+def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDatabase]:
+    monkeypatch.setattr(outboxtable, "LET_GO_SECONDS", 0.05)
+    with HangingDatabase(tmp_path / "app.db") as database:
+        yield database
+
+
+def test_a_fork_does_not_wait_for_a_database_that_does_not_answer(hanging: HangingDatabase) -> None:
+    fork()
+    assert hanging.asking.is_alive()
+
+
+def test_a_table_ends_without_a_database_that_does_not_answer(hanging: HangingDatabase) -> None:
+    hanging.table.close()
+    assert hanging.asking.is_alive()
 
 
 def test_a_connection_of_another_thread_is_an_error_that_says_how_to_connect(

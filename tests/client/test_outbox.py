@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -272,6 +273,30 @@ def test_a_driver_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(InvalidSettings, match=r"pip install 'rsnotify\[postgresql\]'"):
         table_of("postgresql://host/name")
+
+
+@pytest.mark.parametrize(
+    ("url", "driver", "expected"),
+    [
+        ("postgresql://host/name", "psycopg", {"connect_timeout": 10, "tcp_user_timeout": 30_000}),
+        ("postgresql://host/name?tcp_user_timeout=9", "psycopg", {"connect_timeout": 10}),
+        ("mysql://host/name", "pymysql", {"connect_timeout": 10, "read_timeout": 60}),
+    ],
+)
+def test_a_database_is_not_waited_for_longer_than_its_url_or_we_say(
+    monkeypatch: pytest.MonkeyPatch, url: str, driver: str, expected: dict[str, int]
+) -> None:
+    told: list[dict[str, object]] = []
+
+    def connect(*_: str, **options: object) -> None:
+        told.append(options)
+        raise OSError("no route")
+
+    monkeypatch.setitem(sys.modules, driver, SimpleNamespace(connect=connect))
+    with pytest.raises(OutboxError, match="no route"):
+        table_of(url).waiting()
+    waits = ("connect_timeout", "tcp_user_timeout", "read_timeout")
+    assert {name: told[0][name] for name in waits if name in told[0]} == expected
 
 
 # The command -----------------------------------------------------------------------------------

@@ -52,12 +52,11 @@ class SqliteTable(OutboxTable):
             if self._lead_file is not None:
                 fcntl.lockf(self._lead_file, fcntl.LOCK_UN)
 
-    def close(self) -> None:
-        with self._lock:
-            super().close()
-            if self._lead_file is not None:
-                self._lead_file.close()
-                self._lead_file = None
+    def _let_go(self) -> None:
+        super()._let_go()
+        if self._lead_file is not None:
+            self._lead_file.close()
+            self._lead_file = None
 
     def after_fork(self, *, in_child: bool) -> None:
         if in_child and not self._lock.acquire(blocking=False):

@@ -6,6 +6,7 @@ before the batch is tried; any number of relays may share a table, two at once d
 twice and harm nothing. A driver's errors become `OutboxError` here and go no further.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +16,8 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.batch import Batch, OutboxError, fitting, new_key
 from rsnotify_client.fork import tell_of_forks
 from rsnotify_client.outbox import Database, mark_of, statements
+
+log = logging.getLogger(__name__)
 
 _TABLE = "FROM rsnotify_outbox"
 OLDEST_CHANNEL = f"SELECT set_name, kind {_TABLE} WHERE 1 = 1:others ORDER BY id LIMIT 1"
@@ -39,6 +42,9 @@ LEAD = {
     "mysql": _OF_MYSQL,
 }
 """Held by the connection until it ends."""
+
+LET_GO_SECONDS = 10.0
+"""How long a fork, or the end, waits for a driver; that of SQLite takes less."""
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -109,17 +115,35 @@ class OutboxTable:
             return int(execute(COUNT)[0][0])
 
     def close(self) -> None:
-        with self._lock:
-            self._leads = False
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                with suppress(Exception):  # what cannot be closed is dropped
-                    connection.close()
+        """A thread that the driver holds up keeps its connection."""
+        try:
+            self._lock_closed()
+        except OutboxError as error:
+            log.warning("%s", error)
+        else:
+            self._lock.release()
 
     def before_fork(self) -> None:
         """A database connection must not be in two processes."""
-        self._lock.acquire()
-        self.close()
+        self._lock_closed()
+
+    def _lock_closed(self) -> None:
+        """Hold the lock, with nothing open."""
+        if not self._lock.acquire(timeout=LET_GO_SECONDS):
+            raise OutboxError(f"the outbox {self._name}: no answer for {LET_GO_SECONDS:g} s")
+        try:
+            self._let_go()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _let_go(self) -> None:
+        """Close what is open."""
+        self._leads = False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):  # what cannot be closed is dropped
+                connection.close()
 
     def after_fork(self, *, in_child: bool) -> None:
         if in_child:

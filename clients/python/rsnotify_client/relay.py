@@ -6,7 +6,7 @@ may run for one table, one of them works. Nothing here knows how the table is wr
 
 from collections.abc import Callable
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from rsnotify.errors import InvalidSettings
 from rsnotify_client.hub import HubClient
@@ -25,6 +25,18 @@ DATABASES: dict[str, Database] = {
     "mariadb": "mysql",
     "sqlite": "sqlite",
 }
+
+OF_POSTGRESQL: dict[str, str | int] = {
+    "application_name": "rsnotify relay",
+    "connect_timeout": 10,
+    "tcp_user_timeout": 30_000,  # ms; the network is cut
+    "keepalives_idle": 10,  # …while an answer is awaited
+    "keepalives_interval": 10,
+}
+"""What a connection is told that its URL says nothing of."""
+
+OF_MYSQL = {"connect_timeout": 10, "write_timeout": 30, "read_timeout": 60}
+"""In seconds; MySQL waits 50 s for the lock of a row."""
 
 
 class Relay:
@@ -119,7 +131,9 @@ def _postgresql(url: str) -> Callable[[], Any]:
     except ImportError:
         raise _missing("psycopg", "postgresql") from None
     _, _, rest = url.partition("://")
-    return lambda: psycopg.connect(f"postgresql://{rest}", application_name="rsnotify relay")
+    said = parse_qs(urlsplit(url).query)
+    options = {name: value for name, value in OF_POSTGRESQL.items() if name not in said}
+    return lambda: psycopg.connect(f"postgresql://{rest}", **options)
 
 
 def _mysql(url: str) -> Callable[[], Any]:
@@ -136,7 +150,7 @@ def _mysql(url: str) -> Callable[[], Any]:
         "database": unquote(parts.path[1:]),
     }
     given = {name: value for name, value in options.items() if value}
-    return lambda: pymysql.connect(charset="utf8mb4", **given)
+    return lambda: pymysql.connect(charset="utf8mb4", **OF_MYSQL, **given)
 
 
 def _missing(driver: str, extra: str) -> InvalidSettings:
