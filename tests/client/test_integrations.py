@@ -105,6 +105,29 @@ def test_a_committed_savepoint_goes_with_its_transaction(told: Told) -> None:
     assert told.locs == []
 
 
+def test_a_change_that_finds_no_room_is_logged_and_its_commit_succeeds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Note(Base):
+        __tablename__ = "notes"
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    publisher = Publisher("http://127.0.0.1:9", queue_size=1, when_full="raise")
+    publish_model(publisher, Note, "a", loc=lambda note: f"note {note.id}")
+    engine = create_engine("sqlite://")
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add_all([Note(id=1), Note(id=2), Note(id=3)])
+        session.commit()
+    assert "not published: Change(loc='note 2'" in caplog.text
+    assert "not published: Change(loc='note 3'" in caplog.text
+    assert publisher.counters.waiting == 1
+    with suppress(TimeoutError):
+        publisher.close(0)
+    engine.dispose()
+
+
 def test_flask_needs_an_address() -> None:
     with pytest.raises(RuntimeError, match="set RSNOTIFY_URL"):
         RSNotify(Flask("app"))

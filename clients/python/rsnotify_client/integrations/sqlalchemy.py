@@ -3,10 +3,12 @@
 With an `Outbox` the change is written in the session's own transaction, and a relay publishes it.
 With a `Publisher` it is handed over after the commit, so it is lost if the process ends in between.
 
-Rules that hold here: what is rolled back, a savepoint too, is never published. Statements that pass
-the session by (bulk updates, SQL) are not seen.
+Rules that hold here: what is rolled back, a savepoint too, is never published. A commit never fails
+because of a publisher; a change that it does not take is logged as lost. Statements that pass the
+session by (bulk updates, SQL) are not seen.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +20,8 @@ from rsnotify.resourcesync.change import Change
 from rsnotify_client.change import Fields, make_change
 from rsnotify_client.outbox import Outbox
 from rsnotify_client.publisher import Publisher
+
+log = logging.getLogger(__name__)
 
 PENDING = "rsnotify_pending"
 EVENTS = {"after_insert": "created", "after_update": "updated", "after_delete": "deleted"}
@@ -76,7 +80,10 @@ def _committed(session: Session) -> None:
     if session.in_nested_transaction():  # a savepoint is no commit
         return
     for each in session.info.pop(PENDING, ()):
-        each.publisher.send(each.set_name, each.change)
+        try:
+            each.publisher.send(each.set_name, each.change)
+        except Exception as error:
+            log.error("not published: %s; %s", each.change, error)
 
 
 @event.listens_for(Session, "after_soft_rollback")
