@@ -12,7 +12,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from rsnotify_client import Publisher
 from rsnotify_client.integrations.flask import RSNotify
 from rsnotify_client.integrations.sqlalchemy import publish_model
-from tests.client.hubs import accept, scripted_hub
+from tests.client.hubs import accept, python, scripted_hub
 
 
 class Base(DeclarativeBase):
@@ -145,3 +145,24 @@ def test_a_flask_request_that_finds_no_room_logs_it_and_succeeds(
         with suppress(TimeoutError):
             rsnotify.publisher.close(0)
     assert "not published: Change(loc='10000'" in caplog.text
+
+
+def test_two_first_requests_of_django_at_once_share_a_publisher() -> None:
+    program = (
+        "import threading\n"
+        "from django.conf import settings\n"
+        "settings.configure(RSNOTIFY={'URL': 'http://127.0.0.1:9'})\n"
+        "from rsnotify_client.integrations import django\n"
+        "make, both, got = django.Publisher, threading.Barrier(2), []\n"
+        "def slow(*words, **options):\n"
+        "    both.wait(10)\n"
+        "    return make(*words, **options)\n"
+        "django.Publisher = slow\n"
+        "request = lambda: got.append(django.publisher())\n"
+        "threads = [threading.Thread(target=request) for _ in range(2)]\n"
+        "for thread in threads: thread.start()\n"
+        "for thread in threads: thread.join()\n"
+        "print(got[0] is got[1] is django.publisher())\n"
+    )
+    out, errors = python("-c", program).communicate(timeout=30)
+    assert out == "True\n", errors

@@ -25,6 +25,9 @@ from rsnotify_client.publisher import Publisher
 from rsnotify_client.relay import Relay
 
 IN_DATABASE = "database"
+PUBLISHER = "publisher"
+
+_made: dict[str, Publisher] = {}
 
 
 def publish_model(
@@ -73,12 +76,17 @@ def start(using: str = DEFAULT_DB_ALIAS) -> None:
         publisher().start()
 
 
-@cache
 def publisher() -> Publisher:
-    """The publisher of this process, made from the settings."""
+    """The publisher of this process, made from the settings.
+
+    If several threads make one at once, all get the first: each set has its changes in one queue.
+    """
     if _is_in_database():
         raise ImproperlyConfigured('OUTBOX is "database": call `publish`, which writes the table')
-    return Publisher(*_hub(), outbox=_setting("OUTBOX", None), when_full="raise")
+    if PUBLISHER not in _made:
+        made = Publisher(*_hub(), outbox=_setting("OUTBOX", None), when_full="raise")
+        _made.setdefault(PUBLISHER, made)
+    return _made[PUBLISHER]
 
 
 @cache
