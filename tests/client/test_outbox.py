@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import Outbox, OutboxError, Publisher, Relay, outboxfile, retry
 from rsnotify_client.outboxfile import OutboxFile, SqliteTable
+from rsnotify_client.outboxtable import OutboxTable
 from rsnotify_client.relay import table_of
 from tests.client.hubs import ACCEPTED, Answer, Posted, accept, eventually, python, scripted_hub
 
@@ -256,6 +258,20 @@ def test_one_relay_of_several_works(database: Path) -> None:
     first.communicate()
     table = SqliteTable(database)
     assert table.lead()
+    table.close()
+
+
+def test_a_connection_may_be_of_a_class_made_from_its_drivers(database: Path) -> None:
+    class Connection(sqlite3.Connection):
+        pass
+
+    table = OutboxTable(partial(sqlite3.connect, database, factory=Connection), "in the database")
+    with closing(sqlite3.connect(database, factory=Connection)) as connection:
+        Outbox().created(connection, "a", "1")
+        connection.commit()
+    batch = table.take((), 10)
+    assert batch is not None
+    assert batch.changes == [b'{"loc":"1","change":"created"}']
     table.close()
 
 

@@ -89,8 +89,11 @@ def statements(database: Database) -> list[str]:
 
 def mark_of(connection: Any) -> str:
     """How this driver marks a parameter: `?` or `%s`."""
-    driver = sys.modules.get(type(connection).__module__.partition(".")[0])
-    return _mark(getattr(driver, "paramstyle", "format"))
+    for kind in type(connection).__mro__:  # an application may have a class of its own
+        driver = sys.modules.get(kind.__module__.partition(".")[0])
+        if (style := getattr(driver, "paramstyle", None)) is not None:
+            return _mark(style)
+    return _mark("format")
 
 
 def _mark(paramstyle: str) -> str:
