@@ -5,7 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -241,6 +241,37 @@ def test_a_batch_is_whole_even_if_late_rows_come_before_it(database: Path) -> No
         batch = table.take((), 2)
         connection.execute(insert, (1,))
     assert table.take((), 2) == batch
+    table.close()
+
+
+class OtherRelay(sqlite3.Cursor):
+    """A relay that removes what is oldest just before this one reads it."""
+
+    before = ""
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        if statement.startswith(self.before):
+            super().execute("DELETE FROM rsnotify_outbox WHERE id = 1")
+        return super().execute(statement, values)
+
+
+@pytest.mark.parametrize("before", ["SELECT id, body, batch_key", "SELECT id, body FROM"])
+def test_what_another_relay_removes_while_it_is_taken_is_passed_over(
+    database: Path, before: str
+) -> None:
+    class Connection(sqlite3.Connection):
+        def cursor(self, *_: object) -> sqlite3.Cursor:
+            cursor = OtherRelay(self)
+            cursor.before = before
+            return cursor
+
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        row = "INSERT INTO rsnotify_outbox (id, set_name, body, batch_key) VALUES"
+        connection.execute(f"{row} (1, 'a', '1', 'its key'), (2, 'b', '2', NULL)")
+    table = OutboxTable(partial(sqlite3.connect, database, factory=Connection), "in the database")
+    batch = table.take((), 10)
+    assert batch is not None
+    assert batch.changes == [b"2"]
     table.close()
 
 

@@ -82,22 +82,14 @@ class OutboxTable:
         """Whoever leads goes on leading until its connection ends."""
 
     def take(self, postponed: Collection[ChannelName], at_most: int) -> Batch | None:
+        oldest = OLDEST_CHANNEL.replace(":others", ANOTHER * len(postponed))
+        others = tuple(part for channel in postponed for part in channel)
         with self._transaction() as execute:
-            oldest = OLDEST_CHANNEL.replace(":others", ANOTHER * len(postponed))
-            found = execute(oldest, tuple(part for channel in postponed for part in channel))
-            if not found:
-                return None
-            channel = ChannelName(*found[0])
-            rows = execute(OLDEST.replace(":count", str(at_most)), channel)
-            keys = [key for _, _, key in rows if key is not None]
-            if keys:
-                return _batch(channel, keys[0], execute(OF_BATCH, (keys[0],)))
-            rows = rows[: fitting([len(body) for _, body, _ in rows])]
-            batch = _batch(channel, new_key(), rows)
-            execute(_of(MARK, batch.ids), (batch.key,))
-            if len(execute(OF_BATCH, (batch.key,))) != len(batch.ids):
-                raise OutboxError("another relay took the same changes")  # undoes the mark
-            return batch
+            while found := execute(oldest, others):
+                batch = _oldest_batch(execute, ChannelName(*found[0]), at_most)
+                if batch is not None:
+                    return batch
+            return None
 
     def remove(self, batch: Batch, ids: Collection[int]) -> int:
         with self._transaction() as execute:
@@ -219,10 +211,28 @@ class Execute:
         return int(self._cursor.rowcount)
 
 
+def _oldest_batch(execute: Execute, channel: ChannelName, at_most: int) -> Batch | None:
+    """None if another relay has removed it meanwhile."""
+    rows = execute(OLDEST.replace(":count", str(at_most)), channel)
+    keys = [key for _, _, key in rows if key is not None]
+    if keys:
+        return _batch(channel, keys[0], execute(OF_BATCH, (keys[0],)))
+    rows = rows[: fitting([len(body) for _, body, _ in rows])]
+    batch = _batch(channel, new_key(), rows)
+    if batch is None:
+        return None
+    execute(_of(MARK, batch.ids), (batch.key,))
+    if len(execute(OF_BATCH, (batch.key,))) != len(batch.ids):
+        raise OutboxError("another relay took the same changes")  # undoes the mark
+    return batch
+
+
 def _of(statement: str, ids: Collection[int]) -> str:
     return statement.replace(":ids", ",".join(map(str, ids)))
 
 
-def _batch(channel: ChannelName, key: str, rows: Rows) -> Batch:
+def _batch(channel: ChannelName, key: str, rows: Rows) -> Batch | None:
+    if not rows:
+        return None
     ids, bodies = zip(*((row[0], row[1]) for row in rows), strict=True)
     return Batch(channel, key, ids, [body.encode() for body in bodies])
