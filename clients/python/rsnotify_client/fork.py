@@ -31,7 +31,8 @@ _one_at_a_time = threading.RLock()
 
 
 def tell_of_forks(member: Forked) -> None:
-    _members.add(member)
+    with _one_at_a_time:  # a fork of another thread goes through all of them
+        _members.add(member)
 
 
 def _before() -> None:
