@@ -4,6 +4,8 @@ import asyncio
 import gc
 import inspect
 import os
+import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -15,12 +17,21 @@ from typing import Any, Protocol
 
 import pytest
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import AsyncPublisher, Publisher, QueueFull, RefusedChange, fork, retry
+from rsnotify_client import publisher as publisher_module
 from rsnotify_client.publisher import PublisherOptions
 from rsnotify_client.troubles import Troubles
-from tests.client.hubs import ACCEPTED, Answer, Posted, accept, eventually, problem, scripted_hub
+from tests.client.hubs import (
+    ACCEPTED,
+    Answer,
+    Posted,
+    accept,
+    eventually,
+    problem,
+    scripted_hub,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -100,10 +111,11 @@ def test_a_refused_change_is_told_and_does_not_block_those_behind_it() -> None:
     assert posted[-1].key != posted[0].key
 
 
-def test_a_callback_that_fails_or_publishes_does_not_stop_the_publisher() -> None:
-    def no_bad(request: Posted) -> Answer:
-        return problem(400, "", (0, "bad")) if request.locs[0] == "bad" else ACCEPTED
+def no_bad(request: Posted) -> Answer:
+    return problem(400, "", (0, "bad")) if request.locs[0] == "bad" else ACCEPTED
 
+
+def test_a_callback_that_fails_or_publishes_does_not_stop_the_publisher() -> None:
     def report(refused: RefusedChange) -> None:
         publisher.updated("log", f"refused: {refused.reason}")
         raise RuntimeError("the callback's own fault")
@@ -389,6 +401,33 @@ def test_a_process_that_learns_of_its_fork_only_afterwards_publishes_too(tmp_pat
         publisher.flush(10)
         assert in_child(child) == 0
     assert [request.locs for request in posted] == [["1"], ["2"]]
+
+
+def test_a_fork_amid_the_first_use_of_tls_never_hangs_the_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, may_end, make = threading.Event(), threading.Event(), ssl.create_default_context
+
+    def slow() -> ssl.SSLContext:
+        begun.set()
+        may_end.wait(20)
+        return make()
+
+    def child() -> None:
+        signal.alarm(10)
+        may_end.set()
+        with suppress(TryAgain):
+            publisher.publish("a", [])
+
+    monkeypatch.setattr(ssl, "create_default_context", slow)
+    monkeypatch.setattr(publisher_module, "PATIENCE_SECONDS", 0)
+    publisher = Publisher("https://127.0.0.1:9")
+    publisher.updated("a", "1")
+    assert begun.wait(20)
+    assert in_child(child) == 0
+    may_end.set()
+    with pytest.raises(TimeoutError):
+        publisher.close(0)
 
 
 # Async -----------------------------------------------------------------------------------------

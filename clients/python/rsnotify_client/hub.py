@@ -7,7 +7,6 @@ kept connection that the hub has closed meanwhile.
 
 import os
 import ssl
-from functools import cached_property
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -59,6 +58,7 @@ class HubClient:
         self._host, self._port = parts.hostname or "", parts.port
         self._seconds = (connect_seconds, answer_seconds)
         self._is_secure = parts.scheme == "https"
+        self._certificates: ssl.SSLContext | None = None
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._idle: list[HTTPConnection] = []
         self._process = os.getpid()
@@ -130,7 +130,7 @@ class HubClient:
     def _connect(self) -> HTTPConnection:
         connect, answer = self._seconds
         connection = (
-            HTTPSConnection(self._host, self._port, timeout=connect, context=self._certificates)
+            HTTPSConnection(self._host, self._port, timeout=connect, context=self._trusted())
             if self._is_secure
             else HTTPConnection(self._host, self._port, timeout=connect)
         )
@@ -139,6 +139,8 @@ class HubClient:
         connection.auto_open = 0
         return connection
 
-    @cached_property
-    def _certificates(self) -> ssl.SSLContext:
-        return ssl.create_default_context()
+    def _trusted(self) -> ssl.SSLContext:
+        """Made once, without a lock that a fork could leave locked: two threads may make two."""
+        if self._certificates is None:
+            self._certificates = ssl.create_default_context()
+        return self._certificates
