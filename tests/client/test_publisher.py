@@ -115,10 +115,13 @@ def no_bad(request: Posted) -> Answer:
     return problem(400, "", (0, "bad")) if request.locs[0] == "bad" else ACCEPTED
 
 
-def test_a_callback_that_fails_or_publishes_does_not_stop_the_publisher() -> None:
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_a_callback_that_fails_or_publishes_does_not_stop_the_publisher(
+    error: type[BaseException],
+) -> None:
     def report(refused: RefusedChange) -> None:
         publisher.updated("log", f"refused: {refused.reason}")
-        raise RuntimeError("the callback's own fault")
+        raise error("the callback's own fault")
 
     with scripted_hub(no_bad) as (url, posted), Publisher(url, on_refused=report) as publisher:
         publisher.updated("a", "bad")

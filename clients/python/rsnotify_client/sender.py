@@ -254,7 +254,7 @@ class Sender:
         assert self._on_refused is not None  # noqa: S101
         try:
             self._on_refused(refused)
-        except Exception:
+        except BaseException:  # sys.exit() ends its thread alone, and who sends then?
             log.exception("on_refused failed for %s", refused)
 
     def _postpone(self, batch: Batch, error: Rejected | TryAgain) -> None:
