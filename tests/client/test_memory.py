@@ -99,3 +99,16 @@ def test_who_may_not_wait_is_refused_instead() -> None:
     queue.put(A, b"1")
     with pytest.raises(QueueFull):
         queue.put(A, b"2", lambda: True)
+
+
+def test_who_may_wait_no_longer_is_refused_though_there_is_room() -> None:
+    queue, answers = MemoryQueue(1, "wait"), iter((False, True))
+    queue.put(A, b"1")
+
+    def cannot_wait() -> bool:
+        if (batch := queue.take((), 1)) is not None:
+            queue.remove(batch, batch.ids)
+        return next(answers)
+
+    with pytest.raises(QueueFull):
+        queue.put(A, b"2", cannot_wait)

@@ -21,6 +21,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import AsyncPublisher, Publisher, QueueFull, RefusedChange, fork, retry
 from rsnotify_client import publisher as publisher_module
+from rsnotify_client.asyncpublisher import THREADS
 from rsnotify_client.publisher import PublisherOptions
 from rsnotify_client.troubles import Troubles
 from tests.client.hubs import (
@@ -30,6 +31,7 @@ from tests.client.hubs import (
     accept,
     eventually,
     problem,
+    python,
     scripted_hub,
 )
 
@@ -480,3 +482,85 @@ async def test_a_full_queue_does_not_hold_up_the_event_loop() -> None:
             await waiting
             await publisher.flush(10)
     assert [request.locs for request in posted] == [["1"], ["2"]]
+
+
+async def test_room_that_another_thread_takes_does_not_hold_up_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_running, was_running, original = threading.Event(), [], Publisher.may_wait
+
+    def slow(_: Posted) -> Answer:
+        was_running.append(is_running.wait(10))
+        return ACCEPTED
+
+    def may_wait(publisher: Publisher) -> bool:
+        answer = original(publisher)
+        publisher.updated("a", "the other's")
+        return answer
+
+    with scripted_hub(slow) as (url, posted):
+        async with AsyncPublisher(url, queue_size=1) as publisher:
+            monkeypatch.setattr(Publisher, "may_wait", may_wait)
+            asyncio.get_running_loop().call_soon(is_running.set)
+            await publisher.updated("a", "ours")
+    assert was_running == [True, True]
+    assert [request.locs for request in posted] == [["the other's"], ["ours"]]
+
+
+async def test_a_call_that_is_cancelled_publishes_nothing() -> None:
+    gate = threading.Event()
+
+    def slow(_: Posted) -> Answer:
+        gate.wait(10)
+        return ACCEPTED
+
+    with scripted_hub(slow) as (url, posted):
+        async with AsyncPublisher(url, queue_size=1) as publisher:
+            await publisher.updated("a", "1")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(publisher.updated("a", "2"), 0.1)
+            gate.set()
+            await publisher.updated("a", "3")
+    assert [request.locs for request in posted] == [["1"], ["3"]]
+
+
+async def test_a_flush_that_is_cancelled_ends_its_thread() -> None:
+    publisher = AsyncPublisher("http://127.0.0.1:9")
+    await publisher.updated("a", "1")
+    before = set(threading.enumerate())
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(publisher.flush(), 0.1)
+    eventually(lambda: not set(threading.enumerate()) - before)
+    with pytest.raises(TimeoutError):
+        await publisher.close(0)
+
+
+LATER = Answer(503, {"detail": "busy"}, (("Retry-After", "50"),))
+
+
+async def test_requests_that_are_cancelled_are_not_repeated_and_hold_up_no_other() -> None:
+    with scripted_hub(lambda posted: LATER if posted.set_name == "a" else ACCEPTED) as (
+        url,
+        posted,
+    ):
+        async with AsyncPublisher(url) as publisher:
+            requests = [asyncio.ensure_future(publisher.publish("a", [])) for _ in range(THREADS)]
+            await asyncio.to_thread(eventually, lambda: len(posted) == THREADS)
+            for request in requests:
+                request.cancel()
+            await asyncio.wait_for(publisher.publish("b", []), 20)
+    assert [request.set_name for request in posted] == ["a"] * THREADS + ["b"]
+
+
+def test_ctrl_c_ends_a_command_that_publishes_to_a_hub_that_is_busy() -> None:
+    program = (
+        "import signal; from rsnotify.cli import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler); main()"
+    )
+    with scripted_hub(lambda _: LATER) as (url, _):
+        process = python("-c", program, "publish", "a", "http://a/1", "--url", url)
+        assert process.stderr is not None
+        assert "trying again in 50.0 s" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    assert process.returncode == 130

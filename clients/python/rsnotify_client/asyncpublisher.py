@@ -1,20 +1,24 @@
 """The publisher for an event loop, which is never held up.
 
 Rules that hold here: every name means what it means in `Publisher`, which does the work; whatever
-may wait (a full queue, an outbox, the hub) does so in a thread.
+may wait (a full queue, an outbox, the hub) does so in a thread, until it is cancelled. Such a
+thread never holds up the end of the process.
 """
 
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import suppress
+from threading import Event
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
+from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.change import ChangeMethods
+from rsnotify_client.given_up import given_up_if
 from rsnotify_client.hub import Accepted
+from rsnotify_client.memory import QueueFull
 from rsnotify_client.publisher import CLOSE_SECONDS, Publisher, PublisherOptions
 from rsnotify_client.sender import Counters
 
@@ -31,29 +35,28 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         self, url: str, token: str | None = None, **options: Unpack[PublisherOptions]
     ) -> None:
         self._publisher = Publisher(url, token, **options)
-        self._pool: ThreadPoolExecutor | None = None
-        self._process = 0
+        self._threads_here = _Threads()
 
     @property
-    def _threads(self) -> ThreadPoolExecutor:
+    def _threads(self) -> "_Threads":
         """A forked process has none of its parent's threads."""
-        if self._pool is None or self._process != os.getpid():
-            self._pool = ThreadPoolExecutor(THREADS, "rsnotify-publisher")
-            self._process = os.getpid()
-        return self._pool
+        if self._threads_here.process != os.getpid():
+            self._threads_here = _Threads()
+        return self._threads_here
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        await self._beside(self._publisher.__exit__, *error)
-        self._threads.shutdown(wait=False)
+        await _alone(self._publisher.__exit__, *error)
+        self._threads.close()
 
     async def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
-        if self._publisher.may_wait():
-            await self._beside(self._publisher.send, set_name, change, kind=kind)
-        else:
-            self._publisher.send(set_name, change, kind=kind)
+        if not self._publisher.may_wait():
+            with suppress(QueueFull), given_up_if(lambda: True):
+                self._publisher.send(set_name, change, kind=kind)
+                return
+        await _beside(self._threads.puts, self._publisher.send, set_name, change, kind=kind)
 
     def may_wait(self) -> bool:
         return self._publisher.may_wait()
@@ -62,11 +65,11 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         self._publisher.start()
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        await self._beside(self._publisher.flush, timeout)
+        await _alone(self._publisher.flush, timeout)
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> None:  # noqa: ASYNC109
-        await self._beside(self._publisher.close, timeout)
-        self._threads.shutdown(wait=False)
+        await _alone(self._publisher.close, timeout)
+        self._threads.close()
 
     @property
     def counters(self) -> Counters:
@@ -80,7 +83,8 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         kind: Kind = "change",
         key: str | None = None,
     ) -> Accepted:
-        return await self._beside(self._publisher.publish, set_name, changes, kind=kind, key=key)
+        publish = self._publisher.publish
+        return await _beside(self._threads.requests, publish, set_name, changes, kind=kind, key=key)
 
     async def publish_body(
         self,
@@ -91,10 +95,46 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         kind: Kind = "change",
         key: str | None = None,
     ) -> Accepted:
-        return await self._beside(
-            self._publisher.publish_body, set_name, body, content_type, kind=kind, key=key
-        )
+        publish, threads = self._publisher.publish_body, self._threads.requests
+        return await _beside(threads, publish, set_name, body, content_type, kind=kind, key=key)
 
-    async def _beside(self, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(work, *args, **options))
+
+class _Threads:
+    """Those of one process; a change does not wait for one because of requests that do."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.puts = BlockingThreads(THREADS)
+        self.requests = BlockingThreads(THREADS)
+
+    def close(self) -> None:
+        self.puts.close()
+        self.requests.close()
+
+
+async def _beside(
+    threads: BlockingThreads, work: Callable[P, T], *args: P.args, **options: P.kwargs
+) -> T:
+    """In one of the threads; whoever is cancelled does not wait for it, and it waits no more."""
+    is_cancelled = Event()
+
+    def act() -> T:
+        if is_cancelled.is_set():
+            raise TimeoutError  # what nobody waits for is not begun; nobody hears of this
+        with given_up_if(is_cancelled.is_set):
+            return work(*args, **options)
+
+    try:
+        return await threads.run(act)
+    except asyncio.CancelledError:
+        is_cancelled.set()
+        raise
+
+
+async def _alone(work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """In a thread of its own: it begins at once, however many others wait."""
+    thread = BlockingThreads(1)
+    try:
+        return await _beside(thread, work, *args, **options)
+    finally:
+        thread.close()

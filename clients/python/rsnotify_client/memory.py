@@ -14,6 +14,7 @@ from typing import Literal
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.batch import Batch, fitting, new_key
 from rsnotify_client.fork import tell_of_forks
+from rsnotify_client.given_up import GIVE_UP_SECONDS
 
 MARGIN = 256
 """So near its size the queue is counted under the lock; never do as many threads put at once."""
@@ -45,18 +46,23 @@ class MemoryQueue:
         self._in_line = self._last = 0
 
     def put(
-        self, channel: ChannelName, change: bytes, is_sender: Callable[[], bool] = lambda: False
+        self, channel: ChannelName, change: bytes, cannot_wait: Callable[[], bool] = lambda: False
     ) -> None:
-        """Only where it is full, `is_sender` is asked: whoever makes room cannot wait for it."""
+        """Only where it is full, `cannot_wait` is asked, and again while somebody waits."""
         if self._in_line + len(self._arrived) < self._size - MARGIN:
             self._arrived.append((channel, change))
             return
         with self._lock:
             while self.waiting() >= self._size:
-                if self._when_full == "raise" or is_sender():
-                    raise QueueFull(f"{self.waiting()} changes wait for the hub: no more are taken")
-                self._room.wait()
+                if self._when_full == "raise" or cannot_wait():
+                    raise self._full()
+                self._room.wait(GIVE_UP_SECONDS)
+                if cannot_wait():  # though there may be room now
+                    raise self._full()
             self._arrived.append((channel, change))
+
+    def _full(self) -> QueueFull:
+        return QueueFull(f"{self.waiting()} changes wait for the hub: no more are taken")
 
     @property
     def taken(self) -> int:

@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Self, TypedDict
 
 import msgspec
@@ -21,6 +21,7 @@ from rsnotify.resourcesync.notification import ChannelName, Kind
 from rsnotify_client.answer import in_short
 from rsnotify_client.batch import encode, new_key
 from rsnotify_client.change import ChangeMethods
+from rsnotify_client.given_up import is_given_up, waited
 from rsnotify_client.hub import JSON, Accepted, HubClient
 from rsnotify_client.memory import MemoryQueue, WhenFull
 from rsnotify_client.retry import delay_seconds
@@ -85,8 +86,12 @@ class Publisher(ChangeMethods[None]):
 
     def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
         """Put any change in its set's queue: of a resource, or of a capability document."""
-        self._store.put(_channel(set_name, kind), encode(change), self._sender.is_own_thread)
+        self._store.put(_channel(set_name, kind), encode(change), self._cannot_wait)
         self._sender.wake()
+
+    def _cannot_wait(self) -> bool:
+        """The sender's thread makes the room."""
+        return self._sender.is_own_thread() or is_given_up()
 
     def may_wait(self) -> bool:
         """Whether a change that is put now may have to wait: for room, for a disk."""
@@ -156,7 +161,8 @@ class Publisher(ChangeMethods[None]):
                 if monotonic() + wait > until:
                     raise
                 log.warning("%s; trying again in %.1f s", in_short(error), wait)
-            sleep(wait)
+                if not waited(wait):
+                    raise
             attempt += 1
 
 

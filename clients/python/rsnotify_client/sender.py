@@ -21,6 +21,7 @@ from rsnotify.resourcesync.change import Change
 from rsnotify_client.batch import BATCH_CHANGES, Batch, ChangeStore, OutboxError
 from rsnotify_client.bell import ThreadBell
 from rsnotify_client.fork import tell_of_forks
+from rsnotify_client.given_up import is_given_up
 from rsnotify_client.hub import HubClient
 from rsnotify_client.troubles import Troubles
 from rsnotify_client.verdict import refused_changes
@@ -139,8 +140,9 @@ class Sender:
             if (hopeless := self._troubles.hopeless(began)) is not None:
                 raise hopeless
             waited = monotonic() - began
-            is_late = timeout is not None and waited >= timeout
-            if is_late or ((self._troubles or self._failure) and not is_patient):
+            is_late = (timeout is not None and waited >= timeout) or is_given_up()
+            in_trouble = (self._troubles or self._failure) and not is_patient
+            if is_late or in_trouble:
                 raise TimeoutError(self._in_the_way(waited))
             with self._progress:
                 self._progress.wait(TURN_SECONDS)
