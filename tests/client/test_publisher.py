@@ -19,7 +19,7 @@ import pytest
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client import AsyncPublisher, Publisher, QueueFull, RefusedChange, fork, retry
+from rsnotify_client import AsyncPublisher, Publisher, QueueFull, RefusedChange, fork, retry, sender
 from rsnotify_client import publisher as publisher_module
 from rsnotify_client.asyncpublisher import THREADS
 from rsnotify_client.publisher import PublisherOptions
@@ -236,6 +236,127 @@ def test_an_end_that_would_lose_changes_is_an_error(away: Away) -> None:
     publisher.updated("a", "1")
     with pytest.raises(TimeoutError):
         publisher.close(0.1)
+
+
+def test_an_outbox_that_cannot_be_read_at_the_end_hides_no_other_error(tmp_path: Path) -> None:
+    outbox = tmp_path / "missing" / "outbox"
+    with pytest.raises(KeyError), Publisher("http://127.0.0.1:9", outbox=outbox):
+        raise KeyError
+
+
+def test_a_change_that_comes_after_the_last_flush_is_refused_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop(*seconds: float) -> None:
+        with pytest.raises(RuntimeError, match="the publisher is closed"):
+            publisher.updated("a", "2")
+        original(*seconds)
+
+    with scripted_hub(accept) as (url, posted), Publisher(url) as publisher:
+        original = publisher._sender.stop
+        monkeypatch.setattr(publisher._sender, "stop", stop)
+        publisher.updated("a", "1")
+    assert [request.locs for request in posted] == [["1"]]
+
+
+def test_what_a_callback_publishes_after_the_last_flush_is_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_flushed = threading.Event()
+
+    def flush(seconds: float) -> None:
+        original(seconds)
+        is_flushed.set()
+
+    def report(refused: RefusedChange) -> None:
+        assert is_flushed.wait(20)
+        publisher.updated("log", f"refused: {refused.reason}")
+
+    with scripted_hub(no_bad) as (url, posted), Publisher(url, on_refused=report) as publisher:
+        original = publisher._sender.flush
+        monkeypatch.setattr(publisher._sender, "flush", flush)
+        publisher.updated("a", "bad")
+    assert [request.set_name for request in posted] == ["a", "log"]
+
+
+def test_a_caller_that_waits_for_room_is_refused_when_the_publisher_closes(away: Away) -> None:
+    publisher = away(queue_size=1)
+    publisher.updated("a", "1")
+
+    def put() -> None:
+        with suppress(QueueFull, RuntimeError):  # before it closes, or after
+            publisher.updated("a", "2")
+
+    waiting = threading.Thread(target=put, daemon=True)
+    waiting.start()
+    with pytest.raises(TimeoutError):
+        publisher.close(0.1)
+    waiting.join(20)
+    assert not waiting.is_alive()
+    assert publisher.counters.waiting == 1
+
+
+def test_a_flush_of_another_thread_ends_with_the_publisher(
+    away: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher, looked, said = away(), [], []
+    original = publisher._store.ends
+
+    def ends() -> tuple[int, int] | None:
+        looked.append(threading.current_thread())
+        return original()
+
+    def flush() -> None:
+        try:
+            publisher.flush()
+        except TimeoutError as error:
+            said.append(str(error))
+
+    monkeypatch.setattr(publisher._store, "ends", ends)
+    publisher.updated("a", "1")
+    flushing = threading.Thread(target=flush, daemon=True)
+    flushing.start()
+    eventually(lambda: looked.count(flushing) > 1)
+    with pytest.raises(TimeoutError):
+        publisher.close(0.1)
+    flushing.join(20)
+    assert [text.rpartition(": ")[2] for text in said] == ["it was closed meanwhile"]
+
+
+def test_an_end_waits_no_longer_than_it_was_told_for_a_hub_that_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sender, "EXIT_SECONDS", 600)
+    is_closed = threading.Event()
+
+    def silent(_: Posted) -> Answer:
+        is_closed.wait(20)
+        return ACCEPTED
+
+    def close() -> None:
+        with suppress(TimeoutError):
+            publisher.close(0.1)
+        is_closed.set()
+
+    with scripted_hub(silent) as (url, posted):
+        publisher = Publisher(url)
+        publisher.updated("a", "1")
+        eventually(lambda: posted)
+        closing = threading.Thread(target=close, daemon=True)
+        closing.start()
+        assert is_closed.wait(10)
+        closing.join()
+
+
+def test_a_process_that_ends_does_not_wait_twice() -> None:
+    program = (
+        "from rsnotify_client import Publisher, sender\n"
+        "sender.EXIT_SECONDS = 0.1\n"
+        "sender.Sender.stop = lambda self, seconds=0.1: print(seconds <= 0)\n"
+        "Publisher('http://127.0.0.1:9').updated('a', '1')\n"
+    )
+    out, _ = python("-c", program).communicate(timeout=20)
+    assert out == "True\n"
 
 
 def test_a_connection_that_the_hub_closed_meanwhile_costs_no_retry() -> None:
@@ -482,6 +603,19 @@ async def test_a_full_queue_does_not_hold_up_the_event_loop() -> None:
             await waiting
             await publisher.flush(10)
     assert [request.locs for request in posted] == [["1"], ["2"]]
+
+
+async def test_calls_that_wait_for_room_hold_up_neither_a_flush_nor_the_end() -> None:
+    publisher = AsyncPublisher("http://127.0.0.1:9", queue_size=1)
+    await publisher.updated("a", "0")
+    calls = (publisher.updated("a", str(number)) for number in range(THREADS))
+    waiting = [asyncio.ensure_future(call) for call in calls]
+    await asyncio.sleep(0)  # they begin
+    for end in (publisher.flush(0.1), publisher.close(0.1)):
+        with pytest.raises(TimeoutError, match="1 change is not published"):
+            await asyncio.wait_for(end, 10)
+    ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+    assert {type(error) for error in ended} == {QueueFull}
 
 
 async def test_room_that_another_thread_takes_does_not_hold_up_the_event_loop(

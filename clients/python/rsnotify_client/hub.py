@@ -61,6 +61,7 @@ class HubClient:
         self._certificates: ssl.SSLContext | None = None
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._idle: list[HTTPConnection] = []
+        self._is_closed = False
         self._process = os.getpid()
 
     def publish(
@@ -83,6 +84,8 @@ class HubClient:
                 raise
 
     def close(self) -> None:
+        """Keep no connection any longer, nor one that is being used now."""
+        self._is_closed = True
         while self._idle:
             self._idle.pop().close()
 
@@ -112,7 +115,7 @@ class HubClient:
             # the hub closed it while it was idle
             return self._answered(method, path, headers, body)
         finally:
-            if is_whole:
+            if is_whole and not self._is_closed:
                 self._idle.append(connection)
             else:
                 connection.close()

@@ -19,7 +19,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName, Kind
 from rsnotify_client.answer import in_short
-from rsnotify_client.batch import encode, new_key
+from rsnotify_client.batch import OutboxError, encode, new_key
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.given_up import is_given_up, waited
 from rsnotify_client.hub import JSON, Accepted, HubClient
@@ -72,6 +72,7 @@ class Publisher(ChangeMethods[None]):
         self._sender = Sender(
             self._store, self._hub, batch_seconds=batch_seconds, on_refused=on_refused
         )
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -86,12 +87,14 @@ class Publisher(ChangeMethods[None]):
 
     def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
         """Put any change in its set's queue: of a resource, or of a capability document."""
+        if self._is_closed and not self._sender.is_own_thread():
+            raise RuntimeError("the publisher is closed: it takes no more changes")
         self._store.put(_channel(set_name, kind), encode(change), self._cannot_wait)
         self._sender.wake()
 
     def _cannot_wait(self) -> bool:
-        """The sender's thread makes the room."""
-        return self._sender.is_own_thread() or is_given_up()
+        """The sender's thread makes the room; a publisher that is closed makes none."""
+        return self._is_closed or self._sender.is_own_thread() or is_given_up()
 
     def may_wait(self) -> bool:
         """Whether a change that is put now may have to wait: for room, for a disk."""
@@ -105,23 +108,34 @@ class Publisher(ChangeMethods[None]):
         """Wait until every change put so far is published or refused.
 
         Raises `TimeoutError`, or `Rejected` when waiting will not help: a refused token, a set that
-        is not there. The changes stay in the queue and are tried on.
+        is not there. The changes stay in the queue and are tried on. If the publisher is closed
+        meanwhile, that is a `TimeoutError`, too.
         """
         self._sender.flush(timeout)
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Flush and end. What is left then stays in the outbox; without one it is lost, and the
-        error says so."""
+        error says so. From its beginning no more changes are taken, but from `on_refused`."""
+        until = monotonic() + timeout
+        self._is_closed = True
         try:
-            self._sender.flush(timeout)
-        except (TimeoutError, Rejected) as error:
+            self._send_rest(until)
+        except (TimeoutError, Rejected, OutboxError) as error:
             if not self._store.lasts:
                 raise
             log.warning("%s; the changes stay in the outbox", error)
         finally:
-            self._sender.stop()
+            self._sender.stop(until - monotonic())
             self._store.close()
             self._hub.close()
+
+    def _send_rest(self, until: float) -> None:
+        """A refused change is told after it was removed, and `on_refused` may publish others."""
+        while True:
+            self._sender.flush(max(until - monotonic(), 0.0))
+            self._sender.stop(until - monotonic())
+            if self._store.lasts or self._store.ends() is None:
+                return
 
     @property
     def counters(self) -> Counters:

@@ -142,34 +142,40 @@ class Sender:
             waited = monotonic() - began
             is_late = (timeout is not None and waited >= timeout) or is_given_up()
             in_trouble = (self._troubles or self._failure) and not is_patient
-            if is_late or in_trouble:
+            if is_late or in_trouble or self._stopping:
                 raise TimeoutError(self._in_the_way(waited))
             with self._progress:
                 self._progress.wait(TURN_SECONDS)
 
     def _in_the_way(self, waited: float) -> str:
         why = self._failure or self._troubles.words()
+        if self._stopping:
+            why = "it was closed meanwhile"
         return f"{_changes(self._store.waiting())} not published after {waited:.1f} s: {why}"
 
-    def stop(self) -> None:
-        """End the thread as soon as its request is answered; what waits stays where it is."""
+    def stop(self, seconds: float = EXIT_SECONDS) -> None:
+        """End the thread as soon as its request is answered; what waits stays where it is.
+
+        Its end is waited for so long, or at least as long as a thread needs that does nothing.
+        """
         self._stopping = True
         self._bell.ring()
         self._hurry.set()
         if self._thread is not None and not self.is_own_thread():
-            self._thread.join(EXIT_SECONDS)
+            self._thread.join(max(seconds, TURN_SECONDS))
         self._thread = self._thread_id = None
         atexit.unregister(self._at_exit)
 
     def _at_exit(self) -> None:
         if self._thread is None:  # a forked process that has sent nothing
             return
+        until = monotonic() + EXIT_SECONDS
         try:
             self._flush(EXIT_SECONDS, is_patient=not self._store.lasts)
         except (TimeoutError, Rejected, OutboxError) as error:
             left = "stay in the outbox" if self._store.lasts else "are lost"
             log.error("the process ends: %s; the changes %s", error, left)
-        self.stop()
+        self.stop(until - monotonic())
 
     # In its own thread --------------------------------------------------------------------------
 
