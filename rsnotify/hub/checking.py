@@ -162,7 +162,7 @@ class Checking:
             self._unknown = self._without_feed(
                 starmap(ChannelName, product(records, KINDS)), records
             )
-        asked = [*(each for each in channels if each.set_name in records), *self._unknown]
+        asked = [each for each in (*channels, *self._unknown) if each.set_name in records]
         seen = [self._feeds.seen(channel) for channel in asked]
         standings = await self._standings(asked)
         # From here on nothing is awaited, so sets and feeds change together.

@@ -1,7 +1,7 @@
 """Many sets: one costs what it costs, however many there are, and they are told of together."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -10,10 +10,12 @@ import pytest
 from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.core.window import HOUR, DocumentSchedule
+from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.hub.capabilities import Offers
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.storage import keys
 from rsnotify.storage.announced_description import AnnouncedDescriptions
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client
@@ -89,6 +91,33 @@ async def test_a_set_that_is_made_anew_begins_anew(client: Client, hub: Hub) -> 
     await hub.remove_set("a")
     await hub.add_set("a")
     assert hub.feed(ChannelName("a", "change")).created > first.created
+
+
+async def lose(client: Client, channel: ChannelName) -> None:
+    await client.delete(keys.record(channel))
+
+
+async def damage(client: Client, channel: ChannelName) -> None:
+    await client.set(keys.record(channel), "something else")
+
+
+@pytest.mark.parametrize("how", [lose, damage])
+async def test_a_set_whose_journal_cannot_be_read_is_removed_and_the_others_are_followed(
+    client: Client, hub: Hub, how: Callable[[Client, ChannelName], Awaitable[None]]
+) -> None:
+    other, good, bad = hub_on(client), ChannelName("good", "change"), ChannelName("bad", "change")
+    for channel in (good, bad):
+        await hub.add_set(channel.set_name)
+    await how(client, bad)
+    await other.start()
+    with pytest.raises(TryAgain, match="cannot be read"):
+        other.feed(bad)
+    await other.remove_set("bad")
+    head = (await hub.publish(good, submission("a"))).until
+    await other.start()
+    assert other.feed(good).newest_known == head
+    with pytest.raises(NoSuchSet):
+        other.feed(bad)
 
 
 @asynccontextmanager
