@@ -6,7 +6,7 @@ itself. All of it under one lock, so that nobody changes the sets between readin
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product, starmap
 from time import monotonic
 
@@ -50,7 +50,7 @@ class Checking:
         self._feeds = feeds
         self._bell = bell
         self._rounds = Rounds(feeds, bell)
-        self._unknown: list[ChannelName] = []  # channels of sets that have no feed yet
+        self._out_of_turn: dict[ChannelName, None] = {}  # to be compared in the next check
         self._next = self._next_of_registry = float("-inf")
         self._ended = monotonic() - STALE_SECONDS
         self._registry_rang = False
@@ -76,8 +76,12 @@ class Checking:
         self._registry_rang = True
 
     def postpone(self) -> None:
-        """Something went wrong: check everything again, but not at once."""
+        """Something went wrong: check again, but not at once."""
         self._next = monotonic() + TICK_SECONDS
+
+    def look_at(self, channels: Iterable[ChannelName]) -> None:
+        """Compare these in the next check, whosever turn it is."""
+        self._out_of_turn.update(dict.fromkeys(channels))
 
     async def check_what_is_due(self) -> None:
         if monotonic() >= self._next:
@@ -125,6 +129,7 @@ class Checking:
                 self._feeds.remove_set(name)
             elif is_new:
                 self._feeds.add_set(name, record.created)
+                self.look_at(ChannelName(name, kind) for kind in KINDS)  # see `update`
 
     async def _put_sets_back(self) -> None:
         """What is known here and Redis has lost; and remove again what was removed."""
@@ -151,7 +156,12 @@ class Checking:
             log.error("Redis had lost the set %r, or its last change: it is put back", record.name)
 
     async def update(self, channels: Iterable[ChannelName] = ()) -> None:
-        """Read which sets there are, and where these journals stand; under the lock."""
+        """Read which sets there are, and where these journals stand; under the lock.
+
+        What cannot be compared now is compared in the next check, and so is a feed that is made
+        now: a stroke of the bell may have come before it.
+        """
+        self.look_at(channels)
         began, self._registry_rang = monotonic(), False
         self._next = began + TICK_SECONDS
         await self._repairing.check_lineage()
@@ -159,19 +169,18 @@ class Checking:
         records = known = self._sets.records
         if version != self._sets.version:
             records = await self._registry.all()
-            self._unknown = self._without_feed(
-                starmap(ChannelName, product(records, KINDS)), records
-            )
-        asked = [each for each in (*channels, *self._unknown) if each.set_name in records]
+            self.look_at(self._without_feed(records))
+        asked = [each for each in self._out_of_turn if each.set_name in records]
         seen = [self._feeds.seen(channel) for channel in asked]
         standings = await self._standings(asked)
         # From here on nothing is awaited, so sets and feeds change together.
         self._feeds.turn_private(self._sets.replace(records, version))
         if records is not known:
             self._feeds.keep_sets(records)
+        self._out_of_turn.clear()
         for channel, standing in zip(asked, standings, strict=True):
-            self._feeds.compare(channel, records[channel.set_name].created, standing)
-        self._unknown = self._without_feed(asked, records)
+            if not self._feeds.compare(channel, records[channel.set_name].created, standing):
+                self._out_of_turn[channel] = None
         self._check_losses(asked, seen, standings)
         await self._repairing.check_suspects()
         self._ended = monotonic()
@@ -185,15 +194,11 @@ class Checking:
             found += await self._journal.standings(channels[start : start + AT_ONCE])
         return found
 
-    def _without_feed(
-        self, channels: Iterable[ChannelName], records: Mapping[str, SetRecord]
-    ) -> list[ChannelName]:
-        """Those that are not followed yet."""
-        return [
-            channel
-            for channel in channels
-            if not self._feeds.knows(channel, records[channel.set_name].created)
-        ]
+    def _without_feed(self, records: Mapping[str, SetRecord]) -> Iterator[ChannelName]:
+        """The channels that are not followed yet."""
+        for channel in starmap(ChannelName, product(records, KINDS)):
+            if not self._feeds.knows(channel, records[channel.set_name].created):
+                yield channel
 
     def _check_losses(
         self,

@@ -72,17 +72,21 @@ class Feeds:
 
     def compare(
         self, channel: ChannelName, created: str, standing: Standing | Exception | None
-    ) -> None:
-        """Update a feed from its journal; a feed whose journal cannot be read stays."""
+    ) -> bool:
+        """Update a feed from its journal; a feed whose journal cannot be read stays. False if they
+        are to be compared once more: there was no feed, or no journal could be found."""
+        was_known = self.knows(channel, created)
         if standing is None:
             self._end([channel])
-        elif isinstance(standing, TryAgain):
-            return  # its part of Redis is away
-        elif isinstance(standing, Exception):
+            return False
+        if isinstance(standing, TryAgain):
+            return False  # its part of Redis is away
+        if isinstance(standing, Exception):
             log_unreadable(channel, standing)
         else:
             self._feed_of(channel, created, standing.head)
             self.ring(channel, standing.head)
+        return was_known
 
     def _feed_of(self, channel: ChannelName, created: str, head: Position) -> Feed:
         """The channel's feed; a new one if the set was deleted and created again."""
@@ -160,9 +164,10 @@ class Feeds:
         """More has been rung for than was read."""
         self._rung.setdefault(channel, head)
 
-    def forget_rung(self) -> None:
-        """The next check finds the same changes."""
-        self._rung.clear()
+    def forget_rung(self) -> list[ChannelName]:
+        """Those that rang: a check finds the same changes."""
+        rung, self._rung = self._rung, {}
+        return list(rung)
 
     def take_rung(self) -> dict[ChannelName, tuple[Feed, Position]]:
         """The feeds to read on, and how far. Those without readers move on without reading."""

@@ -5,7 +5,7 @@ The bell and the clock wake it; without the bell it is only slower.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 
@@ -65,16 +65,20 @@ class Following:
     async def run(self) -> None:
         """Follow for as long as the hub runs."""
         while True:
-            try:
-                await self._checking.check_what_is_due()
-                await self.read_on()
-            except TryAgain as error:
-                log.debug("cannot follow the journals, trying again: %s", error.detail)
-                self._try_again_later()
-            except Exception as error:  # a bug, or damaged data: keep the readers
-                log.warning("following the journals failed, trying again", exc_info=error)
-                self._try_again_later()
+            await self.go_on()
             await self._wait()
+
+    async def go_on(self) -> None:
+        """Check what is due, read what is new."""
+        try:
+            await self._checking.check_what_is_due()
+            await self.read_on()
+        except TryAgain as error:
+            log.debug("cannot follow the journals, trying again: %s", error.detail)
+            self._try_again_later()
+        except Exception as error:  # a bug, or damaged data: keep the readers
+            log.warning("following the journals failed, trying again", exc_info=error)
+            self._try_again_later()
 
     async def listen(self) -> None:
         """Listen to the bell, which other hub processes ring too, for as long as the hub runs."""
@@ -114,7 +118,7 @@ class Following:
 
     def _try_again_later(self) -> None:
         self._checking.postpone()
-        self._feeds.forget_rung()
+        self._checking.look_at(self._feeds.forget_rung())
 
     async def _wait(self) -> None:
         if self._feeds.have_rung:
@@ -130,19 +134,26 @@ class Following:
             rung = self._feeds.take_rung()
             if not rung:
                 return
-            cursors = {channel: feed.tail.head for channel, (feed, _) in rung.items()}
-            read, number = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
-            if number != self._sets.number:
-                # So that a set that became private is known before, and a gap.
-                await self._checking.update(rung)
-            for channel, found in read.items():
-                feed, head = rung[channel]
-                rows = await self._repairing.joined(feed, cursors[channel], found)
-                if self._feeds.get(channel) is not feed or feed.tail.head != cursors[channel]:
-                    continue  # the set was created again, or Redis lost changes
-                if self.push(feed, rows) == NOTIFICATION_CHANGES:
-                    self._feeds.ring_again(channel, head)
-                await asyncio.sleep(0)  # let others run: there may be thousands of readers
+            try:
+                await self._read(rung)
+            except Exception:
+                self._checking.look_at(rung)
+                raise
+
+    async def _read(self, rung: Mapping[ChannelName, tuple[Feed, Position]]) -> None:
+        cursors = {channel: feed.tail.head for channel, (feed, _) in rung.items()}
+        read, number = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
+        if number != self._sets.number:
+            # So that a set that became private is known before, and a gap.
+            await self._checking.update(rung)
+        for channel, found in read.items():
+            feed, head = rung[channel]
+            rows = await self._repairing.joined(feed, cursors[channel], found)
+            if self._feeds.get(channel) is not feed or feed.tail.head != cursors[channel]:
+                continue  # the set was created again, or Redis lost changes
+            if self.push(feed, rows) == NOTIFICATION_CHANGES:
+                self._feeds.ring_again(channel, head)
+            await asyncio.sleep(0)  # let others run: there may be thousands of readers
 
     def push(self, feed: Feed, rows: Sequence[Row] | Exception) -> int:
         """Push what follows the tail; return how many changes.
@@ -150,7 +161,8 @@ class Following:
         An error in one channel does not stop the others.
         """
         if isinstance(rows, TryAgain):
-            return 0  # its part of Redis is away; the next check finds the same changes
+            self._checking.look_at([feed.channel])  # its part of Redis is away
+            return 0
         try:
             if isinstance(rows, Exception):
                 raise rows

@@ -2,12 +2,15 @@
 little, however many sets there are."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from time import monotonic
 
 import pytest
 
 from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import Submission, fragment_of
+from rsnotify.errors import PartAway, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.hub.rounds import LEAST_CHANNELS, MOST_CHANNELS, ROUND_TICKS, UNREAD_EVERY, Rounds
 from rsnotify.loops import end
@@ -16,7 +19,7 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.journal import Journal
+from rsnotify.storage.journal import Journal, Standing
 from rsnotify.storage.sets import Sets
 from tests.faults import OwnRedis
 from tests.running import until
@@ -43,8 +46,8 @@ class Listening:
 
     def __init__(self, client: Client, url: str) -> None:
         self.bell = Bell(url)
-        journal = Journal(client, window_changes=10)
-        self.hub = Hub(journal, Sets(client), self.bell, base_url="http://hub")
+        self.journal = Journal(client, window_changes=10)
+        self.hub = Hub(self.journal, Sets(client), self.bell, base_url="http://hub")
 
     async def is_heard(self) -> bool:
         return self.bell.is_heard
@@ -198,6 +201,155 @@ async def test_what_is_compared_in_a_second_is_bounded(
     for _ in range(10):
         await listening.hub.checking.check_some()
     assert await journeys(client) - before <= 10 * LEAST_CHANNELS
+
+
+# --- what went wrong at first is made good in the next check, whosever turn it is -----------------
+
+
+@asynccontextmanager
+async def refused(redis: Client, command: str) -> AsyncIterator[None]:
+    """Redis refuses it to everybody, for as long as the block lasts."""
+    await redis.acl_setuser("default", enabled=True, nopass=True, commands=[f"-{command}"])
+    yield
+    await redis.acl_setuser("default", enabled=True, nopass=True, commands=[f"+{command}"])
+
+
+Passed = tuple[Listening, ChannelName]
+
+
+@pytest.fixture
+async def passed(own_redis: OwnRedis) -> AsyncIterator[Passed]:
+    """A hub that hears the bell, and a channel with a reader that was compared in this second: it
+    has its next turn in some seconds."""
+    client = connect(own_redis.url)
+    (channel, *_) = await make(client, 2 * SETS)
+    listening = Listening(client, own_redis.url)
+    task = asyncio.create_task(listening.hub.listen())
+    await until(listening.is_heard)
+    await listening.hub.start()
+    listening.hub.feed(channel).watch(Watching())
+    for _ in range(2):
+        await listening.hub.checking.check_some()  # the first looks at all
+    yield listening, channel
+    await end([task])
+    await client.aclose()
+
+
+@pytest.mark.parametrize("command", ["get", "mget"])
+async def test_a_stroke_is_not_forgotten_where_looking_or_reading_fails(
+    own_redis: OwnRedis, passed: Passed, command: str
+) -> None:
+    """`get` is of reading on, `mget` of the check before it."""
+    (listening, channel), other = passed, connect(own_redis.url)
+    hub = listening.hub
+
+    async def has_rung() -> bool:
+        return hub.feeds.have_rung
+
+    async def is_due() -> bool:
+        return monotonic() >= hub.checking.next_at
+
+    head = (await Journal(other, window_changes=10).append(channel, submission())).until
+    await until(has_rung)
+    if command == "mget":
+        await until(is_due)
+    async with refused(other, command):
+        await hub.following.go_on()
+    assert hub.feed(channel).tail.head < head
+    assert not hub.feeds.have_rung, "otherwise it would be tried again and again"
+    await hub.checking.check_some()
+    await hub.following.read_on()
+    assert hub.feed(channel).tail.head == head
+    await other.aclose()
+
+
+async def test_a_stroke_of_a_part_that_is_away_is_not_forgotten(
+    passed: Passed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a node of a Cluster cannot be reached for some seconds."""
+    (listening, channel), away = passed, PartAway("a node is away")
+    hub = listening.hub
+
+    async def unread(
+        cursors: Mapping[ChannelName, Position], **_: int
+    ) -> tuple[dict[ChannelName, Exception], int]:
+        return dict.fromkeys(cursors, away), hub.sets_version
+
+    async def unseen(channels: Sequence[ChannelName]) -> list[Exception]:
+        return [away] * len(channels)
+
+    head = await append_unheard(listening.journal.client, channel, monkeypatch)
+    hub.feeds.ring(channel, head)
+    with monkeypatch.context() as patch:
+        patch.setattr(listening.journal, "read_on", unread)
+        patch.setattr(listening.journal, "standings", unseen)
+        await hub.following.read_on()
+        await hub.checking.check_some()
+    await hub.checking.check_some()
+    await hub.following.read_on()
+    assert hub.feed(channel).tail.head == head
+
+
+async def test_what_a_check_that_failed_should_have_compared_the_next_one_compares(
+    passed: Passed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bell was made anew: all are to be compared as fast as is reasonable."""
+    listening, before = passed[0], passed[0].bell.connections
+    client = listening.journal.client
+    *_, channel = listening.hub.feeds  # the last of the next round
+    head = await append_unheard(client, channel, monkeypatch)
+    await client.client_kill_filter(_type="pubsub")
+
+    async def is_connected() -> bool:
+        return listening.bell.connections > before
+
+    await until(is_connected)
+    async with refused(client, "mget"):
+        with pytest.raises(TryAgain):
+            await listening.hub.checking.check_some()
+    assert await ticks_until_known(listening.hub, {channel: head}, 1) == 1
+
+
+async def test_a_stroke_of_a_set_of_others_that_comes_before_its_feed_is_made_good(
+    passed: Passed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening, new = passed[0], ChannelName("new", "change")
+    hub, client, look = listening.hub, listening.journal.client, listening.journal.standings
+    heads = {}
+
+    async def look_and_hear(
+        channels: Sequence[ChannelName],
+    ) -> list[Standing | Exception | None]:
+        found = await look(channels)
+        heads[new] = await append_unheard(client, new, monkeypatch)
+        hub.following.hear(f"{new} another {int(heads[new])}")
+        return found
+
+    await Sets(client).add(new.set_name, SetOptions())
+    with monkeypatch.context() as patch:
+        patch.setattr(listening.journal, "standings", look_and_hear)
+        await hub.checking.check_some()
+    assert hub.feed(new).newest_known < heads[new]
+    assert await ticks_until_known(hub, heads, 1) == 1
+
+
+async def test_a_stroke_of_a_set_made_here_that_comes_before_its_feed_is_made_good(
+    passed: Passed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening, new = passed[0], ChannelName("new", "change")
+    hub, client = listening.hub, listening.journal.client
+
+    async def is_made() -> bool:
+        return bool(await client.exists(keys.record(new)))
+
+    async with hub.checking.lock:
+        making = asyncio.create_task(hub.add_set(new.set_name))
+        await until(is_made)
+        head = await append_unheard(client, new, monkeypatch)
+        hub.following.hear(f"{new} another {int(head)}")
+    await making
+    assert hub.feed(new).newest_known < head
+    assert await ticks_until_known(hub, {new: head}, 1) == 1
 
 
 # --- after Redis was started again ---------------------------------------------------------------
