@@ -54,7 +54,11 @@ class _Arrival:
         self._position = position
 
     def push(self, notification: Notification) -> None:
-        if notification.until >= self._position and not self.future.done():
+        self.reach(notification.until)
+
+    def reach(self, head: Position) -> None:
+        """The channel has got so far."""
+        if head >= self._position and not self.future.done():
             self.future.set_result(None)
 
     def turn_private(self) -> None:
@@ -167,6 +171,9 @@ class Feed:
         self.release()
         self.newest_known, self.tail = end, Tail(end)
         self.memory.skip_to(end)
+        for watcher in self.watchers:
+            if isinstance(watcher, _Arrival):
+                watcher.reach(end)
 
     @contextmanager
     def arrival_at(self, position: Position) -> Iterator[asyncio.Future[None]]:

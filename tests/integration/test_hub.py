@@ -6,6 +6,7 @@ from rsnotify.access import Access
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.errors import NoSuchSet
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
@@ -106,3 +107,22 @@ async def test_a_position_that_another_hub_process_gave_is_kept_by_one_that_lags
     channels = Channels(lagging, Access(Tokens(client), "admin"), Keepalive(send_timeout_seconds=1))
     assert lagging.feed(CHANNEL).tail.head < interval.until
     assert await channels.cursor(CHANNEL, interval.until) == interval.until
+
+
+async def test_whoever_asks_for_the_topic_while_its_set_is_removed_is_told_so(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub, other = hub_on(client), hub_on(client)
+    await hub.add_set(CHANNEL.set_name)
+    await other.start()
+    await other.publish(CHANNEL, submission("not heard of here"))
+    head = hub.head
+
+    async def head_and_no_more(channel: ChannelName) -> Position:
+        found = await head(channel)
+        await hub.remove_set(channel.set_name)
+        return found
+
+    monkeypatch.setattr(hub, "head", head_and_no_more)
+    with pytest.raises(NoSuchSet):
+        await hub.latest(hub.feed(CHANNEL))

@@ -113,6 +113,16 @@ async def test_who_waits_for_a_position_is_told_when_the_set_is_removed() -> Non
             await arrived
 
 
+@pytest.mark.parametrize(("end", "is_woken"), [(1, False), (2, True), (3, True)])
+async def test_who_waits_for_a_position_that_redis_has_lost_is_woken_where_it_goes_on(
+    end: int, is_woken: bool
+) -> None:
+    followed = feed()
+    with followed.arrival_at(Position(2)) as arrived:
+        followed.pass_gap(Position(end))
+        assert arrived.done() == is_woken
+
+
 # --- at rest -------------------------------------------------------------------------------------
 
 
