@@ -162,6 +162,14 @@ class Checking:
         now: a stroke of the bell may have come before it.
         """
         self.look_at(channels)
+        due, self._out_of_turn = self._out_of_turn, {}  # others may add to it meanwhile
+        try:
+            await self._update(due)
+        except BaseException:
+            self.look_at(due)
+            raise
+
+    async def _update(self, due: dict[ChannelName, None]) -> None:
         began, self._registry_rang = monotonic(), False
         self._next = began + TICK_SECONDS
         await self._repairing.check_lineage()
@@ -169,18 +177,17 @@ class Checking:
         records = known = self._sets.records
         if version != self._sets.version:
             records = await self._registry.all()
-            self.look_at(self._without_feed(records))
-        asked = [each for each in self._out_of_turn if each.set_name in records]
+            due.update(dict.fromkeys(self._without_feed(records)))
+        asked = [each for each in due if each.set_name in records]
         seen = [self._feeds.seen(channel) for channel in asked]
         standings = await self._standings(asked)
         # From here on nothing is awaited, so sets and feeds change together.
         self._feeds.turn_private(self._sets.replace(records, version))
         if records is not known:
             self._feeds.keep_sets(records)
-        self._out_of_turn.clear()
         for channel, standing in zip(asked, standings, strict=True):
             if not self._feeds.compare(channel, records[channel.set_name].created, standing):
-                self._out_of_turn[channel] = None
+                self.look_at([channel])
         self._check_losses(asked, seen, standings)
         await self._repairing.check_suspects()
         self._ended = monotonic()

@@ -310,6 +310,24 @@ async def test_what_a_check_that_failed_should_have_compared_the_next_one_compar
     assert await ticks_until_known(listening.hub, {channel: head}, 1) == 1
 
 
+async def test_what_comes_to_be_compared_during_a_check_is_compared_in_the_next(
+    passed: Passed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (listening, channel), standings = passed, passed[0].journal.standings
+    checking = listening.hub.checking
+
+    async def meanwhile(channels: Sequence[ChannelName]) -> list[Standing | Exception | None]:
+        found = await standings(channels)
+        checking.look_at([channel])
+        return found
+
+    head = await append_unheard(listening.journal.client, channel, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(listening.journal, "standings", meanwhile)
+        await checking.check_some()
+    assert await ticks_until_known(listening.hub, {channel: head}, 1) == 1
+
+
 async def test_a_stroke_of_a_set_of_others_that_comes_before_its_feed_is_made_good(
     passed: Passed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
