@@ -104,7 +104,7 @@ class Mirror:
         await self._planner.prepare()
         self._disk.sweep(self.state.begun)
         self.state.retry_failed(time())
-        is_whole = await self._beside_the_work(self._planner.bring_up_to_date())
+        is_whole = await self._beside_the_work(self._until_in_sync())
         return is_whole and self.state.counts()[1] == 0
 
     async def keep(self) -> None:
@@ -122,12 +122,17 @@ class Mirror:
             if work.done():
                 await work
             is_whole = await plan
-            await self._converge()
             self._workers.finish()
             await work
             return is_whole
         finally:
             await _end([plan, work])
+
+    async def _until_in_sync(self) -> bool:
+        """Plan, and again what turns out to differ; whether the whole Source could be read."""
+        is_whole = await self._planner.bring_up_to_date()
+        await self._converge()
+        return is_whole
 
     async def _converge(self) -> None:
         """What changed between its list and its fetch is told by the next reading of the lists."""

@@ -91,7 +91,7 @@ class Workers:
         self._awake.set()
 
     async def rest(self) -> None:
-        """Until all is done that can be done now, or `run` has ended."""
+        """Until all is done that can be done now; for as long as `run` goes on."""
         self._rests.clear()
         self.wake()
         await self._rests.wait()
@@ -103,6 +103,7 @@ class Workers:
 
     async def run(self) -> None:
         """For ever, or until `finish` and all is done."""
+        self._ends_when_idle, self.problem = False, None
         try:
             while self.problem is None:
                 self._awake.clear()
@@ -115,7 +116,6 @@ class Workers:
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            self._rests.set()
             self._state.commit()
         raise self.problem
 
@@ -191,7 +191,7 @@ class Workers:
         self._tasks_at[host] += 1
         task = asyncio.create_task(self._work(row, host, begun))
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(partial(self._ended, row.loc, host))
 
     @property
     def _busy(self) -> bool:
@@ -230,8 +230,11 @@ class Workers:
         """Whoever wants to end does not wait for each resource of a host that is away."""
         return self._ends_when_idle and self._silent[host] >= GIVEN_UP_AFTER * self._per_host
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, loc: str, host: str, task: asyncio.Task[None]) -> None:
+        """Even one that was cancelled before it began."""
         self._tasks.discard(task)
+        self._known.discard(loc)
+        self._tasks_at[host] -= 1
         if not task.cancelled() and task.exception() is not None:
             self.problem = task.exception()
         self._awake.set()
@@ -285,9 +288,6 @@ class Workers:
             event = self._not_stored(row, error)
         except ValueError as error:
             event = self._failed(row, Refused(f"{row.loc} is no address: {error}"), host)
-        finally:
-            self._known.discard(row.loc)
-            self._tasks_at[host] -= 1
         if event is not None:
             self._report(event)
 

@@ -1,0 +1,82 @@
+"""How a run of a mirror ends: in sync, by an error, or cancelled; nothing goes on after it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from rsnotify_client.mirror.mirror import Mirror
+from rsnotify_client.mirror.options import Options
+from rsnotify_client.mirror.report import Event
+from tests.sources import CAPABILITIES, Source
+
+OPTIONS = Options(first_retry_seconds=0.01)
+
+
+@pytest.fixture
+async def source() -> AsyncIterator[Source]:
+    async with Source() as running:
+        for name in "abc":
+            running.add(f"{name}.txt", f"first {name}".encode())
+        running.list_resources()
+        yield running
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return tmp_path / "copy"
+
+
+async def test_a_hook_that_fails_while_the_lists_are_read_again_ends_the_mirror(
+    source: Source, copy: Path
+) -> None:
+    reads_again = asyncio.Event()
+
+    async def change_list(_: web.Request) -> web.Response:
+        if mirror.state.fact("lists") is not None:  # they were read before
+            reads_again.set()
+            await asyncio.Event().wait()
+        return web.Response(body=source.documents["/changelist.xml"])
+
+    async def found_later(_: web.Request) -> web.Response:
+        content = source.resources["/a.txt"]
+        return web.Response(body=content) if reads_again.is_set() else web.Response(status=404)
+
+    async def hook(event: Event, _: bytes | None) -> None:
+        if event.loc == source.loc("a.txt"):
+            raise KeyError(event.loc)
+
+    source.handlers |= {"/changelist.xml": change_list, "/a.txt": found_later}
+    async with Mirror(source.url + CAPABILITIES, copy, OPTIONS, hook=hook) as mirror:
+        with pytest.raises(KeyError):
+            async with asyncio.timeout(20):
+                await mirror.once()
+
+
+async def test_a_copy_is_brought_up_to_date_as_often_as_it_is_wanted(
+    source: Source, copy: Path
+) -> None:
+    async with Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror, asyncio.timeout(20):
+        assert await mirror.once()
+        source.change("d.txt", b"first d")
+        assert await mirror.once()
+        assert mirror.state.counts() == (4, 0, 0)
+
+
+async def test_a_mirror_that_was_ended_by_an_error_goes_on_once_it_is_mended(
+    source: Source, copy: Path
+) -> None:
+    broken = True
+
+    async def hook(_: Event, __: bytes | None) -> None:
+        if broken:
+            raise KeyError
+
+    async with Mirror(source.url + CAPABILITIES, copy, OPTIONS, hook=hook) as mirror:
+        async with asyncio.timeout(20):
+            with pytest.raises(KeyError):
+                await mirror.once()
+            broken = False
+            assert await mirror.once()
