@@ -11,6 +11,7 @@ from functools import partial
 from time import time
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify_client.http1.answer import Answer
 from rsnotify_client.http1.target import host_of
 from rsnotify_client.mirror.fetch import Begun, Fetched
 from rsnotify_client.mirror.report import Event, Report
@@ -82,6 +83,7 @@ class Workers:
         self._committed = 0.0
         self._looked = time()
         self._ends_when_idle = False
+        self._runs = False
         self.problem: BaseException | None = None
         multiplexer.when_told = self._go_on
 
@@ -103,7 +105,7 @@ class Workers:
 
     async def run(self) -> None:
         """For ever, or until `finish` and all is done."""
-        self._ends_when_idle, self.problem = False, None
+        self._runs, self._ends_when_idle, self.problem = True, False, None
         try:
             while self.problem is None:
                 self._awake.clear()
@@ -113,6 +115,7 @@ class Workers:
                     return
                 await self._wait()
         finally:
+            self._runs = False
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -200,6 +203,9 @@ class Workers:
     def _heard(self, row: Row, host: str, begun: Begun | None) -> None:
         """What is as it should be is stored at once; the rest is for a task."""
         self._asked -= 1
+        if not self._runs:
+            self._leave(row, begun)
+            return
         try:
             if isinstance(begun, Fetched):
                 self._put(row, host, begun)
@@ -208,7 +214,15 @@ class Workers:
         except Exception as error:
             self.problem = error
 
+    def _leave(self, row: Row, begun: Begun | None) -> None:
+        """It stays due: nothing is begun for a run that has ended."""
+        self._known.discard(row.loc)
+        if isinstance(begun, Answer):
+            begun.close()
+
     def _go_on(self) -> None:
+        if not self._runs:
+            return
         try:
             self._start_what_can()
             self._commit_now_and_then()
