@@ -8,17 +8,19 @@ import pytest
 from aiohttp import web
 
 from rsnotify_client.http1.pool import ConnectionPool
+from rsnotify_client.mirror import fetch
 from rsnotify_client.mirror.fetch import Begun
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.mirror.options import Options
-from rsnotify_client.mirror.plan import SourceResource
+from rsnotify_client.mirror.plan import SourceResource, checker
 from rsnotify_client.mirror.report import Event
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.workers import Workers
 from rsnotify_client.multiplexer import Multiplexer
-from tests.sources import CAPABILITIES, Source
+from tests.sources import CAPABILITIES, Source, digest
 
 OPTIONS = Options(first_retry_seconds=0.01)
+ONE_BY_ONE = Options(first_retry_seconds=0.01, jobs=1, per_host=1)  # by a connection that is there
 
 
 @pytest.fixture
@@ -86,6 +88,32 @@ async def test_a_mirror_that_was_ended_by_an_error_goes_on_once_it_is_mended(
                 await mirror.once()
             broken = False
             assert await mirror.once()
+
+
+async def test_a_pause_of_thousands_of_digits_is_the_longest_one(
+    source: Source, copy: Path
+) -> None:
+    async def ask_for_time(_: web.Request) -> web.Response:
+        return web.Response(status=503, headers={"Retry-After": "9" * 5_000})
+
+    source.handlers["/c.txt"] = ask_for_time
+    async with Mirror(source.url + CAPABILITIES, copy, ONE_BY_ONE) as mirror, asyncio.timeout(20):
+        assert not await mirror.once()
+        assert mirror.state.counts() == (3, 1, 1)
+
+
+async def test_what_nobody_foresaw_of_an_answer_ends_the_mirror(
+    source: Source, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unforeseen(told: str | None) -> object:
+        if told == digest(b"first c"):
+            raise RuntimeError("unforeseen")
+        return checker(told)
+
+    monkeypatch.setattr(fetch, "checker", unforeseen)
+    async with Mirror(source.url + CAPABILITIES, copy, ONE_BY_ONE) as mirror, asyncio.timeout(20):
+        with pytest.raises(RuntimeError, match="unforeseen"):
+            await mirror.once()
 
 
 class Held:

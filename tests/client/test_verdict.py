@@ -1,9 +1,9 @@
-"""Whose fault a refusal is."""
+"""Whose fault a refusal is, and for how long it holds."""
 
 import pytest
 
-from rsnotify.errors import Rejected
-from rsnotify_client.answer import NotAHub
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify_client.answer import LONGEST_PAUSE_SECONDS, NotAHub, content_of
 from rsnotify_client.verdict import refused_changes
 
 FAULTS = [{"index": 1, "message": "bad"}, {"index": 9, "message": "not of this batch"}]
@@ -40,3 +40,13 @@ def test_the_limit_of_a_proxy_makes_batches_smaller_but_never_costs_a_change() -
 
 def test_what_is_no_hub_refuses_nothing() -> None:
     assert refused_changes(NotAHub("http://hub", "answered 400", 400), 1) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [(None, 0), ("soon", 0), ("5", 5), ("61", LONGEST_PAUSE_SECONDS), ("9" * 5_000, 60)],
+)
+def test_a_hub_that_asks_for_time_gets_a_minute_at_most(told: str | None, seconds: int) -> None:
+    with pytest.raises(TryAgain) as caught:
+        content_of("http://hub", 503, told, b"")
+    assert caught.value.retry_after_seconds == seconds

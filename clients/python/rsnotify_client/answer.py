@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify_client.retry import told_seconds
 
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 LONGEST_PAUSE_SECONDS = 60
@@ -71,4 +72,4 @@ def _phrase(status: int) -> str:
 
 
 def _whole(text: str | None) -> int:
-    return min(int(text), LONGEST_PAUSE_SECONDS) if text and text.isdecimal() else 0
+    return told_seconds(text, LONGEST_PAUSE_SECONDS) if text and text.isdecimal() else 0

@@ -19,6 +19,7 @@ from rsnotify_client.http1.answer import Answer
 from rsnotify_client.http1.connection import CONNECT_SECONDS, SILENCE_SECONDS
 from rsnotify_client.http1.pool import ConnectionPool, lines_of
 from rsnotify_client.multiplexer import BusyConnection, Heard, Multiplexer
+from rsnotify_client.retry import told_seconds
 
 if TYPE_CHECKING:
     import aiohttp
@@ -260,7 +261,7 @@ def retry_after(text: str | None, now: float | None = None) -> int:
     if not text:
         return 0
     if text.strip().isdecimal():
-        return min(int(text), RETRY_AFTER_SECONDS)
+        return told_seconds(text.strip(), RETRY_AFTER_SECONDS)
     from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow, and seldom needed
 
     try:

@@ -171,9 +171,10 @@ Begun = Fetched | Answer | Exception
 
 
 def _outcome(row: Row, answer: Answer) -> Begun:
+    """Whatever goes wrong is told: somebody waits for it."""
     try:
         return _begin(row.loc, row.wanted, answer)
-    except (TryAgain, Refused, Missing, NotModified) as problem:
+    except Exception as problem:
         return problem
 
 
