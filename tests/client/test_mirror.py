@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.validation.tables import PATCH
@@ -154,6 +154,40 @@ async def test_deleted_files_are_kept_aside_each_under_its_name(
         await once(source, copy, keep_deleted=aside)
     kept = sorted(path.name for path in aside.rglob("a.txt*"))
     assert (len(kept), kept[0]) == (2, "a.txt")
+
+
+async def test_a_folder_keeps_its_name_while_a_resource_is_to_come_into_it(
+    source: Source, copy: Path
+) -> None:
+    source.add("folder/y", b"first y")
+    source.list_resources()
+    await once(source, copy)
+    source.change("folder/y", None)
+    source.change("folder/x", b"first x")
+    assert (await once(source, copy)).is_whole
+    source.change("folder", b"a file")
+    assert (await once(source, copy)).is_whole
+    assert b"a file" in files(copy).values()
+
+
+@pytest.mark.parametrize("fails_first", [False, True])
+async def test_a_folder_that_was_left_empty_gives_its_name_back(
+    source: Source, copy: Path, fails_first: bool
+) -> None:
+    failures = [TryAgain("not yet", retry_after_seconds=0)] if fails_first else []
+
+    async def hook(event: Event, _: bytes | None) -> None:
+        if event.event == "deleted" and failures:
+            raise failures.pop()
+
+    source.add("folder/inner/y", b"first y")
+    source.list_resources()
+    await once(source, copy)
+    source.change("folder/inner/y", None)
+    assert (await once(source, copy, hook=hook)).is_whole
+    source.change("folder", b"a file")
+    assert (await once(source, copy)).is_whole
+    assert files(copy)["folder"] == b"a file"
 
 
 async def test_a_host_that_asks_for_time_gets_it(source: Source, copy: Path) -> None:

@@ -110,7 +110,7 @@ class Disk:
                 return
 
     def remove(self, path: str) -> list[str]:
-        """Remove a file, and the folders that it leaves empty; those are returned."""
+        """Remove a file, and the folders that it leaves empty; those that are gone are returned."""
         with suppress(FileNotFoundError):
             folder, name = self._at(path)
             os.unlink(name, dir_fd=folder)
@@ -151,8 +151,9 @@ class Disk:
             folder = "/".join(parts)
             self._forget(folder)
             try:
-                parent, name = self._at(folder)
-                os.rmdir(name, dir_fd=parent)
+                with suppress(FileNotFoundError):  # it was removed before
+                    parent, name = self._at(folder)
+                    os.rmdir(name, dir_fd=parent)
             except OSError:
                 break
             gone.append(folder)

@@ -80,7 +80,11 @@ class Places:
         self._database().execute("DELETE FROM place WHERE key = ?", (key_of(path),))
 
     def forget_folder(self, path: str) -> None:
-        """It was empty and is removed; a file may have its name now."""
-        self._folders.discard(key_of(path))
-        query = "DELETE FROM place WHERE key = ? AND NOT is_file"
-        self._database().execute(query, (key_of(path),))
+        """It is removed; a file may have its name now, unless something is to come into it."""
+        key = key_of(path)
+        self._folders.discard(key)
+        self._database().execute(
+            "DELETE FROM place WHERE key = ? AND NOT is_file"
+            " AND NOT EXISTS (SELECT 1 FROM place WHERE key > ? AND key < ?)",
+            (key, f"{key}/", f"{key}0"),  # 0 is the character after /
+        )

@@ -172,19 +172,21 @@ class Store:
         was_held = row.have is not None or (
             self._has_files and row.path is not None and self._disk.status(row.path) is not None
         )
-        if row.path is not None and self._has_files:
-            if self._kept is None:
-                gone = self._disk.remove(row.path)
-            else:
-                gone = self._disk.move_to(self._kept, row.path, _mark())
-            for folder in gone:
-                self._state.forget_folder(folder)
+        gone = self._removed(row.path) if row.path is not None and self._has_files else []
         self._disk.drop_part(row.loc)
         event = Event("deleted", row.loc, row.path, "deleted")
         if self._hook is not None and was_held:
             await self._hook(event, None)
         self._state.removed(row)
+        for folder in gone:
+            self._state.forget_folder(folder)
         return event if was_held else None
+
+    def _removed(self, path: str) -> list[str]:
+        """The folders that are gone with it."""
+        if self._kept is None:
+            return self._disk.remove(path)
+        return self._disk.move_to(self._kept, path, _mark())
 
     async def _patched(self, row: Row) -> Fetched | None:
         """By a JSON Patch, where that is cheaper and leads to what the Source says."""
