@@ -8,10 +8,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from rsnotify_client.http1 import pool
 from rsnotify_client.http1.answer import INTERIM_ANSWERS, Answer
-from rsnotify_client.http1.connection import HEAD_BYTES, HEAD_LINES, BadAnswer
-from rsnotify_client.http1.pool import ConnectionPool
-from rsnotify_client.http1.target import target_of
+from rsnotify_client.http1.connection import HEAD_BYTES, HEAD_LINES, BadAnswer, HttpConnection
+from rsnotify_client.http1.pool import IDLE_IN_ALL, IDLE_SECONDS, ConnectionPool
+from rsnotify_client.http1.target import Target, target_of
 from rsnotify_client.web import REDIRECTS, Refused, Web
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -141,6 +142,54 @@ def test_a_connection_serves_again_and_one_that_was_closed_is_made_anew() -> Non
             answer.close()
     connections.close()
     assert (len(lines), len(asked)) == (2, 4)
+
+
+def kept(connections: ConnectionPool, port: int, number: int) -> Target:
+    """An origin with one connection that is idle."""
+    connection = HttpConnection(Target("http", "127.0.0.1", port, ""))
+    target = Target("http", f"{number}.example", port, "")
+    connection.origin = target.origin
+    connections.keep(connection)
+    return target
+
+
+def is_idle(connections: ConnectionPool, target: Target) -> bool:
+    """Whether it was; it is taken out."""
+    if (found := connections.idle(target)) is not None:
+        found.close()
+    return found is not None
+
+
+@contextmanager
+def listening() -> Iterator[int]:
+    """A port at which nobody says anything."""
+    with socket.create_server(("127.0.0.1", 0), backlog=IDLE_IN_ALL + 1) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_so_many_connections_are_idle_and_the_one_idle_for_longest_is_closed(excess: int) -> None:
+    connections = ConnectionPool()
+    with listening() as port:
+        origins = [kept(connections, port, number) for number in range(IDLE_IN_ALL + excess)]
+        are_idle = [is_idle(connections, target) for target in origins]
+    connections.close()
+    assert are_idle == [False] * excess + [True] * IDLE_IN_ALL
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_a_connection_is_idle_for_so_long_and_no_longer(
+    excess: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections, now = ConnectionPool(), 1_000.0
+    monkeypatch.setattr(pool, "monotonic", lambda: now)
+    with listening() as port:
+        old = kept(connections, port, 1)
+        now += IDLE_SECONDS + excess
+        new = kept(connections, port, 2)
+        assert is_idle(connections, old) == (not excess)
+        assert is_idle(connections, new)
+    connections.close()
 
 
 @pytest.mark.parametrize("url", ["ftp://a/", "http://", "http://a:b/", "http://a:99999/"])

@@ -57,6 +57,7 @@ from rsnotify_client import (
     web,
 )
 from rsnotify_client.http1 import connection as http_connection
+from rsnotify_client.http1 import pool as http_pool
 from rsnotify_client.inspection.checked import Bounds
 from rsnotify_client.mirror import dump, fetch, mirror, paths, storing, workers
 from rsnotify_client.web import Refused
@@ -183,6 +184,9 @@ LIMITS: dict[str, float] = {
     "head of a server's answer": http_connection.HEAD_BYTES,
     "header fields of a server's answer": http_connection.HEAD_LINES - 2,
     "redirects of one request": web.REDIRECTS,
+    "idle connections to one server": http_pool.IDLE_PER_ORIGIN,
+    "idle connections to all servers": http_pool.IDLE_IN_ALL,
+    "seconds until an idle connection is closed, once another is idle": http_pool.IDLE_SECONDS,
     "seconds without a byte of an answer": http_connection.SILENCE_SECONDS,
     "hours that a server's `Retry-After` is obeyed": workers.HOSTS_PAUSE_SECONDS / 3600,
     "quick attempts at a resource": workers.ATTEMPTS,

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from threading import Lock
+from time import monotonic
 
 from rsnotify_client.http1.answer import Answer, read_head
 from rsnotify_client.http1.connection import BadAnswer, HttpConnection
 from rsnotify_client.http1.target import Target, target_of
 
 IDLE_PER_ORIGIN = 16
+IDLE_IN_ALL = 128
+IDLE_SECONDS = 60
 
 
 class ConnectionPool:
@@ -16,6 +19,7 @@ class ConnectionPool:
 
     def __init__(self) -> None:
         self._idle: dict[tuple[str, str, int], list[HttpConnection]] = {}
+        self._since: dict[HttpConnection, float] = {}  # of those, the one idle for longest first
         self._open: set[HttpConnection] = set()
         self._lock = Lock()
         self._is_closed = False
@@ -45,12 +49,20 @@ class ConnectionPool:
 
     def _take(self, target: Target) -> HttpConnection | None:
         with self._lock:
-            idle = self._idle.get(target.origin)
-            connection = idle.pop() if idle else None
+            connection = self._out(target.origin, -1) if target.origin in self._idle else None
         if connection is None or connection.is_alive():
             return connection
         self.drop(connection)
         return self._take(target)
+
+    def _out(self, origin: tuple[str, str, int], place: int) -> HttpConnection:
+        """One that was idle; the first of its origin was so for longest."""
+        idle = self._idle[origin]
+        connection = idle.pop(place)
+        if not idle:
+            del self._idle[origin]
+        del self._since[connection]
+        return connection
 
     def _connected(self, target: Target) -> HttpConnection:
         connection = HttpConnection(target)
@@ -68,13 +80,24 @@ class ConnectionPool:
             self.drop(answer.connection)
 
     def keep(self, connection: HttpConnection) -> None:
-        """It is idle."""
+        """It is idle. Others that are so for too long, or one too many, are closed."""
         with self._lock:
-            idle = self._idle.setdefault(connection.origin, [])
-            if len(idle) < IDLE_PER_ORIGIN and not self._is_closed:
-                idle.append(connection)
-                return
-        self.drop(connection)
+            has_room = len(self._idle.get(connection.origin, ())) < IDLE_PER_ORIGIN
+            if is_kept := has_room and not self._is_closed:
+                self._idle.setdefault(connection.origin, []).append(connection)
+                self._since[connection] = monotonic()
+        if not is_kept:
+            self.drop(connection)
+        while (surplus := self._surplus()) is not None:
+            self.drop(surplus)
+
+    def _surplus(self) -> HttpConnection | None:
+        with self._lock:
+            oldest = next(iter(self._since), None)
+            if oldest is None:
+                return None
+            is_old = monotonic() - self._since[oldest] > IDLE_SECONDS
+            return self._out(oldest.origin, 0) if is_old or len(self._since) > IDLE_IN_ALL else None
 
     def drop(self, connection: HttpConnection) -> None:
         with self._lock:
@@ -85,8 +108,9 @@ class ConnectionPool:
         """Whoever still waits for an answer gets an error at once."""
         with self._lock:
             self._is_closed = True
-            busy, idle = list(self._open), [each for one in self._idle.values() for each in one]
+            busy, idle = list(self._open), list(self._since)
             self._idle.clear()
+            self._since.clear()
         for connection in busy:
             connection.abort()
         for connection in idle:
