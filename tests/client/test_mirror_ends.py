@@ -17,6 +17,7 @@ from rsnotify_client.mirror.report import Event
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.workers import Workers
 from rsnotify_client.multiplexer import Multiplexer
+from rsnotify_client.web import Unreachable
 from tests.sources import CAPABILITIES, Source, digest
 
 OPTIONS = Options(first_retry_seconds=0.01)
@@ -162,3 +163,38 @@ async def test_an_answer_that_comes_as_a_run_ends_begins_nothing(copy: Path) -> 
         assert running.cancelled()
         await asyncio.sleep(0)  # a task that was made begins
         assert held.begun == before
+
+
+class AwayAtFirst:
+    """Instead of a `Store`: no host answers at first, then each resource is gone."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.asked: set[str] = set()
+
+    def settle(self, _: list[Row]) -> None:
+        pass
+
+    def ask_at_once(self, *_: object) -> bool:
+        return False
+
+    async def bring_up_to_date(self, row: Row, _: Begun | None = None) -> None:
+        if row.loc not in self.asked:
+            self.asked.add(row.loc)
+            raise Unreachable(row.loc, "it is away")
+        self._state.removed(row)
+
+
+async def test_nothing_is_kept_of_hosts_at_which_all_is_done(copy: Path) -> None:
+    with State(copy) as state:
+        state.plan([SourceResource(f"http://{n}.example/") for n in range(9)], 1, now=1.0)
+        away, many = AwayAtFirst(state), Multiplexer(ConnectionPool(), 100)
+        workers = Workers(state, away, many, print, jobs=2, per_host=2, first_seconds=0.01)  # type: ignore[arg-type]
+        running = asyncio.create_task(workers.run())
+        async with asyncio.timeout(20):
+            while state.counts()[0]:
+                await workers.rest()
+            workers.finish()
+            await running
+        assert len(away.asked) == 9
+        assert not [each for each in vars(workers).values() if isinstance(each, dict) and each]

@@ -49,22 +49,32 @@ class Peer:
 
 
 @contextmanager
-def asking(*script: bytes) -> Iterator[tuple[Peer, Multiplexer]]:
-    """A multiplexer with one connection that is idle."""
-    peer, connections = Peer([OK + b"0", *script]), ConnectionPool()
+def idle_peer(connections: ConnectionPool, *script: bytes) -> Iterator[Peer]:
+    """A peer to which one connection is idle."""
+    peer = Peer([OK + b"0", *script])
     thread = threading.Thread(target=peer.serve)
     thread.start()
     answer = connections.ask("GET", peer.url, {})
     answer.read(1)
     answer.close()
-    many = Multiplexer(connections, SMALL)
     try:
-        yield peer, many
+        yield peer
     finally:
-        many.close()
-        connections.close()
         thread.join(10)
         peer.listener.close()
+
+
+@contextmanager
+def asking(*script: bytes) -> Iterator[tuple[Peer, Multiplexer]]:
+    """A multiplexer with one connection that is idle."""
+    connections = ConnectionPool()
+    many = Multiplexer(connections, SMALL)
+    with idle_peer(connections, *script) as peer:
+        try:
+            yield peer, many
+        finally:
+            many.close()
+            connections.close()
 
 
 class Heard:
@@ -108,6 +118,30 @@ async def test_nothing_is_kept_of_connections_that_have_answered() -> None:
             assert await heard.all() == [b"x"]
         gc.collect()
         assert not [each for each in gc.get_objects() if isinstance(each, BusyConnection)]
+
+
+async def test_nothing_is_kept_of_hosts_that_have_answered() -> None:
+    with asking(OK + b"x") as (peer, many):
+        heard = Heard(1)
+        assert many.ask(peer.url, "", heard)
+        assert await heard.all() == [b"x"]
+        assert not [each for each in vars(many).values() if isinstance(each, dict) and each]
+
+
+async def test_of_hosts_that_are_asked_one_by_one_the_latest_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(multiplexer, "ONE_BY_ONE_KNOWN", 1)
+    connections, hosts = ConnectionPool(), []
+    many = Multiplexer(connections, SMALL)
+    for _ in range(2):
+        with idle_peer(connections, OK + b"a", b"") as peer:
+            heard = Heard(3)
+            ask(peer, many, heard, 3)
+            assert await heard.all() == [b"a", None, None]
+            hosts.append(host_of(peer.url))
+    many.close()
+    assert [many.asks_one_by_one(host) for host in hosts] == [False, True]
 
 
 async def test_requests_behind_each_other_are_answered_in_their_order() -> None:

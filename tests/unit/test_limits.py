@@ -181,6 +181,7 @@ LIMITS: dict[str, float] = {
     "a resource that is fetched whole; a larger one goes on where it broke off": web.SMALL_BYTES,
     "a resource that is asked for behind others by one connection": fetch.PIPELINED_BYTES,
     "requests behind each other on one connection": multiplexer.PIPELINED,
+    "servers known to answer one request at a time only": multiplexer.ONE_BY_ONE_KNOWN,
     "head of a server's answer": http_connection.HEAD_BYTES,
     "header fields of a server's answer": http_connection.HEAD_LINES - 2,
     "redirects of one request": web.REDIRECTS,

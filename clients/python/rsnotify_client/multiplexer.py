@@ -21,6 +21,7 @@ from rsnotify_client.http1.pool import ConnectionPool, request_of
 from rsnotify_client.http1.target import Target, host_of, target_of
 
 PIPELINED = 8
+ONE_BY_ONE_KNOWN = 1_000
 LOOK_SECONDS = 1.0
 
 Heard = Callable[[Answer | None], None]
@@ -58,7 +59,7 @@ class Multiplexer:
         self._busy: dict[int, BusyConnection] = {}
         self._at_host: dict[str, list[BusyConnection]] = {}
         self._roomy: dict[str, deque[BusyConnection]] = {}  # those that may serve more, in turn
-        self._one_by_one: set[str] = set()  # hosts that do not answer what is pipelined
+        self._one_by_one: dict[str, None] = {}  # hosts that do not answer what is pipelined
         self._epoll: select.epoll | None = None
         self._looks_again: asyncio.TimerHandle | None = None
         self._to_flush: list[BusyConnection] = []
@@ -213,15 +214,23 @@ class Multiplexer:
         if self._waits(busy):
             del self._busy[busy.number]
             self._watching().unregister(busy.number)
-            self._at_host[busy.host].remove(busy)
-            with suppress(ValueError):  # it served as many as it may
-                self._roomy[busy.host].remove(busy)
+            self._forget(busy)
             busy.connection.socket.settimeout(SILENCE_SECONDS)
+
+    def _forget(self, busy: BusyConnection) -> None:
+        """Its host too, if it was the last one there."""
+        at_host = self._at_host[busy.host]
+        at_host.remove(busy)
+        if not at_host:
+            del self._at_host[busy.host], self._roomy[busy.host]
+            return
+        with suppress(ValueError):  # it served as many as it may
+            self._roomy[busy.host].remove(busy)
 
     def _end(self, busy: BusyConnection) -> None:
         """Whoever still waits for an answer by this connection has to ask in another way."""
         if busy.serves and len(busy.asked) > 1:
-            self._one_by_one.add(busy.host)
+            self._ask_one_by_one(busy.host)
         busy.serves = False
         if self._waits(busy):
             self._leave(busy)
@@ -229,6 +238,12 @@ class Multiplexer:
         while busy.asked:
             busy.asked.popleft().heard(None)
         self.when_told()
+
+    def _ask_one_by_one(self, host: str) -> None:
+        """From now on; if there are very many such hosts, the first is tried anew some time."""
+        self._one_by_one[host] = None
+        if len(self._one_by_one) > ONE_BY_ONE_KNOWN:
+            del self._one_by_one[next(iter(self._one_by_one))]
 
     def _end_the_overdue(self) -> None:
         now = monotonic()

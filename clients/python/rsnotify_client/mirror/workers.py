@@ -143,6 +143,7 @@ class Workers:
         """Start at every host that has room; whether anything could be started."""
         now, before = time(), self._waiting_count
         for host in [each for each in self._waiting if self._host_until.get(each, 0) <= now]:
+            self._host_until.pop(host, None)
             self._start_at(host, self._waiting[host])
             if not self._waiting[host]:
                 del self._waiting[host]
@@ -165,9 +166,8 @@ class Workers:
             self._waiting_count -= 1
 
     def _has_room(self, host: str) -> bool:
-        at_host = self._tasks_at[host] + self._multiplexer.busy_at(host)
-        in_all = len(self._tasks) + self._multiplexer.busy
-        return at_host < self._per_host and in_all < self._jobs
+        at_host = self._tasks_at.get(host, 0) + self._multiplexer.busy_at(host)
+        return at_host < self._per_host and len(self._tasks) + self._multiplexer.busy < self._jobs
 
     def _as_planned(self, replanned: int, read: Row) -> Row | None:
         """The row as it is now; None if nothing is to be done any more."""
@@ -234,7 +234,8 @@ class Workers:
     def _put(self, row: Row, host: str, fetched: Fetched) -> None:
         try:
             event = self._store.put_at_once(row, fetched)
-            self._silent[host] = 0
+            if host in self._silent:
+                del self._silent[host]
         except OSError as error:
             event = self._not_stored(row, error)
         self._known.discard(row.loc)
@@ -249,6 +250,8 @@ class Workers:
         self._tasks.discard(task)
         self._known.discard(loc)
         self._tasks_at[host] -= 1
+        if not self._tasks_at[host]:
+            del self._tasks_at[host]
         if not task.cancelled() and task.exception() is not None:
             self.problem = task.exception()
         self._awake.set()
@@ -295,7 +298,7 @@ class Workers:
         event: Event | None = None
         try:
             event = await self._store.bring_up_to_date(row, begun)
-            self._silent[host] = 0
+            self._silent.pop(host, None)
         except (TryAgain, Rejected) as error:
             event = self._failed(row, error, host)
         except OSError as error:
