@@ -311,6 +311,21 @@ async def test_a_list_that_cannot_be_read_is_skipped_by_name_and_nothing_is_take
     assert len(files(copy)) == 4
 
 
+async def test_what_is_no_address_in_an_index_is_skipped_by_name(
+    source: Source, copy: Path
+) -> None:
+    source.documents["/good.xml"] = source.documents["/resourcelist.xml"]
+    index = sitemap_index(source, "bad.xml", "good.xml")
+    bad = source.loc("bad.xml").encode()
+    source.documents["/resourcelist.xml"] = index.replace(bad, b"http://[x")
+    source.documents["/resourcedump.xml"] = source.documents["/resourcelist.xml"]
+    source.documents[CAPABILITIES] = source.capability_list("resourcelist", "resourcedump")
+    ran = await once(source, copy)
+    assert not ran.is_whole
+    assert "names 'http://[x', which is no address" in ran.problems()
+    assert len(files(copy)) == 3
+
+
 async def test_packages_fill_an_empty_copy_and_what_is_wrong_in_them_is_fetched(
     source: Source, copy: Path
 ) -> None:

@@ -192,9 +192,11 @@ def test_the_usual_spellings_of_json_are_tried() -> None:
 # Packages
 
 
-def package(members: dict[str, bytes], entries: list[Entry]) -> io.BytesIO:
+def package(
+    members: dict[str, bytes], entries: list[Entry], compression: int = zipfile.ZIP_DEFLATED
+) -> io.BytesIO:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+    with zipfile.ZipFile(file, "w", compression) as packed:
         packed.writestr("manifest.xml", rendered("resourcedump-manifest", entries, at="2026-01-01"))
         for name, content in members.items():
             packed.writestr(name, content)
@@ -243,6 +245,32 @@ def test_a_bomb_without_a_length_is_refused_before_it_is_inflated() -> None:
         pieces.extend(opened.content(found))
     total = sum(map(len, pieces))
     assert total < 12 * FREE_BYTES
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_member_that_cannot_be_inflated_is_refused(compression: int) -> None:
+    content = package({"a": b"abc"}, [entry("/a")], compression)
+    with zipfile.ZipFile(content) as file:
+        member = file.getinfo("a")
+    begins = 9  # bytes that say how it was compressed
+    content.seek(member.header_offset + 31 + begins)  # 30 of the header, one of the name
+    content.write(b"\xff" * (member.compress_size - begins))
+    opened = Package(content, "a.zip")
+    (found,) = opened.resources()
+    with pytest.raises(Rejected, match="'a' cannot be read"):
+        b"".join(opened.content(found))
+
+
+def test_a_member_whose_name_cannot_be_read_is_refused() -> None:
+    content = package({"é": b"abc"}, [entry("/é")])
+    with zipfile.ZipFile(content) as file:
+        start = file.getinfo("é").header_offset + 30
+    content.seek(start)
+    content.write(b"\xff")
+    opened = Package(content, "a.zip")
+    (found,) = opened.resources()
+    with pytest.raises(Rejected, match="'é' cannot be read"):
+        b"".join(opened.content(found))
 
 
 @pytest.mark.parametrize(

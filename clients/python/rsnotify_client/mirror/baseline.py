@@ -96,8 +96,16 @@ class Baseline:
             return None
         for part in parts:
             if depth < DEPTH:
-                await self._lists(urljoin(url, part.loc), generation, depth + 1)
+                await self._part(url, part.loc, generation, depth + 1)
         return position_of(head.md.at) or position_of(head.md.from_)
+
+    async def _part(self, index: str, loc: str, generation: int, depth: int) -> None:
+        try:
+            url = _joined(index, loc)
+        except Refused as error:
+            self.skip(error.detail)
+        else:
+            await self._lists(url, generation, depth)
 
     async def _read(self, url: str) -> AsyncIterator[tuple[Head, list[Entry]]]:
         """A list's entries; what cannot be read is skipped and named."""
@@ -145,6 +153,13 @@ def record(state: State, received: Received, selection: Selection, generation: i
     return state.plan(wanted, generation, time())
 
 
+def _joined(index: str, loc: str) -> str:
+    try:
+        return urljoin(index, loc)
+    except ValueError:
+        raise Refused(f"{index} names {loc[:200]!r}, which is no address") from None
+
+
 # Packages -----------------------------------------------------------------------------------------
 
 
@@ -175,7 +190,7 @@ class Dumps:
             async for entries in document:
                 if document.head.root == "sitemapindex" and depth == 0:
                     for entry in entries:
-                        async for packages in self._packages(urljoin(url, entry.loc), 1):
+                        async for packages in self._packages(_joined(url, entry.loc), 1):
                             yield packages
                 else:
                     yield [wanted_by(change_of(entry)) for entry in entries]

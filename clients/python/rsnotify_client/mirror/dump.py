@@ -7,7 +7,6 @@ refused as a whole or in that member, and named.
 
 import struct
 import zipfile
-import zlib
 from collections.abc import Iterator
 from itertools import chain
 from typing import BinaryIO, NamedTuple
@@ -106,13 +105,9 @@ class Package:
                     if total > cap:
                         raise Refused(f"{self._where}: {name[:200]!r} inflates beyond {cap} bytes")
                     yield piece
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            NotImplementedError,
-            RuntimeError,
-            EOFError,
-        ) as error:
+        except Rejected:
+            raise
+        except Exception as error:  # each way to compress has errors of its own
             raise Refused(f"{self._where}: {name[:200]!r} cannot be read: {error}") from None
 
 
