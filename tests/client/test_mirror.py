@@ -18,7 +18,7 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.validation.tables import PATCH
-from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
 from rsnotify_client import HistoryGone, follow
@@ -324,6 +324,22 @@ async def test_what_is_no_address_in_an_index_is_skipped_by_name(
     assert not ran.is_whole
     assert "names 'http://[x', which is no address" in ran.problems()
     assert len(files(copy)) == 3
+
+
+@pytest.mark.parametrize(
+    ("place", "root", "capability"),
+    [
+        ("/changelist.xml", "sitemapindex", "changelist"),
+        (CAPABILITIES, "urlset", "description"),
+    ],
+)
+async def test_what_is_no_address_where_nothing_can_take_its_place_is_named(
+    source: Source, copy: Path, place: str, root: str, capability: str
+) -> None:
+    document = Document(root, Md(capability=capability), (), (Entry("http://[x"),))
+    source.documents[place] = render_document(document)
+    with pytest.raises(Rejected, match=r"http://\[x is no address that can be fetched"):
+        await once(source, copy)
 
 
 async def test_packages_fill_an_empty_copy_and_what_is_wrong_in_them_is_fetched(

@@ -5,10 +5,22 @@ shown.
 """
 
 import re
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 EXAMPLE = "http://127.0.0.1:8080"
 _TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
+
+
+def joined(base: str, named: str) -> str:
+    """The address that a document at `base` names; what is none stays, and is refused when asked.
+
+    >>> joined("http://example.com/a/b", "../c"), joined("http://example.com/", "http://[x")
+    ('http://example.com/c', 'http://[x')
+    """
+    try:
+        return urljoin(base, named)
+    except ValueError:
+        return named
 
 
 def wrong_address(url: str) -> str | None:

@@ -11,10 +11,10 @@ from contextlib import aclosing
 from itertools import islice
 from tempfile import TemporaryFile
 from typing import BinaryIO, cast
-from urllib.parse import urljoin
 
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.xml_writer import Entry
+from rsnotify_client.address import joined
 from rsnotify_client.changelists import (
     AT_ONCE,
     ChangeLists,
@@ -55,12 +55,12 @@ class ChangeDumps(ChangeLists):
         document = RemoteDocument(self._web, url)
         found = [entry async for entries in document for entry in entries]
         if document.head.root == "sitemapindex" and depth == 0:
-            parts = [urljoin(url, entry.loc) for entry in found]
+            parts = [joined(url, entry.loc) for entry in found]
             return [each for part in parts for each in await self._packages(part, 1)]
         for entry in found:
             for link in entry.links:
                 if link.rel == "contents":
-                    self._contents[urljoin(url, entry.loc)] = urljoin(url, link.href)
+                    self._contents[joined(url, entry.loc)] = joined(url, link.href)
         return named_lists(url, found)
 
     def _address_of(self, url: str) -> str:

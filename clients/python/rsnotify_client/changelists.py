@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from itertools import islice
 from typing import NamedTuple
-from urllib.parse import urljoin
 
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify_client.address import joined
 from rsnotify_client.documents import Malformed, RemoteDocument
 from rsnotify_client.notification import Received, position_of, timed_changes
 from rsnotify_client.web import Tag, Unchanged, Web
@@ -63,7 +63,7 @@ def named_lists(url: str, entries: Iterable[Entry]) -> list[ListRef]:
 def _ref(url: str, entry: Entry) -> ListRef:
     md = entry.md or Md()
     times = (position_of(md.from_), position_of(md.until), position_of(entry.lastmod))
-    return ListRef(urljoin(url, entry.loc), *times)
+    return ListRef(joined(url, entry.loc), *times)
 
 
 def beginning(refs: Sequence[ListRef]) -> Position | None:
@@ -189,10 +189,10 @@ class ChangeLists:
     async def _around(self, head: Head) -> list[ListRef]:
         """A list stands alone, unless it names the index that it belongs to."""
         index = head.link("index")
-        if index is None or urljoin(self._url, index) == self._url:
+        if index is None or joined(self._url, index) == self._url:
             self._stands_alone = True
             return [ListRef(self._url, position_of(head.md.from_), position_of(head.md.until))]
-        self._url = urljoin(self._url, index)
+        self._url = joined(self._url, index)
         return await self._named()
 
     async def _archived(self, url: str, depth: int = 0) -> list[ListRef]:

@@ -7,13 +7,14 @@ robots.txt. What is found is decided by pure functions; `discover` only fetches.
 
 import re
 from collections.abc import Sequence
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_writer import Entry
+from rsnotify_client.address import joined
 from rsnotify_client.web import FetchedPage, Refused, Web, refused
 
 WELL_KNOWN = "/.well-known/resourcesync"
@@ -93,7 +94,7 @@ def offered(url: str, entries: Sequence[Entry]) -> Source:
     found: dict[str, str] = {}
     for entry in entries:
         capability = entry.md.capability if entry.md else None
-        loc = urljoin(url, entry.loc)
+        loc = joined(url, entry.loc)
         if capability in OFFERS:
             found.setdefault(capability, loc)
         elif capability == "change-notification":
@@ -113,7 +114,7 @@ def _channel(found: dict[str, str], url: str, entry: Entry, loc: str) -> None:
         return
     found.setdefault("topic", loc)
     for link in entry.links:
-        href = urljoin(url, link.href)
+        href = joined(url, link.href)
         if link.rel == "alternate" and href.startswith(SOCKETS):
             found.setdefault("socket", href)
 
@@ -124,10 +125,10 @@ def found_in(url: str, head: Head, entries: Sequence[Entry]) -> DiscoveryStep:
     if capability == "capabilitylist":
         return DiscoveryStep(source=offered(url, entries))
     if capability in DESCRIPTIONS:
-        return DiscoveryStep(next=_the_only(url, [urljoin(url, entry.loc) for entry in entries]))
+        return DiscoveryStep(next=_the_only(url, [joined(url, entry.loc) for entry in entries]))
     up = head.link(*UP)
-    if up is not None and urljoin(url, up) != url:
-        return DiscoveryStep(next=urljoin(url, up))
+    if up is not None and joined(url, up) != url:
+        return DiscoveryStep(next=joined(url, up))
     if capability in ("changelist", "changedump", "resourcedump"):
         return DiscoveryStep(source=Source(url, **{capability: url}))
     if capability in (None, "resourcelist"):  # a plain sitemap lists resources, too
@@ -176,8 +177,8 @@ async def _look(web: Web, url: str) -> DiscoveryStep:
         raise refused(url, page.status)
     if page.status == 200 and (found := _read(page)) is not None:
         return found
-    if (link := _link_of(page)) is not None and urljoin(page.url, link) != url:
-        return DiscoveryStep(next=urljoin(page.url, link))
+    if (link := _link_of(page)) is not None and joined(page.url, link) != url:
+        return DiscoveryStep(next=joined(page.url, link))
     return await _at_known_places(web, url, page)
 
 
@@ -205,13 +206,13 @@ def _link_of(page: FetchedPage) -> str | None:
 async def _at_known_places(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
     parts = urlsplit(url)
     if parts.path != WELL_KNOWN:
-        described = urljoin(url, WELL_KNOWN)
+        described = joined(url, WELL_KNOWN)
         answer = await web.page(described)
         if answer.status == 200 and (found := _read(answer)) is not None:
             return found
-    robots = await web.page(urljoin(url, "/robots.txt"), accept="text/plain, */*;q=0.1")
+    robots = await web.page(joined(url, "/robots.txt"), accept="text/plain, */*;q=0.1")
     if robots.status == 200 and (maps := sitemaps_of(robots.body.decode(errors="replace"))):
-        return DiscoveryStep(next=urljoin(url, maps[0]))
+        return DiscoveryStep(next=joined(url, maps[0]))
     if page.status != 200:
         raise refused(url, page.status)
     raise Refused(
@@ -227,7 +228,7 @@ async def _of_channel(web: Web, url: str) -> Source:
     link = _link_of(page) if page.status == 200 else None
     if link is None:
         return Source(url, socket=url)
-    source = await _walk(web, urljoin(twin, link), 1)
+    source = await _walk(web, joined(twin, link), 1)
     return msgspec.structs.replace(source, socket=url)
 
 

@@ -13,12 +13,12 @@ from contextlib import closing
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO, cast
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.xml_writer import Entry
-from rsnotify_client.address import wrong_address
+from rsnotify_client.address import joined, wrong_address
 from rsnotify_client.cause import cause_of
 
 GZIP = b"\x1f\x8b"
@@ -52,7 +52,7 @@ def _of_part(place: str) -> Iterator[Entry]:
 def _part(index: str, loc: str) -> str:
     """Where a part of an index is."""
     if _is_url(index):
-        return urljoin(index, loc)
+        return joined(index, loc)
     name = unquote(urlsplit(loc).path).rpartition("/")[2]
     beside = Path(index).parent / name
     if name and beside.exists():

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from time import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify_client.address import joined
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.http1.answer import Answer
@@ -190,7 +191,7 @@ class Web:
     def _redirected(self, url: str, headers: dict[str, str], method: str) -> Answer:
         asked = url
         for _ in range(REDIRECTS + 1):
-            if urlsplit(asked).scheme not in SCHEMES:
+            if not _can_be_fetched(asked):
                 raise Refused(f"{asked} is no address that can be fetched: http and https can")
             is_same = asked is url or origin_of(asked) == origin_of(url)
             shown = self.headers(asked) if is_same or self._origin else {}
@@ -199,7 +200,7 @@ class Web:
             if answer.status not in MOVED or to is None:
                 return answer
             answer.close()
-            asked = urljoin(asked, to)
+            asked = joined(asked, to)
         raise Refused(f"{url} is redirected more than {REDIRECTS} times")
 
     async def page(
@@ -269,6 +270,13 @@ def retry_after(text: str | None, now: float | None = None) -> int:
     except (TypeError, ValueError, OverflowError):
         return 0
     return min(max(0, int(seconds)), RETRY_AFTER_SECONDS)
+
+
+def _can_be_fetched(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in SCHEMES
+    except ValueError:
+        return False
 
 
 def origin_of(url: str) -> tuple[str, str, int | None]:

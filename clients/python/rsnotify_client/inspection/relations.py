@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
-from urllib.parse import urljoin
 
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.validation.entry_rules import Violation, Violations
 from rsnotify.resourcesync.validation.tables import ARCHIVES, CHANNELS, LISTS
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md
+from rsnotify_client.address import joined
 from rsnotify_client.discovery import UP
 from rsnotify_client.notification import Received, position_of
 
@@ -44,7 +44,7 @@ def is_plain_sitemap(document: Document) -> bool:
 def link_of(url: str, document: Document, *relations: str) -> str | None:
     """Where the first of the root's links of these relations leads."""
     hrefs = [link.href for link in document.links if link.rel in relations]
-    return urljoin(url, hrefs[0]) if hrefs else None
+    return joined(url, hrefs[0]) if hrefs else None
 
 
 # What a document names --------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def named_in(url: str, document: Document) -> Iterator[NamedDocument]:
 
 
 def _named_by_entry(url: str, document: Document, entry: Entry) -> Iterator[NamedDocument]:
-    own, loc = capability_of(document), urljoin(url, entry.loc)
+    own, loc = capability_of(document), joined(url, entry.loc)
     if document.root == "sitemapindex":
         yield NamedDocument(loc, own, "contained", entry)
     elif own == "description":
@@ -76,7 +76,7 @@ def _named_by_entry(url: str, document: Document, entry: Entry) -> Iterator[Name
     elif own in ("resourcedump", "changedump"):
         contents = (link.href for link in entry.links if link.rel == "contents")
         yield from (
-            NamedDocument(urljoin(url, each), f"{own}-manifest", "contents") for each in contents
+            NamedDocument(joined(url, each), f"{own}-manifest", "contents") for each in contents
         )
 
 
@@ -85,7 +85,7 @@ def channels_in(url: str, document: Document) -> Iterator[tuple[str, str]]:
     for entry in document.entries if capability_of(document) == "capabilitylist" else ():
         capability = (entry.md and entry.md.capability) or ""
         if capability in CHANNELS:
-            yield capability, urljoin(url, entry.loc)
+            yield capability, joined(url, entry.loc)
             for link in entry.links:
                 if link.rel == "alternate" and link.href.startswith(("ws://", "wss://")):
                     yield capability, link.href

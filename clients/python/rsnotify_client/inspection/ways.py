@@ -5,11 +5,11 @@ A form that is not used is no violation; one that leads nowhere is.
 
 import zlib
 from collections.abc import Callable
-from urllib.parse import urljoin
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.validation.entry_rules import Violation
+from rsnotify_client.address import joined
 from rsnotify_client.discovery import WELL_KNOWN, http_twin, linked, linked_in_html, sitemaps_of
 from rsnotify_client.documents import Unpacker
 from rsnotify_client.inspection.checked import Checked
@@ -68,13 +68,13 @@ class Ways:
 
     def _linked(self, page: FetchedPage, href: str | None, form: str) -> bool:
         if href is not None:
-            self._documents.begin_at(urljoin(page.url, href), namer=f"{form} of {page.url}")
+            self._documents.begin_at(joined(page.url, href), namer=f"{form} of {page.url}")
         outcome = NOT_USED if href is None else None
         self._add(Checked(page.url, f"discovery by {form}", error=outcome))
         return href is not None
 
     async def _well_known(self, url: str) -> bool:
-        described = urljoin(url, WELL_KNOWN)
+        described = joined(url, WELL_KNOWN)
         page = await self._page(described)
         is_there = page is not None and page.status == 200
         if is_there:
@@ -83,12 +83,12 @@ class Ways:
         return is_there
 
     async def _robots(self, url: str) -> bool:
-        robots = urljoin(url, ROBOTS)
+        robots = joined(url, ROBOTS)
         page = await self._page(robots)
         body = page.body.decode(errors="replace") if page and page.status == 200 else ""
         maps = sitemaps_of(body)
         for each in maps:
-            self._documents.begin_at(urljoin(robots, each), namer=robots)
+            self._documents.begin_at(joined(robots, each), namer=robots)
         self._add(Checked(robots, "discovery", error=None if maps else NOT_USED))
         return bool(maps)
 
