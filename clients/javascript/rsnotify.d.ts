@@ -73,6 +73,7 @@ export type WebSocketClass = new (url: string) => {
   onopen: unknown;
   onmessage: unknown;
   onclose: unknown;
+  onerror: unknown;
   close(): void;
 };
 

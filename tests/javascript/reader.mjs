@@ -1,6 +1,8 @@
 // Follows an address and prints a line of JSON for each thing that it is told.
 //
 //   node reader.mjs MODULE URL [OPTIONS AS JSON]
+//
+// The option WebSocket is the file of a package that has one.
 
 const [module, url, options = "{}"] = process.argv.slice(2);
 const { follow } = await import(module);
@@ -12,6 +14,7 @@ const told = {
 };
 const given = JSON.parse(options);
 if (given.onGap) given.onGap = (gap) => say({ gap });
+if (given.WebSocket) given.WebSocket = (await import(given.WebSocket)).default;
 
 try {
   for await (const change of follow(url, { ...told, ...given })) say({ change });

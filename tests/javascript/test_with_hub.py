@@ -9,6 +9,7 @@ from aiohttp import web
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from tests.javascript.programs import NO_DENO, Reader, deno, nodes
+from tests.protocol.test_node_readers import node_modules
 from tests.running import RunningHub
 from tests.sources import CAPABILITIES, Source, rendered
 
@@ -64,6 +65,47 @@ async def test_in_deno_a_killed_hub_costs_no_change_either(hub: RunningHub) -> N
         await hub.publish("http://example.com/1", "http://example.com/2")
         for reader in (socket, stream):
             assert await reader.changes(2) == ["1", "2"]
+
+
+@pytest.fixture(scope="session")
+def ws() -> str:
+    """The package that gives a Node without WebSockets one."""
+    return str(node_modules() / "ws/wrapper.mjs")
+
+
+async def test_with_the_package_ws_a_killed_hub_costs_no_change_either(
+    hub: RunningHub, ws: str
+) -> None:
+    async with Reader(hub.channel(), program=(nodes()[-1],), WebSocket=ws) as reader:
+        assert (await reader.live())["transport"] == "websocket"
+        await hub.kill()
+        await reader.line(lambda line: line.get("error"))
+        await hub.start()
+        await reader.live()
+        await hub.publish("http://example.com/1")
+        assert await reader.changes(1) == ["1"]
+
+
+async def test_with_the_package_ws_a_refused_websocket_leaves_the_event_stream(ws: str) -> None:
+    async def channel(request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Upgrade") == "websocket":
+            return web.Response(status=403)
+        answer = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream",
+                FROM_HEADER: "2026-11-20T00:00:00.000000Z",
+            }
+        )
+        await answer.prepare(request)
+        await answer.write(f"data: {NOTIFICATION.format(until=AT)}\n\n".encode())
+        return answer
+
+    async with Source() as source:
+        source.handlers["/channel"] = channel
+        url = source.url.replace("http", "ws") + "/channel"
+        async with Reader(url, program=(nodes()[-1],), WebSocket=ws) as reader:
+            assert (await reader.live())["transport"] == "sse"
+            assert await reader.changes(1) == ["1"]
 
 
 async def test_every_address_of_a_set_leads_to_its_channel(hub: RunningHub) -> None:

@@ -38,12 +38,17 @@ events.onerror = (event) => say("error", event.message);
 """
 
 
-@pytest.fixture(scope="session")
-def modules() -> Path:
+def node_modules() -> Path:
+    """Where these packages are, or a skip."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("there is no Node: ws and eventsource are not tried")
     npm = ("npm", "install", "--loglevel=error", "--no-fund", "--no-audit")
     return installed("node-readers", (*npm, *PACKAGES, "--prefix")) / "node_modules"
+
+
+@pytest.fixture(scope="session")
+def modules() -> Path:
+    return node_modules()
 
 
 async def next_notification(reader: Foreign, hub: RunningHub, set_name: str) -> list[str]:

@@ -121,6 +121,7 @@ async function openSocket(WebSocket, url, signal) {
   queue.atEnd(() => signal?.removeEventListener("abort", leave), close);
   socket.onmessage = ({ data }) => queue.put(String(data));
   socket.onclose = ({ code, reason }) => queue.end(ended(code, reason));
+  socket.onerror = () => {}; // it closes, too; but in Node an error that nobody hears ends the process
   if (await hasOpened(socket, queue)) return { queue, payloads: payloadsOf(queue, close), close };
   leave();
   return undefined;
