@@ -289,6 +289,30 @@ describe("Change Lists without a channel", () => {
     assert.deepEqual(await read("/c.xml", 2, { from: at(0) }), ["1", "2"]);
   });
 
+  test("may be closed, and new ones begun, while they are read", async () => {
+    const named = (from, end) => `from="${at(from)}"${end ? ` until="${at(end)}"` : ""}`;
+    const open = (from, ...changes) =>
+      list({ from: at(from) }, link("index", "/index.xml"), ...changes);
+    source.answers["/index.xml"] = index(
+      "changelist",
+      ["/one.xml", named(0, 2)],
+      ["/list.xml", named(2)],
+    );
+    source.answers["/list.xml"] = open(2, changed(3));
+    source.answers["/two.xml"] = list({ from: at(2), until: at(4) }, changed(3), changed(4));
+    source.answers["/one.xml"] = (about, response) => {
+      source.answers["/index.xml"] = index(
+        "changelist",
+        ["/one.xml", named(0, 2)],
+        ["/two.xml", named(2, 4)],
+        ["/list.xml", named(4)],
+      );
+      source.answers["/list.xml"] = open(4, changed(5));
+      answered(200, list({ from: at(0), until: at(2) }, changed(1), changed(2)))(about, response);
+    };
+    assert.deepEqual(await read("/c.xml", 5, { from: at(0) }), ["1", "2", "3", "4", "5"]);
+  });
+
   test("tell nothing of before to whoever begins now", async () => {
     const both = list({ from: at(0) }, changed(1), changed(2));
     source.answers["/list.xml"] = inTurn(

@@ -61,11 +61,29 @@ export class ChangeLists {
     this.#archive = archive;
   }
 
-  /** All changes from the cursor on, those at the cursor included, oldest first. */
+  /**
+   * All changes from the cursor on, those at the cursor included, oldest first.
+   *
+   * A list may be closed and another one begun after the index was read; then it is read again.
+   */
   async *after(cursor) {
+    for (let failedAt; ; failedAt = cursor) {
+      try {
+        for await (const received of this.#listed(cursor)) {
+          cursor = later(received.until, cursor);
+          yield received;
+        }
+        return;
+      } catch (error) {
+        if (!(error instanceof HistoryGone) || failedAt === cursor) throw error;
+      }
+    }
+  }
+
+  async *#listed(cursor) {
     for (const { loc } of await this.#lists(cursor)) {
       for await (const received of this.#changes(loc, cursor)) {
-        cursor = cursor === undefined ? received.until : later(cursor, received.until);
+        cursor = later(received.until, cursor);
         yield received;
       }
     }
