@@ -86,9 +86,9 @@ export class Follower {
   async *#live({ begins, payloads, transport }) {
     if (begins !== undefined) this.#timeline.begin(begins);
     this.#tellGap();
+    if (begins === undefined && this.#lists) yield* this.#bridged();
     this.#say("live", { transport });
     this.#liveSince = performance.now();
-    if (begins === undefined && this.#lists) yield* this.#bridged();
     for await (const payload of payloads) {
       const received = this.#timeline.joined(this.#read(payload));
       this.#notJoinedAt = undefined;

@@ -1,21 +1,23 @@
 // Several tabs of one site share one connection.
 //
 // One tab leads: it holds a Web Lock, follows the Source and tells the others, and itself, what
-// comes. Each tab has a timeline of its own; a tab that misses something, or begins further back,
-// reads it by a connection of its own until it stands where the others do. When the leader's tab is
-// gone the browser gives the lock to the next, which goes on from where it stands.
+// comes, and after which position it came. Each tab has a timeline of its own; a tab that missed
+// something, or begins further back, reads it by a connection of its own until it stands where the
+// others do. When the leader's tab is gone the browser gives the lock to the next, which goes on
+// from where it stands.
 
-import { NotJoined } from "./errors.js";
 import { Follower } from "./follower.js";
-import { positionOf } from "./position.js";
+import { later, positionOf } from "./position.js";
 import { Timeline } from "./timeline.js";
 
 export const MAILBOX_CHARS = 16 * 1024 * 1024;
 
 /** What `Follower` gives, by one connection of all tabs; where they cannot talk, one for each. */
 export async function* sharedNotifications(url, options) {
+  const alone = new Follower(url, options); // says what is wrong with them
+  if (options.signal?.aborted) return;
   if (!globalThis.navigator?.locks || !globalThis.BroadcastChannel) {
-    yield* new Follower(url, options);
+    yield* alone;
     return;
   }
   const tab = new Tab(url, options);
@@ -39,7 +41,6 @@ class Tab {
     this.#url = String(url);
     this.#options = options;
     this.#timeline = new Timeline(positionOf(options.from));
-    new Follower(url, options); // says what is wrong with them
     this.#others = new BroadcastChannel(`rsnotify ${this.#url}`);
     this.#others.onmessage = ({ data }) => this.#heard(data);
     options.signal?.addEventListener("abort", this.leave);
@@ -49,11 +50,13 @@ class Tab {
 
   async *received() {
     for (let item; (item = await this.#mailbox.next()) !== undefined;) {
+      if (this.#timeline.cursor < item.after) yield* this.#caughtUp(item.after);
       if (this.#leaving.signal.aborted) return;
       if (item.error) throw item.error;
+      const found = item.received && this.#timeline.newIn(item.received);
+      if (found) yield found;
       if (item.gap) this.#skip(item.gap);
-      else if (item.received) yield* this.#joined(item.received);
-      else yield* this.#standAt(item.state);
+      if (item.state) this.#standAt(item.state);
     }
   }
 
@@ -77,15 +80,22 @@ class Tab {
   }
 
   async #follow(signal) {
-    const onGap = this.#options.onGap && ((gap) => this.#mailbox.put({ gap }));
+    const from = this.#timeline.cursor;
+    let after = from;
+    const onGap = (gap) => {
+      after = gap.until;
+      this.#mailbox.put({ gap, after: gap.from }, 1);
+    };
     const onState = (state) => {
+      after = state.cursor;
       this.#standing = tellable(state);
       this.#tell({ kind: "state", state: this.#standing });
     };
-    const place = { from: this.#timeline.cursor, signal, onGap, onState };
+    const place = { from, signal, onGap: this.#options.onGap && onGap, onState };
     for await (const received of new Follower(this.#url, { ...this.#options, ...place })) {
-      this.#standing = { ...this.#standing, cursor: received.until };
-      this.#tell({ kind: "received", received });
+      this.#tell({ kind: "received", received, after });
+      after = later(received.until, after);
+      if (this.#standing) this.#standing = { ...this.#standing, cursor: after };
     }
   }
 
@@ -97,31 +107,19 @@ class Tab {
 
   // Every tab -------------------------------------------------------------------------------------
 
-  #heard({ kind, received, state }) {
+  #heard({ kind, received, after = received?.from, state }) {
     if (kind === "hello" && this.#standing) this.#tell({ kind: "state", state: this.#standing });
-    if (kind === "received") this.#mailbox.put({ received }, sizeOf(received));
-    if (kind === "state") this.#mailbox.put({ state });
+    if (kind === "received") this.#mailbox.put({ received, after }, sizeOf(received));
+    if (kind !== "state") return;
+    this.#mailbox.put({ state, after: state.state === "live" ? state.cursor : undefined });
   }
 
-  async *#standAt(state) {
-    if (state.state === "live" && state.cursor !== undefined) {
-      if (this.#timeline.cursor === undefined) this.#timeline.begin(state.cursor);
-      if (this.#timeline.cursor < state.cursor) yield* this.#caughtUp(state.cursor);
-    }
+  #standAt(state) {
+    if (state.state === "live") this.#timeline.begin(state.cursor);
     this.#options.onState?.({ ...state, cursor: this.#timeline.cursor });
   }
 
-  async *#joined(received) {
-    try {
-      const found = this.#timeline.joined(received);
-      if (found) yield found;
-    } catch (error) {
-      if (!(error instanceof NotJoined)) throw error;
-      yield* this.#caughtUp(received.until);
-    }
-  }
-
-  /** By a connection of this tab alone, until it stands there. */
+  /** By a connection of this tab alone, until it has all up to there. */
   async *#caughtUp(until) {
     const enough = new AbortController();
     const signal = AbortSignal.any([this.#leaving.signal, enough.signal]);
@@ -135,12 +133,13 @@ class Tab {
     for await (const received of new Follower(this.#url, options)) {
       const found = this.#timeline.newIn(received);
       if (found) yield found;
-      if (this.#timeline.cursor >= until) return;
+      if (received.until > until || (received.until === until && received.payload)) return;
     }
   }
 
   /** What lies between cannot be had; where this tab then stands. */
   #skip(gap) {
+    if (this.#timeline.cursor >= gap.until) return gap.until;
     this.#timeline.forget();
     this.#timeline.begin(gap.until);
     this.#options.onGap(gap);
@@ -157,7 +156,7 @@ function sizeOf({ payload, timed }) {
   return 1 + payload.length + 200 * timed.length;
 }
 
-/** What waits for this tab's reader. Too much is dropped: what comes next then does not join. */
+/** What waits for this tab's reader. Too much is dropped: what comes next is then after a gap. */
 export class Mailbox {
   #items = [];
   #size = 0;
