@@ -123,6 +123,11 @@ def test_links_are_read_from_headers_pages_and_robots() -> None:
     ]
 
 
+def test_a_large_robots_txt_is_read_in_linear_time_whatever_stands_there() -> None:
+    """In quadratic time this would take an hour."""
+    assert sitemaps_of("\n" * 500_000 + "x\nSitemap: http://a/") == ["http://a/"]
+
+
 SOCKET, TOPIC = "ws://example.com/channel", "http://example.com/channel"
 CHANNELS = {
     "1.0.1": (Entry(TOPIC, links=(Link("hub", "http://hub/"),)), (None, TOPIC)),

@@ -194,6 +194,16 @@ describe("discovery", () => {
     ]);
   });
 
+  const LARGE = 500_000; // in quadratic time this would take minutes
+
+  test("reads large pages and robots.txt in linear time, whatever stands there", () => {
+    const robots = `${"\n".repeat(LARGE)}x\nSitemap: http://a/`;
+    assert.deepEqual(sitemapsOf(robots), ["http://a/"]);
+    assert.equal(linkedInHtml(`${"<link ".repeat(LARGE)}>`), undefined);
+    const page = `${"<link ".repeat(LARGE)}<link rel=resourcesync href=a>`;
+    assert.equal(linkedInHtml(page), "a");
+  });
+
   const [socket, topic] = ["ws://example.com/channel", "http://example.com/channel"];
   const channels = {
     "1.0.1": [{ loc: topic, links: [{ rel: "hub", href: "http://hub/" }] }, [undefined, topic]],
@@ -364,5 +374,25 @@ describe("addresses", () => {
     ]);
     assert.equal(web.shown("ws://a/channel"), "ws://a/channel?access_token=rsn_t");
     assert.equal(web.shown("ws://b/channel"), "ws://b/channel");
+  });
+
+  test("are told without the token that a page shows to another origin", async (context) => {
+    Object.assign(globalThis, { document: {}, location: { origin: "http://page" } });
+    context.after(() => delete globalThis.document && delete globalThis.location);
+    const fetch = async (url) => {
+      const body = new ReadableStream({ pull: (controller) => controller.error(new Error("cut")) });
+      return Object.defineProperty(new Response(body), "url", { value: url });
+    };
+    const web = new Web({ token: "rsn_t", url: "http://a/", fetch });
+    const answer = await web.ask(`http://a/x?from=${at(1)}`);
+    assert.match(answer.url, /access_token=rsn_t/);
+    const why = (error) => error.message.startsWith(`http://a/x?from=${at(1)} cannot`);
+    await assert.rejects(textOf(answer), why);
+    const page = await new Web({
+      token: "rsn_t",
+      url: "http://a/",
+      fetch: async (url) => Object.defineProperty(new Response("x"), "url", { value: url }),
+    }).page("http://a/y");
+    assert.equal(page.url, "http://a/y");
   });
 });

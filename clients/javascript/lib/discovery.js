@@ -33,7 +33,7 @@ export function linked(header, relation) {
 
 /** The target of `<link rel="resourcesync">`. */
 export function linkedInHtml(text) {
-  for (const [tag] of text.matchAll(/<link\s[^>]{1,4000}>/gi)) {
+  for (const [tag] of text.matchAll(/<link\s[^<>]{1,4000}>/gi)) {
     if (words(attribute(tag, "rel")).includes("resourcesync")) return attribute(tag, "href");
   }
   return undefined;
@@ -52,7 +52,7 @@ function words(text) {
 
 /** What `Sitemap:` lines name. */
 export function sitemapsOf(robots) {
-  return Array.from(robots.matchAll(/^\s*sitemap\s*:\s*(\S+)\s*$/gim), ([, url]) => url);
+  return Array.from(robots.matchAll(/^[ \t]*sitemap[ \t]*:[ \t]*(\S+)/gim), ([, url]) => url);
 }
 
 /** What a Capability List offers: 1.0.1 with alternates, 0.8 with `ws://` addresses, or 1.1. */

@@ -46,6 +46,14 @@ export function retryAfter(text, now = Date.now()) {
   return Math.min(Math.max(0, seconds || 0), RETRY_AFTER_SECONDS);
 }
 
+/** An address as it may be told: without a token. */
+function withoutToken(url) {
+  if (!URL.canParse(url)) return url;
+  const parsed = new URL(url);
+  parsed.searchParams.delete("access_token");
+  return parsed.href.replaceAll("%3A", ":");
+}
+
 export class Web {
   #token;
   #origin;
@@ -98,7 +106,7 @@ export class Web {
     const answer = await this.ask(url, { headers: { Accept: accept } });
     if (AGAIN.includes(answer.status)) throw refused(url, answer);
     const { status, headers } = answer;
-    return { url: answer.url || url, status, headers, text: await textOf(answer) };
+    return { url: withoutToken(answer.url) || url, status, headers, text: await textOf(answer) };
   }
 }
 
@@ -131,18 +139,19 @@ export function refused(url, { status, headers }, detail) {
   return new Rejected(`${url}: ${words}`, { status });
 }
 
-/** The pieces of a body; one that says nothing for too long is given up. */
-export async function* pieces(answer, seconds = SILENCE_SECONDS) {
+/** The pieces of a body; one that says nothing for too long is given up, as one that breaks is. */
+export async function* pieces(answer, seconds = SILENCE_SECONDS, broken = unreachable) {
   const reader = answer.body?.getReader();
+  const url = withoutToken(answer.url);
   if (!reader) return;
   try {
     for (;;) {
-      const { done, value } = await within(seconds, reader.read(), answer.url);
+      const { done, value } = await within(seconds, reader.read(), url);
       if (done) return;
       yield value;
     }
   } catch (error) {
-    throw error instanceof TryAgain ? error : unreachable(answer.url, error);
+    throw error instanceof TryAgain ? error : broken(url, error);
   } finally {
     reader.cancel().catch(() => {});
   }

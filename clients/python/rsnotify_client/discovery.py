@@ -50,7 +50,7 @@ class DiscoveryStep(msgspec.Struct, frozen=True):
 
 _LINK = re.compile(r"<([^>]*)>([^<]*)")
 _REL = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s;,"]+))', re.IGNORECASE)
-_SITEMAP = re.compile(r"^\s*sitemap\s*:\s*(\S+)\s*$", re.IGNORECASE | re.MULTILINE)
+_SITEMAP = re.compile(r"^[ \t]*sitemap[ \t]*:[ \t]*(\S+)", re.IGNORECASE | re.MULTILINE)
 
 
 def linked(header: str, relation: str) -> str | None:
