@@ -64,6 +64,14 @@ describe("publishing", () => {
     assert.equal(keys[2], "mine");
   });
 
+  test("has a key also on a page without TLS, which has no randomUUID", async (context) => {
+    Object.defineProperty(crypto, "randomUUID", { value: undefined, configurable: true });
+    context.after(() => delete crypto.randomUUID);
+    answerInTurn(accept);
+    await publish(hub.url, "set", CHANGE);
+    assert.match(hub.asked[0].headers["idempotency-key"], /^[0-9a-f]{32}$/);
+  });
+
   test("does not repeat what is refused, and names each fault", async () => {
     const faults = [{ index: 0, field: "change", message: "change is 'moved'" }];
     answerInTurn(answered(400, JSON.stringify({ detail: "change 0 is wrong", errors: faults })));
@@ -94,8 +102,9 @@ describe("publishing", () => {
       const ending = new AbortController();
       const publishing = publish(hub.url, "set", CHANGE, { signal: ending.signal });
       while (!hub.asked.length) await new Promise(setImmediate);
-      ending.abort();
-      await assert.rejects(publishing);
+      const reason = new Error("enough");
+      ending.abort(reason);
+      await assert.rejects(publishing, (error) => error === reason);
     }
   });
 

@@ -10,10 +10,11 @@ export const GIVE_UP_SECONDS = 60;
  * Publish one change or several to a set of the hub at `url`; gives `{accepted, from, until}`.
  *
  * A request that fails on the way is repeated with the same key, so it is stored once. `Rejected`
- * names each fault; `TryAgain` says that `giveUpSeconds` were over without an answer.
+ * names each fault; `TryAgain` says that `giveUpSeconds` were over without an answer. Aborting
+ * `signal` ends it with the signal's reason.
  */
 export async function publish(url, set, changes, options = {}) {
-  const { framework = false, key = crypto.randomUUID(), signal } = options;
+  const { framework = false, key = randomKey(), signal } = options;
   const { giveUpSeconds = GIVE_UP_SECONDS } = options;
   const kind = framework ? "framework" : "changes";
   const address = new URL(
@@ -31,13 +32,20 @@ export async function publish(url, set, changes, options = {}) {
     try {
       return await contentOf(address, await web.ask(address, request));
     } catch (error) {
+      signal?.throwIfAborted();
       const seconds = delaySeconds(attempt, Math.random(), error.retryAfter);
       const isOver = performance.now() + seconds * 1000 > end;
-      if (!(error instanceof TryAgain) || isOver || signal?.aborted) throw error;
+      if (!(error instanceof TryAgain) || isOver) throw error;
       await sleep(seconds, signal);
       signal?.throwIfAborted();
     }
   }
+}
+
+/** By what pages without TLS have, too; they have no `crypto.randomUUID`. */
+function randomKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 async function contentOf(url, answer) {
