@@ -78,8 +78,8 @@ export type WebSocketClass = new (url: string) => {
 };
 
 export interface FollowOptions {
-  /** The `cursor` of the last change that was dealt with. Without it, it begins now. */
-  from?: string;
+  /** The `cursor` of the last change that was dealt with. Without it, or with null: from now on. */
+  from?: string | null;
   /** Aborting it ends the loop. */
   signal?: AbortSignal;
   /** A token that may read; shown to the origin of the address only. */
@@ -142,6 +142,7 @@ export interface PublishOptions {
   framework?: boolean;
   /** The idempotency key; without it, a random one. Keep it to repeat after a crash. */
   key?: string;
+  /** Aborting it ends it with the signal's reason. */
   signal?: AbortSignal;
   /** How long it is tried; 60. */
   giveUpSeconds?: number;
@@ -168,6 +169,8 @@ export function publish(
 export interface Entry {
   readonly loc: string;
   readonly lastmod?: string;
+  readonly changefreq?: string;
+  readonly priority?: string;
   readonly md: Readonly<Record<string, string | number | undefined>>;
   readonly links: readonly Link[];
 }

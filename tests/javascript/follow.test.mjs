@@ -52,6 +52,13 @@ function offer(channel, list) {
   source.answers[CHANNEL] = channel;
 }
 
+/** The ws address of a channel of which nothing else is found. */
+function alone(channel) {
+  source.answers[CHANNEL] = (about, response) =>
+    (about.headers.accept === "text/event-stream" ? channel : answered(200))(about, response);
+  return source.url.replace("http", "ws") + CHANNEL;
+}
+
 const list = (md, ...changes) => document({ capability: "changelist", ...md }, ...changes);
 const inTurn =
   (...answers) =>
@@ -127,7 +134,7 @@ describe("a channel", () => {
 
   test("is resumed from where it said that it begins, if it breaks before anything came", async () => {
     offer(inTurn(brokenStream(at(4)), stream(at(4), notification(4, 5, changed(5)))));
-    assert.deepEqual(await read("/c.xml", 1), ["5"]);
+    assert.deepEqual(await read("/c.xml", 1, { from: null }), ["5"]);
     assert.equal(source.asked.at(-1).from, at(4));
   });
 
@@ -180,6 +187,35 @@ describe("a channel", () => {
     assert.deepEqual(gaps, [[at(1), undefined]]);
     await assert.rejects(read("/c.xml", 1, { from: at(1) }), HistoryGone);
     assert.deepEqual(await read("/c.xml", 1), ["4"]);
+  });
+
+  test("by event stream opens no WebSocket, though the option gives one", async () => {
+    const url = alone(stream(at(0), notification(0, 1, changed(1))));
+    const made = [];
+    const WebSocket = class {
+      constructor(url) {
+        made.push(url);
+        setTimeout(() => this.onclose({ code: 1006 }));
+      }
+      close() {}
+    };
+    assert.equal((await follow(url, { ...quick, WebSocket }).next()).value.loc, "http://a/1");
+    assert.deepEqual(made, []);
+  });
+
+  test("left while its WebSocket is being opened is not told of as live", async () => {
+    const url = alone(stream(at(0)));
+    const [ending, states] = [new AbortController(), []];
+    const WebSocket = class {
+      constructor() {
+        setTimeout(() => ending.abort());
+      }
+      close() {}
+    };
+    const onState = ({ state }) => states.push(state);
+    const reading = follow(url, { WebSocket, signal: ending.signal, onState });
+    assert.equal((await reading.next()).done, true);
+    assert.deepEqual(states, []);
   });
 
   test("gives whole notifications to whoever asks for them", async () => {
@@ -265,6 +301,15 @@ describe("a gap", () => {
       );
     });
   }
+
+  test("of a channel that refuses every cursor is asked again after pauses", async () => {
+    for (const text of [list({ from: at(0) }, changed(2)), undefined]) {
+      offer(answered(410, "{}"), text);
+      const ending = new AbortController();
+      const onState = ({ state }) => state === "waiting" && ending.abort();
+      await read("/c.xml", 9, { from: at(1), onGap: () => {}, onState, signal: ending.signal });
+    }
+  });
 
   test("that nobody wants to hear of ends it", async () => {
     offer(answered(410, "{}"));
@@ -363,6 +408,12 @@ describe("Change Lists without a channel", () => {
   test("are inflated up to the cap and no further", async () => {
     source.answers["/list.xml"] = answered(200, gzipSync(Buffer.alloc(DOCUMENT_BYTES + 1, " ")));
     await assert.rejects(read("/c.xml", 1, { from: at(0) }), Rejected);
+  });
+
+  test("that are damaged when unpacked are refused", async () => {
+    const packed = gzipSync(list({ from: at(0) }, changed(1)));
+    source.answers["/list.xml"] = answered(200, packed.subarray(0, -9));
+    await assert.rejects(read("/c.xml", 2, { from: at(0) }), /not gzip up to its end/);
   });
 
   test("that are not UTF-8 are refused", async () => {

@@ -15,7 +15,7 @@ export async function allowed(signal: AbortSignal): Promise<string | undefined> 
     let cursor: string | undefined;
     const onGap = (gap: Gap) => console.log(gap.from, gap.until, gap.reason);
     for await (const change of follow(new URL("http://a/"), {
-        from: "2026-11-20",
+        from: localStorage.getItem("cursor"),
         signal,
         shared: true,
         onGap,
@@ -32,7 +32,8 @@ export async function allowed(signal: AbortSignal): Promise<string | undefined> 
         [{ loc: "http://a/", change: "created" }],
         { key: "k" },
     );
-    console.log(accepted + 1, until, parseDocument("<urlset/>").entries[0]?.md.change);
+    const [entry] = parseDocument("<urlset/>").entries;
+    console.log(accepted + 1, until, entry?.md.change, entry?.changefreq, entry?.priority);
     return cursor;
 }
 

@@ -209,7 +209,7 @@ async function* unpacked(parts) {
   })();
   if (first.done || !GZIP.every((byte, index) => first.value[index] === byte)) return yield* again;
   const body = streamOf(again).pipeThrough(new DecompressionStream("gzip"));
-  yield* pieces({ body, url: "the compressed document" });
+  yield* pieces({ body }, undefined, () => new Rejected("it is not gzip up to its end"));
 }
 
 function streamOf(parts) {

@@ -28,6 +28,7 @@ export async function openChannel(web, url, standing, { WebSocket, quietSeconds 
   if (!wantsSocket) return stream;
   const from = standing() ?? stream.begins;
   const socket = await openSocket(WebSocket, web.shown(resumed(url, from)), web.signal);
+  web.signal?.throwIfAborted();
   if (socket && stream.begins !== undefined) {
     const isDeaf = () => hasMore(web, httpTwin(url), standing() ?? from);
     watch(socket, isDeaf, quietSeconds);
@@ -121,7 +122,7 @@ async function openSocket(WebSocket, url, signal) {
   queue.atEnd(() => signal?.removeEventListener("abort", leave), close);
   socket.onmessage = ({ data }) => queue.put(String(data));
   socket.onclose = ({ code, reason }) => queue.end(ended(code, reason));
-  socket.onerror = () => {}; // it closes, too; but in Node an error that nobody hears ends the process
+  socket.onerror = () => {}; // it closes, too; of the package ws an unheard error ends the process
   if (await hasOpened(socket, queue)) return { queue, payloads: payloadsOf(queue, close), close };
   leave();
   return undefined;
@@ -171,14 +172,14 @@ function watch({ queue }, isDeaf, seconds = QUIET_SECONDS) {
   queue.atEnd(() => clearInterval(timer));
 }
 
-/** Whether the hub stands after the cursor, or cannot be asked. */
+/** Whether the hub stands after the cursor, or cannot be asked; where it says 429 it is there. */
 async function hasMore(web, url, cursor) {
   try {
     const stream = await openStream(web, url);
     stream.close();
     return stream.begins > cursor;
-  } catch {
-    return true;
+  } catch (error) {
+    return error.status !== 429;
   }
 }
 

@@ -26,6 +26,7 @@ export class Follower {
   #attempt = 0;
   #failedLists = 0;
   #notJoinedAt;
+  #tooOldAt;
   #mustCatchUp = false;
   #gap;
   #isPolling = false;
@@ -33,7 +34,7 @@ export class Follower {
 
   constructor(url, options = {}) {
     this.#url = checked(String(url), options);
-    this.#options = { WebSocket: socketOf(options), ...options };
+    this.#options = { ...options, WebSocket: socketOf(options) };
     this.#web = new Web({ ...options, url: this.#url });
     this.#timeline = new Timeline(positionOf(options.from));
   }
@@ -187,7 +188,7 @@ export class Follower {
 
   async #mend(error) {
     if (error instanceof NotJoined) await this.#askAgain(error);
-    else if (error instanceof TooOld) this.#catchUp(error.message);
+    else if (error instanceof TooOld) await this.#fallBehind(error);
     else if (error instanceof TryAgain) await this.#pause(error);
     else throw error;
   }
@@ -199,6 +200,14 @@ export class Follower {
     await this.#pause(error);
   }
 
+  /** The lists are read at once; where they brought nothing on, after a pause. */
+  async #fallBehind(error) {
+    const isAgain = this.#tooOldAt === this.cursor;
+    this.#tooOldAt = this.cursor;
+    this.#catchUp(error.message);
+    if (isAgain) await this.#pause(error);
+  }
+
   #catchUp(reason) {
     if (this.#lists) this.#mustCatchUp = true;
     else this.#giveUp(`${reason}; there is no Change List to catch up from`);
@@ -208,7 +217,7 @@ export class Follower {
   #giveUp(reason) {
     const from = this.cursor;
     if (!this.#options.onGap) throw new HistoryGone(from, reason);
-    this.#gap = { from, reason };
+    this.#gap ??= { from, reason };
     this.#timeline.forget();
   }
 
@@ -235,7 +244,7 @@ export class Follower {
 
 function checked(url, { from, transport, WebSocket = globalThis.WebSocket }) {
   checkedUrl(url);
-  if (from !== undefined && positionOf(from) === undefined) {
+  if (from != null && positionOf(from) === undefined) {
     throw new Rejected(`from is ${from}: give a datetime such as 2026-11-20T21:34:00.123456Z`);
   }
   if (![undefined, "websocket", "sse"].includes(transport)) {
