@@ -48,8 +48,8 @@ export function retryAfter(text, now = Date.now()) {
 
 /** An address as it may be told: without a token. */
 function withoutToken(url) {
-  if (!URL.canParse(url)) return url;
-  const parsed = new URL(url);
+  const parsed = URL.canParse(url) ? new URL(url) : undefined;
+  if (!parsed?.searchParams.has("access_token")) return url;
   parsed.searchParams.delete("access_token");
   return parsed.href.replaceAll("%3A", ":");
 }
