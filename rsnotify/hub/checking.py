@@ -80,7 +80,7 @@ class Checking:
         self._next = monotonic() + TICK_SECONDS
 
     def look_at(self, channels: Iterable[ChannelName]) -> None:
-        """Compare these in the next check, whosever turn it is."""
+        """Compare these in the next check, even if it is not their turn."""
         self._out_of_turn.update(dict.fromkeys(channels))
 
     async def check_what_is_due(self) -> None:
@@ -159,7 +159,7 @@ class Checking:
         """Read which sets there are, and where these journals stand; under the lock.
 
         What cannot be compared now is compared in the next check, and so is a feed that is made
-        now: a stroke of the bell may have come before it.
+        now: the bell may have rung before it was followed.
         """
         self.look_at(channels)
         due, self._out_of_turn = self._out_of_turn, {}  # others may add to it meanwhile

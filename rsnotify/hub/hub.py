@@ -211,8 +211,8 @@ class Hub:
     async def _catch_up(self, feed: Feed) -> None:
         """Wait until this process has read what is in Redis now."""
         head = await self.head(feed.channel)
-        if self.feeds.get(feed.channel) is not feed:
-            raise NoSuchSet(feed.channel.set_name)  # it was removed meanwhile
+        if self.feed(feed.channel) is not feed:  # which says so if the set was removed meanwhile
+            raise TryAgain(f"the set {feed.channel.set_name!r} was made anew: ask again")
         if feed.tail.head >= head:
             return
         with feed.arrival_at(head) as arrived:

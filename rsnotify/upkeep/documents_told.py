@@ -57,7 +57,7 @@ class DocumentsTold:
             await self._write(record, now)
 
     async def archives_to_tell(self, records: Sequence[SetRecord]) -> list[str]:
-        """The names of those whose archive is not known to be as this process has seen it last.
+        """Those whose archive has changed since this process saw it, or cannot be read, by name.
 
         Time alone moves Change Lists into an archive, so all are asked for, in one journey."""
         archives = await self._archives_of(records)

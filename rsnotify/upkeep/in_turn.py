@@ -8,7 +8,7 @@ SOME = 200
 
 
 class InTurn:
-    """Has some looked at in each round until all had their turn, then begins anew."""
+    """Looks at some in each round until all had their turn, then begins anew."""
 
     def __init__(self) -> None:
         self._left: list[str] = []

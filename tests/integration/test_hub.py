@@ -6,7 +6,7 @@ from rsnotify.access import Access
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.delivery.channels.admission import Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
-from rsnotify.errors import NoSuchSet
+from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
@@ -109,8 +109,9 @@ async def test_a_position_that_another_hub_process_gave_is_kept_by_one_that_lags
     assert await channels.cursor(CHANNEL, interval.until) == interval.until
 
 
+@pytest.mark.parametrize(("is_made_anew", "told"), [(False, NoSuchSet), (True, TryAgain)])
 async def test_whoever_asks_for_the_topic_while_its_set_is_removed_is_told_so(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch, is_made_anew: bool, told: type[Exception]
 ) -> None:
     hub, other = hub_on(client), hub_on(client)
     await hub.add_set(CHANNEL.set_name)
@@ -121,8 +122,10 @@ async def test_whoever_asks_for_the_topic_while_its_set_is_removed_is_told_so(
     async def head_and_no_more(channel: ChannelName) -> Position:
         found = await head(channel)
         await hub.remove_set(channel.set_name)
+        if is_made_anew:
+            await hub.add_set(channel.set_name)
         return found
 
     monkeypatch.setattr(hub, "head", head_and_no_more)
-    with pytest.raises(NoSuchSet):
+    with pytest.raises(told, match=CHANNEL.set_name):
         await hub.latest(hub.feed(CHANNEL))

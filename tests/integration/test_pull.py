@@ -14,7 +14,15 @@ from rsnotify.core.clock_history import ClockHistory
 from rsnotify.core.documents import change_list
 from rsnotify.core.set_options import SetOptions
 from rsnotify.core.submission import fragment_of
-from rsnotify.core.window import DAY, HOUR, MINUTE, STRETCH_CHANGES, Window, last_edge
+from rsnotify.core.window import (
+    DAY,
+    HOUR,
+    MINUTE,
+    STRETCH_CHANGES,
+    JournalRecord,
+    Window,
+    last_edge,
+)
 from rsnotify.delivery.pull import changelists, resourcelists, stretches
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_datetime
@@ -142,6 +150,23 @@ async def test_a_private_set_is_pulled_with_a_token_only(pulling: Pulling, path:
     assert answer.status == 200
     assert answer.headers["cache-control"].startswith("private")
     assert "authorization" in answer.headers["vary"]
+
+
+async def test_what_came_after_a_set_became_private_is_not_pulled_without_a_token(
+    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = pulling.windows.record
+
+    async def meanwhile(name: str) -> JournalRecord:
+        await pulling.hub.edit_set(SET, {"private": True})
+        await pulling.update("secret")
+        return await record(name)
+
+    monkeypatch.setattr(pulling.windows, "record", meanwhile)
+    answer = await pulling.get(f"/{SET}/changelist.xml")
+    assert answer.status == 503
+    assert b"has become private" in answer.body
+    assert (await pulling.get(f"/{SET}/changelist.xml")).status == 401
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)

@@ -210,8 +210,10 @@ async def test_what_is_compared_in_a_second_is_bounded(
 async def refused(redis: Client, command: str) -> AsyncIterator[None]:
     """Redis refuses it to everybody, for as long as the block lasts."""
     await redis.acl_setuser("default", enabled=True, nopass=True, commands=[f"-{command}"])
-    yield
-    await redis.acl_setuser("default", enabled=True, nopass=True, commands=[f"+{command}"])
+    try:
+        yield
+    finally:
+        await redis.acl_setuser("default", enabled=True, nopass=True, commands=[f"+{command}"])
 
 
 Passed = tuple[Listening, ChannelName]
@@ -253,6 +255,8 @@ async def test_a_stroke_is_not_forgotten_where_looking_or_reading_fails(
     await until(has_rung)
     if command == "mget":
         await until(is_due)
+    else:
+        hub.checking.postpone()
     async with refused(other, command):
         await hub.following.go_on()
     assert hub.feed(channel).tail.head < head

@@ -1,6 +1,6 @@
 """Finds the set that a request is about, and checks that the peer may read it; reads its query."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -12,7 +12,7 @@ from rsnotify.core.lists import ListHead
 from rsnotify.core.query import Query, parse_query
 from rsnotify.core.set_options import SetRecord
 from rsnotify.delivery.pull.responses import DocumentInfo
-from rsnotify.errors import NoSuchSet
+from rsnotify.errors import BecamePrivate
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.notification import capability_list
 
@@ -23,6 +23,7 @@ class RequestedSet(NamedTuple):
     record: SetRecord
     base: str
     form: Form
+    find: Callable[[str], SetRecord]  # the set as it is at that moment
 
     @property
     def name(self) -> str:
@@ -31,7 +32,9 @@ class RequestedSet(NamedTuple):
     def info(
         self, tag: str, modified: int, *, is_fixed: bool = False, head: ListHead | None = None
     ) -> DocumentInfo:
-        """Describes a document of this set."""
+        """Describes a document of this set, whose content is chosen by now."""
+        if self.find(self.name).private > self.record.private:
+            raise BecamePrivate(self.name)  # and the content may be what came afterwards
         link = self.base + capability_list(self.name)
         return DocumentInfo(tag, modified, is_fixed, self.record.private, link, self.form, head)
 
@@ -45,12 +48,10 @@ class SetAdmission:
         self._base_url = base_url
 
     async def admit(self, request: Request, forms: Sequence[Form] = DOCUMENT_FORMS) -> RequestedSet:
-        name = request.path_params["set"]
-        record = self._hub.sets.get(name)
-        if record is None:
-            raise NoSuchSet(name)
+        record = self._hub.record(request.path_params["set"])
         await self._access.require_reader(request, record)
-        return RequestedSet(record, self._base_url.base(request), form_of(request, forms))
+        base, form = self._base_url.base(request), form_of(request, forms)
+        return RequestedSet(record, base, form, self._hub.record)
 
 
 def query_of(request: Request, known: Sequence[str]) -> Query:

@@ -1,5 +1,5 @@
 /**
- * What only the admin may do: sets, tokens, WebSub subscriptions. `shown` draws all of it anew.
+ * What only the admin may do: sets, tokens, WebSub subscriptions. `show` draws all of it anew.
  */
 
 import { ask } from "./api.js";
