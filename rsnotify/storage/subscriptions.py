@@ -24,7 +24,7 @@ from rsnotify.core.websub.subscription import (
     share_of,
     subscription_id,
 )
-from rsnotify.errors import TooMany, TryAgain, Unanswered
+from rsnotify.errors import TooFewReplicas, TooMany, TryAgain, Unanswered
 from rsnotify.resourcesync.change import Position
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect, redis_now
@@ -90,7 +90,7 @@ class Subscriptions:
         """It goes on counting for its asker only if it is pending."""
         try:
             is_new = await self._put(request, id_, self._pending_per_host)
-        except Unanswered:  # it may be pending
+        except (Unanswered, TooFewReplicas):  # it may be pending
             raise
         except Exception:
             await self._dismiss(request.asker, id_)

@@ -13,8 +13,8 @@ from rsnotify.core.websub.subscription import (
     Subscription,
     share_of,
 )
-from rsnotify.errors import TooMany, Unanswered
-from rsnotify.storage import keys
+from rsnotify.errors import TooFewReplicas, TooMany, Unanswered
+from rsnotify.storage import keys, replicas
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.heartbeats import CLAIM_SECONDS
 from rsnotify.storage.subscription_format import Stored
@@ -262,6 +262,19 @@ async def test_a_request_that_may_have_been_stored_counts_for_its_asker(
         await store.ask(request())
     with pytest.raises(TooMany, match="your requests"):
         await store.ask(request(callback="http://other.test/"))
+
+
+async def test_a_request_that_too_few_replicas_have_counts_for_its_asker(
+    client: Client, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "WAIT_MILLISECONDS", 1)
+    async with connect(redis_url, replicas=1) as careful:
+        store = subscriptions(careful, per_asker=1)
+        with pytest.raises(TooFewReplicas):
+            await store.ask(request())
+        assert len(await pending(store)) == 1
+        with pytest.raises(TooMany, match="your requests"):
+            await store.ask(request(callback="http://other.test/"))
 
 
 @pytest.mark.parametrize("hours_moved", [-1, 1])
