@@ -54,8 +54,10 @@ function acts.release(me)
   return 1
 end
 
--- subscription, digest of what is asked, request's id, request, how many a host may have pending
+-- subscription, digest of what is asked, request's id, request, how many a host may have pending.
+-- It is asked again if its answer was lost: what is pending already is answered yes.
 function acts.ask(subscription, digest, id, request, limit)
+  if redis.call('HEXISTS', requests, id) == 1 then return 1 end
   local before = redis.call('HGET', latest, subscription)
   if before and string.sub(before, 1, #digest) == digest then return 0 end
   if redis.call('ZCARD', host) >= tonumber(limit) then return -1 end

@@ -20,7 +20,7 @@ from rsnotify.storage.heartbeats import CLAIM_SECONDS
 from rsnotify.storage.subscription_format import Stored
 from rsnotify.storage.subscriptions import Subscriptions, release_all_claims
 from tests.clock import HOUR, Clock
-from tests.faults import OwnRedis
+from tests.faults import OwnRedis, SlowWay
 
 CALLBACK = "http://callback.test/1"
 SHARE = share_of(CALLBACK)
@@ -275,6 +275,22 @@ async def test_a_request_that_too_few_replicas_have_counts_for_its_asker(
         assert len(await pending(store)) == 1
         with pytest.raises(TooMany, match="your requests"):
             await store.ask(request(callback="http://other.test/"))
+
+
+@pytest.mark.parametrize("answer_of", ["asker:192.0.2.1", '"asker":"192.0.2.1"'])
+async def test_a_request_whose_answer_was_lost_is_counted_once(
+    way: SlowWay, answer_of: str
+) -> None:
+    """Redis is asked again whether it may be pending, or to let it be."""
+    async with connect(way.url) as client:
+        store = subscriptions(client, per_host=2, per_asker=1)
+        await store.ask(request(asker="192.0.2.2"))  # Redis knows the scripts from now on
+        way.lose_next_answer(answer_of)
+        await store.ask(request("unsubscribe", asker="192.0.2.1"))
+        assert way.lost == 1
+        assert len(await pending(store)) == 2
+        with pytest.raises(TooMany, match="your requests"):
+            await store.ask(request(callback="http://other.test/", asker="192.0.2.1"))
 
 
 @pytest.mark.parametrize("hours_moved", [-1, 1])
