@@ -578,9 +578,8 @@ async def test_a_renewal_that_is_being_written_while_a_lease_ends_is_remembered(
     assert kept[ID].subscription == process.subscriber.subscription
 
 
-async def test_a_callback_that_is_gone_before_its_yes_is_written_is_called_again(
-    process: HubProcess,
-) -> None:
+async def is_gone_before_its_answer_is_written(process: HubProcess) -> None:
+    """It is asked for a renewal, and what it answers is written down once Redis is back."""
     process.callbacks.answer = CallbackAnswer(500)
     await process.begin(cursor=0)
     await process.rest()
@@ -593,6 +592,25 @@ async def test_a_callback_that_is_gone_before_its_yes_is_written_is_called_again
     process.callbacks.answer = CallbackAnswer(204)
     process.queue.requeue(process.share)
     await process.rest()
+
+
+async def test_a_callback_that_is_gone_before_its_no_is_written_has_ended(
+    process: HubProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def says_no(_: str) -> CallbackAnswer:
+        return CallbackAnswer(404)
+
+    monkeypatch.setattr(process.callbacks, "get", says_no)
+    await is_gone_before_its_answer_is_written(process)
+    assert process.callbacks.posts == 2
+    assert process.share.unwritten == process.share.subscribers == {}
+    assert await process.store.all() == {}
+
+
+async def test_a_callback_that_is_gone_before_its_yes_is_written_is_called_again(
+    process: HubProcess,
+) -> None:
+    await is_gone_before_its_answer_is_written(process)
     assert process.callbacks.posts == 3
     assert list(await process.store.all()) == list(process.share.subscribers) == [ID]
 

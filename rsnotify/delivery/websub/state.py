@@ -49,6 +49,10 @@ class Share:
         self.postponed: list[Call] = []  # until the claim is renewed
         self.tasks: set[asyncio.Task[None]] = set()
 
+    def is_confirmed(self, id_: str) -> bool:
+        """Whether its callback has confirmed this subscription, and that is not yet in Redis."""
+        return id_ in self.unwritten and self.unwritten[id_].has_confirmed
+
     @property
     def may_call(self) -> bool:
         return not self.leaving and monotonic() + SAFE_SECONDS < self.until
@@ -72,6 +76,11 @@ class Call(ABC):
         self.callback = callback
         self.host = host
         self.prompt = prompt  # whether the callback answered quickly last time
+
+    @property
+    def has_confirmed(self) -> bool:
+        """Whether its callback has confirmed a subscription."""
+        return False
 
     @abstractmethod
     async def make(self) -> None: ...

@@ -168,7 +168,7 @@ class Subscribers:
         judged = {each.id: each.subscription for each in subscribers}
         for id_ in await self._store.forget(share.number, judged):
             subscriber = share.subscribers.get(id_)
-            if subscriber is None or id_ in share.unwritten:
+            if subscriber is None or share.is_confirmed(id_):
                 continue  # what its callback has answered counts
             if subscriber.subscription is judged[id_]:
                 log.info("%r has ended: %s", subscriber, reason)

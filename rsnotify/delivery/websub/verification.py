@@ -50,6 +50,11 @@ class Verification(Call):
         self.result: VerificationResult | None = None
         self._verifier = verifier
 
+    @property
+    def has_confirmed(self) -> bool:
+        is_yes = self.result is not None and self.result.confirms
+        return is_yes and self.request.order == "subscribe"
+
     async def make(self) -> None:
         await self._verifier.verify(self)
 
