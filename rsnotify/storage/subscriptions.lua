@@ -115,18 +115,20 @@ function acts.remove(...)
   return redis.call('HDEL', records, ...)
 end
 
--- me, then subscription and the end of its lease again and again; answers those that have ended. What
--- its callback has confirmed meanwhile has another lease, and stays.
+-- me, then subscription and the end of its lease again and again; answers the record of each that has
+-- another lease and so stays, nothing for each that has ended.
 function acts.forget(me, ...)
   if not is_owner(me) then return {} end
-  local pairs_, over = {...}, {}
+  local pairs_, over, left = {...}, {}, {}
   for i = 1, #pairs_, 2 do
     local record = redis.call('HGET', records, pairs_[i])
     local lease_end = record and string.match(record, '"lease_end":(%d+)')
-    if (lease_end or pairs_[i + 1]) == pairs_[i + 1] then over[#over + 1] = pairs_[i] end
+    local stays = lease_end and lease_end ~= pairs_[i + 1]
+    left[#left + 1] = stays and record or ''
+    if not stays then over[#over + 1] = pairs_[i] end
   end
   if #over > 0 then acts.remove(unpack(over)) end
-  return over
+  return left
 end
 
 return acts[ARGV[1]](unpack(ARGV, 2))

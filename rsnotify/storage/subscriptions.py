@@ -229,12 +229,21 @@ class Subscriptions:
         done = await self._act(acts)
         return {share for (share, _, _), is_ours in zip(acts, done, strict=True) if not is_ours}
 
-    async def forget(self, share: int, subscriptions: Mapping[str, Subscription]) -> list[str]:
-        """End these; the ids of those that have ended. One that was renewed meanwhile has not."""
+    async def forget(
+        self, share: int, subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, Subscription | None]:
+        """End these; what is left of each: None, or what Redis has with another lease, which stays.
+
+        Nothing is answered if the share is not ours any more.
+        """
         ends = [(id_, each.lease_end) for id_, each in subscriptions.items()]
         parts = [ends[at : at + RECORDED_AT_ONCE] for at in range(0, len(ends), RECORDED_AT_ONCE)]
         acts = [(share, "", ("forget", self._me, *chain.from_iterable(part))) for part in parts]
-        return [id_.decode() for ended in await self._act(acts) for id_ in ended]
+        return {
+            id_: SUBSCRIPTION.decode(record) if record else None
+            for part, records in zip(parts, await self._act(acts), strict=True)
+            for (id_, _), record in zip(part, records, strict=False)
+        }
 
     async def at(self, share: int, id_: str) -> Stored | None:
         """This subscription of the share, as it is in Redis."""

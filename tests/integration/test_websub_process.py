@@ -615,6 +615,66 @@ async def test_a_callback_that_is_gone_before_its_yes_is_written_is_called_again
     assert list(await process.store.all()) == list(process.share.subscribers) == [ID]
 
 
+async def redis_has(process: HubProcess, subscription: Subscription) -> None:
+    """And this process has not noticed."""
+    await process.settled(REQUEST, keep=Stored(subscription, Progress(0)))
+
+
+async def test_a_callback_that_is_gone_ends_though_redis_has_lost_its_renewal(
+    process: HubProcess,
+) -> None:
+    process.callbacks.may_answer.clear()
+    process.callbacks.answer = CallbackAnswer(410)
+    await process.begin(cursor=0)
+    await redis_has(process, process.subscription(lease_seconds=60))
+    process.callbacks.may_answer.set()
+    await process.rest()
+    process.queue.requeue(process.share)
+    await process.rest()
+    assert process.callbacks.posts == 2
+    assert process.share.postponed == []
+    assert process.share.subscribers == await process.store.all() == {}
+
+
+@pytest.mark.parametrize("seconds_left", [3600, -1])
+async def test_a_lease_ends_when_it_does_in_redis(process: HubProcess, seconds_left: int) -> None:
+    """Its renewal was put back there by another process; or the renewal that is known was lost."""
+    await begin_with_a_lease_that_is_over(process)
+    await redis_has(process, process.subscription(lease_seconds=seconds_left))
+    for _ in range(2):
+        await process.ownership.end_subscriptions()
+    await process.rest()
+    is_left = seconds_left > 0
+    assert process.callbacks.posts == is_left
+    assert (ID in await process.store.all()) == (ID in process.share.subscribers) == is_left
+
+
+async def test_a_renewal_that_another_process_puts_back_is_taken_over(process: HubProcess) -> None:
+    await process.begin(cursor=HEAD)
+    renewed = process.subscription(lease_seconds=7200)
+    await redis_has(process, renewed)
+    await process.store.retry(renewed)
+    await process.take_in()
+    assert process.subscriber.subscription == renewed
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_what_is_tried_again_while_its_lease_ends_has_ended(
+    process: HubProcess, moment: str
+) -> None:
+    await begin_with_a_lease_that_is_over(process)
+    await process.rest()
+
+    async def meanwhile(act: str) -> None:
+        if act == "forget":
+            await process.store.retry(process.subscriber.subscription)
+            await process.take_in()
+
+    setattr(process.store, moment, meanwhile)
+    await process.ownership.end_subscriptions()
+    assert process.share.subscribers == await process.store.all() == {}
+
+
 async def test_a_clock_that_goes_back_keeps_no_retry_waiting(process: HubProcess) -> None:
     process.callbacks.answer = CallbackAnswer(503, retry_after="1")
     await process.begin(cursor=0)

@@ -53,7 +53,7 @@ class Delivery(Call):
         except CallbackGone as end:  # WEBSUB 23
             await subscribers.forget(subscriber.share, [subscriber], str(end))
             if not subscriber.gone:
-                raise TryAgain("it was confirmed again meanwhile") from end
+                raise TryAgain("it may have been confirmed again meanwhile") from end
             return
         except TryAgain:
             raise
@@ -162,17 +162,25 @@ class Subscribers:
             watcher.idle.discard(subscriber)
 
     async def forget(self, share: Share, subscribers: Sequence[Subscriber], reason: str) -> None:
-        """End these, but for those whose callback has confirmed them again meanwhile."""
+        """End these, but for those whose callback has confirmed them again meanwhile.
+
+        One that Redis has with another lease goes on with that: it was put back there, or a renewal
+        of it was lost.
+        """
         if not subscribers:
             return
         judged = {each.id: each.subscription for each in subscribers}
-        for id_ in await self._store.forget(share.number, judged):
+        for id_, left in (await self._store.forget(share.number, judged)).items():
             subscriber = share.subscribers.get(id_)
             if subscriber is None or share.is_confirmed(id_):
                 continue  # what its callback has answered counts
-            if subscriber.subscription is judged[id_]:
+            if subscriber.subscription != judged[id_]:
+                continue
+            if left is None:
                 log.info("%r has ended: %s", subscriber, reason)
                 self.drop(share, id_)
+            else:
+                subscriber.subscription = left
 
     async def deny(self, subscriber: Subscriber, reason: str) -> None:
         """It may not read any more: its callback is told, and then it ends (WEBSUB 15)."""

@@ -185,15 +185,13 @@ class Verifier:
             self._subscribers.keep(share, request.subscription_id, subscription, progress)
 
     async def _retry(self, verification: Verification) -> None:
+        """With what Redis has: another process may have put it back (`Subscriptions.put_back`)."""
         share, id_ = verification.share, verification.request.subscription_id
-        subscriber = share.subscribers.get(id_)
-        if subscriber is None:  # put back by another process, see `Subscriptions.put_back`
-            stored = await self._store.at(share.number, id_)
-            if stored is not None:
-                self._subscribers.keep(share, id_, *stored)
+        known = share.subscribers.get(id_)
+        stored = await self._store.at(share.number, id_)
         await self._finish(verification)
-        if subscriber is not None:
-            self._subscribers.retry(subscriber)
+        if stored is not None and share.subscribers.get(id_) is known:  # else it has ended
+            self._subscribers.keep(share, id_, *stored)
 
     async def _finish(
         self, verification: Verification, *, keep: Stored | None = None, drop: bool = False
