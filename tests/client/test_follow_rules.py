@@ -110,6 +110,14 @@ def test_a_time_that_only_the_list_says_makes_no_other_change() -> None:
     assert timeline.new_in(Received(b"", T[0], T[1], (more,), (T[1],))) is None
 
 
+def test_a_list_that_says_two_times_makes_no_other_change_than_a_channel_that_says_one() -> None:
+    timeline = Timeline(T[0])
+    told = Change("http://example.com/0", "updated", lastmod=str(T[0]))
+    listed = Change("http://example.com/0", "updated", lastmod=str(T[0]), datetime=str(T[1]))
+    timeline.joined(Received(b"", T[0], T[1], (told,), (T[1],)))
+    assert timeline.new_in(Received(b"", T[0], T[1], (listed,), (T[1],))) is None
+
+
 def test_a_stretch_without_changes_is_handed_on_only_if_the_cursor_moves() -> None:
     timeline = Timeline(T[2])
     assert timeline.new_in(received(0, until=1)) is None

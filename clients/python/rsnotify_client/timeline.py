@@ -10,8 +10,8 @@ import msgspec
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.notification import Received, position_of
 
-Signs = tuple[str | None, Position | None]
-"""What tells changes of one resource apart: the digest, and when the Source says it happened."""
+Signs = tuple[str | None, Position | None, Position | None]
+"""What tells changes of one resource apart: the digest, and both times that the Source may say."""
 
 
 class NotJoined(Exception):
@@ -84,7 +84,7 @@ class Timeline:
 
 
 def _signs(change: Change) -> Signs:
-    return change.hash, position_of(change.datetime) or position_of(change.lastmod)
+    return change.hash, position_of(change.datetime), position_of(change.lastmod)
 
 
 def _agree(signs: Signs, others: Signs) -> bool:
