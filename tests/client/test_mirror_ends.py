@@ -103,17 +103,18 @@ async def test_a_pause_of_thousands_of_digits_is_the_longest_one(
         assert mirror.state.counts() == (3, 1, 1)
 
 
+@pytest.mark.parametrize("error", [RuntimeError, ValueError])
 async def test_what_nobody_foresaw_of_an_answer_ends_the_mirror(
-    source: Source, copy: Path, monkeypatch: pytest.MonkeyPatch
+    source: Source, copy: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     def unforeseen(told: str | None) -> object:
         if told == digest(b"first c"):
-            raise RuntimeError("unforeseen")
+            raise error("unforeseen")
         return checker(told)
 
     monkeypatch.setattr(fetch, "checker", unforeseen)
     async with Mirror(source.url + CAPABILITIES, copy, ONE_BY_ONE) as mirror, asyncio.timeout(20):
-        with pytest.raises(RuntimeError, match="unforeseen"):
+        with pytest.raises(error, match="unforeseen"):
             await mirror.once()
 
 

@@ -18,7 +18,7 @@ from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.storing import Store
 from rsnotify_client.multiplexer import BusyConnection, Multiplexer
-from rsnotify_client.web import Refused, Unreachable
+from rsnotify_client.web import Unreachable
 
 PULLED = 250
 WAITING = 1_000
@@ -303,8 +303,6 @@ class Workers:
             event = self._failed(row, error, host)
         except OSError as error:
             event = self._not_stored(row, error)
-        except ValueError as error:
-            event = self._failed(row, Refused(f"{row.loc} is no address: {error}"), host)
         if event is not None:
             self._report(event)
 
