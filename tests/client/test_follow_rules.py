@@ -206,6 +206,39 @@ def test_an_older_cursor_is_never_stored_after_a_newer_one() -> None:
     assert saved == [str(T[1]), str(T[2])]
 
 
+def test_while_a_cursor_is_stored_more_changes_are_handed_out() -> None:
+    is_saving, goes_on = threading.Event(), threading.Event()
+
+    def save(_: str) -> None:
+        is_saving.set()
+        goes_on.wait(10)
+
+    keeper = Keeper(store_of((lambda: None, save)))
+    (first,) = keeper.changes(received(0, 1))
+    with ThreadPoolExecutor(2) as threads:
+        saving = threads.submit(first.done)
+        assert is_saving.wait(10)
+        more = threads.submit(keeper.changes, received(1, 2))
+        assert len(more.result(5)) == 1
+        assert not saving.done()
+        goes_on.set()
+
+
+def test_a_store_may_deal_with_changes_itself() -> None:
+    """What it stores at that moment is older than what it has dealt with."""
+    saved: list[str] = []
+
+    def save(cursor: str) -> None:
+        second.done()
+        saved.append(cursor)
+
+    first, second = Keeper(store_of((lambda: None, save))).changes(received(0, 1, 2))
+    thread = threading.Thread(target=first.done, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert saved == [str(T[1]), str(T[2])]
+
+
 def test_of_many_changes_after_one_that_is_never_dealt_with_little_is_kept() -> None:
     ledger = Ledger()
     ledger.expect(T[0], is_last=True)

@@ -10,7 +10,7 @@ repeats and never skips.
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from threading import Lock
+from threading import Lock, RLock
 from typing import Literal, Self
 
 from rsnotify.resourcesync.change import Change, Position
@@ -57,8 +57,11 @@ class Keeper:
         self._store = store
         self._set_name = set_name
         self._ledger = Ledger()
+        self._lock = Lock()  # of the ledger; nothing is stored while it is held
+        self._reached: Position | None = None
         self._stored: Position | None = None
-        self._lock = Lock()  # so that an older cursor is never stored after a newer one
+        self._storing = RLock()  # so that an older cursor is never stored after a newer one
+        self._is_storing = False
 
     def changes(self, received: Received) -> list[FollowedChange]:
         if not received.changes:
@@ -83,19 +86,33 @@ class Keeper:
     def done(self, number: int) -> None:
         with self._lock:
             cursor = self._ledger.done(number)
-            if cursor is not None:
-                self._save(cursor)
+            if cursor is None:
+                return
+            self._reached = cursor
+        self._store_reached()
 
     def _keep_place(self, cursor: Position) -> None:
         """Where there was nothing to deal with."""
         with self._lock:
-            if self._ledger.is_empty:
-                self._save(cursor)
+            if not self._ledger.is_empty:
+                return
+            self._reached = cursor
+        self._store_reached()
 
-    def _save(self, cursor: Position) -> None:
-        if self._store is not None and cursor != self._stored:
-            self._store.save(cursor)
-            self._stored = cursor
+    def _store_reached(self) -> None:
+        """Until nothing newer came meanwhile."""
+        if self._store is None:
+            return
+        with self._storing:
+            if self._is_storing:  # the store itself dealt with a change
+                return
+            self._is_storing = True
+            try:
+                while (cursor := self._reached) is not None and cursor != self._stored:
+                    self._store.save(cursor)
+                    self._stored = cursor
+            finally:
+                self._is_storing = False
 
 
 async def follow(
