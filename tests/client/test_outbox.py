@@ -16,7 +16,7 @@ import pytest
 from rsnotify.commands.relay import run
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client import Outbox, OutboxError, Publisher, Relay, outboxfile, retry
+from rsnotify_client import Outbox, OutboxError, Publisher, Relay, outboxfile, outboxtable, retry
 from rsnotify_client.outboxfile import OutboxFile, SqliteTable
 from rsnotify_client.outboxtable import OutboxTable
 from rsnotify_client.relay import table_of
@@ -303,6 +303,21 @@ def test_a_connection_may_be_of_a_class_made_from_its_drivers(database: Path) ->
     batch = table.take((), 10)
     assert batch is not None
     assert batch.changes == [b'{"loc":"1","change":"created"}']
+    table.close()
+
+
+def test_relays_with_a_class_made_from_their_driver_s_ask_which_of_them_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class OfDriver(sqlite3.Connection):
+        __module__ = "driver.connections"
+
+    class Connection(OfDriver):
+        pass
+
+    monkeypatch.setitem(outboxtable.LEAD, "driver", "SELECT 0")
+    table = OutboxTable(partial(sqlite3.connect, ":memory:", factory=Connection), "in memory")
+    assert not table.lead()
     table.close()
 
 

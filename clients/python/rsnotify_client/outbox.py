@@ -89,11 +89,15 @@ def statements(database: Database) -> list[str]:
 
 def mark_of(connection: Any) -> str:
     """How this driver marks a parameter: `?` or `%s`."""
-    for kind in type(connection).__mro__:  # an application may have a class of its own
-        driver = sys.modules.get(kind.__module__.partition(".")[0])
-        if (style := getattr(driver, "paramstyle", None)) is not None:
+    for package in packages_of(connection):
+        if (style := getattr(sys.modules.get(package), "paramstyle", None)) is not None:
             return _mark(style)
     return _mark("format")
+
+
+def packages_of(connection: Any) -> list[str]:
+    """Its driver is one of these: an application may have made a class of its own from it."""
+    return [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]
 
 
 def _mark(paramstyle: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.batch import Batch, OutboxError, fitting, new_key
 from rsnotify_client.fork import tell_of_forks
-from rsnotify_client.outbox import Database, mark_of, statements
+from rsnotify_client.outbox import Database, mark_of, packages_of, statements
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +74,8 @@ class OutboxTable:
     def lead(self) -> bool:
         with self._transaction() as execute:
             if not self._leads:
-                question = LEAD.get(type(self._connection).__module__.partition(".")[0])
-                self._leads = question is None or bool(execute(question)[0][0])
+                questions = [LEAD[each] for each in packages_of(self._connection) if each in LEAD]
+                self._leads = not questions or bool(execute(questions[0])[0][0])
             return self._leads
 
     def rest(self) -> None:
