@@ -247,7 +247,7 @@ def test_of_many_changes_after_one_that_is_never_dealt_with_little_is_kept() -> 
         ledger.done(ledger.expect(Position(T[1] + each), is_last=True))
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert kept < 10_000
+    assert kept < 100_000  # of all threads; these changes would take 2 MB
 
 
 @pytest.mark.parametrize("name", ["cursor", "cursor.sqlite"])
