@@ -4,12 +4,14 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Self
 
 import pytest
 
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import Outbox, OutboxError, Relay, outboxtable
 from rsnotify_client.fork import tell_of_forks
 from rsnotify_client.outboxfile import OutboxFile
@@ -22,6 +24,8 @@ pytestmark = [
         "ignore:unclosed database"
     ),  # dropped, in another thread than its own
 ]
+
+A = ChannelName("a", "change")
 
 UNTOLD = """
 import ctypes, os, sys, threading
@@ -92,7 +96,7 @@ if fork() == 0:
     try:
         outbox.put(A, b"3")
     except OutboxError as error:
-        os._exit("in use when this process was forked" not in str(error))
+        os._exit("still in use when this process was forked" not in str(error))
     os._exit(2)
 goes_on.set()
 writer.join()
@@ -100,6 +104,91 @@ outbox.put(A, b"4")
 sys.exit(os.wait()[1] != 0)
 """
     assert after_an_untold_fork(tmp_path / "outbox", program) == [b"1", b"2", b"4"]
+
+
+class Slow(bytes):
+    """A change that is not written before it may be."""
+
+    amid: threading.Event
+    goes_on: threading.Event
+
+    def decode(self, *_: str) -> str:
+        self.amid.set()
+        self.goes_on.wait(30)
+        return "{}"
+
+
+def slow(amid: threading.Event, goes_on: threading.Event) -> Slow:
+    change = Slow()
+    change.amid, change.goes_on = amid, goes_on
+    return change
+
+
+class Watched:
+    """A lock that tells how many threads came for it, and when one came that waits only so long."""
+
+    def __init__(self, hurried: threading.Event) -> None:
+        self._lock = threading.RLock()
+        self._hurried = hurried
+        self.came = 0
+        self.release = self._lock.release
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if timeout >= 0:
+            self._hurried.set()
+        return self._lock.acquire(blocking, timeout)
+
+    def __enter__(self) -> None:
+        self.came += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def child_s_put(outbox: OutboxFile, is_forked: threading.Event) -> str:
+    """What a child that is forked now is told when it puts a change."""
+    told, tell = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            outbox.put(A, b"{}")
+            os.write(tell, b"taken")
+        except OutboxError as error:
+            os.write(tell, str(error).encode())
+        finally:
+            os._exit(0)
+    is_forked.set()
+    os.close(tell)
+    os.waitpid(child, 0)
+    with open(told, "rb") as answer:
+        return answer.read().decode()
+
+
+def test_a_fork_goes_before_all_that_wait_for_the_outbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forks, is_forked, amid = threading.Event(), threading.Event(), threading.Event()
+    with closing(OutboxFile(tmp_path / "outbox")) as outbox, ThreadPoolExecutor(4) as threads:
+        lock = Watched(forks)
+        monkeypatch.setattr(outbox, "_lock", lock)
+        threads.submit(outbox.put, A, slow(amid, forks))
+        assert amid.wait(10)
+        for _ in range(3):  # would hold up the fork for too long
+            threads.submit(outbox.put, A, slow(amid, is_forked))
+        eventually(lambda: lock.came == 4)
+        assert child_s_put(outbox, is_forked) == "taken"
+
+
+def test_an_outbox_in_use_for_too_long_at_a_fork_takes_nothing_in_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outboxtable, "LET_GO_SECONDS", 0.05)
+    amid, is_forked = threading.Event(), threading.Event()
+    with closing(OutboxFile(tmp_path / "outbox")) as outbox, ThreadPoolExecutor(1) as thread:
+        thread.submit(outbox.put, A, slow(amid, is_forked))
+        assert amid.wait(10)
+        said = child_s_put(outbox, is_forked)
+    assert "was still in use when this process was forked: publish nothing" in said
 
 
 class Member:

@@ -2,7 +2,7 @@
 
 Rules that hold here: what `put` has returned from is in the file, whatever becomes of the process;
 no SQLite connection lives through a fork, for it would not survive in either process. Where one was
-in use at a fork that nobody told of, the child has no outbox.
+in use at a fork that nobody told of, or that waited too long for it, the child has no outbox.
 """
 
 import fcntl
@@ -73,8 +73,8 @@ class SqliteTable(OutboxTable):
     def _open(self) -> sqlite3.Connection:
         if self._is_unusable:
             raise OutboxError(
-                f"the outbox {self._path} was in use when this process was forked, and nobody told"
-                " of the fork before: publish nothing, and start no publisher, before the fork"
+                f"the outbox {self._path} was still in use when this process was forked:"
+                " publish nothing, and start no publisher, before the fork"
             )
         return sqlite3.connect(
             self._path, timeout=LOCKED_SECONDS, isolation_level=None, check_same_thread=False

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from time import sleep
 from typing import Any
 
 from rsnotify.resourcesync.notification import ChannelName
@@ -44,7 +45,7 @@ LEAD = {
 """Held by the connection until it ends."""
 
 LET_GO_SECONDS = 10.0
-"""How long a fork, or the end, waits for a driver; that of SQLite takes less."""
+"""How long a fork, or the end, waits for the one that uses the connection."""
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -63,6 +64,7 @@ class OutboxTable:
         self._lock = threading.RLock()
         self._connection: Any = None
         self._leads = False
+        self._must_close = False
         tell_of_forks(self)
 
     def create(self, database: Database) -> None:
@@ -121,7 +123,10 @@ class OutboxTable:
 
     def _lock_closed(self) -> None:
         """Hold the lock, with nothing open."""
-        if not self._lock.acquire(timeout=LET_GO_SECONDS):
+        self._must_close = True
+        has_lock = self._lock.acquire(timeout=LET_GO_SECONDS)
+        self._must_close = False
+        if not has_lock:
             raise OutboxError(f"the outbox {self._name}: no answer for {LET_GO_SECONDS:g} s")
         try:
             self._let_go()
@@ -140,7 +145,7 @@ class OutboxTable:
     def after_fork(self, *, in_child: bool) -> None:
         if in_child:
             self._lock = threading.RLock()
-            self._leads = False
+            self._leads = self._must_close = False
             connection, self._connection = self._connection, None
             if connection is not None:  # nobody said that there would be a fork
                 self._leave(connection)
@@ -154,6 +159,7 @@ class OutboxTable:
     @contextmanager
     def _transaction(self, *, writes: bool = True) -> "Iterator[Execute]":
         with self._lock:
+            self._give_way()
             try:
                 if self._connection is None:
                     self._connection = self._connect()
@@ -170,6 +176,15 @@ class OutboxTable:
                 if isinstance(error, OutboxError) or not isinstance(error, Exception):
                     raise
                 raise self._failure(error) from error
+
+    def _give_way(self) -> None:
+        """A fork, or the end, goes before those that wait, however many they are."""
+        while self._must_close:
+            self._lock.release()
+            try:
+                sleep(0.01)
+            finally:
+                self._lock.acquire()
 
     def _begin(self, execute: "Execute") -> None:
         """DB-API connections begin by themselves."""
