@@ -187,7 +187,7 @@ LIMITS: dict[str, float] = {
     "redirects of one request": web.REDIRECTS,
     "idle connections to one server": http_pool.IDLE_PER_ORIGIN,
     "idle connections to all servers": http_pool.IDLE_IN_ALL,
-    "seconds until an idle connection is closed, once another is idle": http_pool.IDLE_SECONDS,
+    "seconds idle before a connection is closed, as another becomes idle": http_pool.IDLE_SECONDS,
     "seconds without a byte of an answer": http_connection.SILENCE_SECONDS,
     "hours that a server's `Retry-After` is obeyed": workers.HOSTS_PAUSE_SECONDS / 3600,
     "quick attempts at a resource": workers.ATTEMPTS,
