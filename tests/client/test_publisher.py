@@ -532,16 +532,18 @@ def test_a_process_that_learns_of_its_fork_only_afterwards_publishes_too(tmp_pat
 def test_a_fork_amid_the_first_use_of_tls_never_hangs_the_child(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    begun, may_end, make = threading.Event(), threading.Event(), ssl.create_default_context
+    begun: list[bool] = []  # an event has a lock, which the child would inherit locked
+    may_end: list[bool] = []
+    make = ssl.create_default_context
 
     def slow() -> ssl.SSLContext:
-        begun.set()
-        may_end.wait(20)
+        begun.append(True)
+        eventually(lambda: may_end)
         return make()
 
     def child() -> None:
         signal.alarm(10)
-        may_end.set()
+        may_end.append(True)
         with suppress(TryAgain):
             publisher.publish("a", [])
 
@@ -549,9 +551,9 @@ def test_a_fork_amid_the_first_use_of_tls_never_hangs_the_child(
     monkeypatch.setattr(publisher_module, "PATIENCE_SECONDS", 0)
     publisher = Publisher("https://127.0.0.1:9")
     publisher.updated("a", "1")
-    assert begun.wait(20)
+    eventually(lambda: begun)
     assert in_child(child) == 0
-    may_end.set()
+    may_end.append(True)
     with pytest.raises(TimeoutError):
         publisher.close(0)
 
@@ -610,7 +612,8 @@ async def test_calls_that_wait_for_room_hold_up_neither_a_flush_nor_the_end() ->
     await publisher.updated("a", "0")
     calls = (publisher.updated("a", str(number)) for number in range(THREADS))
     waiting = [asyncio.ensure_future(call) for call in calls]
-    await asyncio.sleep(0)  # they begin
+    room = publisher._publisher._store._room
+    await asyncio.to_thread(eventually, lambda: len(room._waiters) == THREADS)
     for end in (publisher.flush(0.1), publisher.close(0.1)):
         with pytest.raises(TimeoutError, match="1 change is not published"):
             await asyncio.wait_for(end, 10)
