@@ -22,6 +22,7 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import AsyncPublisher, Publisher, QueueFull, RefusedChange, fork, retry, sender
 from rsnotify_client import publisher as publisher_module
 from rsnotify_client.asyncpublisher import THREADS
+from rsnotify_client.memory import MemoryQueue
 from rsnotify_client.publisher import PublisherOptions
 from rsnotify_client.troubles import Troubles
 from tests.client.hubs import (
@@ -607,13 +608,28 @@ async def test_a_full_queue_does_not_hold_up_the_event_loop() -> None:
     assert [request.locs for request in posted] == [["1"], ["2"]]
 
 
-async def test_calls_that_wait_for_room_hold_up_neither_a_flush_nor_the_end() -> None:
+def asked_for(name: str, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Gets an item whenever a queue in memory is asked to do this."""
+    asked: list[None] = []
+    original = getattr(MemoryQueue, name)
+
+    def ask(*words: Any) -> Any:
+        asked.append(None)
+        return original(*words)
+
+    monkeypatch.setattr(MemoryQueue, name, ask)
+    return asked
+
+
+async def test_calls_that_wait_for_room_hold_up_neither_a_flush_nor_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     publisher = AsyncPublisher("http://127.0.0.1:9", queue_size=1)
     await publisher.updated("a", "0")
+    puts = asked_for("put", monkeypatch)
     calls = (publisher.updated("a", str(number)) for number in range(THREADS))
     waiting = [asyncio.ensure_future(call) for call in calls]
-    room = publisher._publisher._store._room
-    await asyncio.to_thread(eventually, lambda: len(room._waiters) == THREADS)
+    await asyncio.to_thread(eventually, lambda: len(puts) == THREADS)
     for end in (publisher.flush(0.1), publisher.close(0.1)):
         with pytest.raises(TimeoutError, match="1 change is not published"):
             await asyncio.wait_for(end, 10)
