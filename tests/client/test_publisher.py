@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import inspect
+import math
 import os
 import signal
 import ssl
@@ -347,6 +348,44 @@ def test_an_end_waits_no_longer_than_it_was_told_for_a_hub_that_is_silent(
         closing.start()
         assert is_closed.wait(10)
         closing.join()
+
+
+def test_an_end_may_take_for_ever() -> None:
+    with scripted_hub(accept) as (url, posted):
+        publisher = Publisher(url)
+        publisher.updated("a", "1")
+        publisher.close(math.inf)
+    assert [request.locs for request in posted] == [["1"]]
+
+
+def test_after_the_end_connections_are_kept_again() -> None:
+    with scripted_hub(accept) as (url, posted):
+        publisher = Publisher(url)
+        publisher.close()
+        publisher.publish("a", [])
+        publisher.publish("a", [])
+        assert len(publisher._hub._idle) == 1
+        publisher.close()
+        assert not publisher._hub._idle
+    assert len(posted) == 2
+
+
+def test_a_request_that_an_end_does_not_wait_for_keeps_no_connection() -> None:
+    gate = threading.Event()
+
+    def slow(_: Posted) -> Answer:
+        gate.wait(10)
+        return ACCEPTED
+
+    with scripted_hub(slow) as (url, posted):
+        publisher = Publisher(url)
+        publishing = threading.Thread(target=publisher.publish, args=("a", []))
+        publishing.start()
+        eventually(lambda: posted)
+        publisher.close()
+        gate.set()
+        publishing.join()
+        assert not publisher._hub._idle
 
 
 def test_a_process_that_ends_does_not_wait_twice() -> None:

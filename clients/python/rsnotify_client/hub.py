@@ -61,7 +61,6 @@ class HubClient:
         self._certificates: ssl.SSLContext | None = None
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._idle: list[HTTPConnection] = []
-        self._is_closed = False
         self._process = os.getpid()
 
     def publish(
@@ -84,10 +83,10 @@ class HubClient:
                 raise
 
     def close(self) -> None:
-        """Keep no connection any longer, nor one that is being used now."""
-        self._is_closed = True
-        while self._idle:
-            self._idle.pop().close()
+        """Keep none of these connections, nor one that is being used now; later ones are kept."""
+        idle, self._idle = self._idle, []
+        while idle:
+            idle.pop().close()
 
     def _ask(
         self, method: str, path: str, headers: dict[str, str], body: bytes | None = None
@@ -100,7 +99,8 @@ class HubClient:
             raise HubUnreachable(self.url, cause_of(error)) from None
 
     def _answered(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Any:
-        connection, is_kept = self._connection()
+        idle = self._idle_here()
+        connection, is_kept = self._connection(idle)
         is_whole = False
         try:
             connection.request(method, path, body, headers)
@@ -115,18 +115,21 @@ class HubClient:
             # the hub closed it while it was idle
             return self._answered(method, path, headers, body)
         finally:
-            if is_whole and not self._is_closed:
-                self._idle.append(connection)
+            if is_whole and idle is self._idle:
+                idle.append(connection)
             else:
                 connection.close()
         return content_of(self.url, answer.status, answer.headers.get("Retry-After"), content)
 
-    def _connection(self) -> tuple[HTTPConnection, bool]:
-        """A connection, and whether it is one that was kept."""
+    def _idle_here(self) -> list[HTTPConnection]:
         if self._process != os.getpid():
             self._idle, self._process = [], os.getpid()
+        return self._idle
+
+    def _connection(self, idle: list[HTTPConnection]) -> tuple[HTTPConnection, bool]:
+        """A connection, and whether it is one that was kept."""
         try:
-            return self._idle.pop(), True
+            return idle.pop(), True
         except IndexError:
             return self._connect(), False
 

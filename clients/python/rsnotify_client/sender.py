@@ -156,13 +156,13 @@ class Sender:
     def stop(self, seconds: float = EXIT_SECONDS) -> None:
         """End the thread as soon as its request is answered; what waits stays where it is.
 
-        Its end is waited for so long, or at least as long as a thread needs that does nothing.
+        Its end is waited for so long, but at least 0.02 s, enough for an idle thread to end.
         """
         self._stopping = True
         self._bell.ring()
         self._hurry.set()
         if self._thread is not None and not self.is_own_thread():
-            self._thread.join(max(seconds, TURN_SECONDS))
+            self._thread.join(min(max(seconds, TURN_SECONDS), threading.TIMEOUT_MAX))
         self._thread = self._thread_id = None
         atexit.unregister(self._at_exit)
 
