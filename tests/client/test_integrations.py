@@ -147,6 +147,18 @@ def test_a_flask_request_that_finds_no_room_logs_it_and_succeeds(
     assert "not published: Change(loc='10000'" in caplog.text
 
 
+def test_a_flask_request_after_the_end_of_the_publisher_logs_it_and_succeeds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = Flask("app")
+    app.config["RSNOTIFY_URL"] = "http://127.0.0.1:9"
+    rsnotify = RSNotify(app)
+    with app.app_context(), caplog.at_level(logging.ERROR):
+        rsnotify.publisher.close()
+        rsnotify.updated("a", "http://a/1")
+    assert "not published: Change(loc='http://a/1'" in caplog.text
+
+
 def test_two_first_requests_of_django_at_once_share_a_publisher() -> None:
     program = (
         "import threading\n"

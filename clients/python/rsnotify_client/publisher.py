@@ -38,6 +38,10 @@ CLOSE_SECONDS = 10.0
 PATIENCE_SECONDS = 60.0
 
 
+class PublisherClosed(RuntimeError):
+    """The change was not taken: the publisher has begun to close."""
+
+
 class PublisherOptions(TypedDict, total=False):
     """What a publisher may be told besides where to publish."""
 
@@ -87,9 +91,14 @@ class Publisher(ChangeMethods[None]):
 
     def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
         """Put any change in its set's queue: of a resource, or of a capability document."""
+        self._put(set_name, change, kind, self._cannot_wait)
+
+    def _put(
+        self, set_name: str, change: Change, kind: Kind, cannot_wait: Callable[[], bool]
+    ) -> None:
         if self._is_closed and not self._sender.is_own_thread():
-            raise RuntimeError("the publisher is closed: it takes no more changes")
-        self._store.put(_channel(set_name, kind), encode(change), self._cannot_wait)
+            raise PublisherClosed("the publisher is closed: it takes no more changes")
+        self._store.put(_channel(set_name, kind), encode(change), cannot_wait)
         self._sender.wake()
 
     def _cannot_wait(self) -> bool:
@@ -115,7 +124,8 @@ class Publisher(ChangeMethods[None]):
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Flush and end. What is left then stays in the outbox; without one it is lost, and the
-        error says so. From its beginning no more changes are taken, but from `on_refused`."""
+        error says so. Once it has begun, `send` raises `PublisherClosed`, but in `on_refused`;
+        where it waits for room, `QueueFull`."""
         until = monotonic() + timeout
         self._is_closed = True
         try:

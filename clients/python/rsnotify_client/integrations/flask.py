@@ -4,7 +4,7 @@
 keeps what is not published yet.
 
 Rules that hold here: a request never waits for the hub, and never fails because of it; a change
-that finds no room is logged as lost.
+that finds no room, or a publisher that is closed, is logged as lost.
 """
 
 from typing import cast
@@ -16,7 +16,7 @@ from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.batch import OutboxError
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.memory import QueueFull
-from rsnotify_client.publisher import Publisher
+from rsnotify_client.publisher import Publisher, PublisherClosed
 
 NAME = "rsnotify"
 
@@ -50,5 +50,5 @@ class RSNotify(ChangeMethods[None]):
     def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
         try:
             self.publisher.send(set_name, change, kind=kind)
-        except (QueueFull, OutboxError) as error:
+        except (QueueFull, PublisherClosed, OutboxError) as error:
             current_app.logger.error("not published: %s; %s", change, error)
