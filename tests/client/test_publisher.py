@@ -409,10 +409,11 @@ def test_a_connection_that_the_hub_closed_meanwhile_costs_no_retry() -> None:
         assert publisher.counters.retries == 0
 
 
+LAST = Answer(201, {"accepted": 1, "from": "a", "until": "b"}, (("Connection", "close"),))
+
+
 def test_an_answer_that_ends_its_connection_costs_no_retry() -> None:
-    content = {"accepted": 1, "from": "a", "until": "b"}
-    last = Answer(201, content, (("Connection", "close"),))
-    with scripted_hub(in_turn(last)) as (url, posted), Publisher(url) as publisher:
+    with scripted_hub(in_turn(LAST)) as (url, posted), Publisher(url) as publisher:
         for loc in ("1", "2"):
             publisher.updated("a", loc)
             publisher.flush(10)
@@ -674,6 +675,62 @@ async def test_calls_that_wait_for_room_hold_up_neither_a_flush_nor_the_end(
             await asyncio.wait_for(end, 10)
     ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
     assert {type(error) for error in ended} == {QueueFull}
+
+
+def serving() -> set[threading.Thread]:
+    """The threads that serve calls of any `AsyncPublisher`."""
+    return {thread for thread in threading.enumerate() if "(_serve)" in thread.name}
+
+
+async def test_an_end_that_fails_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = serving()
+    publisher = AsyncPublisher("http://127.0.0.1:9", queue_size=1)
+    await publisher.updated("a", "0")
+    puts = asked_for("put", monkeypatch)
+    waiting = asyncio.ensure_future(publisher.updated("a", "1"))
+    await asyncio.to_thread(eventually, lambda: puts)
+    with pytest.raises(TimeoutError):
+        await publisher.close(0.1)
+    with pytest.raises(QueueFull):
+        await waiting
+    await asyncio.to_thread(eventually, lambda: not serving() - before)
+
+
+async def test_a_publisher_that_is_dropped_leaves_no_thread() -> None:
+    before = serving()
+    with scripted_hub(lambda _: LAST) as (url, _):
+        publisher = AsyncPublisher(url)
+        await publisher.publish("a", [])
+        assert len(serving() - before) == 1
+        del publisher
+        gc.collect()
+        await asyncio.to_thread(eventually, lambda: not serving() - before)
+
+
+async def test_an_end_that_is_cancelled_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = serving()
+    gate = threading.Event()
+
+    def slow(_: Posted) -> Answer:
+        gate.wait(10)
+        return ACCEPTED
+
+    with scripted_hub(slow) as (url, posted):
+        publisher = AsyncPublisher(url)
+        await publisher.updated("a", "1")
+        await asyncio.to_thread(eventually, lambda: posted)
+        await publisher.updated("a", "2")
+        looked = asked_for("ends", monkeypatch)
+        closing = asyncio.ensure_future(publisher.close())
+        await asyncio.to_thread(eventually, lambda: looked)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        looked.clear()
+        await asyncio.to_thread(eventually, lambda: len(looked) > 1)  # it still waits
+        gate.set()
+        await asyncio.to_thread(eventually, lambda: not serving() - before)
+    assert [request.locs for request in posted] == [["1"], ["2"]]
 
 
 async def test_room_that_another_thread_takes_does_not_hold_up_the_event_loop(

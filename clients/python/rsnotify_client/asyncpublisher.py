@@ -1,14 +1,15 @@
 """The publisher for an event loop, which is never held up.
 
 Rules that hold here: every name means what it means in `Publisher`, which does the work; whatever
-may wait (a full queue, an outbox, the hub) does so in a thread, until it is cancelled. Such a
-thread never holds up the end of the process.
+may wait (a full queue, an outbox, the hub) does so in a thread, until it is cancelled; only what
+ends the publisher goes on then. Such a thread never holds up the end of the process.
 """
 
 import asyncio
 import os
+import weakref
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import closing
 from threading import Event
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
@@ -48,13 +49,15 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        await _alone(self._publisher.__exit__, *error)
-        self._threads.close()
+        await self._end(self._publisher.__exit__, *error)
 
     async def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
         if not self._publisher.may_wait():
-            with suppress(QueueFull), given_up_if(lambda: True):
-                self._publisher.send(set_name, change, kind=kind)
+            try:
+                self._publisher._put(set_name, change, kind, _cannot_wait)
+            except QueueFull:  # another thread was quicker
+                pass
+            else:
                 return
         await _beside(self._threads.puts, self._publisher.send, set_name, change, kind=kind)
 
@@ -65,11 +68,16 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         self._publisher.start()
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        await _alone(self._publisher.flush, timeout)
+        with closing(BlockingThreads(1)) as thread:  # it begins at once, however many others wait
+            await _beside(thread, self._publisher.flush, timeout)
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> None:  # noqa: ASYNC109
-        await _alone(self._publisher.close, timeout)
-        self._threads.close()
+        await self._end(self._publisher.close, timeout)
+
+    async def _end(self, work: Callable[..., None], *args: Any) -> None:
+        """If this is cancelled, the end goes on all the same: what waits would be lost."""
+        with closing(self._threads), closing(BlockingThreads(1)) as thread:
+            await thread.run(work, *args)
 
     @property
     def counters(self) -> Counters:
@@ -106,10 +114,16 @@ class _Threads:
         self.process = os.getpid()
         self.puts = BlockingThreads(THREADS)
         self.requests = BlockingThreads(THREADS)
+        for threads in (self.puts, self.requests):
+            weakref.finalize(self, threads.close)  # a publisher may be dropped without an end
 
     def close(self) -> None:
         self.puts.close()
         self.requests.close()
+
+
+def _cannot_wait() -> bool:
+    return True
 
 
 async def _beside(
@@ -129,12 +143,3 @@ async def _beside(
     except asyncio.CancelledError:
         is_cancelled.set()
         raise
-
-
-async def _alone(work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """In a thread of its own: it begins at once, however many others wait."""
-    thread = BlockingThreads(1)
-    try:
-        return await _beside(thread, work, *args, **options)
-    finally:
-        thread.close()

@@ -23,11 +23,12 @@ _of_thread = _OfThread()
 @contextmanager
 def given_up_if(condition: Callable[[], bool]) -> Iterator[None]:
     """What this thread calls meanwhile stops waiting as soon as the condition holds."""
+    before = _of_thread.is_given_up
     _of_thread.is_given_up = condition
     try:
         yield
     finally:
-        _of_thread.is_given_up = None
+        _of_thread.is_given_up = before
 
 
 def is_given_up() -> bool:
