@@ -733,6 +733,29 @@ async def test_an_end_that_is_cancelled_goes_on(monkeypatch: pytest.MonkeyPatch)
     assert [request.locs for request in posted] == [["1"], ["2"]]
 
 
+async def test_an_end_that_is_cancelled_and_fails_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before, gate = serving(), threading.Event()
+
+    def refuse(_: Posted) -> Answer:
+        gate.wait(10)
+        return problem(401, "who are you?")
+
+    with scripted_hub(refuse) as (url, posted):
+        publisher = AsyncPublisher(url)
+        await publisher.updated("a", "1")
+        closing = asyncio.ensure_future(publisher.close())
+        await asyncio.to_thread(eventually, lambda: posted)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        gate.set()
+        await asyncio.to_thread(eventually, lambda: not serving() - before)
+    own = [each for each in caplog.records if each.name == "rsnotify_client.asyncpublisher"]
+    assert ["who are you?" in each.getMessage() for each in own] == [True]
+
+
 async def test_room_that_another_thread_takes_does_not_hold_up_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

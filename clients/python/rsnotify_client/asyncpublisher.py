@@ -6,6 +6,7 @@ ends the publisher goes on then. Such a thread never holds up the end of the pro
 """
 
 import asyncio
+import logging
 import os
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
@@ -22,6 +23,8 @@ from rsnotify_client.hub import Accepted
 from rsnotify_client.memory import QueueFull
 from rsnotify_client.publisher import CLOSE_SECONDS, Publisher, PublisherOptions
 from rsnotify_client.sender import Counters
+
+log = logging.getLogger(__name__)
 
 THREADS = 16
 
@@ -76,8 +79,22 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
 
     async def _end(self, work: Callable[..., None], *args: Any) -> None:
         """If this is cancelled, the end goes on all the same: what waits would be lost."""
+        is_cancelled = Event()
+
+        def act() -> None:
+            try:
+                work(*args)
+            except Exception as error:
+                if is_cancelled.is_set():  # nobody hears of it otherwise
+                    log.error("%s", error)
+                raise
+
         with closing(self._threads), closing(BlockingThreads(1)) as thread:
-            await thread.run(work, *args)
+            try:
+                await thread.run(act)
+            except asyncio.CancelledError:
+                is_cancelled.set()
+                raise
 
     @property
     def counters(self) -> Counters:
