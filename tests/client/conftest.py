@@ -1,10 +1,12 @@
 """A hub that the tests of one file share, and an end for what a failed test has left."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.client.hubs import HubProcess, end_processes
+from tests.sources import Source
 
 
 @pytest.fixture(autouse=True)
@@ -39,3 +41,18 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     for module in ("follower", "several"):
         monkeypatch.setattr(f"rsnotify_client.{module}.delay_seconds", delay_seconds)
     return found
+
+
+@pytest.fixture
+async def source() -> AsyncIterator[Source]:
+    """A Source of three resources, in a Resource List."""
+    async with Source() as running:
+        for name in "abc":
+            running.add(f"{name}.txt", f"first {name}".encode())
+        running.list_resources()
+        yield running
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return tmp_path / "copy"

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 from flask import Flask
@@ -133,13 +133,20 @@ def test_flask_needs_an_address() -> None:
         RSNotify(Flask("app"))
 
 
-def test_a_flask_request_that_finds_no_room_logs_it_and_succeeds(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@contextmanager
+def flask_without_hub() -> Iterator[RSNotify]:
+    """Within an application of Flask whose hub is away."""
     app = Flask("app")
     app.config["RSNOTIFY_URL"] = "http://127.0.0.1:9"
     rsnotify = RSNotify(app)
-    with app.app_context(), caplog.at_level(logging.ERROR):
+    with app.app_context():
+        yield rsnotify
+
+
+def test_a_flask_request_that_finds_no_room_logs_it_and_succeeds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with flask_without_hub() as rsnotify, caplog.at_level(logging.ERROR):
         for number in range(10_001):
             rsnotify.updated("a", str(number))
         with suppress(TimeoutError):
@@ -150,10 +157,7 @@ def test_a_flask_request_that_finds_no_room_logs_it_and_succeeds(
 def test_a_flask_request_after_the_end_of_the_publisher_logs_it_and_succeeds(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    app = Flask("app")
-    app.config["RSNOTIFY_URL"] = "http://127.0.0.1:9"
-    rsnotify = RSNotify(app)
-    with app.app_context(), caplog.at_level(logging.ERROR):
+    with flask_without_hub() as rsnotify, caplog.at_level(logging.ERROR):
         rsnotify.publisher.close()
         rsnotify.updated("a", "http://a/1")
     assert "not published: Change(loc='http://a/1'" in caplog.text

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -34,20 +33,6 @@ from tests.running import RunningHub, until
 from tests.sources import CAPABILITIES, Source, digest, rendered, sitemap_index
 
 LARGE = b"0123456789abcdef" * (SMALL_BYTES // 16 + 1_000)
-
-
-@pytest.fixture
-async def source() -> AsyncIterator[Source]:
-    async with Source() as running:
-        for name in "abc":
-            running.add(f"{name}.txt", f"first {name}".encode())
-        running.list_resources()
-        yield running
-
-
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    return tmp_path / "copy"
 
 
 class Once:

@@ -1,7 +1,7 @@
 """How a run of a mirror ends: in sync, by an error, or cancelled; nothing goes on after it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,20 +22,6 @@ from tests.sources import CAPABILITIES, Source, digest
 
 OPTIONS = Options(first_retry_seconds=0.01)
 ONE_BY_ONE = Options(first_retry_seconds=0.01, jobs=1, per_host=1)  # by a connection that is there
-
-
-@pytest.fixture
-async def source() -> AsyncIterator[Source]:
-    async with Source() as running:
-        for name in "abc":
-            running.add(f"{name}.txt", f"first {name}".encode())
-        running.list_resources()
-        yield running
-
-
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    return tmp_path / "copy"
 
 
 async def test_a_hook_that_fails_while_the_lists_are_read_again_ends_the_mirror(

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -52,14 +52,21 @@ def in_turn(*answers: Answer) -> Callable[[Posted], Answer]:
 BUSY = problem(503, "busy")
 
 
-def test_what_comes_while_the_hub_is_answering_goes_together_in_order() -> None:
+@contextmanager
+def held_hub() -> Iterator[tuple[str, list[Posted], threading.Event]]:
+    """A hub that answers no request until the event is set."""
     gate = threading.Event()
 
     def slow(_: Posted) -> Answer:
         gate.wait(10)
         return ACCEPTED
 
-    with scripted_hub(slow) as (url, posted), Publisher(url) as publisher:
+    with scripted_hub(slow) as (url, posted):
+        yield url, posted, gate
+
+
+def test_what_comes_while_the_hub_is_answering_goes_together_in_order() -> None:
+    with held_hub() as (url, posted, gate), Publisher(url) as publisher:
         publisher.created("a", "first")
         eventually(lambda: posted)
         for number in range(50):
@@ -371,13 +378,7 @@ def test_after_the_end_connections_are_kept_again() -> None:
 
 
 def test_a_request_that_an_end_does_not_wait_for_keeps_no_connection() -> None:
-    gate = threading.Event()
-
-    def slow(_: Posted) -> Answer:
-        gate.wait(10)
-        return ACCEPTED
-
-    with scripted_hub(slow) as (url, posted):
+    with held_hub() as (url, posted, gate):
         publisher = Publisher(url)
         publishing = threading.Thread(target=publisher.publish, args=("a", []))
         publishing.start()
@@ -506,13 +507,7 @@ def test_no_thread_runs_before_the_first_change() -> None:
 
 
 def test_a_forked_process_publishes_its_own_changes_and_not_those_of_its_parent() -> None:
-    gate = threading.Event()
-
-    def slow(_: Posted) -> Answer:
-        gate.wait(10)
-        return ACCEPTED
-
-    with scripted_hub(slow) as (url, posted), Publisher(url) as publisher:
+    with held_hub() as (url, posted, gate), Publisher(url) as publisher:
         publisher.updated("a", "parent")
         eventually(lambda: posted)
         threading.Timer(0.2, gate.set).start()
@@ -629,13 +624,7 @@ async def test_an_event_loop_publishes_in_order() -> None:
 
 
 async def test_a_full_queue_does_not_hold_up_the_event_loop() -> None:
-    gate = threading.Event()
-
-    def slow(_: Posted) -> Answer:
-        gate.wait(10)
-        return ACCEPTED
-
-    with scripted_hub(slow) as (url, posted):
+    with held_hub() as (url, posted, gate):
         async with AsyncPublisher(url, queue_size=1) as publisher:
             await publisher.updated("a", "1")
             waiting = asyncio.ensure_future(publisher.updated("a", "2"))
@@ -709,13 +698,7 @@ async def test_a_publisher_that_is_dropped_leaves_no_thread() -> None:
 
 async def test_an_end_that_is_cancelled_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     before = serving()
-    gate = threading.Event()
-
-    def slow(_: Posted) -> Answer:
-        gate.wait(10)
-        return ACCEPTED
-
-    with scripted_hub(slow) as (url, posted):
+    with held_hub() as (url, posted, gate):
         publisher = AsyncPublisher(url)
         await publisher.updated("a", "1")
         await asyncio.to_thread(eventually, lambda: posted)
@@ -780,13 +763,7 @@ async def test_room_that_another_thread_takes_does_not_hold_up_the_event_loop(
 
 
 async def test_a_call_that_is_cancelled_publishes_nothing() -> None:
-    gate = threading.Event()
-
-    def slow(_: Posted) -> Answer:
-        gate.wait(10)
-        return ACCEPTED
-
-    with scripted_hub(slow) as (url, posted):
+    with held_hub() as (url, posted, gate):
         async with AsyncPublisher(url, queue_size=1) as publisher:
             await publisher.updated("a", "1")
             with pytest.raises(TimeoutError):
