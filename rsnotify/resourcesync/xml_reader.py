@@ -146,26 +146,27 @@ class EntryReader:
     def children(self, elements: Iterable[etree._Element]) -> dict[str, Any]:
         values: dict[str, Any] = {}
         links: list[Link] = []
+        texts: Mapping[Any, str] = {} if self.index is None else _TEXTS
         for child in elements:
             tag = child.tag
-            if tag in _TEXTS and self.index is not None:
-                self.set_once(values, _TEXTS[tag], self.text(child), child)
+            field = texts.get(tag)
+            value: str | Md
+            if field is not None:
+                value = self.text(child)
             elif tag == _MD:
-                self.set_once(values, "md", self.md(child), child)
-            elif tag == _LN:
-                links.append(self.link(child))
+                field, value = "md", self.md(child)
             else:
-                self.unexpected(child)
+                if tag == _LN:
+                    links.append(self.link(child))
+                else:
+                    self.unexpected(child)
+                continue
+            if field in values:
+                self.fault(child, "occurs twice: keep one")
+            values[field] = value
         if links:
             values["links"] = tuple(links)
         return values
-
-    def set_once(
-        self, values: dict[str, Any], field: str, value: Any, child: etree._Element
-    ) -> None:
-        if field in values:
-            self.fault(child, "occurs twice: keep one")
-        values[field] = value
 
     def md(self, element: etree._Element) -> Md:
         md = Md(**_fields(element, MD_FIELDS))
@@ -193,7 +194,8 @@ class EntryReader:
     def text(self, element: etree._Element) -> str:
         if len(element):
             self.fault(element, "contains an element: it must contain text only")
-        return (element.text or "").strip()
+        text = element.text
+        return "" if text is None else text.strip()
 
     def unexpected(self, element: etree._Element) -> None:
         """An element that is a fault unless it belongs to another namespace."""
@@ -230,11 +232,12 @@ def _name(element: etree._Element) -> str:
 def _fields(element: etree._Element, fields: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     foreign: dict[str, str] = {}
-    for name, value in element.attrib.items():
-        if name not in fields:
+    for name, value in element.items():
+        field = fields.get(name)
+        if field is None:
             foreign[name] = value
         elif name not in _NUMBERS:
-            values[fields[name]] = value
+            values[field] = value
         elif _NUMBER.fullmatch(value):
             values[name] = int(value)
         else:
