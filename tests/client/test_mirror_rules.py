@@ -27,7 +27,7 @@ from rsnotify_client.mirror.plan import (
     wanted_by,
 )
 from rsnotify_client.mirror.report import percentile
-from rsnotify_client.mirror.state import Row, State
+from rsnotify_client.mirror.state import START, Row, State
 from rsnotify_client.mirror.workers import ATTEMPTS, LATER_SECONDS, LATEST_SECONDS, delay
 from rsnotify_client.web import origin_of, retry_after
 from tests.sources import rendered
@@ -74,12 +74,26 @@ def test_a_failure_counts_only_if_the_resource_was_not_planned_anew_meanwhile(
 ) -> None:
     with State(tmp_path) as state:
         state.plan([SourceResource("a")], 1, now=1.0)
-        ((before,), _) = state.due(1.0, 10, ())
+        ((before,), _) = state.due(1.0, START, 10, ())
         state.plan([SourceResource("a", lastmod="2")], 1, now=1.0)
         assert not state.failed(before, "404", due=9.0)
-        ((now,), _) = state.due(1.0, 10, ())
+        ((now,), _) = state.due(1.0, START, 10, ())
         assert state.failed(now, "404", due=9.0)
-        assert state.due(1.0, 10, ()) == ([], 0)
+        assert state.due(1.0, START, 10, ()) == ([], None)
+
+
+def test_what_is_due_is_read_on_from_where_it_was_read_to(tmp_path: Path) -> None:
+    with State(tmp_path) as state:
+        state.plan([SourceResource(loc) for loc in "badc"], 1, now=1.0)
+        state.plan([SourceResource("later")], 1, now=9.0)
+        state.plan([SourceResource("aa")], 1, now=2.0)
+        first, read_to = state.due(2.0, START, 3, {"b"})
+        assert [row.loc for row in first] == ["a", "c"]
+        assert read_to == (1.0, "c")
+        state.plan([SourceResource("a", lastmod="2")], 1, now=2.0)
+        rest, end = state.due(2.0, read_to, 10, {"b"})
+        assert [row.loc for row in rest] == ["d", "a", "aa"]
+        assert end is None
 
 
 def test_parts_are_swept_but_for_those_of_resources_that_are_begun(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ async def test_a_small_body_comes_whole_and_a_large_one_is_left_to_who_asked(
 
         def told(answer: Answer | None) -> None:
             assert answer is not None
-            there.append(answer.connection.early_bytes)
+            there.append(len(answer.connection.early))
             answer.close()
             heard.set()
 

@@ -181,7 +181,7 @@ class Multiplexer:
             if not busy.connection.has_head:
                 return None
             busy.answer = read_head(busy.connection, busy.asked[0].url)
-        missing = (busy.answer.length or 0) - busy.connection.early_bytes
+        missing = (busy.answer.length or 0) - len(busy.connection.early)
         return busy.answer if missing <= 0 or not self._is_small(busy.answer) else None
 
     def _is_small(self, answer: Answer) -> bool:

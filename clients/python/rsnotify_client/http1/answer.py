@@ -12,8 +12,6 @@ WITHOUT_BODY = (204, 304)
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;.*)?")
 _STATUS = re.compile(r"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: .*)?")
 
-_FIELD_ENDS = frozenset("\r\n\0")
-
 Headers = dict[str, str]
 """Header fields by lower-case name; one that came several times is joined by commas."""
 
@@ -77,9 +75,10 @@ class Answer:
 
     def read(self, size: int) -> bytes:
         """So many bytes, fewer only at the end."""
-        if self.length is not None and self._left <= min(size, self.connection.early_bytes):
-            self._left, self.is_read, taken = 0, True, self.connection.take(self._left)
-            return taken
+        left = self._left
+        if self.length is not None and left <= size and left <= len(self.connection.early):
+            self._left, self.is_read = 0, True
+            return self.connection.take(left)
         buffer = memoryview(bytearray(size))
         filled = 0
         while filled < size and (count := self.read_into(buffer[filled:])):
@@ -119,10 +118,10 @@ class Answer:
 
 def read_head(connection: HttpConnection, url: str) -> Answer:
     for _ in range(INTERIM_ANSWERS):
-        first, *lines = connection.head()
-        minor, status = _status(first)
+        lines = connection.head()
+        minor, status = _status(lines[0])
         if status >= 200:
-            headers = _headers(lines)
+            headers = _headers(lines[1:])
             wish = headers.get("connection", "").lower()
             keeps = "close" not in wish if minor == "1" else "keep-alive" in wish
             return Answer(url, connection, status, headers, keeps=keeps)
@@ -149,6 +148,6 @@ def _headers(lines: Sequence[str]) -> Headers:
 def _field(line: str) -> tuple[str, str]:
     """Its name in lower case, and its value. The answers of one server are much alike."""
     name, colon, value = line.partition(":")
-    if not colon or not name or name.strip() != name or not _FIELD_ENDS.isdisjoint(line):
+    if not colon or not name or name.strip() != name:
         raise BadAnswer("the answer has a header field that is none")
     return name.lower(), value.strip(" \t")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 15
 SILENCE_SECONDS = 60
 HEAD_BYTES = 32 * 1024
+HEAD_END = b"\r\n\r\n"
 HEAD_LINES = 128
 READ_BYTES = 64 * 1024
 HEAD_READ_BYTES = 8 * 1024  # what comes of a large body with its head is kept until it is read
@@ -36,34 +37,44 @@ class HttpConnection:
         if target.scheme == "https":
             self.socket = _tls().wrap_socket(self.socket, server_hostname=target.host)
         self.socket.settimeout(SILENCE_SECONDS)
-        self._early = b""
+        self.early = b""
+        """What was read and belongs to nothing that was asked for yet."""
 
     def is_alive(self) -> bool:
         """Nobody closed it, and nothing was said that nobody asked for."""
         watched = poll()
         watched.register(self.socket, POLLIN)
-        return not self._early and not watched.poll(0)
+        return not self.early and not watched.poll(0)
 
     def head(self) -> list[str]:
         """The lines up to an empty one."""
-        until = monotonic() + SILENCE_SECONDS
-        while (end := self._early.find(b"\r\n\r\n")) < 0:
-            if len(self._early) > HEAD_BYTES:
-                raise BadAnswer(f"the head of the answer is longer than {HEAD_BYTES} bytes")
-            self._more(until)
-        lines = self._early[:end].decode("latin-1").split("\r\n")
-        self._early = self._early[end + 4 :]
+        end = self.early.find(HEAD_END)
+        if end < 0:
+            end = self._end_of_head()
+        head = self.early[:end].decode("latin-1")
+        lines = head.split("\r\n")
+        self.early = self.early[end + 4 :]
         if end > HEAD_BYTES or len(lines) > HEAD_LINES:
             raise BadAnswer(f"the answer has more than {HEAD_LINES} header fields")
+        if "\0" in head or not head.count("\r") == head.count("\n") == len(lines) - 1:
+            raise BadAnswer("the answer has a header field that is none")
         return lines
+
+    def _end_of_head(self) -> int:
+        until = monotonic() + SILENCE_SECONDS
+        while (end := self.early.find(HEAD_END)) < 0:
+            if len(self.early) > HEAD_BYTES:
+                raise BadAnswer(f"the head of the answer is longer than {HEAD_BYTES} bytes")
+            self._more(until)
+        return end
 
     def line(self) -> bytes:
         until = monotonic() + SILENCE_SECONDS
-        while (end := self._early.find(b"\r\n")) < 0:
-            if len(self._early) > HEAD_BYTES:
+        while (end := self.early.find(b"\r\n")) < 0:
+            if len(self.early) > HEAD_BYTES:
                 raise BadAnswer("a line of the answer does not end")
             self._more(until)
-        line, self._early = self._early[:end], self._early[end + 2 :]
+        line, self.early = self.early[:end], self.early[end + 2 :]
         return line
 
     def _more(self, until: float) -> None:
@@ -72,14 +83,14 @@ class HttpConnection:
             raise BadAnswer("the connection was closed before the answer")
         if monotonic() > until:
             raise TimeoutError
-        self._early += data
+        self.early += data
 
     def hear(self) -> None:
         """More came, by a socket that does not block."""
         data = self.socket.recv(READ_BYTES)
         if not data:
             raise BadAnswer("the connection was closed before the answer")
-        self._early += data
+        self.early += data
 
     def says(self, data: bytes) -> bool:
         """Whether it went out, by a socket that does not block."""
@@ -90,22 +101,18 @@ class HttpConnection:
 
     @property
     def has_head(self) -> bool:
-        return b"\r\n\r\n" in self._early or len(self._early) > HEAD_BYTES
-
-    @property
-    def early_bytes(self) -> int:
-        return len(self._early)
+        return HEAD_END in self.early or len(self.early) > HEAD_BYTES
 
     def take(self, size: int) -> bytes:
         """What is there already, up to this size."""
-        taken, self._early = self._early[:size], self._early[size:]
+        taken, self.early = self.early[:size], self.early[size:]
         return taken
 
     def read_into(self, view: memoryview) -> int:
-        if not self._early:
+        if not self.early:
             return self.socket.recv_into(view)
-        count = min(len(view), len(self._early))
-        view[:count], self._early = self._early[:count], self._early[count:]
+        count = min(len(view), len(self.early))
+        view[:count], self.early = self.early[:count], self.early[count:]
         return count
 
     def abort(self) -> None:

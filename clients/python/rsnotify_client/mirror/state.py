@@ -17,6 +17,10 @@ from rsnotify_client.mirror.statefile import StateFile
 
 AT_ONCE = 500
 
+ReadTo = tuple[float, str]
+"""How far what is due was read: it is read in the order of its time, then of its address."""
+START: ReadTo = (0.0, "")
+
 
 class Row(msgspec.Struct):
     """One resource: what is wanted, what is there, and what remains to be done."""
@@ -34,7 +38,12 @@ class Row(msgspec.Struct):
 _ROW = "loc, path, wanted, have, part, version, attempts, problem"
 _wanted = msgspec.json.Decoder(SourceResource)
 _have = msgspec.json.Decoder(Have)
-_encode = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
+
+
+def _encode(struct: SourceResource | Have) -> str:
+    """As text: the driver takes that as it is, and looks for an adapter for each `bytes`."""
+    return _encoder.encode(struct).decode()
 
 
 class State(StateFile):
@@ -42,7 +51,7 @@ class State(StateFile):
 
     def __init__(self, directory: Path, *, is_writer: bool = True) -> None:
         self._places = Places(lambda: self._database)
-        self._stored: list[tuple[bytes, int, str]] = []  # done, to be recorded together
+        self._stored: list[tuple[str, int, str]] = []  # done, to be recorded together
         self.replanned = 0  # how often rows that were read before may have become old
         super().__init__(directory, is_writer=is_writer)
 
@@ -89,7 +98,7 @@ class State(StateFile):
 
     def _planned(
         self, wanted: SourceResource, have: Have | None, generation: int, now: float
-    ) -> tuple[str, bytes, int, float | None]:
+    ) -> tuple[str, str, int, float | None]:
         is_settled = is_current(wanted, have) and not wanted.is_deleted
         return wanted.loc, _encode(wanted), generation, None if is_settled else now
 
@@ -114,13 +123,17 @@ class State(StateFile):
 
     # The work -----------------------------------------------------------------------------------
 
-    def due(self, now: float, limit: int, known: Container[str]) -> tuple[list[Row], int]:
-        """What is due and not known yet; and how much is due in all, up to the limit."""
+    def due(
+        self, now: float, after: ReadTo, limit: int, known: Container[str]
+    ) -> tuple[list[Row], ReadTo | None]:
+        """What is due and not known yet; and where to go on, if there may be more."""
         found = self.database.execute(
-            f"SELECT {_ROW} FROM resource WHERE due <= ? ORDER BY due LIMIT ?",  # noqa: S608
-            (now, limit),
+            f"SELECT {_ROW}, due FROM resource"  # noqa: S608
+            " WHERE due <= ? AND (due, loc) > (?, ?) ORDER BY due, loc LIMIT ?",
+            (now, *after, limit),
         ).fetchall()
-        return [_row(each) for each in found if each[0] not in known], len(found)
+        last = (found[-1][-1], found[-1][0]) if len(found) == limit else None
+        return [_row(each) for each in found if each[0] not in known], last
 
     def next_due(self) -> float | None:
         found = self.database.execute("SELECT min(due) FROM resource WHERE due IS NOT NULL")
@@ -233,8 +246,8 @@ class State(StateFile):
         self._places.forget_folder(path)
 
 
-def _row(found: tuple[str, str | None, bytes, bytes | None, bytes | None, int, int, str]) -> Row:
-    loc, path, wanted, have, part, version, attempts, problem = found
+def _row(found: tuple[str, str | None, str, str | None, str | None, int, int, str | None]) -> Row:
+    loc, path, wanted, have, part, version, attempts, problem = found[:8]
     return Row(
         loc,
         path,

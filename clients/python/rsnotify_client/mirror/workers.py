@@ -15,7 +15,7 @@ from rsnotify_client.http1.answer import Answer
 from rsnotify_client.http1.target import host_of
 from rsnotify_client.mirror.fetch import Begun, Fetched
 from rsnotify_client.mirror.report import Event, Report
-from rsnotify_client.mirror.state import Row, State
+from rsnotify_client.mirror.state import START, Row, State
 from rsnotify_client.mirror.storing import Store
 from rsnotify_client.multiplexer import BusyConnection, Multiplexer
 from rsnotify_client.web import Unreachable
@@ -80,6 +80,7 @@ class Workers:
         self._awake = asyncio.Event()
         self._rests = asyncio.Event()
         self._may_be_more = True  # than is known to be due
+        self._read_to = START  # of what is due
         self._committed = 0.0
         self._looked = time()
         self._ends_when_idle = False
@@ -259,9 +260,10 @@ class Workers:
     def _pull(self) -> None:
         if self._waiting_count >= WAITING or not self._may_be_more:
             return
-        limit = PULLED + len(self._known)
-        due, found = self._state.due(time(), limit, self._known)
-        self._may_be_more = found == limit
+        limit = PULLED + (len(self._known) if self._read_to == START else 0)
+        due, last = self._state.due(time(), self._read_to, limit, self._known)
+        self._may_be_more = last is not None
+        self._read_to = last or START
         self._store.settle(due)
         for row in due:
             self._known.add(row.loc)
