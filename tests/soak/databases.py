@@ -5,6 +5,7 @@
 """
 
 import os
+import socket
 import threading
 from typing import Any
 
@@ -108,6 +109,8 @@ def lost_connection(url: str) -> None:
 
 
 def _sever(table: OutboxTable) -> None:
-    """Close the socket beneath the driver."""
-    number = table._connection.fileno() if hasattr(table._connection, "fileno") else None
-    os.close(number if number is not None else table._connection._sock.detach())
+    """Cut the connection; its descriptor stays with the driver, which closes it."""
+    connection = table._connection
+    number = (connection if hasattr(connection, "fileno") else connection._sock).fileno()
+    with socket.socket(fileno=os.dup(number)) as same:
+        same.shutdown(socket.SHUT_RDWR)
