@@ -18,6 +18,7 @@ from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.discovery import discover, linked, linked_in_html, sitemaps_of
 from rsnotify_client.web import Web
 from tests.running import RunningHub
+from tests.soak.network_frozen import Proxy
 from tests.sources import CAPABILITIES, Handler, Source, rendered
 
 QUICK = 0.05
@@ -527,6 +528,41 @@ async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
     assert pings == ([1, 1, 1] if answers_pings else [1, 2, 3])
+
+
+async def test_a_frozen_network_is_noticed_though_a_source_does_not_say_where_it_begins(
+    source: Source,
+) -> None:
+    """What changed meanwhile stands in its Change List."""
+
+    async def channel(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for _ in socket:
+            pass
+        return socket
+
+    source.handlers["/channel"] = channel
+    async with asyncio.timeout(20), Proxy(int(source.url.rpartition(":")[2])) as proxy:
+        socket = f"ws://127.0.0.1:{proxy.port}/channel"
+        source.documents["/list.xml"] = rendered(
+            "capabilitylist",
+            [
+                Entry(source.loc("changelist.xml"), md=Md(capability="changelist")),
+                Entry(socket, md=Md(capability="change-notification")),
+            ],
+        )
+        follower = Follower(source.loc("list.xml"), quiet_seconds=0.1, pong_seconds=0.5)
+        async with aclosing(aiter(follower)) as pieces:
+            await anext(pieces)
+            proxy.freeze()
+            reading = asyncio.create_task(anext(pieces))  # type: ignore[arg-type]
+            accepted = proxy.accepted
+            source.change("meanwhile", b"1")
+            while proxy.accepted == accepted:
+                await asyncio.sleep(0.01)
+            proxy.thaw()
+            assert [change.loc for change in (await reading).changes] == [source.loc("meanwhile")]
 
 
 async def test_a_hub_is_followed_from_any_address_while_it_is_killed(

@@ -3,8 +3,10 @@
 import asyncio
 import tempfile
 import time
-from contextlib import aclosing
+from asyncio import StreamReader, StreamWriter
+from contextlib import aclosing, closing, suppress
 from pathlib import Path
+from typing import Self
 
 from rsnotify_client import follow
 from rsnotify_client.channel import PONG_SECONDS, QUIET_SECONDS
@@ -17,15 +19,22 @@ class Proxy:
     """Passes bytes on, until it is frozen; then it keeps every connection and passes nothing."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self._to = port
         self._flows = asyncio.Event()
         self._flows.set()
+        self._ways: set[asyncio.Task[None]] = set()
         self.accepted = 0
-        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> int:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return self._server.sockets[0].getsockname()[1]
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for way in self._ways:
+            way.cancel()
+        await asyncio.gather(*self._ways, return_exceptions=True)
 
     def freeze(self) -> None:
         self._flows.clear()
@@ -33,28 +42,31 @@ class Proxy:
     def thaw(self) -> None:
         self._flows.set()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _connect(self, reader: StreamReader, writer: StreamWriter) -> None:
         self.accepted += 1
-        await self._flows.wait()
-        back, forth = await asyncio.open_connection("127.0.0.1", self._port)
-        await asyncio.gather(self._pass(reader, forth), self._pass(back, writer))
+        way = asyncio.create_task(self._serve(reader, writer))
+        self._ways.add(way)
+        way.add_done_callback(self._ways.discard)
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        with closing(writer):
+            await self._flows.wait()
+            back, forth = await asyncio.open_connection("127.0.0.1", self._to)
+            with closing(forth):
+                await asyncio.gather(self._pass(reader, forth), self._pass(back, writer))
+
+    async def _pass(self, reader: StreamReader, writer: StreamWriter) -> None:
+        with closing(writer), suppress(OSError):
             while data := await reader.read(2**16):
                 await self._flows.wait()
                 writer.write(data)
                 await writer.drain()
-        except OSError:
-            pass
-        writer.close()
 
 
 async def run(folder: Path) -> None:
-    async with RunningHub(folder / "data") as hub:
+    async with RunningHub(folder / "data") as hub, Proxy(hub.port) as proxy:
         begin = (await hub.publish("http://example.com/begin"))["until"]
-        proxy = Proxy(hub.port)
-        url = hub.channel().replace(str(hub.port), str(await proxy.start()))
+        url = hub.channel().replace(str(hub.port), str(proxy.port))
         found: list[str] = []
 
         async def read() -> None:
