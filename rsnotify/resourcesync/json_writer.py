@@ -20,7 +20,7 @@ FOOT = b"\n]}\n"
 _PARTS = re.compile(
     r"<(?:(loc|lastmod|changefreq)>([^<]*)</|rs:(md|ln)((?: [^>]*)?)/>|/(url)>)"
 ).finditer
-_ATTRIBUTES = re.compile(r' ([\w.:-]+)="([^"]*)"').findall
+_ATTRIBUTES = re.compile(r' ([^ =]+)="([^"]*)"').findall
 _NUMBERS = ("length", "pri")
 _END = b"</url>"
 

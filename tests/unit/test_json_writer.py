@@ -2,10 +2,11 @@
 
 import json
 from typing import Any
+from xml.sax.saxutils import quoteattr
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rsnotify.core.submission import read_submission
@@ -21,6 +22,8 @@ from rsnotify.resourcesync.json_writer import (
 from rsnotify.resourcesync.notification import ChannelName, render_notification, render_rows
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import (
+    RS_NS,
+    SITEMAP_NS,
     Document,
     Entry,
     ForeignLink,
@@ -142,6 +145,24 @@ def test_attributes_of_other_namespaces_stand_under_their_full_names() -> None:
     found = back(fill(render_fragment(change, foreign=foreign)))
     assert found["foreign"] == foreign
     assert found["links"] == [{"rel": "up", "href": "u:a", "foreign": {"{urn:y}b": "2"}}]
+
+
+SYLLABLES = st.lists(st.sampled_from(["a", "&", "<", " length=", " x9:b="])).map("".join)
+
+
+@given(st.dictionaries(st.text("ab·、\u0300").map("a{}".format), SYLLABLES))
+@example({"a、": " x9:b=", "b": "1"})
+def test_attributes_of_other_namespaces_come_back_whatever_they_are_called_and_say(
+    attributes: dict[str, str],
+) -> None:
+    said = "".join(f" x:{name}={quoteattr(text)}" for name, text in attributes.items())
+    body = (
+        f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}"><url><loc>u:a</loc>'
+        f'<rs:md change="created" xmlns:x="urn:x"{said}/></url></urlset>'
+    )
+    (fragment,) = read_submission(body.encode(), "application/xml", "change", None).fragments
+    expected = {f"{{urn:x}}{name}": text for name, text in attributes.items()}
+    assert back(render_rows([(NOW, fragment.xml)])).get("foreign", {}) == expected
 
 
 @given(st.lists(PUBLISHED, max_size=4), st.integers(1, 40))
