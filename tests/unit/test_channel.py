@@ -223,6 +223,19 @@ async def test_who_cannot_be_written_to_is_closed_with_1011_and_the_others_go_on
     assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
+async def test_who_cannot_be_written_to_at_the_head_is_closed_with_1011_and_the_others_go_on(
+    hub: OneChannelHub, channel: ChannelReaders, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, other = [Peer(BROKEN) for _ in range(3)], Peer(PLAIN)
+    for peer in (*broken, other):
+        channel.join(peer, START)
+    hub.push()
+    assert [peer.closed for peer in broken] == [1011] * 3
+    assert other.numbers == [0]
+    assert channel.readers == [other]
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
 async def test_who_leaves_while_the_journal_is_read_gets_nothing_more(
     hub: OneChannelHub, channel: ChannelReaders
 ) -> None:

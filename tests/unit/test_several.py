@@ -177,6 +177,14 @@ async def test_who_cannot_be_written_to_what_it_missed_is_closed_with_1011() -> 
     assert not any(each.feed.watchers for each in sets.values())
 
 
+async def test_who_cannot_be_written_to_at_the_head_is_closed_with_1011() -> None:
+    sets, peer = SeveralSets("a", "b"), Peer(BROKEN)
+    sets.read_by(peer)
+    sets["a"].push()
+    assert peer.closed == 1011
+    assert not any(each.feed.watchers for each in sets.values())
+
+
 @pytest.mark.parametrize("seed", range(20))
 async def test_each_set_s_changes_come_once_and_in_order_whatever_happens(seed: int) -> None:
     chance = random.Random(seed)

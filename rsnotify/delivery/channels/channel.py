@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader, write_to_all
-from rsnotify.delivery.channels.turns import YIELD_BYTES, Sent, read_on, write_turn
+from rsnotify.delivery.channels.turns import YIELD_BYTES, Sent, close_for_a_bug, read_on, write_turn
 from rsnotify.errors import BecamePrivate, NoSuchSet, Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
@@ -124,13 +124,20 @@ class ChannelReaders:
     # --- what the feed tells -------------------------------------------------------------------
 
     def push(self, notification: Notification) -> None:
-        """The hot path: one frame for all readers, one write for each."""
+        """The hot path: one frame for all readers, one write for each.
+
+        If that fails for those of one form, they are closed, and the others get theirs.
+        """
         self.pushed += 1
         for wire_format, readers in self._at_head.items():
             if readers:
-                frame = wire_format.render(notification)
-                self._sent.count(wire_format, len(frame), len(readers))
-                write_to_all(tuple(readers), frame)  # a copy: who is paused is not in the set
+                written = tuple(readers)  # a copy: who is paused is not in the set
+                try:
+                    frame = wire_format.render(notification)
+                    self._sent.count(wire_format, len(frame), len(written))
+                    write_to_all(written, frame)
+                except Exception:
+                    close_for_a_bug(written)
         for reader in tuple(self._ahead):
             self._place(reader)
 

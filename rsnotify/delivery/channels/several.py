@@ -13,7 +13,7 @@ from rsnotify.core.query import render_cursors
 from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
-from rsnotify.delivery.channels.turns import YIELD_BYTES, Sent, read_on, write_turn
+from rsnotify.delivery.channels.turns import YIELD_BYTES, Sent, close_for_a_bug, read_on, write_turn
 from rsnotify.errors import BecamePrivate, NoSuchSet
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
@@ -131,12 +131,19 @@ class SeveralChannels:
             return  # it knows more than this process did
         is_next = member.cursor == notification.from_
         if is_next and self.is_writable and not self._in_line and self._serving is None:
+            self._write_next(member, notification)
+        else:
+            self._line_up(member)
+
+    def _write_next(self, member: Member, notification: Notification) -> None:
+        """The hot path. If it fails, the connection is closed."""
+        try:
             member.cursor = notification.until
             frame = self.reader.wire_format.render(notification)
             self._sent.count(self.reader.wire_format, len(frame))
             self.write(frame)
-        else:
-            self._line_up(member)
+        except Exception:
+            close_for_a_bug([member])
 
     def write(self, data: bytes) -> None:
         tell_cursors = self.reader.wire_format.tell_cursors

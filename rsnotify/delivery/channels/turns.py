@@ -4,6 +4,7 @@ It is the same for a reader of one channel, and for each channel of a reader of 
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Protocol
 
 from rsnotify.delivery.channels.frames import WireFormat
@@ -56,7 +57,7 @@ async def read_on(hub: Hub, feed: Feed, follower: ChannelFollower) -> Notificati
     except (Rejected, TryAgain) as error:
         follower.close(error.close_code, error.detail)
     except Exception:
-        _close_for_a_bug(follower)
+        close_for_a_bug([follower])
     return None
 
 
@@ -67,7 +68,7 @@ def write_turn(
     try:
         return _write(feed, follower, found, sent)
     except Exception:
-        _close_for_a_bug(follower)
+        close_for_a_bug([follower])
     return 0
 
 
@@ -83,6 +84,8 @@ def _write(feed: Feed, follower: ChannelFollower, found: Notification | None, se
     return written
 
 
-def _close_for_a_bug(follower: ChannelFollower) -> None:
-    log.exception("internal error while %r catches up", follower)
-    follower.close(1011, INTERNAL_ERROR)
+def close_for_a_bug(followers: Sequence[ChannelFollower]) -> None:
+    """End the connections of those who would otherwise miss something and not know it."""
+    log.exception("internal error while %d readers are served: %r", len(followers), followers[0])
+    for follower in followers:
+        follower.close(1011, INTERNAL_ERROR)
