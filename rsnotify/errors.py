@@ -109,7 +109,12 @@ class StoreFull(TryAgain):
 
 
 class TooFewReplicas(TryAgain):
-    """Redis did it, but may lose it: too few replicas have it."""
+    """Redis did it, but may lose it: too few replicas have it, or nobody knows how many."""
+
+    def __init__(self, why: TryAgain) -> None:
+        repeat = "with the same Idempotency-Key it is safe to repeat"
+        super().__init__(f"it may be stored, but {why.detail}; {repeat}")
+        self.why = why
 
 
 class JournalIsBehind(TryAgain):

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from rsnotify.storage.embedded_redis.binaries import Binary
 from tests.redis_server import RedisServer
 from tests.running import until
 
@@ -18,6 +19,11 @@ class Replicated(NamedTuple):
 
     primary: RedisServer
     replicas: Sequence[RedisServer]
+
+
+def right_to_wait(binary: Binary) -> str:
+    """What lets a user of this server ask which replicas have what was written."""
+    return "wait" if binary.engine.version < (7, 2) else "waitaof"
 
 
 @asynccontextmanager

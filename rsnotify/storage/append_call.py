@@ -1,13 +1,14 @@
 """One call of `append.lua`: what it is told of the appends of a channel, and its answer to each."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from rsnotify.core.submission import Fragment, Submission
-from rsnotify.errors import JournalIsBehind, NoSuchSet, Rejected, TryAgain
+from rsnotify.errors import JournalIsBehind, NoSuchSet, Rejected, TooFewReplicas, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Row
 from rsnotify.storage.journal_format import (
@@ -18,6 +19,8 @@ from rsnotify.storage.journal_format import (
     rows_of,
 )
 from rsnotify.storage.script import Command, Script
+
+log = logging.getLogger(__name__)
 
 APPEND = Script("journal.lua", "append.lua")
 
@@ -126,6 +129,8 @@ def answer_round(
 
 
 def _failure(reply: object, group: Sequence[PendingAppend]) -> Exception:
+    if isinstance(reply, TooFewReplicas):
+        log.warning("publishing is answered 503: %s", reply.why.detail)
     if isinstance(reply, Exception):
         return reply
     if says_behind(reply):

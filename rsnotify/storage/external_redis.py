@@ -10,7 +10,7 @@ from time import monotonic
 
 from redis.exceptions import ResponseError
 
-from rsnotify.errors import InvalidSettings, RedisRefuses, TryAgain
+from rsnotify.errors import InvalidSettings, RedisRefuses, TooFewReplicas, TryAgain
 from rsnotify.storage.address import parse_address, tls_context, without_password
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.engine import OLDEST_IN_WORDS, Engine
@@ -86,7 +86,10 @@ async def require_usable(client: Client, address: str) -> None:
     """Raise unless it is of a version and a kind that can keep a journal, and has loaded it."""
     for server in await client.masters():
         await _require_usable(server, address, is_cluster=client.is_cluster)
-    await client.durably([("PING",)])  # until its replicas are there
+    try:
+        await client.durably([("PING",)])  # until its replicas are there
+    except TooFewReplicas as error:
+        raise error.why from None
 
 
 async def _require_usable(server: Client, address: str, *, is_cluster: bool) -> None:

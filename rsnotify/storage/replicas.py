@@ -10,10 +10,10 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from rsnotify.errors import TooFewReplicas
+from rsnotify.errors import RedisRefuses, TooFewReplicas, TryAgain
 from rsnotify.storage import keys
 from rsnotify.storage.exchange import AskCommands, Confirm
-from rsnotify.storage.failures import judge
+from rsnotify.storage.failures import code_of, judge
 
 WAIT_MILLISECONDS = 1_500  # less than an answer of Redis may take
 
@@ -43,8 +43,19 @@ class Replicas:
         try:
             have_it = await self._wait(ask, key)
         except ResponseError as error:
-            return judge(error)
+            why = self._unknown(error)
+            return TooFewReplicas(why) if isinstance(why, TryAgain) else why
         return None if have_it >= self.count else _too_few(have_it, self.count)
+
+    def _unknown(self, error: ResponseError) -> Exception:
+        """Why nobody knows how many have it."""
+        if code_of(error) != "NOPERM":
+            return judge(error)
+        right = "+waitaof" if self._knows_files else "+wait"
+        return RedisRefuses(
+            "Redis does not let the hub's user ask how many replicas have what is written "
+            f"(NOPERM): allow it with {right}, or leave RSNOTIFY_REPLICAS away"
+        )
 
     async def _wait(self, ask: AskCommands, key: str) -> int:
         if self._knows_files:
@@ -69,6 +80,8 @@ async def _written(ask: AskCommands, key: str, *wait: Any) -> Any:
 
 def _too_few(have_it: int, wanted: int) -> TooFewReplicas:
     return TooFewReplicas(
-        f"it may be stored, but {have_it} of {wanted} replicas have confirmed it in time, so that "
-        "a failover could lose it; with the same Idempotency-Key it is safe to repeat"
+        TryAgain(
+            f"{have_it} of {wanted} replicas have confirmed it in time, so that a failover could "
+            "lose it"
+        )
     )

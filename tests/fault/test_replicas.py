@@ -16,7 +16,7 @@ from rsnotify.storage.connection import connect
 from rsnotify.storage.embedded_redis.binaries import installed_binaries
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
-from tests.redis_replicas import replicated
+from tests.redis_replicas import replicated, right_to_wait
 from tests.running import RunningHub, until
 
 CHANGES = ChannelName("dataset1", "change")
@@ -56,6 +56,32 @@ async def test_a_publish_that_a_replica_does_not_confirm_is_answered_503_and_sto
             await until(is_taken)
             _, listed = await hub.ask("GET", "/dataset1/changelist.xml")
             assert listed.count(b"<loc>http://example.com/1<") == 2  # with the key, and without
+
+
+async def test_a_publish_after_which_nobody_may_ask_for_replicas_may_be_stored(
+    tmp_path: Path,
+) -> None:
+    binary, *_ = await installed_binaries()
+    right = right_to_wait(binary)
+    async with (
+        replicated(tmp_path, binary=binary.path) as redis,
+        redis.primary.client() as admin,
+    ):
+        everything = {"categories": ["+@all"], "keys": ["*"], "channels": ["*"]}
+        await admin.acl_setuser("hub", enabled=True, passwords=["+x"], **everything)
+        url = redis.primary.url.replace("//", "//hub:x@")
+        address, publish = "/api/sets/dataset1/changes", keyed("a")
+        async with RunningHub(tmp_path / "data", "--redis", url, replicas="1") as hub:
+            await admin.acl_setuser("hub", enabled=True, commands=[f"-{right}"])
+            status, problem = await hub.ask("POST", address, **publish)
+            assert status == 503
+            assert "it may be stored, but Redis does not let the hub's user" in problem["detail"]
+            log = " ".join(hub.log.read_text().split())
+            assert "publishing is answered 503: Redis does not let the hub's user" in log
+            await admin.acl_setuser("hub", enabled=True, commands=[f"+{right}"])
+            assert (await hub.ask("POST", address, **publish))[0] == 201
+            _, listed = await hub.ask("GET", "/dataset1/changelist.xml")
+            assert listed.count(b"<loc>http://example.com/1<") == 1
 
 
 async def test_no_server_says_that_replicas_have_a_repeated_change_which_they_have_not(

@@ -27,11 +27,11 @@ async def server(tmp_path: Path) -> AsyncIterator[RedisServer]:
         yield started
 
 
-async def problem_of(url: str) -> str:
+async def problem_of(url: str, *, replicas: int = 0) -> str:
     """Why this one is refused: long before patience ends."""
     async with asyncio.timeout(10):
         with pytest.raises(InvalidSettings) as refusal:
-            await wait_until_usable(url, warn=False)
+            await wait_until_usable(url, warn=False, replicas=replicas)
     (problem,) = refusal.value.problems
     return problem
 

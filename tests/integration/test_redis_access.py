@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from rsnotify.resourcesync.change import Change
-from rsnotify.storage.address import with_password
+from rsnotify.storage.address import with_password, without_password
+from rsnotify.storage.embedded_redis.binaries import installed_binaries
 from rsnotify.storage.external_redis import wait_until_usable
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from tests.integration.test_external_redis import problem_of
 from tests.raw import raw_channel
 from tests.receivers import Receiver, subscribe
+from tests.redis_replicas import right_to_wait
 from tests.redis_server import RedisServer
 from tests.redis_tls import AUTHORITY, TRUSTING, WITH_CERTIFICATE, refusing, tls_before
 from tests.running import TOKEN, RunningHub, until
@@ -81,6 +83,20 @@ async def test_a_user_with_the_documented_rights_may_do_nothing_else(server: Red
         for command in ("FLUSHALL", "KEYS *", "CONFIG SET save 1", "GET others", "SHUTDOWN"):
             words = ("ACL", "DRYRUN", "rsnotify", *command.split())
             assert b"no permissions" in await admin.execute_command(*words), command
+
+
+async def test_a_user_who_may_not_ask_for_replicas_is_told_how_to_mend_it(tmp_path: Path) -> None:
+    for binary in await installed_binaries():
+        async with RedisServer(tmp_path, binary=binary.path) as server, server.client() as admin:
+            right = right_to_wait(binary)
+            rights = (*documented_rights(), f"-{right}")
+            await admin.execute_command("ACL", "SETUSER", "rsnotify", "on", ">x", *rights)
+            url = server.url.replace("//", "//rsnotify:x@")
+            assert await problem_of(url, replicas=1) == (
+                f"--redis {without_password(url)}: Redis does not let the hub's user ask how many "
+                f"replicas have what is written (NOPERM): allow it with +{right}, or leave "
+                "RSNOTIFY_REPLICAS away"
+            )
 
 
 async def test_a_redis_behind_tls_with_a_certificate_of_the_hub_will_do(

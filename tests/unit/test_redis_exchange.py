@@ -120,7 +120,7 @@ async def test_what_was_written_beside_a_script_that_is_not_known_is_confirmed(
     peer: ThreadedPeer,
 ) -> None:
     async def confirm(_: AskCommands, answers: list[Any]) -> list[Any]:
-        too_few = TooFewReplicas("no replica has it")
+        too_few = TooFewReplicas(TryAgain("no replica has it"))
         return [each if isinstance(each, Exception) else too_few for each in answers]
 
     pool = pool_of(peer)
