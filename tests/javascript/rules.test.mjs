@@ -155,6 +155,43 @@ describe("the timeline", () => {
     assert.equal(timeline.newIn(received(at(0), at(1), [told(1, "a", undefined)])), undefined);
     assert.deepEqual(locs(timeline.newIn(received(at(0), at(1), [told(1, "a", "md5:2")]))), ["a"]);
   });
+
+  test("tells changes apart by their times where they come after a clock stepped back", () => {
+    const timeline = new Timeline(at(0)); // they stand at the cursor; none has a digest
+    const all = [9, 1, 2].map((second) => ({ ...change("a"), datetime: at(second) }));
+    const listed = (count) =>
+      all.slice(0, count).map((each) => ({ position: at(9), change: each }));
+    const found = [1, 2, 3].flatMap(
+      (count) => timeline.newIn(received(at(0), at(9), listed(count)))?.timed ?? [],
+    );
+    assert.deepEqual(
+      found.map((each) => each.change),
+      all,
+    );
+  });
+
+  const [one, other] = [at(1), at(0)];
+  for (const [what, first, then] of [
+    ["a digest", {}, { hash: "md5:1", length: 1 }],
+    ["a time", {}, { datetime: one }],
+    ["both times", { lastmod: other }, { lastmod: other, datetime: one }],
+  ]) {
+    test(`takes a change of which the list alone says ${what} for the same`, () => {
+      const timeline = new Timeline(at(0));
+      const listed = (more) => [{ position: at(1), change: { ...change("a"), ...more } }];
+      timeline.joined(received(at(0), at(1), listed(first)));
+      assert.equal(timeline.newIn(received(at(0), at(1), listed(then))), undefined);
+    });
+  }
+
+  test("hands a stretch without changes on only if the cursor moves", () => {
+    const timeline = new Timeline(at(2));
+    const empty = [received(at(0), at(1)), received(at(0), at(2)), received(at(2), at(3))];
+    assert.deepEqual(
+      empty.map((each) => timeline.newIn(each)),
+      [undefined, undefined, empty[2]],
+    );
+  });
 });
 
 describe("the retry schedule", () => {

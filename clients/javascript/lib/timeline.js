@@ -1,15 +1,17 @@
 // What was handed on already, and whether what comes next joins it. Pure: no network, no clock.
 //
 // Nothing is handed on twice and nothing is passed over, as far as the Source tells. Several
-// changes may have one position, so those at the cursor are remembered.
+// changes may have one position, so those at the cursor are remembered: all that come while the
+// Source's clock is behind the cursor, too.
 
 import { NotJoined } from "./errors.js";
+import { positionOf } from "./position.js";
 
 /** A cursor that moves over a channel and over Change Lists. */
 export class Timeline {
   cursor;
 
-  #atCursor = new Map(); // of each change at the cursor: its digests
+  #atCursor = new Map(); // of each change at the cursor: its signs, by their text
 
   constructor(cursor) {
     this.cursor = cursor;
@@ -43,9 +45,9 @@ export class Timeline {
   /** What was not handed on yet, if anything; the cursor moves to its end. */
   newIn(received) {
     const timed = received.timed.filter((each) => this.#isNew(each));
-    this.#move(received.until, timed);
-    if (timed.length === received.timed.length) return received;
-    return timed.length ? { ...received, timed } : undefined;
+    const hasMoved = this.#move(received.until, timed);
+    if (!timed.length && !hasMoved) return undefined;
+    return timed.length === received.timed.length ? received : { ...received, timed };
   }
 
   #isNew({ position, change }) {
@@ -53,25 +55,40 @@ export class Timeline {
     return position === this.cursor && !this.#isKnown(change);
   }
 
-  /** A channel may say less of a change than a list does: a digest counts if both have it. */
+  /** A channel may say less of a change than a list does: a sign counts if both have it. */
   #isKnown(change) {
-    const digests = this.#atCursor.get(keyOf(change));
-    if (!digests) return false;
-    return change.hash === undefined || digests.has(change.hash) || digests.has(undefined);
+    const known = this.#atCursor.get(keyOf(change));
+    if (!known) return false;
+    const signs = signsOf(change);
+    return known.has(String(signs)) || [...known.values()].some((each) => agree(signs, each));
   }
 
+  /** Whether the cursor is further than it was. */
   #move(until, timed) {
-    if (this.cursor === undefined || until > this.cursor) {
+    const isFurther = this.cursor === undefined || until > this.cursor;
+    if (isFurther) {
       this.cursor = until;
       this.#atCursor.clear();
     }
     for (const { change } of timed.filter(({ position }) => position === this.cursor)) {
-      const known = this.#atCursor.get(keyOf(change)) ?? new Set();
-      this.#atCursor.set(keyOf(change), known.add(change.hash));
+      const signs = signsOf(change);
+      const known = this.#atCursor.get(keyOf(change)) ?? new Map();
+      this.#atCursor.set(keyOf(change), known.set(String(signs), signs));
     }
+    return isFurther;
   }
 }
 
 function keyOf({ loc, change }) {
   return `${change} ${loc}`;
+}
+
+/** What tells changes of one resource apart: both times that the Source may say, and the digest. */
+function signsOf({ datetime, lastmod, hash }) {
+  return [positionOf(datetime), positionOf(lastmod), hash];
+}
+
+function agree(signs, others) {
+  const pairs = signs.map((sign, index) => [sign, others[index]]);
+  return pairs.every((pair) => pair.includes(undefined) || pair[0] === pair[1]);
 }
