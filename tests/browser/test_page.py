@@ -129,6 +129,31 @@ async def test_a_hub_that_was_killed_is_followed_on_without_gap_or_repetition(
         assert await page.locator("#latest .bad").count() == 0
 
 
+async def test_a_hub_that_comes_back_between_two_requests_is_followed_by_websocket_again(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    """Its WebSocket is refused while the hub is away; why, it asks when the hub is back."""
+    is_back = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await is_back.wait()
+        await route.continue_()
+
+    async with (
+        RunningHub(tmp_path / "data") as hub,
+        opened(chromium, hub, "dataset1") as page,
+    ):
+        await page.route("**/channels/dataset1/*", later)
+        async with page.expect_request(lambda request: request.method == "HEAD"):
+            await hub.kill()
+        await hub.start()
+        is_back.set()
+        await expect(page.locator("#health")).to_have_text("live")
+        _, status = await hub.ask("GET", "/api/status")
+        readers = status["sets"][0]["channels"][0]["readers"]
+        assert readers == {"websocket": 1, "event stream": 0}
+
+
 async def test_where_no_websocket_is_allowed_the_page_follows_an_event_stream(
     chromium: Browser, tmp_path: Path
 ) -> None:

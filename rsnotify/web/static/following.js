@@ -9,6 +9,7 @@ import { parse } from "./notification.js";
 
 const FIRST_MS = 500;
 const LONGEST_MS = 15_000;
+const REFUSALS = 2; // one alone may be of a hub that was restarted meanwhile
 const NOT_KEPT = new Set([400, 410, 4400, 4410]); // the hub no longer knows the cursor: begin anew
 
 /** How long to wait before the next attempt; `chance` is from 0 to 1. */
@@ -19,6 +20,7 @@ export class Following {
   #end = () => {};
   #timer = 0;
   #failures = 0;
+  #refusals = 0; // of a WebSocket by a hub that answers, one after another
   #isOver = false;
 
   /** `heard` has `notification(parsed)`, `state(text, isBad)` and `gap(after, from)`. */
@@ -27,10 +29,13 @@ export class Following {
     this.isPrivate = isPrivate;
     this.cursor = null; // everything up to it has been handed on
     this.hasStopped = false; // trying again would end in the same way
-    // A header, and so a token, goes with a stream only; a browser opens only six of these.
-    this.transport = isPrivate ? "stream" : "websocket";
     this.heard = heard;
     this.#go();
+  }
+
+  /** A header, and so a token, goes with a stream only; a browser opens only six of these. */
+  get #transport() {
+    return this.isPrivate || this.#refusals >= REFUSALS ? "stream" : "websocket";
   }
 
   stop() {
@@ -47,7 +52,7 @@ export class Following {
       return;
     }
     if (this.#isOver) return;
-    this.#end = connect(this.transport, channelOf(this.set), this.cursor, {
+    this.#end = connect(this.#transport, channelOf(this.set), this.cursor, {
       opened: () => this.#opened(),
       frame: (text) => this.#frame(text),
       ended: (how) => this.#ended(how),
@@ -82,7 +87,7 @@ export class Following {
 
   #ended({ code, reason, isFinal, isRefused }) {
     if (this.#isOver) return;
-    if (isRefused) this.transport = "stream"; // the settings or a proxy allow no WebSocket
+    this.#refusals = isRefused ? this.#refusals + 1 : 0; // the settings or a proxy may allow none
     if (NOT_KEPT.has(code)) {
       this.heard.gap(this.cursor, null);
       this.cursor = null;
