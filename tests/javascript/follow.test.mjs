@@ -368,6 +368,20 @@ describe("Change Lists without a channel", () => {
     assert.deepEqual(await read("/c.xml", 1), ["2"]);
   });
 
+  test("that are still empty when it begins pass nothing over of what comes", async () => {
+    const lists = [list({}), list({}), list({}, changed(1)), list({}, changed(1), changed(2))];
+    source.answers["/list.xml"] = inTurn(...lists.map((text) => answered(200, text)));
+    assert.deepEqual(await read("/c.xml", 1), ["1"]);
+  });
+
+  test("of which the newest is still empty pass nothing over of what comes either", async () => {
+    source.answers["/list.xml"] = index("changelist", ["/one.xml", ""], ["/two.xml", ""]);
+    source.answers["/one.xml"] = list({}, changed(1));
+    const lists = [list({}), list({}, changed(2)), list({}, changed(2), changed(3))];
+    source.answers["/two.xml"] = inTurn(...lists.map((text) => answered(200, text)));
+    assert.deepEqual(await read("/c.xml", 1), ["2"]);
+  });
+
   test("are asked for with a condition", async () => {
     const text = list({ from: at(0) }, changed(1));
     const served = ({ headers }, response) =>

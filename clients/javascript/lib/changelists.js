@@ -92,10 +92,11 @@ export class ChangeLists {
   /** The last change that there is: whoever follows from now on begins behind it. */
   async end() {
     let last;
-    for (const { loc } of (await this.#lists(undefined)).slice(-1)) {
+    for (const { loc } of (await this.#lists(undefined)).reverse()) {
       for await (const received of this.#changes(loc, undefined)) {
         if (received.timed.length || !last) last = received;
       }
+      if (last) break;
     }
     return last;
   }

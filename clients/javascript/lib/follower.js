@@ -28,6 +28,7 @@ export class Follower {
   #notJoinedAt;
   #tooOldAt;
   #mustCatchUp = false;
+  #beganEmpty = false; // then all that will be listed comes after us
   #gap;
   #isPolling = false;
   #liveSince = Infinity;
@@ -100,7 +101,7 @@ export class Follower {
 
   /** The peer did not say where it begins: what came meanwhile stands in its Change Lists. */
   async *#bridged() {
-    if (this.cursor === undefined) return this.#standAtTheEnd().catch(ignoreTrouble);
+    if (this.#beginsNow) return this.#standAtTheEnd().catch(ignoreTrouble);
     yield* this.#caughtUp(true);
     this.#tellGap();
   }
@@ -135,16 +136,21 @@ export class Follower {
   }
 
   async *#fromLists() {
-    if (this.cursor === undefined) return this.#standAtTheEnd();
+    if (this.#beginsNow) return this.#standAtTheEnd();
     for await (const received of this.#lists.after(this.cursor)) {
       const found = this.#timeline.newIn(received);
       if (found?.timed.length) yield found;
     }
   }
 
+  get #beginsNow() {
+    return this.cursor === undefined && !this.#beganEmpty;
+  }
+
   /** Nothing of what is listed now is handed on, only what comes after it. */
   async #standAtTheEnd() {
     const end = await this.#lists.end();
+    this.#beganEmpty = end === undefined;
     if (end) this.#timeline.newIn(end);
     this.#tellGap();
   }
@@ -218,6 +224,7 @@ export class Follower {
     const from = this.cursor;
     if (!this.#options.onGap) throw new HistoryGone(from, reason);
     this.#gap ??= { from, reason };
+    this.#beganEmpty = false;
     this.#timeline.forget();
   }
 
