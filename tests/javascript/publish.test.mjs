@@ -95,6 +95,25 @@ describe("publishing", () => {
     await assert.rejects(publish(hub.url, "set", CHANGE), TryAgain);
   });
 
+  for (const [url, options] of [
+    ["example.org"],
+    ["ftp://a/"],
+    ["http://user:secret@a/"],
+    ["http://a/", { token: "rsn_\n1" }],
+  ]) {
+    test(`is refused at once with ${url} and ${JSON.stringify(options)}`, async () => {
+      const giving = { giveUpSeconds: 0, ...options };
+      const isClear = (error) => error instanceof Rejected && !/secret|rsn_/.test(error.message);
+      await assert.rejects(publish(url, "set", CHANGE, giving), isClear);
+    });
+  }
+
+  test("takes the ws address of a hub, too", async () => {
+    answerInTurn(accept);
+    const url = hub.url.replace("http", "ws");
+    assert.deepEqual(await publish(url, "set", CHANGE, { giveUpSeconds: 0 }), ACCEPTED);
+  });
+
   test("ends when its signal is aborted, while a request waits or before the next", async () => {
     for (const answer of [() => {}, answered(503)]) {
       hub.asked.length = 0;

@@ -2,7 +2,7 @@
 
 import { Rejected, TryAgain } from "./errors.js";
 import { delaySeconds, sleep } from "./retry.js";
-import { refused, textOf, Web } from "./web.js";
+import { checkedUrl, httpTwin, refused, textOf, Web } from "./web.js";
 
 export const GIVE_UP_SECONDS = 60;
 
@@ -19,7 +19,7 @@ export async function publish(url, set, changes, options = {}) {
   const kind = framework ? "framework" : "changes";
   const address = new URL(
     `api/sets/${encodeURIComponent(set)}/${kind}`,
-    `${url.replace(/\/$/, "")}/`,
+    `${httpTwin(checkedUrl(url)).replace(/\/$/, "")}/`,
   ).href;
   const request = {
     method: "POST",

@@ -10,7 +10,9 @@ export const ANSWER_SECONDS = 20; // until an answer begins
 export const SILENCE_SECONDS = 45; // until more of it comes; a hub says something every 25 s
 export const RETRY_AFTER_SECONDS = 3_600;
 const AGAIN = [408, 425, 429, 500, 502, 503, 504];
+const TOKEN = /^[!-~]([ -~]*[!-~])?$/;
 const XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1";
+const NO_TOKEN = "the token has a line break or another character that no token has: write it anew";
 const MENDS = {
   401: "a token is needed: give one that may read it",
   403: "it may not be read: give a token that may",
@@ -29,8 +31,14 @@ export function isSocket(url) {
 
 /** An address that can be fetched, or that of its socket. */
 export function checkedUrl(url) {
-  if (URL.canParse(url) && /^(https?|wss?):\/\//.test(url)) return url;
-  throw new Rejected(`${url} is no address that can be fetched: give one of http:// or https://`);
+  if (!URL.canParse(url) || !/^(https?|wss?):\/\//.test(url)) {
+    throw new Rejected(`${url} is no address that can be fetched: give one of http:// or https://`);
+  }
+  const { username, password, host } = new URL(url);
+  if (!username && !password) return url;
+  throw new Rejected(
+    `the address of ${host} has a user or a password: leave them out, give a token`,
+  );
 }
 
 /** The address with one parameter of its query set. */
@@ -60,6 +68,7 @@ export class Web {
   #fetch;
 
   constructor({ token, url, signal, fetch = globalThis.fetch }) {
+    if (token && !TOKEN.test(token)) throw new Rejected(NO_TOKEN);
     this.signal = signal;
     this.#token = token;
     this.#origin = new URL(httpTwin(checkedUrl(url))).origin;
