@@ -59,6 +59,25 @@ function alone(channel) {
   return source.url.replace("http", "ws") + CHANNEL;
 }
 
+/** Every interval that runs, for as long as the test does. */
+function keptBy(context) {
+  const [kept, { setInterval, clearInterval }] = [new Set(), globalThis];
+  globalThis.setInterval = (...words) => {
+    const timer = setInterval(...words);
+    kept.add(timer);
+    return timer;
+  };
+  globalThis.clearInterval = (timer) => {
+    clearInterval(timer);
+    kept.delete(timer);
+  };
+  context.after(() => {
+    kept.forEach(clearInterval);
+    Object.assign(globalThis, { setInterval, clearInterval });
+  });
+  return kept;
+}
+
 const list = (md, ...changes) => document({ capability: "changelist", ...md }, ...changes);
 const inTurn =
   (...answers) =>
@@ -222,6 +241,31 @@ describe("a channel", () => {
     assert.equal((await reading.next()).done, true);
     assert.deepEqual(states, []);
   });
+
+  for (const [what, dies] of [
+    ["never says that it is closed", false],
+    ["dies as soon as it is open", true],
+  ]) {
+    test(`by a WebSocket that ${what} leaves no timer and no listener behind`, async (context) => {
+      const url = alone(stream(at(0)));
+      const [ending, kept] = [new AbortController(), keptBy(context)];
+      const WebSocket = class {
+        constructor() {
+          setTimeout(() => {
+            this.onopen();
+            if (dies) this.onclose({ code: 1006 });
+            else this.onmessage({ data: notification(0, 1, changed(1)) });
+          });
+        }
+        close() {}
+      };
+      ending.signal.addEventListener = (_, listener) => kept.add(listener);
+      ending.signal.removeEventListener = (_, listener) => kept.delete(listener);
+      const onState = ({ state }) => dies && state === "waiting" && ending.abort();
+      for await (const _ of follow(url, { WebSocket, signal: ending.signal, onState })) break;
+      assert.deepEqual([...kept], []);
+    });
+  }
 
   test("gives whole notifications to whoever asks for them", async () => {
     const payload = notification(0, 1, changed(1));

@@ -116,15 +116,15 @@ async function openSocket(WebSocket, url, signal) {
   const socket = made(WebSocket, url);
   if (!socket) return undefined;
   const queue = new Queue(NOTIFICATION_CHARS);
-  const close = () => socket.close();
-  const leave = () => queue.end(new TryAgain("following was ended"));
-  signal?.addEventListener("abort", leave);
-  queue.atEnd(() => signal?.removeEventListener("abort", leave), close);
+  const close = () => queue.end(new TryAgain("following was ended"));
+  signal?.addEventListener("abort", close);
+  queue.atEnd(() => signal?.removeEventListener("abort", close));
+  queue.atEnd(() => socket.close());
   socket.onmessage = ({ data }) => queue.put(String(data));
   socket.onclose = ({ code, reason }) => queue.end(ended(code, reason));
   socket.onerror = () => {}; // it closes, too; of the package ws an unheard error ends the process
   if (await hasOpened(socket, queue)) return { queue, payloads: payloadsOf(queue, close), close };
-  leave();
+  close();
   return undefined;
 }
 
@@ -220,8 +220,10 @@ export class Queue {
     this.#wake();
   }
 
-  atEnd(...actions) {
-    this.#ends.push(...actions);
+  /** Done once it ends; at once if it has. */
+  atEnd(action) {
+    if (this.#error) action();
+    else this.#ends.push(action);
   }
 
   end(error) {
