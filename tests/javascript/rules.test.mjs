@@ -4,7 +4,12 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
 
-import { beginning, listsAfter, namedLists } from "../../clients/javascript/lib/changelists.js";
+import {
+  beginning,
+  ChangeLists,
+  listsAfter,
+  namedLists,
+} from "../../clients/javascript/lib/changelists.js";
 import { eventParser, NOTIFICATION_CHARS, Queue } from "../../clients/javascript/lib/channel.js";
 import {
   foundIn,
@@ -339,6 +344,10 @@ describe("event streams", () => {
     }
   });
 
+  test("may have fields of other names, which say nothing", () => {
+    assert.deepEqual(eventParser()("database: x\n\ndata: a\ndata-x: b\n\n"), ["a"]);
+  });
+
   test("may have an event of so many characters and not one more", () => {
     const [parse, next] = [eventParser(), eventParser()];
     assert.deepEqual(parse(`data: ${"a".repeat(NOTIFICATION_CHARS - 6)}`), []);
@@ -374,6 +383,16 @@ describe("a body", () => {
   test("that never ends is read up to the cap", async () => {
     const text = await textOf(body((controller) => controller.enqueue(PIECE)));
     assert.equal(text.length, PAGE_CHARS + PIECE.length);
+  });
+
+  test("of an answer that brings nothing is let go, so that its connection is free", async () => {
+    const left = [];
+    const cancel = () => left.push("body");
+    const fetch = async () => new Response(new ReadableStream({ cancel }), { status: 503 });
+    const web = new Web({ url: "http://a/", fetch });
+    await assert.rejects(web.page("http://a/"), TryAgain);
+    await assert.rejects(new ChangeLists(web, "http://a/").end(), TryAgain);
+    assert.deepEqual(left, ["body", "body"]);
   });
 
   test("that says nothing, or drips, is given up when its time is over", async () => {

@@ -98,8 +98,8 @@ export function eventParser() {
     for (const line of lines.map((each) => each.replace(/\r$/, ""))) {
       if (line === "" && data.length) found.push(data.splice(0).join("\n"));
       if (line === "") size = 0;
-      const [, value] = /^data(?:: ?(.*))?$/s.exec(line) ?? [];
-      if (line.startsWith("data")) data.push(value ?? "");
+      const field = /^data(?:: ?(.*))?$/s.exec(line);
+      if (field) data.push(field[1] ?? "");
       size += line.length;
     }
     if (size + rest.length > NOTIFICATION_CHARS) {

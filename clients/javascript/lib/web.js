@@ -135,8 +135,9 @@ function unreachable(url, error) {
   return new TryAgain(`${url} cannot be reached: ${cause}`);
 }
 
-/** What an answer means that brings nothing to read. */
-export function refused(url, { status, headers }, detail) {
+/** What an answer means that brings nothing to read; its body is let go. */
+export function refused(url, { status, headers, body }, detail) {
+  body?.cancel().catch(() => {}); // it may have been read
   if (AGAIN.includes(status)) {
     const seconds = retryAfter(headers.get("Retry-After"));
     return new TryAgain(`${url} cannot be served now (${detail ?? status})`, {
