@@ -2,9 +2,11 @@
 
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, test } from "node:test";
+import { inspect } from "node:util";
 import { gzipSync } from "node:zlib";
 
 import { DOCUMENT_BYTES } from "../../clients/javascript/lib/changelists.js";
+import { OPTION_SECONDS } from "../../clients/javascript/lib/follower.js";
 import { follow, HistoryGone, notifications, Rejected } from "../../clients/javascript/rsnotify.js";
 import * as servers from "./servers.mjs";
 
@@ -134,9 +136,13 @@ describe("a Source", () => {
     ["http://a/", { token: "rsn_\u2603" }],
     ["http://a/", { transport: "websocket", WebSocket: null }],
     ["http://a/", { transport: "pigeon" }],
+    ["http://a/", { pollSeconds: 0 }],
+    ["http://a/", { pollSeconds: "often" }],
+    ["http://a/", { pollSeconds: OPTION_SECONDS + 1 }],
+    ["http://a/", { quietSeconds: Infinity }],
     ["ws://a/channels/change_notification_channel?set=a&set=b"],
   ]) {
-    test(`cannot be asked for with ${url} and ${JSON.stringify(options)}`, async () => {
+    test(`cannot be asked for with ${url} and ${inspect(options)}`, async () => {
       const signal = AbortSignal.timeout(2000); // what is not refused at once is tried for ever
       const isClear = (error) => error instanceof Rejected && !/secret|rsn_/.test(error.message);
       await assert.rejects(follow(url, { signal, ...options }).next(), isClear);
@@ -466,6 +472,11 @@ describe("Change Lists without a channel", () => {
   test("may be compressed files", async () => {
     source.answers["/list.xml"] = answered(200, gzipSync(list({ from: at(0) }, changed(1))));
     assert.deepEqual(await read("/c.xml", 1, { from: at(0) }), ["1"]);
+  });
+
+  test("may be asked for as rarely as the option allows", async () => {
+    source.answers["/list.xml"] = list({ from: at(0) }, changed(1));
+    assert.deepEqual(await read("/c.xml", 1, { from: at(0), pollSeconds: OPTION_SECONDS }), ["1"]);
   });
 
   test("are inflated up to the cap and no further", async () => {

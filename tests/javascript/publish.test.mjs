@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, test } from "node:test";
+import { inspect } from "node:util";
 
 import { publish, Rejected, TryAgain } from "../../clients/javascript/rsnotify.js";
 import { answered, serve } from "./servers.mjs";
@@ -100,9 +101,10 @@ describe("publishing", () => {
     ["ftp://a/"],
     ["http://user:secret@a/"],
     ["http://a/", { token: "rsn_\n1" }],
+    ["http://a/", { giveUpSeconds: NaN }],
   ]) {
-    test(`is refused at once with ${url} and ${JSON.stringify(options)}`, async () => {
-      const giving = { giveUpSeconds: 0, ...options };
+    test(`is refused at once with ${url} and ${inspect(options)}`, async () => {
+      const giving = { giveUpSeconds: 0, signal: AbortSignal.timeout(2000), ...options };
       const isClear = (error) => error instanceof Rejected && !/secret|rsn_/.test(error.message);
       await assert.rejects(publish(url, "set", CHANGE, giving), isClear);
     });

@@ -31,7 +31,7 @@ NUMBERS = {
     "xml.js": {"TOKEN_CHARS": "8 * 1024"},
     "channel.js": {"NOTIFICATION_CHARS": "16 * 1024 * 1024", "QUIET_SECONDS": "90"},
     "changelists.js": {"DOCUMENT_BYTES": "50 * 1024 * 1024"},
-    "follower.js": {"POLL_SECONDS": "60"},
+    "follower.js": {"POLL_SECONDS": "60", "OPTION_SECONDS": "1_000_000"},
     "publish.js": {"GIVE_UP_SECONDS": "60"},
     "retry.js": {"FIRST_SECONDS": "0.5", "LONGEST_SECONDS": "30"},
 }
@@ -117,6 +117,7 @@ def test_the_numbers_are_on_the_page() -> None:
         "| 45 s |",
         "there is no channel; 60 |",
         "is dead; 90 |",
+        "at most 1,000,000.",
         "a random part of 0.5 s",
         "up to 30 s",
         "for a minute (`giveUpSeconds`)",

@@ -14,6 +14,7 @@ import { Timeline } from "./timeline.js";
 import { checkedUrl, httpTwin, isSocket, Web } from "./web.js";
 
 export const POLL_SECONDS = 60;
+export const OPTION_SECONDS = 1_000_000; // a platform's timers know 2,147,483
 export const LIST_ATTEMPTS = 3; // then Change Lists count as unreadable: another origin forbids it
 
 export class Follower {
@@ -249,8 +250,10 @@ export class Follower {
   }
 }
 
-function checked(url, { from, transport, WebSocket = globalThis.WebSocket }) {
+function checked(url, { from, transport, WebSocket = globalThis.WebSocket, ...others }) {
   checkedUrl(url);
+  checkSeconds("pollSeconds", others);
+  checkSeconds("quietSeconds", others);
   if (from != null && positionOf(from) === undefined) {
     throw new Rejected(`from is ${from}: give a datetime such as 2026-11-20T21:34:00.123456Z`);
   }
@@ -266,6 +269,11 @@ function checked(url, { from, transport, WebSocket = globalThis.WebSocket }) {
     );
   }
   return url;
+}
+
+function checkSeconds(name, { [name]: seconds = 1 }) {
+  if (seconds > 0 && seconds <= OPTION_SECONDS) return;
+  throw new Rejected(`${name} is ${seconds}: give seconds, above 0 and at most ${OPTION_SECONDS}`);
 }
 
 function socketOf({ transport, WebSocket = globalThis.WebSocket }) {
