@@ -127,6 +127,23 @@ describe("tabs that share a connection", { skip: !canShare && "there are no Web 
     }
   });
 
+  test("are told when a connection of their own waits, and when they need none any more", async () => {
+    const missed = [notification(0, 1, changed(1)), notification(1, 2, changed(2))];
+    const answers = [stream(at(2)), answered(503), stream(at(0), ...missed)];
+    source.answers["/c.xml"] = capabilities([CHANNEL, "change-notification"]);
+    source.answers[CHANNEL] = (...words) => answers.shift()(...words);
+    const [leading, states] = [[], []];
+    const first = tab({ onState: ({ state }) => leading.push(state) }).next();
+    await until(() => leading.length);
+    const two = tab({ from: at(0), onState: ({ state }) => states.push(state) });
+    assert.deepEqual(await names(2, two), ["1", "2"]);
+    const next = two.next();
+    await until(() => states.includes("live"));
+    assert.deepEqual([leading, states], [["live"], ["waiting", "live"]]);
+    leaving.abort();
+    assert.deepEqual([(await first).done, (await next).done], [true, true]);
+  });
+
   test("ask nobody if their signal is aborted from the beginning", async () => {
     source.answers["/c.xml"] = capabilities([CHANNEL, "change-notification"]);
     source.answers[CHANNEL] = stream(at(0), notification(0, 1, changed(1)));

@@ -36,6 +36,8 @@ class Tab {
   #others;
   #leaving = new AbortController();
   #standing; // the newest state of the connection, if this tab leads
+  #state; // the newest of which this tab heard
+  #told; // what onState was told last
 
   constructor(url, options) {
     this.#url = String(url);
@@ -50,13 +52,17 @@ class Tab {
 
   async *received() {
     for (let item; (item = await this.#mailbox.next()) !== undefined;) {
-      if (this.#timeline.cursor < item.after) yield* this.#caughtUp(item.after);
+      let { state } = item;
+      if (this.#timeline.cursor < item.after) {
+        yield* this.#caughtUp(item.after);
+        state ??= this.#state; // of the connection of all again
+      }
       if (this.#leaving.signal.aborted) return;
       if (item.error) throw item.error;
       const found = item.received && this.#timeline.newIn(item.received);
       if (found) yield found;
       if (item.gap) this.#skip(item.gap);
-      if (item.state) this.#standAt(item.state);
+      if (state) this.#standAt(state);
     }
   }
 
@@ -115,8 +121,16 @@ class Tab {
   }
 
   #standAt(state) {
+    this.#state = state;
     if (state.state === "live") this.#timeline.begin(state.cursor);
-    this.#options.onState?.({ ...state, cursor: this.#timeline.cursor });
+    this.#say(state);
+  }
+
+  /** Once, though the leader says it again to every tab that is opened. */
+  #say(state) {
+    const told = JSON.stringify({ ...state, cursor: undefined });
+    if (told !== this.#told) this.#options.onState?.({ ...state, cursor: this.#timeline.cursor });
+    this.#told = told;
   }
 
   /** By a connection of this tab alone, until it has all up to there. */
@@ -124,10 +138,12 @@ class Tab {
     const enough = new AbortController();
     const signal = AbortSignal.any([this.#leaving.signal, enough.signal]);
     const onGap = this.#options.onGap && ((gap) => this.#skip(gap) >= until && enough.abort());
-    const onState = ({ state, cursor }) => {
-      if (state !== "live" || !(cursor >= until)) return;
-      this.#timeline.begin(cursor); // nothing lay between
-      enough.abort();
+    const onState = (own) => {
+      if (own.state !== "live") this.#say(tellable(own));
+      else if (own.cursor >= until) {
+        this.#timeline.begin(own.cursor); // nothing lay between
+        enough.abort();
+      }
     };
     const options = { ...this.#options, from: this.#timeline.cursor, signal, onGap, onState };
     for await (const received of new Follower(this.#url, options)) {
