@@ -437,6 +437,19 @@ describe("Change Lists without a channel", () => {
     assert.deepEqual(await read("/c.xml", 1), ["2"]);
   });
 
+  test("give no cursor before the one where it began, with `from` or without", async () => {
+    const first = answered(200, list({ from: at(0) }, changed(1)));
+    const more = list({ from: at(0) }, changed(1), changed(3, "a"), changed(3, "b"));
+    for (const from of [at(2), undefined]) {
+      source.answers["/list.xml"] = inTurn(first, first, answered(200, more));
+      const cursors = [];
+      for await (const { cursor } of follow(`${source.url}/c.xml`, { ...quick, from })) {
+        if (cursors.push(cursor) === 2) break;
+      }
+      assert.deepEqual(cursors, [from ?? at(1), at(3)]);
+    }
+  });
+
   test("are asked for with a condition", async () => {
     const text = list({ from: at(0) }, changed(1));
     const served = ({ headers }, response) =>

@@ -5,7 +5,7 @@
 // Source's clock is behind the cursor, too.
 
 import { NotJoined } from "./errors.js";
-import { positionOf } from "./position.js";
+import { later, positionOf } from "./position.js";
 
 /** A cursor that moves over a channel and over Change Lists. */
 export class Timeline {
@@ -42,12 +42,14 @@ export class Timeline {
     return this.newIn(received);
   }
 
-  /** What was not handed on yet, if anything; the cursor moves to its end. */
+  /** What was not handed on yet, if anything, from the cursor on; that moves to its end. */
   newIn(received) {
     const timed = received.timed.filter((each) => this.#isNew(each));
+    const from = later(received.from, this.cursor);
     const hasMoved = this.#move(received.until, timed);
     if (!timed.length && !hasMoved) return undefined;
-    return timed.length === received.timed.length ? received : { ...received, timed };
+    const isWhole = timed.length === received.timed.length && from === received.from;
+    return isWhole ? received : { ...received, from, timed };
   }
 
   #isNew({ position, change }) {
