@@ -84,9 +84,17 @@ describe("publishing", () => {
     assert.equal(hub.asked.length, 1);
   });
 
-  test("says when the address is no hub's", async () => {
-    answerInTurn(answered(200, "<html>"));
-    await assert.rejects(publish(hub.url, "set", CHANGE), /is it a hub's address/);
+  for (const text of ["<html>", "null", "{}"]) {
+    test(`says when the address is no hub's, which answers ${text}`, async () => {
+      answerInTurn(answered(200, text));
+      await assert.rejects(publish(hub.url, "set", CHANGE), /is it a hub's address/);
+    });
+  }
+
+  test("names the address to which a redirect led it, where nothing was published", async () => {
+    answerInTurn(answered(301, "", { Location: "/elsewhere" }));
+    hub.answers["/elsewhere"] = answered(405);
+    await assert.rejects(publish(hub.url, "set", CHANGE), /redirected to http:.*elsewhere/);
   });
 
   test("gives up when its time is over, and does not wait for what comes later", async () => {

@@ -2,7 +2,7 @@
 
 import { Rejected, TryAgain } from "./errors.js";
 import { delaySeconds, sleep } from "./retry.js";
-import { checkedUrl, httpTwin, refused, textOf, Web } from "./web.js";
+import { checkedUrl, httpTwin, refused, textOf, Web, withoutToken } from "./web.js";
 
 export const GIVE_UP_SECONDS = 60;
 
@@ -51,11 +51,11 @@ function randomKey() {
 
 async function contentOf(url, answer) {
   const content = await contentIn(answer);
-  if (answer.ok && content) return content;
-  const error = refused(url, answer, content?.detail);
+  if (answer.ok && content?.accepted !== undefined) return content;
+  const at = answer.redirected ? `${url}, redirected to ${withoutToken(answer.url)}` : url;
+  if (answer.ok) throw new Rejected(`${at} answered what no hub does: is it a hub's address?`);
+  const error = refused(at, answer, content?.detail);
   if (Array.isArray(content?.errors)) error.faults = content.errors;
-  if (answer.ok)
-    throw new Rejected(`${url} answered something else than JSON: is it a hub's address?`);
   throw error;
 }
 

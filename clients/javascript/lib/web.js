@@ -55,7 +55,7 @@ export function retryAfter(text, now = Date.now()) {
 }
 
 /** An address as it may be told: without a token. */
-function withoutToken(url) {
+export function withoutToken(url) {
   const parsed = URL.canParse(url) ? new URL(url) : undefined;
   if (!parsed?.searchParams.has("access_token")) return url;
   parsed.searchParams.delete("access_token");
