@@ -84,7 +84,10 @@ export interface FollowOptions {
   signal?: AbortSignal;
   /** A token that may read; shown to the origin of the address only. */
   token?: string;
-  /** Without it: a WebSocket where there is one, else an event stream. */
+  /**
+   * Without it: a WebSocket where there is one, else an event stream. With "websocket", too, but it
+   * is refused where the platform has none.
+   */
   transport?: "websocket" | "sse";
   /** Told of changes that cannot be had; then it goes on. Without it, `HistoryGone` is thrown. */
   onGap?: (gap: Gap) => void;
@@ -92,9 +95,9 @@ export interface FollowOptions {
   onState?: (state: State) => void;
   /** Share one connection with the other tabs of this site that follow the same address. */
   shared?: boolean;
-  /** How often Change Lists are asked for where there is no channel; 60. */
+  /** How often Change Lists are asked for where there is no channel; 60, at most 1,000,000. */
   pollSeconds?: number;
-  /** After how long a silent WebSocket is looked after; 90. */
+  /** After how long a silent WebSocket is looked after; 90, at most 1,000,000. */
   quietSeconds?: number;
   /** In place of the platform's. */
   WebSocket?: WebSocketClass;
