@@ -1,5 +1,6 @@
 """The JavaScript client against a real hub: killed, restarted, private, without old history."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -172,6 +173,38 @@ async def test_a_websocket_that_is_dead_is_noticed_and_left() -> None:
         async with Reader(url, quietSeconds=0.1) as reader:
             await reader.live()
             assert await reader.changes(1) == ["1"]
+    assert len(sockets) == 2
+
+
+async def test_a_dead_websocket_that_never_says_where_it_begins_is_noticed_by_the_lists() -> None:
+    """While the list tells nothing new, the connection stays."""
+    sockets: list[web.WebSocketResponse] = []
+
+    async def channel(request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Upgrade") != "websocket":
+            return web.Response(status=404)
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        sockets.append(socket)
+        await socket.receive()
+        return socket
+
+    async with Source() as source:
+        entry = Entry(
+            source.url.replace("http", "ws") + "/channel", md=Md(capability="change-notification")
+        )
+        lists = Entry(source.loc("changelist.xml"), md=Md(capability="changelist"))
+        source.documents[CAPABILITIES] = rendered("capabilitylist", [entry, lists])
+        source.handlers["/channel"] = channel
+        source.change("1", b"content")
+        async with Reader(source.url + CAPABILITIES, quietSeconds=0.1) as reader:
+            await reader.live()
+            async with asyncio.timeout(20):
+                while source.asked["/changelist.xml"] < 5:
+                    await asyncio.sleep(0.01)
+            assert len(sockets) == 1
+            source.change("2", b"content")
+            assert await reader.changes(1) == ["2"]
     assert len(sockets) == 2
 
 

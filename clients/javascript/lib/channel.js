@@ -17,9 +17,11 @@ const EVENT_STREAM = "text/event-stream";
 
 /**
  * `{transport, begins, payloads, close}`; `begins` is undefined where the peer does not say it.
- * `standing` is a function: up to where its reader has got.
+ * `standing` is a function: up to where its reader has got. `isBehind`, where it can be told, is
+ * another: whether that is before what the Source has, though its channel does not say so.
  */
-export async function openChannel(web, url, standing, { WebSocket, quietSeconds } = {}) {
+export async function openChannel(web, url, standing, options = {}) {
+  const { WebSocket, quietSeconds, isBehind } = options;
   const wantsSocket = isSocket(url) && WebSocket;
   const stream = await openStream(web, httpTwin(url), standing()).catch((error) => {
     if (!wantsSocket || error instanceof TooOld || web.signal?.aborted) throw error;
@@ -29,10 +31,9 @@ export async function openChannel(web, url, standing, { WebSocket, quietSeconds 
   const from = standing() ?? stream.begins;
   const socket = await openSocket(WebSocket, web.shown(resumed(url, from)), web.signal);
   web.signal?.throwIfAborted();
-  if (socket && stream.begins !== undefined) {
-    const isDeaf = () => hasMore(web, httpTwin(url), standing() ?? from);
-    watch(socket, isDeaf, quietSeconds);
-  }
+  const saysMore = () => hasMore(web, httpTwin(url), standing() ?? from);
+  const isDeaf = stream.begins === undefined ? isBehind : saysMore;
+  if (socket && isDeaf) watch(socket, isDeaf, quietSeconds);
   if (socket) stream.close?.();
   else if (stream.error) throw stream.error;
   return socket ? { ...socket, transport: "websocket", begins: stream.begins } : stream;

@@ -70,7 +70,10 @@ export class Follower {
     const address = await this.#address();
     if (this.#mustCatchUp || address === undefined) yield* this.#caughtUp();
     if (address === undefined) return this.#waitForNextPoll();
-    const channel = await openChannel(this.#web, address, () => this.cursor, this.#options);
+    const channel = await openChannel(this.#web, address, () => this.cursor, {
+      ...this.#options,
+      isBehind: this.#lists && (() => this.#isBehind()),
+    });
     try {
       yield* this.#live(channel);
     } finally {
@@ -154,6 +157,19 @@ export class Follower {
     this.#beganEmpty = end === undefined;
     if (end) this.#timeline.newIn(end);
     this.#tellGap();
+  }
+
+  /** Whether something is listed that has not come, or the lists cannot be read. */
+  async #isBehind() {
+    const isNew = ({ position }) => this.cursor === undefined || position > this.cursor;
+    try {
+      for await (const { timed } of this.#lists.after(this.cursor)) {
+        if (timed.some(isNew)) return true;
+      }
+      return false;
+    } catch {
+      return true;
+    }
   }
 
   // Where -----------------------------------------------------------------------------------------
