@@ -51,12 +51,12 @@ class HttpConnection:
         end = self.early.find(HEAD_END)
         if end < 0:
             end = self._end_of_head()
-        head = self.early[:end].decode("latin-1")
-        lines = head.split("\r\n")
+        lines = self.early[:end].decode("latin-1").split("\r\n")
         self.early = self.early[end + 4 :]
         if end > HEAD_BYTES or len(lines) > HEAD_LINES:
             raise BadAnswer(f"the answer has more than {HEAD_LINES} header fields")
-        if "\0" in head or not head.count("\r") == head.count("\n") == len(lines) - 1:
+        text = "".join(lines)
+        if "\r" in text or "\n" in text or "\0" in text:
             raise BadAnswer("the answer has a header field that is none")
         return lines
 
