@@ -298,7 +298,7 @@ def _named(record: SetRecord, name: str) -> SetRecord:
 async def test_a_user_with_the_documented_rights_is_enough_for_all_that_a_hub_does(
     running: RunningCluster, tmp_path: Path
 ) -> None:
-    (more,) = re.findall(r"A user of few rights also needs `(.+?)`", OPERATIONS.read_text())
+    (more,) = re.findall(r"A user of few rights also needs\s`(.+?)`", OPERATIONS.read_text())
     rights = (*documented_rights(), *more.split())
     for server in running.servers:
         await running.say(server, "ACL", "SETUSER", "rsnotify", "on", ">x", *rights)
