@@ -81,7 +81,10 @@ Map = Annotated[
 ]
 Jobs = Annotated[int, typer.Option(min=1, max=256, help="Fetch so many at once.")]
 PerHost = Annotated[int, typer.Option(min=1, max=256, help="From one host so many.")]
-KeepDeleted = Annotated[Path | None, typer.Option(metavar="DIR", help="Move deleted files there.")]
+KeepDeleted = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Move deleted files there, outside the copy."),
+]
 Exec = Annotated[
     str | None,
     typer.Option("--exec", metavar="CMD", help="Run after each change; {path}, {loc} in it."),

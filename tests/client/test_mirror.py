@@ -619,6 +619,27 @@ def test_a_directory_with_files_that_is_no_mirror_is_refused(copy: Path) -> None
         Mirror("http://example.com/", copy)
 
 
+@pytest.mark.parametrize(
+    ("mirror", "kept"),
+    [
+        ("copy", "copy/kept"),
+        ("copy", "copy"),
+        ("copy/inside", "copy"),
+        ("copy", "link/kept"),
+        ("link", "copy/kept"),
+        ("link/inside", "copy"),
+    ],
+)
+def test_a_place_for_deleted_files_that_is_in_the_mirror_or_around_it_is_refused(
+    tmp_path: Path, mirror: str, kept: str
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "copy")
+    options = Options(keep_deleted=tmp_path / kept)
+    with pytest.raises(InvalidSettings, match="and not around it"):
+        Mirror("http://example.com/", tmp_path / mirror, options)
+    assert not (tmp_path / "copy").exists()
+
+
 async def test_another_map_for_the_same_directory_is_refused(source: Source, copy: Path) -> None:
     await once(source, copy, maps=((source.url + "/", "data"),))
     assert (copy / "data/a.txt").read_bytes() == b"first a"

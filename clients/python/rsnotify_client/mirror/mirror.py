@@ -44,8 +44,9 @@ class Mirror:
     ) -> None:
         self.sums = Sums()
         self.url = url
-        self.state = State(directory)
         self._options = options or Options()
+        _check_apart(directory, self._options.keep_deleted)
+        self.state = State(directory)
         self._report_to = report
         self._web = Web(token, url, connections=max(64, self._options.jobs + 8))
         self._disk = Disk(directory)
@@ -172,6 +173,17 @@ class Mirror:
         self.sums.add(event)
         if self._report_to is not None:
             self._report_to(event)
+
+
+def _check_apart(directory: Path, kept: Path | None) -> None:
+    """What is kept in the mirror would be taken for files that belong to no resource."""
+    if kept is None:
+        return
+    real, real_kept = directory.resolve(), kept.resolve()
+    if real_kept.is_relative_to(real) or real.is_relative_to(real_kept):
+        raise InvalidSettings(
+            [f"--keep-deleted {kept}: name a directory outside {directory}, and not around it"]
+        )
 
 
 def _kept(directory: Path | None) -> Disk | None:
