@@ -640,11 +640,18 @@ def test_a_place_for_deleted_files_that_is_in_the_mirror_or_around_it_is_refused
     assert not (tmp_path / "copy").exists()
 
 
-async def test_another_map_for_the_same_directory_is_refused(source: Source, copy: Path) -> None:
-    await once(source, copy, maps=((source.url + "/", "data"),))
+async def test_another_map_for_the_same_directory_is_refused(
+    source: Source, tmp_path: Path
+) -> None:
+    copy = tmp_path / "a {name}"
+    mapped = (source.url + "/", "data")
+    await once(source, copy, maps=(mapped,))
     assert (copy / "data/a.txt").read_bytes() == b"first a"
-    with pytest.raises(InvalidSettings, match="another --map"):
+    with pytest.raises(InvalidSettings, match=f"another --map: give --map {source.url}/=data, or"):
         await once(source, copy)
+    await once(source, tmp_path / "plain")
+    with pytest.raises(InvalidSettings, match="another --map: give none, or"):
+        await once(source, tmp_path / "plain", maps=(mapped,))
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ from contextlib import aclosing
 
 import msgspec
 
-from rsnotify.errors import TryAgain
+from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import Source, discover
 from rsnotify_client.mirror.baseline import Baseline, record
 from rsnotify_client.mirror.options import Options
+from rsnotify_client.mirror.paths import Map
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import State
 from rsnotify_client.notification import Received
@@ -73,18 +74,7 @@ class Planner:
     async def prepare(self) -> None:
         """Find the Source, and see that this directory is its mirror."""
         self._source = await self._discovered()
-        self.state.claim(
-            "source",
-            self._source.url,
-            f"{self.state.directory} is the mirror of {{known}}, not of {{given}}: "
-            "take another directory",
-        )
-        self.state.claim(
-            "maps",
-            msgspec.json.encode(self._options.maps).decode(),
-            f"{self.state.directory} was made with another --map: give the same, {{known}}, "
-            "or take another directory",
-        )
+        self._claim_directory(self._source.url)
         selection = msgspec.json.encode(self._options.selection).decode()
         if self.state.fact("selection") not in (None, selection):
             self.state.set_fact("cursor", None)
@@ -93,6 +83,21 @@ class Planner:
             self._lists = ChangeLists(self._web, self._source.changelist, self._source.archive)
             self._recall_lists(self._lists)
         self.state.commit()
+
+    def _claim_directory(self, url: str) -> None:
+        directory = self.state.directory
+        if (other := self.state.claim("source", url)) is not None:
+            raise InvalidSettings(
+                [f"{directory} is the mirror of {other}, not of {url}: take another directory"]
+            )
+        maps = msgspec.json.encode(self._options.maps).decode()
+        if (other := self.state.claim("maps", maps)) is not None:
+            raise InvalidSettings(
+                [
+                    f"{directory} was made with another --map: give {_options_of(other)}, "
+                    "or take another directory"
+                ]
+            )
 
     async def _discovered(self) -> Source:
         """A Source that does not answer is asked again a few times."""
@@ -210,3 +215,12 @@ class Planner:
         )
         for url, etag, modified, position in known:
             lists.known(url, Tag(etag, modified), Position(position))
+
+
+def _options_of(maps: str) -> str:
+    """As the command line has them."""
+    import shlex  # noqa: PLC0415 - seldom needed
+
+    pairs = msgspec.json.decode(maps, type=tuple[Map, ...])
+    words = [word for prefix, folder in pairs for word in ("--map", f"{prefix}={folder}")]
+    return shlex.join(words) or "none"

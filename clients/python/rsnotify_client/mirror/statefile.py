@@ -131,14 +131,13 @@ class StateFile:
         self.begin()
         self.database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
 
-    def claim(self, name: str, value: str, problem: str) -> None:
-        """A fact that never changes in a mirror's life."""
+    def claim(self, name: str, value: str) -> str | None:
+        """Record a fact that never changes in a mirror's life; if it is another, that one."""
         known = self.fact(name)
         if known is None:
             self.set_fact(name, value)
             self.commit()
-        elif known != value:
-            raise InvalidSettings([problem.format(known=known, given=value)])
+        return None if known == value else known
 
     @property
     def cursor(self) -> Position | None:
