@@ -75,6 +75,12 @@ Select = Annotated[
 Exclude = Annotated[
     list[str] | None, typer.Option(metavar="GLOB", help="All but these. Repeatable.")
 ]
+MaxDelete = Annotated[
+    float,
+    typer.Option(
+        min=0, max=100, metavar="PERCENT", help="Of the copy another selection may remove so much."
+    ),
+]
 Map = Annotated[
     list[str] | None,
     typer.Option("--map", metavar="PREFIX=DIR", help="Where in DIR they go. Repeatable."),
@@ -110,6 +116,7 @@ def mirror(
     once: Once = False,
     select: Select = None,
     exclude: Exclude = None,
+    max_delete: MaxDelete = 10,
     map_: Map = None,
     jobs: Jobs = 16,
     per_host: PerHost = 8,
@@ -127,7 +134,7 @@ def mirror(
     if stdout and (exec_ or keep_deleted or json):
         raise typer.BadParameter("--stdout goes without --exec, --keep-deleted and --json")
     words = (select or [], exclude or [], map_ or [], jobs, per_host, keep_deleted)
-    options = options_of(*words, has_files=not stdout)
+    options = options_of(*words, max_delete=max_delete, has_files=not stdout)
     shown = Shown(json=json, once=once, lag=lag, quiet=stdout)
     token = token_of_environment()
     work = {"token": token, "once": once, "command": exec_, "shown": shown}

@@ -28,11 +28,13 @@ def options_of(
     per_host: int,
     keep_deleted: Path | None,
     *,
+    max_delete: float,
     has_files: bool,
 ) -> Options:
     """What the command line says, checked."""
     return Options(
         selection=Selection(tuple(selects), tuple(excludes)),
+        max_delete=max_delete,
         maps=tuple(map(_map, maps)),
         jobs=jobs,
         per_host=min(per_host, jobs),

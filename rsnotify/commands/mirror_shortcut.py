@@ -31,6 +31,7 @@ class Given:
         self.once = self.stdout = self.lag = self.json = False
         self.select: list[str] = []
         self.exclude: list[str] = []
+        self.max_delete = 10.0
         self.map: list[str] = []
         self.jobs = 16
         self.per_host = 8
@@ -41,6 +42,7 @@ class Given:
 OPTIONS = frozenset(f"--{name.replace('_', '-')}" for name in vars(Given())) - {
     "--source",
     "--directory",
+    "--max-delete",  # seldom given
 }
 
 
@@ -137,6 +139,7 @@ def _options_of(given: Given) -> "Options":
         given.jobs,
         given.per_host,
         given.keep_deleted,
+        max_delete=given.max_delete,
         has_files=not given.stdout,
     )
 

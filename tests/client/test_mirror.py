@@ -396,6 +396,41 @@ async def test_a_selection_holds_for_lists_and_changes(source: Source, copy: Pat
     assert sorted(files(copy)) == ["a.txt", "c.txt", "d.txt"]
 
 
+@pytest.mark.parametrize("chosen", [Selection(("*.jsn",)), Selection((), ("*/a.txt", "*/b.txt"))])
+async def test_another_selection_that_would_remove_much_is_refused_unless_that_is_said(
+    source: Source, copy: Path, chosen: Selection
+) -> None:
+    await once(source, copy)
+    before, gone = files(copy), 3 if chosen.select else 2
+    with pytest.raises(InvalidSettings) as raised:
+        await once(source, copy, selection=chosen)
+    percent = 100 if gone == 3 else 67
+    assert raised.value.problems == (
+        f"{chosen} would remove {gone} of 3 resources of {copy}, which is more than 10 %; "
+        f"if that is meant, say so with --max-delete {percent}",
+    )
+    assert files(copy) == before
+    source.change("c.txt", b"second c")
+    assert (await once(source, copy)).named("stored") == ["c.txt"]  # the choice is what it was
+    assert (await once(source, copy, selection=chosen, max_delete=percent)).is_whole
+    assert len(files(copy)) == 3 - gone
+    assert (await once(source, copy, selection=chosen)).is_whole
+
+
+async def test_a_selection_is_not_refused_for_what_the_source_deletes(
+    source: Source, copy: Path
+) -> None:
+    chosen = Selection(("*.txt",))
+    await once(source, copy)
+    source.change("a.txt", None)
+    source.change("b.txt", None)
+    assert (await once(source, copy, selection=chosen)).is_whole
+    assert files(copy) == {"c.txt": b"first c"}
+    source.change("c.txt", None)
+    assert (await once(source, copy, selection=chosen)).is_whole
+    assert files(copy) == {}
+
+
 async def test_a_command_is_run_after_each_change_and_the_change_repeated_if_it_fails(
     source: Source, copy: Path, tmp_path: Path
 ) -> None:

@@ -139,6 +139,11 @@ def test_resources_are_selected_and_excluded_by_globs(loc: str, taken: bool) -> 
     assert Selection(("*.pdf",), ("*/old/*",)).takes(loc) == taken
 
 
+def test_a_selection_is_spelled_as_on_the_command_line() -> None:
+    assert str(Selection(("*/a b",), ("c",))) == "--select '*/a b' --exclude c"
+    assert str(Selection()) == ""
+
+
 @pytest.mark.parametrize(
     ("length", "known", "is_taken"), [(9, True, True), (10, True, False), (9, False, False)]
 )

@@ -61,6 +61,15 @@ class Selection(msgspec.Struct, frozen=True):
         is_selected = not self.select or _matches(loc, self.select)
         return is_selected and not (self.exclude and _matches(loc, self.exclude))
 
+    def __str__(self) -> str:
+        """As the command line has it; empty if all is chosen."""
+        import shlex  # noqa: PLC0415 - seldom needed
+
+        selected = [word for glob in self.select for word in ("--select", glob)]
+        return shlex.join(
+            selected + [word for glob in self.exclude for word in ("--exclude", glob)]
+        )
+
 
 def _matches(loc: str, globs: Iterable[str]) -> bool:
     return any(fnmatchcase(loc, glob) for glob in globs)

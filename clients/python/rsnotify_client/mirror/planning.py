@@ -6,6 +6,7 @@ transaction. Nothing is stored here, but for what packages bring.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
@@ -18,6 +19,7 @@ from rsnotify_client.discovery import Source, discover
 from rsnotify_client.mirror.baseline import Baseline, record
 from rsnotify_client.mirror.options import Options
 from rsnotify_client.mirror.paths import Map
+from rsnotify_client.mirror.plan import Selection
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import State
 from rsnotify_client.notification import Received
@@ -75,10 +77,7 @@ class Planner:
         """Find the Source, and see that this directory is its mirror."""
         self._source = await self._discovered()
         self._claim_directory(self._source.url)
-        selection = msgspec.json.encode(self._options.selection).decode()
-        if self.state.fact("selection") not in (None, selection):
-            self.state.set_fact("cursor", None)
-        self.state.set_fact("selection", selection)
+        self._choose(self._options.selection)
         if self._source.changelist is not None:
             self._lists = ChangeLists(self._web, self._source.changelist, self._source.archive)
             self._recall_lists(self._lists)
@@ -96,6 +95,29 @@ class Planner:
                 [
                     f"{directory} was made with another --map: give {_options_of(other)}, "
                     "or take another directory"
+                ]
+            )
+
+    def _choose(self, selection: Selection) -> None:
+        """Another selection than before needs a new baseline, and may not remove too much."""
+        encoded, known = msgspec.json.encode(selection).decode(), self.state.fact("selection")
+        if known == encoded:
+            return
+        if known is not None:
+            self._check_removals(selection)
+            self.state.set_fact("cursor", None)
+        self.state.set_fact("selection", encoded)
+
+    def _check_removals(self, selection: Selection) -> None:
+        """What the Source itself has deleted is not counted: it is in no selection's power."""
+        counted = Counter(map(selection.takes, self.state.held()))
+        percent = 100 * counted[False] / max(1, counted.total())
+        if percent > self._options.max_delete:
+            raise InvalidSettings(
+                [
+                    f"{selection} would remove {counted[False]} of {counted.total()} resources of "
+                    f"{self.state.directory}, which is more than {self._options.max_delete:g} %; "
+                    f"if that is meant, say so with --max-delete {min(100, int(percent) + 1)}"
                 ]
             )
 

@@ -166,6 +166,11 @@ class State(StateFile):
         cursor = self.database.execute(f"SELECT {_ROW} FROM resource ORDER BY loc")  # noqa: S608
         return map(_row, cursor)
 
+    def held(self) -> Iterator[str]:
+        """The resources of which the copy has some version."""
+        cursor = self.database.execute("SELECT loc FROM resource WHERE have IS NOT NULL")
+        return (loc for (loc,) in cursor)
+
     def problems(self, limit: int = 20) -> list[tuple[str, str]]:
         return self.database.execute(
             "SELECT loc, problem FROM resource WHERE problem IS NOT NULL ORDER BY loc LIMIT ?",
