@@ -47,13 +47,22 @@ def reporter(shown: Shown) -> Callable[[Event], None]:
 def _line(event: Event, *, is_live: bool) -> str | None:
     """The line for a person; during a baseline only what could not be read is shown."""
     if event.event == "baseline":
-        return f"the Source has {event.resources} resources; {event.to_do} to fetch or remove"
-    if event.event == "live":
-        return "following"
+        return f"{_named(event)}; {event.to_do} to fetch or remove"
     if event.event in ("failed", "skipped"):
         is_named = not event.loc or (event.problem or "").startswith(event.loc)
         return f"{event.event}: {event.problem if is_named else f'{event.loc}: {event.problem}'}"
-    return f"{event.event}  {event.loc}" if is_live and event.event != "unchanged" else None
+    is_news = event.event in ("stored", "deleted")
+    return f"{event.event}  {event.loc}" if is_live and is_news else None
+
+
+def _named(event: Event) -> str:
+    """What the Resource List has; what changed since it was made comes on top."""
+    if event.resources is None:
+        return "the Source has no Resource List"
+    if event.selection is None:
+        return f"the Resource List has {event.resources} resources"
+    chosen = f"{event.resources} chosen by {event.selection}"
+    return f"the Resource List has {event.listed} resources, {chosen}"
 
 
 async def show(mirror: Mirror, shown: Shown) -> None:

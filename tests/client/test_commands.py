@@ -8,8 +8,9 @@ import select
 import ssl
 import subprocess
 import sys
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -18,7 +19,9 @@ from typer.testing import CliRunner
 
 from rsnotify.cli import app
 from rsnotify.commands import mirror_shortcut
+from rsnotify.commands.mirror_shown import Shown, reporter
 from rsnotify.errors import InvalidSettings
+from rsnotify_client.mirror.report import Event
 from tests.integration.test_cli import rsnotify
 from tests.running import TOKEN, RunningHub, clean_environment
 from tests.sources import CAPABILITIES, Source
@@ -37,7 +40,7 @@ async def test_hub_demo_mirror_and_audit_go_together(hub: RunningHub, tmp_path: 
     copy = str(tmp_path / "copy")
     made = await rsnotify("mirror", address, copy, "--once")
     assert made.status == 0, made.err
-    assert "the Source has 20 resources; 20 to fetch or remove" in made.out
+    assert "the Resource List has 20 resources; 20 to fetch or remove" in made.out
     assert "20 resources, 0 to do, 0 failed; stored 20" in made.err
     (host,) = [each for each in (tmp_path / "copy").iterdir() if each.is_dir()]
     next(path for path in host.rglob("*") if path.is_file()).unlink()
@@ -84,6 +87,54 @@ async def test_what_a_mirror_does_is_told_in_json_with_the_time_from_change_to_f
         assert told == {"event": "lag", "changes": 1, "p50_seconds": lag, "p99_seconds": lag}
         plain = await rsnotify(*words, "--once", "--lag")
         assert plain.out.splitlines()[-1] == "lag from change to file: no change yet", plain.err
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ({"resources": 3}, "the Resource List has 3 resources; 2 to fetch or remove"),
+        ({}, "the Source has no Resource List; 2 to fetch or remove"),
+        (
+            {"resources": 0, "listed": 3, "selection": "--select '*.jsn'"},
+            "the Resource List has 3 resources, 0 chosen by --select '*.jsn'; 2 to fetch or remove",
+        ),
+    ],
+)
+def test_a_baseline_is_told_by_what_the_resource_list_has_and_how_much_of_it_is_chosen(
+    capsys: pytest.CaptureFixture[str], told: dict[str, Any], line: str
+) -> None:
+    reporter(Shown())(Event("baseline", to_do=2, **told))
+    assert capsys.readouterr().out == f"{line}\n"
+
+
+async def test_a_mirror_says_once_that_it_follows(hub: RunningHub, tmp_path: Path) -> None:
+    async with Source() as source:
+        source.add("a.txt", b"first a")
+        await hub.publish(source.loc("a.txt"), length=7)
+        await hub.ask("POST", "/api/sets/dataset1/snapshot")
+        words = ("mirror", f"{hub.url}/dataset1/capabilitylist.xml", str(tmp_path / "copy"))
+        mirror = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "rsnotify", *words),
+            stdout=PIPE,
+            stderr=STDOUT,
+            env=clean_environment(),
+        )
+        told = await line_with(mirror, "following")
+        source.add("b.txt", b"first b")
+        await hub.publish(source.loc("b.txt"), length=7)
+        told += await line_with(mirror, f"stored  {source.loc('b.txt')}")
+        mirror.terminate()
+        await mirror.wait()
+    assert [line for line in told if "following" in line] == [f"following {words[1]}"]
+
+
+async def line_with(process: asyncio.subprocess.Process, words: str) -> list[str]:
+    """The lines up to the first one with these words."""
+    lines: list[str] = []
+    async with asyncio.timeout(60):
+        while not lines or words not in lines[-1]:
+            lines.append((await process.stdout.readline()).decode().rstrip())
+    return lines
 
 
 async def event_of(process: asyncio.subprocess.Process) -> dict[str, object]:

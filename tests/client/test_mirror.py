@@ -387,7 +387,8 @@ async def test_what_is_no_address_is_one_failure_and_the_rest_goes_on(
 
 async def test_a_selection_holds_for_lists_and_changes(source: Source, copy: Path) -> None:
     chosen = Selection(("*/a.txt", "*/d.txt"), ())
-    await once(source, copy, selection=chosen)
+    (baseline, *_) = (await once(source, copy, selection=chosen)).events
+    assert baseline == Event("baseline", resources=1, to_do=1, listed=3, selection=str(chosen))
     source.change("b.txt", b"second b")
     source.change("d.txt", b"first d")
     await once(source, copy, selection=chosen)

@@ -52,7 +52,7 @@ class Baseline:
         self, web: Web, source: Source, state: State, selection: Selection, report: Report
     ) -> None:
         self.is_complete = True
-        self.named = 0
+        self.listed = self.chosen = 0
         self._web = web
         self._source = source
         self._state = state
@@ -77,6 +77,17 @@ class Baseline:
             self._state.plan_deletions(generation, time())
         self._state.commit()
         return at if self.is_complete else None
+
+    def told(self) -> Event:
+        """How much the Resource List has, how much of it is chosen, and what is to be done."""
+        selection, has_list = str(self._selection), self._source.resourcelist is not None
+        return Event(
+            "baseline",
+            resources=self.chosen if has_list else None,
+            to_do=self._state.counts()[1],
+            listed=self.listed if has_list and selection else None,
+            selection=selection or None,
+        )
 
     def skip(self, problem: str) -> None:
         self.is_complete = False
@@ -128,10 +139,11 @@ class Baseline:
                 return
 
     def _plan(self, entries: Sequence[Entry], generation: int) -> None:
-        wanted = [wanted_by(change_of(entry)) for entry in entries if entry.loc]
-        chosen = newest([each for each in wanted if self._selection.takes(each.loc)])
+        wanted = newest(wanted_by(change_of(entry)) for entry in entries if entry.loc)
+        chosen = [each for each in wanted if self._selection.takes(each.loc)]
         self._state.plan(chosen, generation, time())
-        self.named += len(chosen)
+        self.listed += len(wanted)
+        self.chosen += len(chosen)
 
     async def _changes(self, lists: ChangeLists, generation: int) -> Position | None:
         """Where there is no Resource List, all changes together are one."""

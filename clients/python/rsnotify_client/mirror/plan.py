@@ -63,12 +63,13 @@ class Selection(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """As the command line has it; empty if all is chosen."""
+        words = [word for glob in self.select for word in ("--select", glob)]
+        words += [word for glob in self.exclude for word in ("--exclude", glob)]
+        if not words:
+            return ""
         import shlex  # noqa: PLC0415 - seldom needed
 
-        selected = [word for glob in self.select for word in ("--select", glob)]
-        return shlex.join(
-            selected + [word for glob in self.exclude for word in ("--exclude", glob)]
-        )
+        return shlex.join(words)
 
 
 def _matches(loc: str, globs: Iterable[str]) -> bool:

@@ -155,7 +155,7 @@ class Planner:
         if self._source.resourcedump and self._options.has_files and self.state.counts()[0] == 0:
             await self._fill_from_dumps(baseline, self._source.resourcedump)
         at = await baseline.plan(self._lists)
-        self._report(Event("baseline", resources=baseline.named, to_do=self.state.counts()[1]))
+        self._report(baseline.told())
         self._wake()
         if at is None:
             return baseline.is_complete
@@ -211,6 +211,11 @@ class Planner:
             await asyncio.sleep(self._options.relist_seconds)
             self.state.set_fact("cursor", None)
             return
+        if not (source.socket or source.topic):
+            log.info(
+                "there is no channel: reading the Change List every %g s",
+                self._options.poll_seconds,
+            )
         follower = Follower(
             self.url,
             cursor=self.state.cursor,

@@ -25,8 +25,10 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     links: tuple[dict[str, object], ...] = ()
     lag_seconds: float | None = None
     problem: str | None = None
-    resources: int | None = None
+    resources: int | None = None  # of the Resource List, that are chosen
     to_do: int | None = None
+    listed: int | None = None  # in the Resource List, where only some of them are chosen
+    selection: str | None = None
 
 
 Report = Callable[[Event], None]
