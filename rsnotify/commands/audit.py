@@ -1,6 +1,7 @@
 """`rsnotify audit`: how a copy stands beside its Source; a table or JSON, and the exit status."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -48,12 +49,10 @@ def print_audit(found: Audit, *, json: bool, err: bool = False) -> None:
     if json:
         say(msgspec.json.encode(found))
         return
-    counts = Counter(finding.kind for finding in found.findings)
-    in_sync = found.checked - sum(counts.values()) + counts["extra"]
-    rows = [("resources at the Source", found.resources), ("looked at", found.checked)]
-    rows += [("of these by digest", found.by_hash), ("in sync", in_sync)]
-    rows += [(words, counts[kind]) for kind, words in KINDS.items()]
-    for words, count in rows:
+    if found.selection is not None:
+        all_ = "" if found.listed is None else f"; the Resource List has {found.listed} resources"
+        say(f"the copy has what {found.selection} chooses{all_}", err=err)
+    for words, count in _rows(found):
         say(f"{words:24} {count:>10}", err=err)
     for finding in found.findings[:SHOWN]:
         say(f"{finding.kind}: {finding.loc or finding.path} {finding.detail}".rstrip(), err=err)
@@ -61,4 +60,25 @@ def print_audit(found: Audit, *, json: bool, err: bool = False) -> None:
         say(f"and {more} more; --json names them all", err=err)
     for skipped in found.skipped[:SHOWN]:
         say(f"skipped: {skipped}", err=err)
-    say("IN SYNC" if found.is_in_sync else "OUT OF SYNC", err=err)
+    say(_verdict(found), err=err)
+
+
+def _rows(found: Audit) -> Iterator[tuple[str, int | str]]:
+    counts = Counter(finding.kind for finding in found.findings)
+    yield "chosen at the Source" if found.selection else "resources at the Source", found.resources
+    yield "looked at", found.checked
+    yield "of these by digest", found.by_hash
+    yield "in sync", found.checked - counts.total() + counts["extra"]
+    for kind, words in KINDS.items():
+        is_looked_for = kind != "extra" or found.sample is None
+        yield words, counts[kind] if is_looked_for else "-"
+
+
+def _verdict(found: Audit) -> str:
+    if not found.is_in_sync:
+        return "OUT OF SYNC"
+    return (
+        "IN SYNC"
+        if found.sample is None
+        else f"IN SYNC as far as the sample of {found.checked} tells"
+    )

@@ -107,6 +107,26 @@ def test_a_baseline_is_told_by_what_the_resource_list_has_and_how_much_of_it_is_
     assert capsys.readouterr().out == f"{line}\n"
 
 
+async def test_an_audit_tells_of_the_copys_selection_and_of_its_sample(tmp_path: Path) -> None:
+    async with Source() as source:
+        for name in ("a.txt", "b.txt", "c.pdf"):
+            source.add(name, b"content")
+        source.list_resources()
+        address, copy = source.url + CAPABILITIES, str(tmp_path / "copy")
+        made = await rsnotify("mirror", address, copy, "--once", "--select", "*.txt")
+        assert made.status == 0, made.err
+        whole = (await rsnotify("audit", address, copy)).out.splitlines()
+        (tmp_path / "copy/stray").touch()
+        sampled = (await rsnotify("audit", address, copy, "--sample", "1")).out.splitlines()
+    assert (
+        whole[0] == "the copy has what --select '*.txt' chooses; the Resource List has 3 resources"
+    )
+    assert whole[1].split() == ["chosen", "at", "the", "Source", "2"]
+    assert (whole[-2].split(), whole[-1]) == (["not", "at", "the", "Source", "0"], "IN SYNC")
+    assert sampled[-2].split() == ["not", "at", "the", "Source", "-"]
+    assert sampled[-1] == "IN SYNC as far as the sample of 1 tells"
+
+
 async def test_a_mirror_says_once_that_it_follows(hub: RunningHub, tmp_path: Path) -> None:
     async with Source() as source:
         source.add("a.txt", b"first a")

@@ -51,7 +51,10 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 class Audit(msgspec.Struct):
     """What was looked at and found."""
 
-    resources: int = 0
+    resources: int = 0  # that the copy should have
+    selection: str | None = None  # of the copy, if it is not to have all
+    listed: int | None = None  # by the Resource List, where only some are chosen
+    sample: int | None = None  # so many were to be looked at, and nothing that is extra
     checked: int = 0
     by_hash: int = 0
     findings: list[Finding] = []
@@ -66,6 +69,7 @@ class Now(NamedTuple):
     """The Source's state of now, in a database of its own, and what of it could not be read."""
 
     state: State
+    baseline: Event
     skipped: list[str]
 
 
@@ -98,7 +102,12 @@ async def audit(
 
 
 async def _compared(now: Now, copy: State, disk: Disk, sample: int | None) -> Audit:
-    found = Audit(skipped=now.skipped)
+    found = Audit(
+        selection=now.baseline.selection,
+        listed=now.baseline.listed,
+        sample=sample,
+        skipped=now.skipped,
+    )
     query = "SELECT loc FROM resource WHERE json_extract(wanted, '$.change') IS NOT 'deleted'"
     found.resources = now.state.database.execute(f"SELECT count(*) FROM ({query})").fetchone()[0]  # noqa: S608
     if sample is not None:
@@ -168,13 +177,13 @@ async def _source_now(url: str, token: str | None, copy: State) -> AsyncIterator
         State(Path(folder)) as state,
     ):
         async with Web(token, url) as web:
-            await _read_now(web, url, copy, state, selection, report)
-        yield Now(state, skipped)
+            baseline = await _read_now(web, url, copy, state, selection, report)
+        yield Now(state, baseline, skipped)
 
 
 async def _read_now(
     web: Web, url: str, copy: State, state: State, selection: Selection, report: Report
-) -> None:
+) -> Event:
     source = await discover(web, url)
     known = copy.fact("source")
     if known not in (None, source.url):
@@ -182,7 +191,8 @@ async def _read_now(
             [f"{copy.directory} is the mirror of {known}, not of {source.url}: give its address"]
         )
     lists = source.changelist and ChangeLists(web, source.changelist, source.archive)
-    at = await Baseline(web, source, state, selection, report).plan(lists or None)
+    baseline = Baseline(web, source, state, selection, report)
+    at = await baseline.plan(lists or None)
     if lists and at is not None and source.resourcelist is not None:
         try:
             async for received in lists.after(at):
@@ -191,6 +201,7 @@ async def _read_now(
             async for received in lists.after(error.begins):
                 record(state, received, selection, state.generation)
     state.commit()
+    return baseline.told()
 
 
 async def repair(
