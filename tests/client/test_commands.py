@@ -188,6 +188,15 @@ def test_a_wrong_command_exits_2(words: tuple[str, ...], problem: str) -> None:
         (("mirror", "http://a/", "{copy}", "--map", "http://a/=/b"), "a folder inside the mirror"),
         (("mirror", "http://a/", "{copy}", "--map", "=b"), "a folder inside the mirror"),
         (("mirror", "http://a/", "{copy}", "--exec", "'"), "--exec: No closing quotation"),
+        (("mirror", "http://a/", "{copy}", "--exec", ""), "--exec: name a command"),
+        (
+            ("mirror", "http://a/", "{copy}", "--exec", "./no {path}"),
+            "--exec ./no: there is no such",
+        ),
+        (
+            ("mirror", "http://a/", "{copy}", "--exec", "true {file}"),
+            "{file} is unknown; there are",
+        ),
         (("audit", "http://a/", "{copy}"), "is no mirror: make one with rsnotify mirror"),
     ],
 )
@@ -195,7 +204,7 @@ def test_bad_use_is_told_in_one_sentence_with_the_mend(
     tmp_path: Path, words: tuple[str, ...], problem: str
 ) -> None:
     copy = str(tmp_path / "copy")
-    ended = CliRunner().invoke(app, [word.format(copy=copy) for word in words])
+    ended = CliRunner().invoke(app, [word.replace("{copy}", copy) for word in words])
     assert isinstance(ended.exception, InvalidSettings), ended.exception
     assert problem in ended.exception.problems[0]
     assert len(ended.exception.problems) == 1

@@ -432,7 +432,7 @@ async def test_a_selection_is_not_refused_for_what_the_source_deletes(
     assert files(copy) == {}
 
 
-async def test_a_command_is_run_after_each_change_and_the_change_repeated_if_it_fails(
+async def test_a_command_is_run_after_each_change_and_repeated_alone_if_it_fails(
     source: Source, copy: Path, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -448,6 +448,62 @@ async def test_a_command_is_run_after_each_change_and_the_change_repeated_if_it_
     (tmp_path / "fine").touch()
     assert (await once(source, copy, hook=hook)).is_whole
     assert log.read_text().splitlines()[-1] == f"stored {source.loc('a.txt')}"
+    assert source.asked["/a.txt"] == 1
+
+
+class Told:
+    """A hook that fails for a resource until it may not any more."""
+
+    def __init__(self, loc: str) -> None:
+        self.failing: str | None = loc
+        self.events: list[tuple[str, str]] = []
+
+    async def __call__(self, event: Event, _: bytes | None) -> None:
+        assert event.loc is not None
+        self.events.append((event.event, event.loc))
+        if event.loc == self.failing:
+            raise TryAgain("not yet", retry_after_seconds=0)
+
+
+@pytest.mark.parametrize("is_listed_anew", [False, True])
+async def test_what_a_hook_failed_for_is_told_later_and_not_fetched_again(
+    source: Source, copy: Path, is_listed_anew: bool
+) -> None:
+    hook = Told(source.loc("a.txt"))
+    assert not (await once(source, copy, hook=hook)).is_whole
+    hook.failing, hook.events[:] = None, []
+    chosen = Selection(("*.txt",)) if is_listed_anew else Selection()
+    assert (await once(source, copy, hook=hook, selection=chosen)).is_whole
+    assert hook.events == [("stored", source.loc("a.txt"))]
+    assert [source.asked[f"/{name}.txt"] for name in "abc"] == [1, 1, 1]
+    assert (await once(source, copy, hook=hook)).is_whole
+    assert len(hook.events) == 1
+
+
+@pytest.mark.parametrize("content", [b"FIRST a, and longer", None])
+async def test_what_a_hook_failed_for_is_fetched_again_if_its_file_is_not_right(
+    source: Source, copy: Path, content: bytes | None
+) -> None:
+    hook = Told(source.loc("a.txt"))
+    await once(source, copy, hook=hook)
+    (file,) = copy.rglob("a.txt")
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    hook.failing = None
+    assert (await once(source, copy, hook=hook)).is_whole
+    assert (files(copy)["a.txt"], source.asked["/a.txt"]) == (b"first a", 2)
+
+
+async def test_names_in_a_command_are_filled_in_once_and_double_braces_are_its_own(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    hook = command_hook(
+        f"sh -c 'printf %s \"$1\" > {out}; : ${{HOME}}' sh '{{loc}} {{{{path}}}}'", tmp_path
+    )
+    await hook(Event("stored", "http://a/{path}", "a"), None)
+    assert out.read_text() == "http://a/{path} {path}"
 
 
 @pytest.mark.parametrize(("excess", "is_printed"), [(0, True), (1, False)])

@@ -49,6 +49,7 @@ class Have(msgspec.Struct, frozen=True, omit_defaults=True):
     hash: str | None = None
     etag: str | None = None
     modified: str | None = None
+    is_untold: bool = False  # the hook failed: it is to be told, and nothing is to be fetched
 
 
 class Selection(msgspec.Struct, frozen=True):

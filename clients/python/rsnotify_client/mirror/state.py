@@ -99,7 +99,8 @@ class State(StateFile):
     def _planned(
         self, wanted: SourceResource, have: Have | None, generation: int, now: float
     ) -> tuple[str, str, int, float | None]:
-        is_settled = is_current(wanted, have) and not wanted.is_deleted
+        is_told = have is not None and not have.is_untold
+        is_settled = is_told and is_current(wanted, have) and not wanted.is_deleted
         return wanted.loc, _encode(wanted), generation, None if is_settled else now
 
     def _known(self, locs: Sequence[str]) -> dict[str, Have | None]:
@@ -182,6 +183,13 @@ class State(StateFile):
         self._stored.append((_encode(have), row.version, row.loc))
         if len(self._stored) >= AT_ONCE:
             self.flush()
+
+    def untold(self, row: Row, have: Have) -> None:
+        """The copy has it, but it is not done."""
+        self.begin()
+        self.database.execute(
+            "UPDATE resource SET have = ?, part = NULL WHERE loc = ?", (_encode(have), row.loc)
+        )
 
     def removed(self, row: Row) -> None:
         """The file is gone; the row too, unless something newer was planned meanwhile."""

@@ -11,6 +11,7 @@ from functools import lru_cache
 from time import time
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.mirror.disk import Disk
@@ -84,14 +85,13 @@ class Store:
         if row.wanted.is_deleted:
             return await self._delete(row)
         if begun is None and is_current(row.wanted, row.have) and self._is_there(row):
-            return await self._done(row, row.have or Have(), None, "unchanged")
+            return await self._kept_as_it_is(row, row.have or Have())
         try:
             patched = None if begun else await self._patched(row)
             fetched = patched or await self._fetcher.fetch(row, begun)
         except NotModified:
             have = row.have or Have()
-            kept = Have(row.wanted.lastmod, have.length, have.hash, have.etag, have.modified)
-            return await self._done(row, kept, None, "unchanged")
+            return await self._kept_as_it_is(row, replace(have, lastmod=row.wanted.lastmod))
         except Missing as missing:
             if missing.status == 410:
                 return await self._delete(row)
@@ -100,6 +100,12 @@ class Store:
                 retry_after_seconds=0,
             ) from None
         return await self.put(row, fetched)
+
+    async def _kept_as_it_is(self, row: Row, have: Have) -> Event:
+        """Nothing is to be stored; but whom it concerns may have to be told yet."""
+        if have.is_untold:
+            return await self._done(row, replace(have, is_untold=False), None, "stored")
+        return await self._done(row, have, None, "unchanged")
 
     def _is_there(self, row: Row) -> bool:
         if not self._has_files:
@@ -162,10 +168,21 @@ class Store:
 
     async def _done(self, row: Row, have: Have, content: bytes | None, what: Kind) -> Event:
         event = _event(row, have, what)
-        if self._hook is not None and (what == "stored" or row.problem):
-            await self._hook(event, content)
+        if self._hook is not None and what == "stored":
+            await self._tell(self._hook, row, event, have, content)
         self._state.stored(row, have)
         return event
+
+    async def _tell(
+        self, hook: Hook, row: Row, event: Event, have: Have, content: bytes | None
+    ) -> None:
+        """If that fails, it alone is repeated, where a file is there to be told of."""
+        try:
+            await hook(event, content)
+        except BaseException:
+            if self._has_files:
+                self._state.untold(row, replace(have, is_untold=True))
+            raise
 
     async def _delete(self, row: Row) -> Event | None:
         """What was never in the copy is removed from its state, and nobody is told."""
