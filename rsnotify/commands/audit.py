@@ -9,7 +9,7 @@ import msgspec
 from rsnotify.commands.mirror import until_ended
 from rsnotify.commands.mirror_shown import say
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify_client.audit import KINDS, Audit, audit, repair
+from rsnotify_client.audit import KINDS, Audit, audit, check_may_repair, repair
 
 SHOWN = 20
 
@@ -30,6 +30,8 @@ def run_audit(
 async def _audit(
     url: str, directory: Path, *, token: str | None, sample: int | None, mend: bool, json: bool
 ) -> int:
+    if mend:
+        check_may_repair(directory)
     try:
         found = await audit(url, directory, token=token, sample=sample)
         if mend and not found.is_in_sync:

@@ -8,7 +8,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -115,22 +115,33 @@ async def _compared(now: Now, copy: State, disk: Disk, sample: int | None) -> Au
     for (loc,) in now.state.database.execute(query):
         wanted = now.state.row(loc)
         assert wanted is not None  # noqa: S101
-        await _check(found, wanted.wanted, copy.row(loc), disk)
+        with _noting(found, loc):
+            await _check(found, wanted.wanted, copy.row(loc), disk)
     if sample is None:
-        found.findings += _extra(now.state, copy, disk)
+        with _noting(found, str(disk.root)):
+            found.findings += _extra(now.state, copy, disk)
     return found
 
 
+@contextmanager
+def _noting(found: Audit, path: str) -> Iterator[None]:
+    """What may not be read is skipped by name, and the rest goes on."""
+    try:
+        yield
+    except OSError as error:
+        found.skipped.append(f"{path} cannot be read: {error.strerror}")
+
+
 async def _check(found: Audit, wanted: SourceResource, row: Row | None, disk: Disk) -> None:
-    found.checked += 1
     status = disk.status(row.path) if row and row.path else None
     finding = judged(wanted, row, status.st_size if status else None)
     if finding is None and (checking := checker(wanted.hash)) and row and row.path:
-        found.by_hash += 1
         with disk.open_file(row.path) as file:
             digest = await asyncio.to_thread(_digest, file, checking[1])
+        found.by_hash += 1
         if digest != checking[2]:
             finding = Finding("hash", wanted.loc, row.path, f"{checking[0]} is {digest}")
+    found.checked += 1
     if finding is not None:
         found.findings.append(finding)
 
@@ -202,6 +213,14 @@ async def _read_now(
                 record(state, received, selection, state.generation)
     state.commit()
     return baseline.told()
+
+
+def check_may_repair(directory: Path) -> None:
+    """Whoever repairs has to write, and alone: that is told before the long look at all files."""
+    with State(directory, is_writer=False):
+        pass
+    with State(directory):
+        pass
 
 
 async def repair(

@@ -7,7 +7,7 @@ of the disk is told with the file's name and how to mend it.
 import fcntl
 import os
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +16,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify_client.mirror.paths import OURS
 
 FILE = f"{OURS}.sqlite"
+BUSY_SECONDS = 10.0
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
@@ -41,6 +42,9 @@ class StateFile:
             self._take(directory)
         try:
             self._open(directory / FILE, is_writer=is_writer)
+        except sqlite3.OperationalError as error:
+            self.close()
+            raise self.unwritable(error) if is_writer else self._unreadable(error) from None
         except sqlite3.Error as error:
             self.close()
             raise InvalidSettings([f"{directory / FILE}: {error}"]) from None
@@ -53,7 +57,7 @@ class StateFile:
         except BlockingIOError:
             self.close()
             raise InvalidSettings(
-                [f"{directory} is in use by another mirror: end that, or take another directory"]
+                [f"{directory} is in use by another mirror: end that first"]
             ) from None
         except OSError as error:
             raise InvalidSettings([f"{directory} cannot be used: {error.strerror}"]) from None
@@ -66,8 +70,7 @@ class StateFile:
     def _open(self, path: Path, *, is_writer: bool) -> None:
         if not is_writer and not path.exists():
             raise InvalidSettings([f"{path.parent} is no mirror: make one with rsnotify mirror"])
-        self._database = sqlite3.connect(path, isolation_level=None)
-        self._database.execute("PRAGMA busy_timeout=10000")
+        self._database = _connected(path) if is_writer else _connected_to_read(path)
         if is_writer:
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")
@@ -120,6 +123,9 @@ class StateFile:
         mend = "make room or give the right to write, then start again"
         return InvalidSettings([f"{self.directory / FILE}: {error}: {mend}"])
 
+    def _unreadable(self, error: sqlite3.Error) -> InvalidSettings:
+        return InvalidSettings([f"{self.directory / FILE}: {error}: give the right to read it"])
+
     # Facts --------------------------------------------------------------------------------------
 
     def fact(self, name: str) -> str | None:
@@ -148,3 +154,32 @@ class StateFile:
     @property
     def generation(self) -> int:
         return int(self.fact("generation") or 0)
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+
+
+def _connected_to_read(path: Path) -> sqlite3.Connection:
+    """Where no file can be made beside it, SQLite reads only what another process has open.
+
+    What no process has open does not change, and is copied.
+    """
+    database = _connected(path)
+    try:
+        database.execute("SELECT 1 FROM fact LIMIT 1").fetchall()
+    except sqlite3.OperationalError:
+        database.close()
+        if path.with_name(f"{FILE}-wal").exists():
+            raise
+        return _copied(path)
+    return database
+
+
+def _copied(path: Path) -> sqlite3.Connection:
+    """Into a file without a name."""
+    there = f"{path.absolute().as_uri()}?immutable=1"
+    copy = sqlite3.connect("", isolation_level=None)
+    with closing(sqlite3.connect(there, uri=True)) as database:
+        database.backup(copy)
+    return copy

@@ -1,0 +1,110 @@
+"""Copies that may be read and not written, or that another process writes."""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rsnotify_client.mirror.mirror import Mirror
+from rsnotify_client.mirror.paths import OURS
+from tests.running import clean_environment
+from tests.sources import CAPABILITIES, Source
+
+MODES_HOLD = """
+import ctypes, os, sys
+for capability in (1, 2):  # to write and to read whatever its mode
+    os.geteuid() or ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
+os.execv(sys.executable, [sys.executable, "-m", "rsnotify", *sys.argv[1:]])
+"""
+"""The command line as whoever it is that the modes of files hold for, root too."""
+
+
+class Copied(NamedTuple):
+    """A Source, and the copy that was made of it."""
+
+    url: str
+    directory: Path
+
+    @property
+    def file(self) -> Path:
+        return next(self.directory.rglob("a.txt"))
+
+
+@pytest.fixture
+async def copied(source: Source, copy: Path) -> AsyncIterator[Copied]:
+    url = source.url + CAPABILITIES
+    async with Mirror(url, copy) as mirror:
+        assert await mirror.once()
+    try:
+        yield Copied(url, copy)
+    finally:
+        copy.chmod(0o755)
+
+
+async def ran(command: str, copied: Copied, *options: str) -> tuple[int | None, str, str]:
+    words = (command, copied.url, str(copied.directory), *options)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", MODES_HOLD, *words),
+        stdout=PIPE,
+        stderr=PIPE,
+        env=clean_environment(),
+    )
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_a_copy_that_may_only_be_read_is_audited(copied: Copied, is_open: bool) -> None:
+    async with AsyncExitStack() as stack:
+        if is_open:
+            await stack.enter_async_context(Mirror(copied.url, copied.directory))
+        before = set(copied.directory.iterdir())
+        copied.directory.chmod(0o555)
+        status, out, err = await ran("audit", copied)
+        assert (status, out.splitlines()[-1:], err) == (0, ["IN SYNC"], "")
+        assert set(copied.directory.iterdir()) == before
+
+
+async def test_a_file_of_a_copy_that_may_not_be_read_is_named(copied: Copied) -> None:
+    copied.file.chmod(0)
+    status, out, err = await ran("audit", copied)
+    assert (status, out.splitlines()[-1:], err) == (1, ["OUT OF SYNC"], "")
+    (line,) = [line for line in out.splitlines() if line.startswith("skipped: ")]
+    assert line.endswith("/a.txt cannot be read: Permission denied")
+    assert "in sync                           2" in out.splitlines()
+
+
+@pytest.mark.parametrize("words", [("mirror", "--once"), ("audit", "--repair")])
+async def test_whoever_has_to_write_a_copy_and_may_not_is_told_how_to_mend_it(
+    copied: Copied, words: tuple[str, str]
+) -> None:
+    copied.directory.chmod(0o555)
+    status, out, err = await ran(words[0], copied, *words[1:])
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {copied.directory}/{OURS}.sqlite: ")
+    assert err.endswith(": make room or give the right to write, then start again\n")
+    assert err.count("\n") == 1
+
+
+async def test_a_copy_whose_state_may_not_be_read_is_told(copied: Copied) -> None:
+    (copied.directory / f"{OURS}.sqlite").chmod(0)
+    status, out, err = await ran("audit", copied)
+    assert (status, out) == (2, "")
+    assert err.endswith(": give the right to read it\n")
+
+
+@pytest.mark.parametrize("is_in_sync", [True, False])
+async def test_a_repair_beside_a_running_mirror_is_refused_before_the_audit(
+    copied: Copied, is_in_sync: bool
+) -> None:
+    if not is_in_sync:
+        copied.file.unlink()
+    async with Mirror(copied.url, copied.directory):
+        status, out, err = await ran("audit", copied, "--repair")
+    refused = f"error: {copied.directory} is in use by another mirror: end that first\n"
+    assert (status, out, err) == (2, "", refused)
