@@ -413,6 +413,8 @@ async def test_another_selection_that_would_remove_much_is_refused_unless_that_i
     assert files(copy) == before
     source.change("c.txt", b"second c")
     assert (await once(source, copy)).named("stored") == ["c.txt"]  # the choice is what it was
+    with pytest.raises(InvalidSettings):
+        await once(source, copy, selection=chosen, max_delete=percent - 1)
     assert (await once(source, copy, selection=chosen, max_delete=percent)).is_whole
     assert len(files(copy)) == 3 - gone
     assert (await once(source, copy, selection=chosen)).is_whole

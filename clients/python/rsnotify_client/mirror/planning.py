@@ -109,7 +109,7 @@ class Planner:
         self.state.set_fact("selection", encoded)
 
     def _check_removals(self, selection: Selection) -> None:
-        """What the Source itself has deleted is not counted: it is in no selection's power."""
+        """Only what the copy has and the selection leaves out: what the Source deletes may go."""
         counted = Counter(map(selection.takes, self.state.held()))
         percent = 100 * counted[False] / max(1, counted.total())
         if percent > self._options.max_delete:
