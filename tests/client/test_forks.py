@@ -28,17 +28,20 @@ pytestmark = [
 A = ChannelName("a", "change")
 
 UNTOLD = """
-import ctypes, os, sys, threading
+import _imp, ctypes, os, sys, threading
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import OutboxError
 from rsnotify_client.outboxfile import OutboxFile
 
 A = ChannelName("a", "change")
 
-def fork():  # as uWSGI does it
+def fork():  # as uWSGI does it with py-call-uwsgi-fork-hooks
+    _imp.acquire_lock()
     child = ctypes.PyDLL(None).fork()
     if child == 0:
         ctypes.pythonapi.PyOS_AfterFork_Child()
+    else:
+        _imp.release_lock()
     return child
 
 outbox = OutboxFile(sys.argv[1])
