@@ -8,16 +8,19 @@ Rules that hold here: the cursor is stored after the caller has dealt with a cha
 repeats and never skips.
 """
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import aclosing
 from threading import Lock, RLock
-from typing import Literal, Self
+from typing import Generic, Literal, Self, TypeVar, cast
 
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.cursor import Cursor, CursorStore, Ledger, store_of
 from rsnotify_client.follower import Follower
 from rsnotify_client.notification import Received
+
+Piece = TypeVar("Piece")
 
 
 class FollowedChange(Change, frozen=True, dict=True):
@@ -115,6 +118,49 @@ class Keeper:
                 self._is_storing = False
 
 
+class ReadingTask(Generic[Piece]):
+    """Reads in a task of its own, so that whoever iterates over it may leave at any point.
+
+    A loop that is left leaves its generator to the event loop. At its end that closes all
+    generators at the same time, which fails where one holds another; a task it cancels first.
+    """
+
+    def __init__(self, follower: AsyncIterable[Piece]) -> None:
+        self._follower = follower
+        self._pieces: asyncio.Queue[Piece | Exception] = asyncio.Queue()
+        self._asked = asyncio.Semaphore(0)
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None  # noqa: S101
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _read(self) -> None:
+        try:
+            async with aclosing(cast("AsyncGenerator[Piece]", aiter(self._follower))) as pieces:
+                await self._asked.acquire()
+                async for piece in pieces:
+                    self._pieces.put_nowait(piece)
+                    await self._asked.acquire()
+        except Exception as error:  # whoever iterates raises it
+            self._pieces.put_nowait(error)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Piece:
+        self._asked.release()
+        piece = await self._pieces.get()
+        if isinstance(piece, Exception):
+            raise piece
+        return piece
+
+
 async def follow(
     url: str,
     *,
@@ -133,7 +179,7 @@ async def follow(
     follower = Follower(
         url, cursor=first_cursor(store, after), token=token, poll_seconds=poll_seconds
     )
-    async with aclosing(aiter(follower)) as pieces:
+    async with ReadingTask(follower) as pieces:
         async for received in pieces:
             for change in keeper.changes(received):
                 yield change

@@ -21,7 +21,7 @@ from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.channel import Channel, Lost, Standstill, TooOld, channels_address, in_short
 from rsnotify_client.cursor import Cursor, CursorStore, SqliteCursor, store_of
 from rsnotify_client.discovery import discover
-from rsnotify_client.following import FollowedChange, Keeper, first_cursor
+from rsnotify_client.following import FollowedChange, Keeper, ReadingTask, first_cursor
 from rsnotify_client.notification import Received, read_notification, set_named, standing
 from rsnotify_client.retry import delay_seconds
 from rsnotify_client.sync import ReadingThread
@@ -171,7 +171,7 @@ async def follow_sets(
     Where there is none, and no `after`, it begins now.
     """
     keepers, follower = _begun(url, sets, cursor, after, token)
-    async with aclosing(aiter(follower)) as pieces:
+    async with ReadingTask(follower) as pieces:
         async for name, received in pieces:
             for change in keepers[name].changes(received):
                 yield change
