@@ -78,6 +78,57 @@ async def test_a_source_is_found_from_any_of_its_addresses(source: Source) -> No
         assert (await discover(session, source.url + "/no/page")).url == source.url + CAPABILITIES
 
 
+async def test_a_document_that_is_not_there_leads_to_no_other_set(source: Source) -> None:
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(headers={"Link": '</gone.xml.gz>; rel="resourcesync"'})
+
+    source.handlers["/page"] = page
+    source.documents["/robots.txt"] = f"Sitemap: {source.loc('resourcelist.xml')}".encode()
+    async with Web() as session:
+        for name in ("other/capabilitylist.xml", "page"):
+            with pytest.raises(Rejected, match=r"\.xml(\.gz)?: there is nothing at this address"):
+                await discover(session, source.loc(name))
+
+
+async def test_a_page_that_is_gone_leads_to_its_sites_set_and_that_is_said(
+    source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    source.documents["/robots.txt"] = f"Sitemap: {source.loc('resourcelist.xml')}".encode()
+    taken = source.url + CAPABILITIES
+    async with Web() as session:
+        for url in (source.url, source.loc("a.txt"), source.loc("resourcelist.xml")):
+            assert (await discover(session, url)).url == taken
+        assert caplog.messages == []
+        assert (await discover(session, source.loc("page"))).url == taken
+    said = f"{source.loc('page')} answers 404; taking {taken}, to which its site leads"
+    assert caplog.messages == [said]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("other/capabilitylist.xml", "there is no set 'other'"),
+        ("channels/other/change_notification_channel", "there is no set 'other'"),
+        ("other", "there is nothing at /other"),
+        ("dataset", "there is nothing at /dataset"),
+    ],
+)
+async def test_a_set_that_a_hub_has_not_leads_to_no_other(
+    hub: RunningHub, path: str, said: str
+) -> None:
+    async with Web() as session:
+        with pytest.raises(Rejected, match=f"/{path}: {said}$"):
+            await discover(session, f"{hub.url}/{path}")
+
+
+async def test_a_set_is_found_where_its_documents_are(hub: RunningHub) -> None:
+    await hub.ask("PUT", "/api/sets/dataset2", json={})
+    async with Web() as session:
+        for path in ("dataset2", "dataset2/"):
+            found = await discover(session, f"{hub.url}/{path}")
+            assert found.url == f"{hub.url}/dataset2/capabilitylist.xml"
+
+
 async def test_a_source_of_several_sets_names_them(source: Source) -> None:
     entries = [Entry(source.loc(f"{name}.xml")) for name in ("one", "two")]
     source.documents["/.well-known/resourcesync"] = rendered("description", entries)

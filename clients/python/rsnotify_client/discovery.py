@@ -2,9 +2,11 @@
 
 Rules that hold here: a document is known by what it says of itself, not by its name; the ways to
 find one are tried in the order of the specification: links, then the well-known URI, then
-robots.txt. What is found is decided by pure functions; `discover` only fetches.
+robots.txt. A document, or a set of a hub, that is not there leads nowhere: what its site has
+besides is another set. What is found is decided by pure functions; `discover` only fetches.
 """
 
+import logging
 import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
@@ -15,7 +17,9 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined
-from rsnotify_client.web import FetchedPage, Refused, Web, refused
+from rsnotify_client.web import FetchedPage, Refused, Web, detail_of, refused
+
+log = logging.getLogger(__name__)
 
 WELL_KNOWN = "/.well-known/resourcesync"
 STEPS = 8  # from an address to a Capability List; a longer way goes in a circle
@@ -24,6 +28,7 @@ UP = ("up", "resourcesync")  # the latter until 0.9
 OFFERS = ("resourcelist", "resourcedump", "changelist", "changedump", "changelist-archive")
 NAMED_SETS = 20
 SOCKETS = ("ws://", "wss://")
+DOCUMENTS = (".xml", ".xml.gz")
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -44,6 +49,7 @@ class DiscoveryStep(msgspec.Struct, frozen=True):
 
     source: Source | None = None
     next: str | None = None
+    instead_of: str | None = None  # an address that is not there, and what it answers
 
 
 # Deciding ---------------------------------------------------------------------------------------
@@ -162,9 +168,13 @@ async def discover(web: Web, url: str) -> Source:
 
 
 async def _walk(web: Web, url: str, seen: int = 0) -> Source:
+    instead_of = None
     for _ in range(STEPS - seen):
         found = await _look(web, url)
+        instead_of = instead_of or found.instead_of
         if found.source is not None:
+            if instead_of is not None:
+                log.warning("%s; taking %s, to which its site leads", instead_of, found.source.url)
             return found.source
         assert found.next is not None  # noqa: S101
         url = found.next
@@ -177,13 +187,36 @@ async def _look(web: Web, url: str) -> DiscoveryStep:
         raise refused(url, page.status)
     if page.status == 200 and (found := _read(page)) is not None:
         return found
-    if (link := _link_of(page)) is not None and joined(page.url, link) != url:
-        return DiscoveryStep(next=joined(page.url, link))
-    return await _at_known_places(web, url, page)
+    if page.status == 200 or urlsplit(url).path in ("", "/", WELL_KNOWN):
+        return await _led_on(web, url, page)
+    return await _instead_of(web, url, page)
 
 
-def _read(page: FetchedPage) -> DiscoveryStep | None:
-    """What the page says, if it is a document of ours."""
+async def _instead_of(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
+    """A page that is gone leads to its site's set; a document, or a set of a hub, to no other."""
+    detail = detail_of(page.body)
+    if urlsplit(url).path.endswith(DOCUMENTS):
+        raise refused(url, page.status, detail)
+    if detail is None:
+        found = await _led_on(web, url, page)
+        return msgspec.structs.replace(found, instead_of=f"{url} answers {page.status}")
+    if (list_of_set := await _list_below(web, url)) is None:
+        raise refused(url, page.status, detail)
+    return DiscoveryStep(next=list_of_set)
+
+
+async def _list_below(web: Web, url: str) -> str | None:
+    """The Capability List of a hub's set, whose address is where its documents are."""
+    described = await web.page(joined(url, WELL_KNOWN))
+    if described.status != 200 or (document := _document(described)) is None:
+        return None
+    below = url.partition("?")[0].rstrip("/") + "/"
+    lists = (joined(described.url, entry.loc) for entry in document[1])
+    return next((each for each in lists if each.startswith(below)), None)
+
+
+def _document(page: FetchedPage) -> tuple[Head, list[Entry]] | None:
+    """What the page holds, if it is a document of ours."""
     stream = DocumentStream()
     try:
         entries = [*stream.feed(page.body), *stream.close()]
@@ -191,9 +224,17 @@ def _read(page: FetchedPage) -> DiscoveryStep | None:
         if not stream.has_head or stream.head.md.capability in ("capabilitylist", *DESCRIPTIONS):
             return None
         entries = []  # a long list, of which the beginning says enough
-    if stream.head.md.capability in ("change-notification", "framework-notification"):
+    return stream.head, entries
+
+
+def _read(page: FetchedPage) -> DiscoveryStep | None:
+    """What the page says, if it is a document of ours."""
+    if (document := _document(page)) is None:
+        return None
+    head, entries = document
+    if head.md.capability in ("change-notification", "framework-notification"):
         return None  # its Link header says more
-    return found_in(page.url, stream.head, entries)
+    return found_in(page.url, head, entries)
 
 
 def _link_of(page: FetchedPage) -> str | None:
@@ -203,12 +244,13 @@ def _link_of(page: FetchedPage) -> str | None:
     return found
 
 
-async def _at_known_places(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
-    parts = urlsplit(url)
-    if parts.path != WELL_KNOWN:
-        described = joined(url, WELL_KNOWN)
-        answer = await web.page(described)
-        if answer.status == 200 and (found := _read(answer)) is not None:
+async def _led_on(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
+    """By a link in the page, by the well-known URI, or by robots.txt."""
+    if (link := _link_of(page)) is not None and joined(page.url, link) != url:
+        return DiscoveryStep(next=joined(page.url, link))
+    if urlsplit(url).path != WELL_KNOWN:
+        described = await web.page(joined(url, WELL_KNOWN))
+        if described.status == 200 and (found := _read(described)) is not None:
             return found
     robots = await web.page(joined(url, "/robots.txt"), accept="text/plain, */*;q=0.1")
     if robots.status == 200 and (maps := sitemaps_of(robots.body.decode(errors="replace"))):

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import aiohttp
-import msgspec
 from aiohttp import WSMsgType
 
 from rsnotify.errors import Rejected
@@ -20,7 +19,7 @@ from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.channel import PONG_SECONDS, QUIET_SECONDS, Channel, Lost, TooOld, resumed
 from rsnotify_client.discovery import http_twin
-from rsnotify_client.web import AGAIN, REDIRECTS, Refused, Unreachable, Web, again
+from rsnotify_client.web import AGAIN, REDIRECTS, Refused, Unreachable, Web, again, detail_of
 
 NOTIFICATION_BYTES = 16 * 1024 * 1024
 REFUSED = frozenset({1008, 4400, 4404})  # another try would end the same
@@ -142,19 +141,12 @@ async def _check(url: str, answer: aiohttp.ClientResponse) -> None:
         return
     if answer.status in AGAIN:
         raise again(url, answer)
-    detail = _detail(await answer.content.read(2**16))
+    detail = detail_of(await answer.content.read(2**16))
     if answer.status == 410:
         raise TooOld(detail or "the journal no longer has it")
     if answer.status == 200:
         detail = f"{url} is no channel: it serves neither a WebSocket nor an event stream"
     raise Rejected(detail or f"{url}: the answer was {answer.status}", status=answer.status)
-
-
-def _detail(body: bytes) -> str | None:
-    try:
-        return msgspec.json.decode(body, type=dict[str, object]).get("detail")  # type: ignore[return-value]
-    except msgspec.DecodeError:
-        return None
 
 
 class Events:

@@ -257,6 +257,15 @@ def refused(url: str, status: int, detail: str | None = None) -> Refused:
     return Refused(f"{url}: {words}", status=status)
 
 
+def detail_of(body: bytes) -> str | None:
+    """What a server says of its refusal in a problem document (RFC 9457)."""
+    try:
+        detail = msgspec.json.decode(body, type=dict[str, object]).get("detail")
+    except msgspec.DecodeError:
+        return None
+    return detail if isinstance(detail, str) else None
+
+
 def retry_after(text: str | None, now: float | None = None) -> int:
     """Seconds, whether a number or a date was sent; an hour at most."""
     if not text:
