@@ -536,6 +536,32 @@ async def test_a_source_that_cannot_be_asked_for_its_lists_is_asked_again(
     assert attempts == [0]
 
 
+async def test_the_line_that_a_channel_does_not_answer_names_its_server(
+    source: Source, attempts: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not the address that was given."""
+    entry = Entry("ws://u:secret@127.0.0.1:9/channel", md=Md(capability="change-notification"))
+    source.documents["/list.xml"] = rendered("capabilitylist", [entry])
+    reading = asyncio.create_task(read(source.loc("list.xml"), 1))
+    while not attempts:
+        await asyncio.sleep(0.01)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    said = "the server at 127.0.0.1:9 cannot be reached (connection refused); trying again in 0.0 s"
+    assert caplog.messages[0] == said
+
+
+async def test_the_line_that_a_channel_is_followed_names_its_address(
+    source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    address = offer_channel(source, too_old=0)
+    entry = Entry(f"{address}?access_token=x", md=Md(capability="change-notification"))
+    source.documents["/list.xml"] = rendered("capabilitylist", [entry])
+    await read(source.loc("list.xml"), 1, after=str(source.at))
+    assert caplog.messages[0] == f"following {address}"
+
+
 async def test_a_framework_channel_is_followed_by_its_http_address(source: Source) -> None:
     async def channel(request: web.Request) -> web.Response:
         change = Change(source.loc("changelist.xml"), "updated", datetime=str(source.at))

@@ -80,7 +80,8 @@ def channels_address(url: str, cursors: Mapping[str, Position | None]) -> str:
 def in_short(error: Exception) -> str:
     """What went wrong, for a line of the log; it will be tried again."""
     if isinstance(error, Unreachable):
-        return f"the hub cannot be reached ({error.cause})"
+        server = urlsplit(error.url).netloc.rpartition("@")[2]
+        return f"the server at {server} cannot be reached ({error.cause})"
     if isinstance(error, TryAgain):
         return f"the hub cannot serve the channel now ({error.detail})"
     if isinstance(error, Lost):

@@ -103,11 +103,11 @@ class Follower:
         from rsnotify_client.live import open_channel  # noqa: PLC0415 - brings aiohttp, 0.4 s
 
         async with open_channel(self._web, address, self.cursor, **self._silence) as channel:
+            self._say_connected(address)
             async for received in self._live(channel):
                 yield received
 
     async def _live(self, channel: Channel) -> AsyncGenerator[Received, None]:
-        self._say_connected()
         if channel.begins is not None:
             self._timeline.begin(channel.begins)
             yield standing(self.cursor)
@@ -199,9 +199,9 @@ class Follower:
             self._attempt = max(self._attempt, times - 1)
             await self._pause(error)
 
-    def _say_connected(self) -> None:
+    def _say_connected(self, address: str) -> None:
         if not self._lost:
-            log.info("following %s", channel_named(self._url))
+            log.info("following %s", channel_named(address.partition("?")[0]))
         else:
             log.info("connected again, resuming after %s", self.cursor)
         self._lost, self._has_been_connected, self._attempt = False, True, 0

@@ -139,6 +139,7 @@ async def _check(url: str, answer: aiohttp.ClientResponse) -> None:
     is_stream = answer.headers.get("Content-Type", "").startswith(EVENT_STREAM)
     if answer.status == 200 and is_stream:
         return
+    url = url.partition("?")[0]  # a token may stand there
     if answer.status in AGAIN:
         raise again(url, answer)
     detail = detail_of(await answer.content.read(2**16))

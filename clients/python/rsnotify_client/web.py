@@ -74,6 +74,7 @@ class Unreachable(TryAgain):
 
     def __init__(self, url: str, cause: str) -> None:
         super().__init__(f"{url} cannot be reached: {cause}", retry_after_seconds=0)
+        self.url = url
         self.cause = cause
 
 
