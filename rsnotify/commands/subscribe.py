@@ -11,7 +11,9 @@ import typer
 from rsnotify.core.query import parse_moment
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
+from rsnotify_client.answer import NotAHub
 from rsnotify_client.changelists import HistoryGone
+from rsnotify_client.channel import NoChannel
 from rsnotify_client.cursor import FileCursor
 from rsnotify_client.follower import Follower
 from rsnotify_client.notification import Received, channel_url, rendered
@@ -37,6 +39,9 @@ async def subscribe(
     follower = Follower(channel_url(url, set_name, kind), cursor=cursor, token=token)
     try:
         await _print(follower, store, show, count)
+    except NoChannel as error:
+        what = f"has no channel of {set_name!r}: the answer was {error.status}"
+        raise NotAHub(url, what, error.status) from None
     except HistoryGone as error:
         raise Rejected(str(error)) from None
 

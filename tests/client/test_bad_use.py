@@ -120,6 +120,12 @@ def test_a_relay_to_what_is_no_hub_says_so_at_its_start(tmp_path: Path) -> None:
     assert said.endswith("is this the hub's address?")
 
 
+def test_a_subscription_to_what_is_no_hub_says_so() -> None:
+    with scripted_hub(lambda _: Answer(500)) as (url, _):
+        said = run("subscribe", "a", "--url", url)
+    assert said == f"{url} has no channel of 'a': the answer was 404; is this the hub's address?"
+
+
 def test_a_relay_begins_while_the_hub_is_away(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     words = ("--database", f"sqlite:///{path}", "--create-table", "--url", "http://127.0.0.1:9")

@@ -301,7 +301,7 @@ def test_a_cursor_file_in_a_directory_that_is_not_there_is_bad_use(tmp_path) -> 
 
 def test_a_cursor_file_that_holds_something_else_is_bad_use(tmp_path) -> None:
     (tmp_path / "cursor").write_text("yesterday")
-    with pytest.raises(InvalidSettings, match="full datetime"):
+    with pytest.raises(InvalidSettings, match=rf"^cursor {tmp_path}/cursor: .* full datetime"):
         FileCursor(tmp_path / "cursor").load()
 
 

@@ -6,7 +6,7 @@ Nothing here knows how payloads travel, so nothing that speaks WebSocket is impo
 from collections.abc import AsyncIterator, Mapping
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from rsnotify.errors import TryAgain
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import CHANNELS_PATH
 from rsnotify_client.notification import position_of
@@ -22,6 +22,16 @@ class Lost(Exception):
 
 class TooOld(Exception):
     """The channel no longer tells of what followed the cursor; Change Lists may."""
+
+
+class NoChannel(Rejected):
+    """What answered at the address serves no channel, and does not say why."""
+
+    def __init__(self, url: str, status: int) -> None:
+        detail = f"{url}: the answer was {status}"
+        if status == 200:
+            detail = f"{url} is no channel: it serves neither a WebSocket nor an event stream"
+        super().__init__(detail, status=status)
 
 
 class Standstill:

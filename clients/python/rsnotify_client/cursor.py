@@ -35,13 +35,13 @@ class FileCursor:
         folder = self.path.parent
         if not os.access(folder, os.W_OK | os.X_OK):
             wrong = "cannot be written to" if folder.is_dir() else "is not there: make it first"
-            raise InvalidSettings([f"--cursor {self.path}: the directory {folder} {wrong}"])
+            raise InvalidSettings([f"cursor {self.path}: the directory {folder} {wrong}"])
         try:
             return Position.parse(self.path.read_text().strip())
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise InvalidSettings([f"--cursor {self.path}: {error}"]) from None
+            raise InvalidSettings([f"cursor {self.path}: {error}"]) from None
 
     def save(self, cursor: Position) -> None:
         part = self.path.with_name(self.path.name + ".part")

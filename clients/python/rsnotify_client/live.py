@@ -17,7 +17,15 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.cause import cause_of, untrusted
-from rsnotify_client.channel import PONG_SECONDS, QUIET_SECONDS, Channel, Lost, TooOld, resumed
+from rsnotify_client.channel import (
+    PONG_SECONDS,
+    QUIET_SECONDS,
+    Channel,
+    Lost,
+    NoChannel,
+    TooOld,
+    resumed,
+)
 from rsnotify_client.discovery import http_twin
 from rsnotify_client.web import AGAIN, REDIRECTS, Refused, Unreachable, Web, again, detail_of
 
@@ -145,9 +153,9 @@ async def _check(url: str, answer: aiohttp.ClientResponse) -> None:
     detail = detail_of(await answer.content.read(2**16))
     if answer.status == 410:
         raise TooOld(detail or "the journal no longer has it")
-    if answer.status == 200:
-        detail = f"{url} is no channel: it serves neither a WebSocket nor an event stream"
-    raise Rejected(detail or f"{url}: the answer was {answer.status}", status=answer.status)
+    if detail is None or answer.status == 200:
+        raise NoChannel(url, answer.status)
+    raise Rejected(detail, status=answer.status)
 
 
 class Events:
