@@ -16,6 +16,7 @@ from rsnotify_client.changelists import HistoryGone
 from rsnotify_client.channel import NoChannel
 from rsnotify_client.cursor import FileCursor
 from rsnotify_client.follower import Follower
+from rsnotify_client.following import first_cursor
 from rsnotify_client.notification import Received, channel_url, rendered
 
 Show = Callable[[Received], Iterator[str]]
@@ -33,10 +34,11 @@ async def subscribe(
     count: int,
 ) -> None:
     """Follow the channel; the cursor is kept after a notification was printed, never before."""
+    channel = channel_url(url, set_name, kind)
     store = None if cursor_file is None else FileCursor(cursor_file)
-    kept = store.load() if store is not None else None
+    kept = first_cursor(store, None, channel)
     cursor = kept if after is None else _parsed(after)
-    follower = Follower(channel_url(url, set_name, kind), cursor=cursor, token=token)
+    follower = Follower(channel, cursor=cursor, token=token)
     try:
         await _print(follower, store, show, count)
     except NoChannel as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify_client import Outbox, Publisher
+from rsnotify_client import FileCursor, Outbox, Position, Publisher, channel_url
 from tests.client.hubs import Answer, HubProcess, eventually, python, scripted_hub
 from tests.running import TOKEN, clean_environment
 
@@ -98,6 +98,16 @@ def test_an_unknown_set_is_told_with_how_to_make_it(real_hub: HubProcess) -> Non
     mend = "there is no set 'none': make it with: rsnotify sets add none"
     assert run("publish", "none", "http://example.com/a", **at) == mend
     assert run("subscribe", "none", **at) == mend
+
+
+def test_a_cursor_file_of_another_set_is_refused(real_hub: HubProcess, tmp_path: Path) -> None:
+    cursor = tmp_path / "cursor"
+    store = FileCursor(cursor)
+    store.keep_for(channel_url(real_hub.url, "dataset1"))
+    store.save(Position(1))
+    said = run("subscribe", "dataset2", "--cursor", str(cursor), "--url", real_hub.url)
+    known, given = (channel_url(real_hub.url, name) for name in ("dataset1", "dataset2"))
+    assert said.startswith(f"cursor {cursor}: it keeps the place in {known}, not in {given}: take")
 
 
 def relay(path: Path, *words: str, **environ: str) -> str:

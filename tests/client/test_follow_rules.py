@@ -1,8 +1,11 @@
 """What a follower decides without a network: where it stands, what is new, what it may forget."""
 
+import sqlite3
 import threading
 import tracemalloc
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,11 @@ import pytest
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS, Entry, Md
+from rsnotify_client import follow_sets_sync, follow_sync
 from rsnotify_client.changelists import HistoryGone, ListRef, lists_after
 from rsnotify_client.channel import resumed
-from rsnotify_client.cursor import FileCursor, Ledger, SqliteCursor, store_of
-from rsnotify_client.following import FollowedChange, Keeper
+from rsnotify_client.cursor import CursorStore, FileCursor, Ledger, SqliteCursor, store_of
+from rsnotify_client.following import FollowedChange, Keeper, first_cursor
 from rsnotify_client.live import Events
 from rsnotify_client.notification import (
     Received,
@@ -282,6 +286,81 @@ def is_open(path: Path) -> bool:
     """Whether this process has the file open."""
     links = list(Path("/proc/self/fd").iterdir())
     return any(link.is_symlink() and link.readlink() == path for link in links)
+
+
+HERE, ELSEWHERE = "http://a.example/x.xml", "http://b.example/x.xml"
+
+
+@pytest.mark.parametrize(
+    ("name", "mend"), [("cursor", "remove its second line"), ("cursor.db", "'DELETE FROM source'")]
+)
+def test_a_cursor_of_another_address_is_refused_and_left_as_it_is(
+    tmp_path: Path, name: str, mend: str
+) -> None:
+    path = tmp_path / name
+    assert first_cursor(store_of(path), T[1], HERE) == T[1]
+    kept(path, HERE).save(T[2])
+    for same in (HERE, HERE.replace("//", "//user:secret@") + "/?access_token=secret"):
+        kept(path, same).save(T[2])
+    said = f"{name}: it keeps the place in {HERE}, not in {ELSEWHERE}: .*{mend}$"
+    with pytest.raises(InvalidSettings, match=said):
+        first_cursor(store_of(path), T[1], ELSEWHERE)
+    assert first_cursor(store_of(path), T[1], HERE) == T[2]
+    assert not any(b"secret" in each.read_bytes() for each in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["cursor", "cursor.db"])
+def test_a_cursor_that_says_no_address_is_taken_and_marked_when_it_moves(
+    tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    old = store_of(path)
+    assert old is not None
+    old.save(T[1])
+    kept(path, ELSEWHERE)  # where nothing was followed
+    kept(path, HERE).save(T[2])
+    with pytest.raises(InvalidSettings, match="not in"):
+        kept(path, ELSEWHERE)
+
+
+def kept(path: Path, url: str) -> CursorStore:
+    """A store that is opened to follow this address."""
+    store = store_of(path)
+    assert store is not None
+    first_cursor(store, None, url)
+    return store
+
+
+def test_a_database_of_before_addresses_were_kept_is_taken(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "cursor.db")) as database:
+        database.execute("CREATE TABLE cursor (name PRIMARY KEY, position)")
+        database.execute("INSERT INTO cursor VALUES ('cursor', ?)", (str(T[1]),))
+        database.commit()
+    assert first_cursor(store_of(tmp_path / "cursor.db"), None, HERE) == T[1]
+
+
+def test_two_functions_keep_a_cursor_for_every_address() -> None:
+    for url in (HERE, ELSEWHERE):
+        assert first_cursor(store_of((lambda: str(T[1]), str)), None, url) == T[1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        lambda path: follow_sync(ELSEWHERE, cursor=path),
+        lambda path: follow_sets_sync("http://b.example", ["x.xml"], cursor=path),
+    ],
+)
+def test_who_follows_is_told_before_anything_is_asked(
+    tmp_path: Path, changes: Callable[[Path], Iterator[FollowedChange]]
+) -> None:
+    path = tmp_path / "cursor.db"
+    for name in ("cursor", "x.xml"):
+        store = SqliteCursor(path, name)
+        store.keep_for(HERE)
+        store.save(T[1])
+    with pytest.raises(InvalidSettings, match=f"keeps the place in {HERE}, not in"):
+        next(changes(path))
 
 
 def test_a_cursor_is_kept_by_two_functions() -> None:

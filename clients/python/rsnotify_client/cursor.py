@@ -1,10 +1,12 @@
 """Where a follower keeps its place: a file, an SQLite database, or two functions of the caller's.
 
 Rules that hold here: killed at any moment, a store holds one cursor or the other; it moves only
-when all changes up to there are dealt with, in whatever order that was.
+when all changes up to there are dealt with, in whatever order that was. A file and a database know
+the address whose changes were dealt with: elsewhere their place means nothing.
 """
 
 import os
+import re
 import sqlite3
 import weakref
 from bisect import bisect_left
@@ -25,10 +27,18 @@ class CursorStore(Protocol):
 
 
 class FileCursor:
-    """A file with one datetime in it."""
+    """A file: a datetime, and on the second line the address that was followed."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._address = ""
+
+    def keep_for(self, url: str) -> None:
+        """It is the place in what is followed at this address; refused if it was another's."""
+        self._address = _plain(url)
+        _, known = self._read()
+        if known not in ("", self._address):
+            raise _of_another(self.path, known, self._address, "remove its second line")
 
     def load(self) -> Position | None:
         """The cursor that was kept; refused at once where none could be kept later."""
@@ -36,16 +46,20 @@ class FileCursor:
         if not os.access(folder, os.W_OK | os.X_OK):
             wrong = "cannot be written to" if folder.is_dir() else "is not there: make it first"
             raise InvalidSettings([f"cursor {self.path}: the directory {folder} {wrong}"])
+        return self._read()[0]
+
+    def _read(self) -> tuple[Position | None, str]:
         try:
-            return Position.parse(self.path.read_text().strip())
+            place, _, address = self.path.read_text().strip().partition("\n")
+            return Position.parse(place), address
         except FileNotFoundError:
-            return None
+            return None, ""
         except (OSError, ValueError) as error:
             raise InvalidSettings([f"cursor {self.path}: {error}"]) from None
 
     def save(self, cursor: Position) -> None:
         part = self.path.with_name(self.path.name + ".part")
-        part.write_text(f"{cursor}\n")
+        part.write_text(f"{cursor}\n{self._address}".strip() + "\n")
         part.replace(self.path)
 
 
@@ -53,28 +67,64 @@ class SqliteCursor:
     """A row of a small database, by name, so that several channels share one."""
 
     def __init__(self, path: str | Path, name: str = "cursor") -> None:
+        self._path = path
         self._name = name
+        self._to_mark = ""
         try:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             weakref.finalize(self, self._database.close)  # who follows a path has nothing to close
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("CREATE TABLE IF NOT EXISTS cursor (name PRIMARY KEY, position)")
+            self._database.execute("CREATE TABLE IF NOT EXISTS source (name PRIMARY KEY, address)")
         except sqlite3.Error as error:
             raise InvalidSettings([f"cursor {path}: {error}"]) from None
 
+    def keep_for(self, url: str) -> None:
+        """It is the place in what is followed at this address; refused if it was another's."""
+        address = _plain(url)
+        known = self._found("SELECT address FROM source WHERE name = ?")
+        if known not in (None, address):
+            mend = f"forget the addresses: sqlite3 {self._path} 'DELETE FROM source'"  # noqa: S608
+            raise _of_another(self._path, str(known), address, mend)
+        self._to_mark = "" if known else address
+
     def load(self) -> Position | None:
-        found = self._database.execute(
-            "SELECT position FROM cursor WHERE name = ?", (self._name,)
-        ).fetchone()
-        return found and Position.parse(found[0])
+        found = self._found("SELECT position FROM cursor WHERE name = ?")
+        return None if found is None else Position.parse(found)
+
+    def _found(self, query: str) -> str | None:
+        row = self._database.execute(query, (self._name,)).fetchone()
+        return row and str(row[0])
 
     def save(self, cursor: Position) -> None:
-        self._database.execute(
-            "INSERT OR REPLACE INTO cursor VALUES (?, ?)", (self._name, str(cursor))
-        )
+        if self._to_mark:
+            self._put("INSERT OR REPLACE INTO source VALUES (?, ?)", self._to_mark)
+            self._to_mark = ""
+        self._put("INSERT OR REPLACE INTO cursor VALUES (?, ?)", str(cursor))
+
+    def _put(self, statement: str, value: str) -> None:
+        self._database.execute(statement, (self._name, value))
 
     def close(self) -> None:
         self._database.close()
+
+
+def _plain(url: str) -> str:
+    """The address without what may be a secret.
+
+    >>> _plain("http://user:password@example.com/a/?access_token=b")
+    'http://example.com/a'
+    """
+    return re.sub(r"://[^/]*@", "://", url.partition("?")[0]).rstrip("/")
+
+
+def _of_another(path: str | Path, known: str, address: str, mend: str) -> InvalidSettings:
+    return InvalidSettings(
+        [
+            f"cursor {path}: it keeps the place in {known}, not in {address}: take another, "
+            f"or, if both are the same set, {mend}"
+        ]
+    )
 
 
 class FunctionCursor:

@@ -16,7 +16,7 @@ from typing import Generic, Literal, Self, TypeVar, cast
 
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.changelists import POLL_SECONDS
-from rsnotify_client.cursor import Cursor, CursorStore, Ledger, store_of
+from rsnotify_client.cursor import Cursor, CursorStore, FileCursor, Ledger, SqliteCursor, store_of
 from rsnotify_client.follower import Follower
 from rsnotify_client.notification import Received
 
@@ -177,7 +177,7 @@ async def follow(
     store = store_of(cursor)
     keeper = Keeper(store)
     follower = Follower(
-        url, cursor=first_cursor(store, after), token=token, poll_seconds=poll_seconds
+        url, cursor=first_cursor(store, after, url), token=token, poll_seconds=poll_seconds
     )
     async with ReadingTask(follower) as pieces:
         async for received in pieces:
@@ -185,7 +185,12 @@ async def follow(
                 yield change
 
 
-def first_cursor(store: CursorStore | None, after: Position | str | None) -> Position | None:
+def first_cursor(
+    store: CursorStore | None, after: Position | str | None, url: str
+) -> Position | None:
+    """Where to begin to follow this address."""
+    if isinstance(store, FileCursor | SqliteCursor):
+        store.keep_for(url)
     kept = store.load() if store is not None else None
     if kept is not None or after is None:
         return kept

@@ -22,7 +22,13 @@ from rsnotify_client.channel import Channel, Lost, Standstill, TooOld, channels_
 from rsnotify_client.cursor import Cursor, CursorStore, SqliteCursor, store_of
 from rsnotify_client.discovery import discover
 from rsnotify_client.following import FollowedChange, Keeper, ReadingTask, first_cursor
-from rsnotify_client.notification import Received, read_notification, set_named, standing
+from rsnotify_client.notification import (
+    Received,
+    channel_url,
+    read_notification,
+    set_named,
+    standing,
+)
 from rsnotify_client.retry import delay_seconds
 from rsnotify_client.sync import ReadingThread
 from rsnotify_client.timeline import NotJoined, Timeline
@@ -203,7 +209,9 @@ def _begun(
     token: str | None,
 ) -> tuple[dict[str, Keeper], SetsFollower]:
     stores = {name: _store(cursor, name) for name in sets}
-    cursors = {name: first_cursor(store, after) for name, store in stores.items()}
+    cursors = {
+        name: first_cursor(store, after, channel_url(url, name)) for name, store in stores.items()
+    }
     keepers = {name: Keeper(store, name) for name, store in stores.items()}
     return keepers, SetsFollower(url, cursors, token=token)
 

@@ -85,7 +85,7 @@ def follow_sync(
     """As `follow`: `with change:` or `change.done()` says that the caller has dealt with it."""
     store = store_of(cursor)
     keeper = Keeper(store)
-    begin = first_cursor(store, after)
+    begin = first_cursor(store, after, url)
     reading = ReadingThread(Follower(url, cursor=begin, token=token, poll_seconds=poll_seconds))
     try:
         for received in reading.read():
