@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rsnotify.commands.target import checked_address
+from rsnotify.commands.target import checked_address, checked_name
 
 Url = Annotated[
     str,
@@ -23,4 +23,7 @@ Data = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-SetName = Annotated[str, typer.Argument(metavar="SET", help="Name of the set of resources.")]
+SetName = Annotated[
+    str,
+    typer.Argument(metavar="SET", help="Name of the set of resources.", callback=checked_name),
+]

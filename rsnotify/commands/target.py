@@ -12,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.resourcesync.set_name import wrong_name
 from rsnotify_client.address import EXAMPLE, wrong_address, wrong_token
 
 HERE = EXAMPLE
@@ -43,6 +44,14 @@ def checked_address(url: str) -> str:
         return url
     name = "RSNOTIFY_URL=" if os.environ.get("RSNOTIFY_URL") == url else "--url "
     raise InvalidSettings([f"{name}{url}: {wrong}"])
+
+
+def checked_name(set_name: str) -> str:
+    """A name that a set can have, or what is wrong with it."""
+    set_name.encode()  # what is not UTF-8 is told as any such argument
+    if (wrong := wrong_name(set_name)) is not None:
+        raise InvalidSettings([wrong])
+    return set_name
 
 
 def token_of_environment() -> str | None:

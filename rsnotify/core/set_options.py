@@ -1,15 +1,12 @@
 """What a set is besides its changes: its name, the options of its operator, when it was made."""
 
-import re
 from collections.abc import Iterable
 
 import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Kind
-
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-RESERVED = frozenset({"api", "channels", "hub", "health", "metrics", "static"})
+from rsnotify.resourcesync.set_name import wrong_name
 
 
 class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,13 +81,8 @@ def channel_of_own_topic(records: Iterable[SetRecord], topic: str) -> ChannelNam
 
 
 def check_name(name: str) -> None:
-    if NAME.fullmatch(name) is None:
-        raise Rejected(
-            f"{name[:80]!r} is not a valid name for a set: use 1 to 64 of a-z 0-9 - _ . "
-            "beginning with a letter or digit"
-        )
-    if name in RESERVED:
-        raise Rejected(f"the name {name!r} is reserved for the hub itself; choose another")
+    if (wrong := wrong_name(name)) is not None:
+        raise Rejected(wrong)
 
 
 def check_together(options: SetOptions) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from rsnotify import __version__
 from rsnotify.core.forms import DOCUMENT_FORMS, LIST_FORMS
-from rsnotify.core.set_options import NAME
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
 from rsnotify.openapi.schemas import Json, components, ref
+from rsnotify.resourcesync.set_name import NAME
 from rsnotify.routing import Route, Routes
 
 VERSION = "3.1.1"

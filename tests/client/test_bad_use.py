@@ -110,6 +110,12 @@ def test_a_cursor_file_of_another_set_is_refused(real_hub: HubProcess, tmp_path:
     assert said.startswith(f"cursor {cursor}: it keeps the place in {known}, not in {given}: take")
 
 
+@pytest.mark.parametrize("words", [("publish", "data set", "a"), ("sets", "add", "data set")])
+def test_a_name_that_no_set_can_have_is_told_without_asking_the_hub(words: tuple[str, ...]) -> None:
+    said = run(*words, "--url", "http://127.0.0.1:9")
+    assert said.startswith("'data set' is not a valid name for a set: use 1 to 64 of a-z")
+
+
 def relay(path: Path, *words: str, **environ: str) -> str:
     with sqlite3.connect(path) as connection:
         connection.executescript(Outbox.sql("sqlite"))

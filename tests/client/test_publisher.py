@@ -6,6 +6,7 @@ import inspect
 import math
 import os
 import signal
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -20,7 +21,16 @@ import pytest
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client import AsyncPublisher, Publisher, QueueFull, RefusedChange, fork, retry, sender
+from rsnotify_client import (
+    AsyncPublisher,
+    Outbox,
+    Publisher,
+    QueueFull,
+    RefusedChange,
+    fork,
+    retry,
+    sender,
+)
 from rsnotify_client import publisher as publisher_module
 from rsnotify_client.asyncpublisher import THREADS
 from rsnotify_client.memory import MemoryQueue
@@ -471,6 +481,21 @@ def test_an_address_that_is_none_is_refused_with_one_that_is(url: str) -> None:
         ValueError, match=r"an address such as http://127\.0\.0\.1:8080|write http://"
     ):
         Publisher(url)
+
+
+@pytest.mark.parametrize("wrong", ["http://example.com/a", "A", "a b", "", "hub", "a" * 65])
+def test_a_name_that_no_set_can_have_is_refused_at_the_call(away: Away, wrong: str) -> None:
+    publisher, connection = away(), sqlite3.connect(":memory:")
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: publisher.updated(wrong, "a"),
+        lambda: publisher.publish(wrong, []),
+        lambda: Outbox().updated(connection, wrong, "a"),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=r"the name 'hub' is reserved|is not a valid name"):
+            call()
+    assert publisher.counters.taken == 0
+    connection.close()
 
 
 def test_a_token_with_a_line_break_is_refused_and_not_shown() -> None:

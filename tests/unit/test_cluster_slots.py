@@ -2,8 +2,8 @@
 
 import pytest
 
-from rsnotify.core.set_options import RESERVED
 from rsnotify.resourcesync.notification import KINDS, ChannelName
+from rsnotify.resourcesync.set_name import RESERVED
 from rsnotify.storage import keys
 from rsnotify.storage.cluster.slots import REGISTRY_SLOT, SLOTS, placed, slot_of, tagged, waited_in
 from rsnotify.storage.journal_format import channel_keys

@@ -6,12 +6,14 @@ stays so until the hub has answered it; the changes of one channel keep their or
 
 import os
 from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from rsnotify.resourcesync.change import Change
-from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.resourcesync.notification import ChannelName, Kind
+from rsnotify.resourcesync.set_name import wrong_name
 
 BATCH_CHANGES = 1_000
 BATCH_BYTES = 1024 * 1024
@@ -63,6 +65,14 @@ class ChangeStore(Protocol):
 
 class OutboxError(Exception):
     """The outbox cannot take or give changes; what was asked of it has not happened."""
+
+
+@lru_cache(maxsize=1_000)  # to make one takes longer than to find it
+def channel_of(set_name: str, kind: Kind = "change") -> ChannelName:
+    """The channel for a set's changes; a name that no set can have is refused."""
+    if (wrong := wrong_name(set_name)) is not None:
+        raise ValueError(wrong)
+    return ChannelName(set_name, kind)
 
 
 def new_key() -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Unpack
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
-from rsnotify_client.batch import encode
+from rsnotify_client.batch import channel_of, encode
 from rsnotify_client.change import Fields, make_change
 
 Database = Literal["postgresql", "mysql", "sqlite"]
@@ -60,7 +60,7 @@ class Outbox:
 
         The connection is a DB-API one, Django's, or a Connection or Session of SQLAlchemy.
         """
-        values = (set_name, kind, encode(change).decode())
+        values = (*channel_of(set_name, kind), encode(change).decode())
         if hasattr(connection, "connection") and hasattr(connection, "get_bind"):
             connection = connection.connection()  # a Session
         if hasattr(connection, "exec_driver_sql"):

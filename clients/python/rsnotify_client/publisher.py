@@ -9,7 +9,6 @@ import logging
 import os
 import random
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypedDict
 
@@ -17,9 +16,9 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
-from rsnotify.resourcesync.notification import ChannelName, Kind
+from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.answer import in_short
-from rsnotify_client.batch import OutboxError, encode, new_key
+from rsnotify_client.batch import OutboxError, channel_of, encode, new_key
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.given_up import is_given_up, waited
 from rsnotify_client.hub import JSON, Accepted, HubClient
@@ -98,7 +97,7 @@ class Publisher(ChangeMethods[None]):
     ) -> None:
         if self._is_closed and not self._sender.is_own_thread():
             raise PublisherClosed("the publisher is closed: it takes no more changes")
-        self._store.put(_channel(set_name, kind), encode(change), cannot_wait)
+        self._store.put(channel_of(set_name, kind), encode(change), cannot_wait)
         self._sender.wake()
 
     def _cannot_wait(self) -> bool:
@@ -175,7 +174,7 @@ class Publisher(ChangeMethods[None]):
         key: str | None = None,
     ) -> Accepted:
         """As `publish`, in any form that the hub reads."""
-        channel, key = ChannelName(set_name, kind), key or new_key()
+        channel, key = channel_of(set_name, kind), key or new_key()
         until, attempt = monotonic() + PATIENCE_SECONDS, 0
         while True:
             try:
@@ -188,9 +187,6 @@ class Publisher(ChangeMethods[None]):
                 if not waited(wait):
                     raise
             attempt += 1
-
-
-_channel = lru_cache(maxsize=1_000)(ChannelName)  # to make one takes longer than to find it
 
 
 def _store(

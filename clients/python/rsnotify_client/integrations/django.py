@@ -19,6 +19,7 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.models.signals import post_delete, post_save
 
 from rsnotify.resourcesync.change import Change
+from rsnotify_client.batch import channel_of
 from rsnotify_client.change import Fields, make_change
 from rsnotify_client.outbox import Outbox, statements
 from rsnotify_client.publisher import Publisher
@@ -42,6 +43,7 @@ def publish_model(
     gives what else is told of it, such as `lastmod`.
     """
     where = loc or _absolute_url
+    channel_of(set_name)
 
     def saved(instance: Any, created: bool, using: str, raw: bool, **_: Any) -> None:
         if not raw:  # a fixture may come before what `loc` needs
@@ -58,6 +60,7 @@ def publish_model(
 
 def publish(set_name: str, change: Change, using: str = DEFAULT_DB_ALIAS) -> None:
     """Publish a change that no signal tells of, if the transaction commits."""
+    channel_of(set_name)  # after the commit nobody hears that it is none
     if _is_in_database():
         Outbox().send(connections[using], set_name, change)
     else:
