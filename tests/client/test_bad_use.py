@@ -150,7 +150,7 @@ def test_a_relay_begins_while_the_hub_is_away(tmp_path: Path) -> None:
     assert process.stdout.readline() == "rsnotify relay ready, 0 waiting\n"
     process.terminate()
     _, errors = process.communicate(timeout=20)
-    assert errors.startswith("the hub does not answer (connection refused)")
+    assert errors.startswith("the hub http://127.0.0.1:9 does not answer (connection refused)")
 
 
 def test_a_demo_leaves_a_set_with_other_resources_as_it_is(

@@ -250,6 +250,14 @@ def test_a_flush_that_takes_too_long_says_what_is_in_the_way(away: Away) -> None
         publisher.flush(0.1)
 
 
+def test_a_publisher_whose_hub_does_not_answer_says_where_it_looks_for_it(
+    away: Away, caplog: pytest.LogCaptureFixture
+) -> None:
+    away().updated("a", "1")
+    eventually(lambda: caplog.messages)
+    assert caplog.messages[0].startswith("the hub http://127.0.0.1:9 does not answer (")
+
+
 def test_an_end_that_would_lose_changes_is_an_error(away: Away) -> None:
     publisher = away()
     publisher.updated("a", "1")

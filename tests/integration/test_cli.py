@@ -332,7 +332,10 @@ async def test_a_hub_that_is_not_there_is_told_soon() -> None:
     assert last == (
         "error: http://127.0.0.1:9 cannot be reached: connection refused; is the hub running?"
     )
-    line = re.compile(r"the hub does not answer \(connection refused\); trying again in \d\.\d s")
+    line = re.compile(
+        r"the hub http://127\.0\.0\.1:9 does not answer \(connection refused\); "
+        r"trying again in \d\.\d s"
+    )
     assert again
     assert all(line.fullmatch(each) for each in again)
 

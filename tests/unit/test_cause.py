@@ -96,4 +96,5 @@ async def test_tls_to_a_port_without_it_is_told_so() -> None:
     async with server(is_secure=False) as port:
         refused = await refusal(f"https://localhost:{port}")
     assert isinstance(refused, HubUnreachable)
-    assert refused.cause == "it does not speak TLS, so it may be an http:// address"
+    assert refused.cause == "it does not speak TLS: is it an http:// address?"
+    assert refused.detail.endswith(f"cannot be reached: {refused.cause}")  # one question is enough

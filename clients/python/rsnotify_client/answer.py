@@ -19,10 +19,9 @@ class HubUnreachable(TryAgain):
     """No answer came from the hub's address."""
 
     def __init__(self, url: str, cause: str) -> None:
-        super().__init__(
-            f"{url} cannot be reached: {cause}; is the hub running?", retry_after_seconds=0
-        )
-        self.cause = cause
+        question = "" if cause.endswith("?") else "; is the hub running?"
+        super().__init__(f"{url} cannot be reached: {cause}{question}", retry_after_seconds=0)
+        self.url, self.cause = url, cause
 
 
 class NotAHub(Rejected):
@@ -35,7 +34,7 @@ class NotAHub(Rejected):
 def in_short(error: TryAgain) -> str:
     """The trouble in a line of the log."""
     if isinstance(error, HubUnreachable):
-        return f"the hub does not answer ({error.cause})"
+        return f"the hub {error.url} does not answer ({error.cause})"
     return f"the hub cannot do it now ({error.detail})"
 
 

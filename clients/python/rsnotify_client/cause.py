@@ -68,7 +68,7 @@ def _is_of_tls(error: BaseException, name: str) -> bool:
 def _of_tls(error: BaseException) -> str:
     reason = getattr(error, "reason", None) or str(error)  # OpenSSL alone gives a reason
     if reason == "WRONG_VERSION_NUMBER":
-        return "it does not speak TLS, so it may be an http:// address"
+        return "it does not speak TLS: is it an http:// address?"
     return f"TLS failed: {reason.replace('_', ' ').lower()}"
 
 
