@@ -97,16 +97,21 @@ def refusals_of(credential: Credential) -> Iterator[None]:
     try:
         yield
     except Rejected as refused:
-        if (mend := _mend(refused, credential)) is None:
+        if (told := _with_mend(refused, credential)) is None:
             raise
-        raise InvalidSettings([refused.detail + mend]) from None
+        raise InvalidSettings([told]) from None
 
 
-def _mend(refused: Rejected, credential: Credential) -> str | None:
+def _with_mend(refused: Rejected, credential: Credential) -> str | None:
+    from rsnotify_client.answer import NotAHub, WrongToken  # noqa: PLC0415 - not for --help
+
+    if isinstance(refused, NotAHub):
+        return refused.detail
+    said = refused.said if isinstance(refused, WrongToken) else refused.detail
     if refused.status in (401, 403):
-        return f" ({credential.origin})"
-    if (found := NO_SET.fullmatch(refused.detail)) is not None:
-        return f": make it with: rsnotify sets add {found[1]}"
-    if refused.detail.startswith("there is nothing at /"):
-        return ": look at --url and at the name of the set"
-    return "" if refused.detail.endswith("is this the hub's address?") else None
+        return f"{said} ({credential.origin})"
+    if (found := NO_SET.fullmatch(said)) is not None:
+        return f"{said}: make it with: rsnotify sets add {found[1]}"
+    if said.startswith("there is nothing at /"):
+        return f"{said}: look at --url and at the name of the set"
+    return None

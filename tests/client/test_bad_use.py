@@ -130,6 +130,15 @@ def test_a_relay_whose_token_is_refused_says_so_at_its_start(
     assert said == "the token is unknown or has been revoked (it is the one in RSNOTIFY_TOKEN)"
 
 
+def test_an_address_with_a_path_too_many_is_told_without_it(
+    real_hub: HubProcess, tmp_path: Path
+) -> None:
+    at = {"RSNOTIFY_URL": f"{real_hub.url}/api", "RSNOTIFY_TOKEN": TOKEN}
+    mend = "; give the hub's address without /api"
+    assert relay(tmp_path / "a.db", **at).endswith(f"/api has nothing at /api/api/sets{mend}")
+    assert run("publish", "dataset1", "http://example.com/a", **at).endswith(mend)
+
+
 def test_a_relay_to_what_is_no_hub_says_so_at_its_start(tmp_path: Path) -> None:
     with scripted_hub(lambda _: Answer(500)) as (url, _):
         said = relay(tmp_path / "a.db", "--url", f"{url}/elsewhere")

@@ -222,6 +222,41 @@ def test_what_only_an_operator_can_mend_is_said_at_once_and_nothing_is_lost(
     assert posted[-1].locs == ["1"]
 
 
+NEEDED = "a token is needed: send `Authorization: Bearer <token>`"
+UNKNOWN = "the token is unknown or has been revoked"
+NO_RIGHT = "the token has no right to publish to 'a'"
+
+
+@pytest.mark.parametrize(
+    ("token", "answer", "mend"),
+    [
+        ("", problem(401, NEEDED), f"{NEEDED}; in Python: Publisher(url, token)"),
+        ("old", problem(401, UNKNOWN), f"{UNKNOWN}; `rsnotify tokens create` makes one"),
+        ("old", problem(403, NO_RIGHT), f"{NO_RIGHT}; `rsnotify tokens create` makes one"),
+    ],
+)
+def test_a_token_that_is_refused_is_told_with_its_hub_and_the_mend(
+    token: str, answer: Answer, mend: str
+) -> None:
+    with (
+        scripted_hub(lambda _: answer) as (url, _),
+        Publisher(url, token) as publisher,
+        pytest.raises(Rejected) as refused,
+    ):
+        publisher.publish("a", [])
+    assert refused.value.detail == f"{url}: {mend}"
+
+
+def test_an_address_with_a_path_too_many_is_told_without_it() -> None:
+    nothing = problem(404, "there is nothing at /api/api/sets/a/changes")
+    with (
+        scripted_hub(lambda _: nothing) as (url, _),
+        Publisher(f"{url}/api") as publisher,
+        pytest.raises(Rejected, match="; give the hub's address without /api"),
+    ):
+        publisher.publish("a", [])
+
+
 class Away(Protocol):
     """Makes a publisher to a hub that is away."""
 

@@ -6,6 +6,7 @@ import pytest
 
 from rsnotify.commands.target import checked_address, credential_for, refusals_of
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify_client.answer import NotAHub
 
 HERE = "http://127.0.0.1:8080"
 ELSEWHERE = "https://hub.example.org"
@@ -103,18 +104,18 @@ def test_a_refusal_names_the_token(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("detail", "mend"),
+    ("error", "mend"),
     [
-        ("there is no set 'a'", "there is no set 'a': make it with: rsnotify sets add a"),
-        ("there is nothing at /x", "there is nothing at /x: look at --url"),
-        ("http://a answered 501; is this the hub's address?", "is this the hub's address?"),
+        (Rejected("there is no set 'a'"), "there is no set 'a': make it with: rsnotify sets add a"),
+        (Rejected("there is nothing at /x"), "there is nothing at /x: look at --url"),
+        (NotAHub("http://a", "answered 501", 501), "501; is this the hub's address?"),
     ],
 )
 def test_a_set_or_an_address_that_is_not_there_is_told_with_the_mend(
-    detail: str, mend: str
+    error: Rejected, mend: str
 ) -> None:
     with pytest.raises(InvalidSettings) as refused, refusals_of(credential_for(HERE, Path("data"))):
-        raise Rejected(detail, status=404)
+        raise error
     assert mend in refused.value.problems[0]
 
 

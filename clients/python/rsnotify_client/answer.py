@@ -27,8 +27,20 @@ class HubUnreachable(TryAgain):
 class NotAHub(Rejected):
     """What answered at the address is no rsnotify hub, or a proxy before it."""
 
-    def __init__(self, url: str, what: str, status: int) -> None:
-        super().__init__(f"{url} {what}; is this the hub's address?", status=status)
+    def __init__(
+        self, url: str, what: str, status: int, mend: str = "is this the hub's address?"
+    ) -> None:
+        super().__init__(f"{url} {what}; {mend}", status=status)
+
+
+class WrongToken(Rejected):
+    """The token does not do, or there is none; `said` is what the hub says, without the mend."""
+
+    def __init__(self, url: str, refused: Rejected, *, had_token: bool) -> None:
+        create, give = "`rsnotify tokens create` makes one", "in Python: Publisher(url, token)"
+        mend = create if had_token else give
+        super().__init__(f"{url}: {refused.detail}; {mend}", status=refused.status)
+        self.said = refused.detail
 
 
 def in_short(error: TryAgain) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.address import wrong_address, wrong_token
-from rsnotify_client.answer import HubUnreachable, NotAHub, content_of
+from rsnotify_client.answer import HubUnreachable, NotAHub, WrongToken, content_of
 from rsnotify_client.cause import cause_of, untrusted
 
 CONNECT_SECONDS = 10.0
@@ -24,7 +24,8 @@ ANSWER_SECONDS = 30.0
 ANSWER_BYTES = 1024 * 1024
 
 JSON = "application/json"
-FORBIDDEN = 403
+UNAUTHORIZED, FORBIDDEN = 401, 403
+NOTHING_THERE = "there is nothing at /"
 UNTRUSTED = 495  # no answer of a hub: the changes are kept
 PLACES = {"change": "changes", "framework": "framework"}
 
@@ -59,7 +60,7 @@ class HubClient:
         self._seconds = (connect_seconds, answer_seconds)
         self._is_secure = parts.scheme == "https"
         self._certificates: ssl.SSLContext | None = None
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._idle: list[HTTPConnection] = []
         self._process = os.getpid()
 
@@ -93,10 +94,23 @@ class HubClient:
     ) -> Any:
         try:
             return self._answered(method, path, headers, body)
+        except NotAHub:
+            raise
+        except Rejected as refused:
+            raise self._with_mend(refused, path) from None
         except (OSError, HTTPException) as error:
             if (why := untrusted(error)) is not None:
                 raise Rejected(f"{self.url} is not spoken to: {why}", status=UNTRUSTED) from None
             raise HubUnreachable(self.url, cause_of(error)) from None
+
+    def _with_mend(self, refused: Rejected, path: str) -> Rejected:
+        """The hub does not know the address and the token that we were given."""
+        if refused.status in (UNAUTHORIZED, FORBIDDEN):
+            return WrongToken(self.url, refused, had_token="Authorization" in self._headers)
+        if self._path and refused.detail.startswith(NOTHING_THERE):
+            mend = f"give the hub's address without {self._path}"
+            return NotAHub(self.url, f"has nothing at {path}", refused.status, mend)
+        return refused
 
     def _answered(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Any:
         idle = self._idle_here()
