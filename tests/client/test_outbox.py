@@ -1,5 +1,6 @@
 """Changes that survive their process: the outbox file, the table in a database of one's own."""
 
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -148,8 +149,8 @@ def test_ctrl_c_in_a_call_leaves_the_file_free_for_others_and_for_the_next_call(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda _: None, "its directory must exist and be writable"),
-        (lambda path: path.mkdir(parents=True), "its directory must exist and be writable"),
+        (lambda _: None, "its directory must exist"),
+        (lambda path: path.mkdir(parents=True), "it is a directory; name a file in it"),
         (lambda path: _write(path, "no database " * 99), "give another path"),
     ],
 )
@@ -386,8 +387,34 @@ def test_the_command_creates_the_table_and_publishes_until_it_is_told_to_end(
     assert posted[0].locs == ["1"]
 
 
-def test_the_command_says_how_to_create_a_table_that_is_missing(tmp_path: Path) -> None:
-    relay = Relay(f"sqlite:///{tmp_path / 'app.db'}", "http://127.0.0.1:9")
-    with pytest.raises(InvalidSettings, match="create the table with: rsnotify relay --create"):
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda _: None, "there is no such file; create it with: "),
+        (Path.touch, "no such table: rsnotify_outbox; create the table with: "),
+    ],
+)
+def test_the_command_says_how_to_create_what_is_missing(
+    tmp_path: Path, make: Callable[[Path], None], message: str
+) -> None:
+    path = tmp_path / "my app.db"
+    make(path)
+    with (
+        closing(Relay(f"sqlite:///{path}", "http://127.0.0.1:9")) as relay,
+        pytest.raises(InvalidSettings, match=message) as refused,
+    ):
         run(relay)
-    relay.close()
+    words = shlex.split(str(refused.value).rpartition(message)[2])
+    assert (*words[:3], words[4]) == ("rsnotify", "relay", "--database", "--create-table")
+    with closing(table_of(words[3])) as table:
+        table.create("sqlite")
+    with closing(SqliteTable(path)) as table:
+        assert table.waiting() == 0
+
+
+def test_a_relay_makes_nothing_beside_a_database_that_is_not_there(tmp_path: Path) -> None:
+    with closing(SqliteTable(tmp_path / "app.db")) as table:
+        for use in (table.lead, table.ends):
+            with pytest.raises(OutboxError, match="there is no such file"):
+                use()
+    assert list(tmp_path.iterdir()) == []

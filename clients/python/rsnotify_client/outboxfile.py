@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from time import monotonic, sleep
 from typing import IO, Any, TypeVar
+from urllib.parse import quote
 
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.batch import Batch, OutboxError
-from rsnotify_client.outbox import INSERT, statements
+from rsnotify_client.outbox import INSERT, Database, statements
 from rsnotify_client.outboxtable import Execute, OutboxTable
 
 LOCKED_SECONDS = 5.0
@@ -29,13 +30,19 @@ T = TypeVar("T")
 
 
 class SqliteTable(OutboxTable):
-    """The outbox table in a SQLite file."""
+    """The outbox table in a SQLite file, which must be there: a mistyped path makes no new one."""
+
+    _mode = "rw"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path).absolute()
         self._lead_file: IO[bytes] | None = None
         self._is_unusable = False
-        super().__init__(self._open, str(self._path))
+        super().__init__(self._open, str(self._path), f"sqlite:///{quote(str(self._path))}")
+
+    def create(self, database: Database) -> None:
+        self._mode = "rwc"
+        super().create(database)
 
     def lead(self) -> bool:
         """By a lock that the system gives back whenever its holder ends."""
@@ -77,11 +84,17 @@ class SqliteTable(OutboxTable):
                 " publish nothing, and start no publisher, before the fork"
             )
         return sqlite3.connect(
-            self._path, timeout=LOCKED_SECONDS, isolation_level=None, check_same_thread=False
+            f"{self._path.as_uri()}?mode={self._mode}",
+            uri=True,
+            timeout=LOCKED_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
         )
 
     def _open_lead_file(self) -> IO[bytes]:
         try:
+            if self._mode == "rw":
+                self._path.stat()
             return Path(f"{self._path}-lead").open("ab")
         except OSError as error:
             raise self._failure(error) from error
@@ -95,15 +108,26 @@ class SqliteTable(OutboxTable):
             return f"{text}: make room on its disk"
         if "locked" in text:
             return f"another process kept it locked for {LOCKED_SECONDS:g} s"
+        if self._mode == "rw" and not self._path.exists():
+            return f"there is no such file; create it with: {self._creation}"
         if "unable to open" in text or "readonly" in text:
-            return f"{text}: its directory must exist and be writable"
+            return f"{text}: {self._wrong_place()}"
         if "not a database" in text:
             return f"{text}: give another path, or move that file away"
         return super()._mend(error)
 
+    def _wrong_place(self) -> str:
+        if self._path.is_dir():
+            return "it is a directory; name a file in it"
+        if not self._path.parent.is_dir():
+            return "its directory must exist"
+        return "the file and its directory must be writable"
+
 
 class OutboxFile(SqliteTable):
     """A file that holds nothing but changes; made when the first one comes."""
+
+    _mode = "rwc"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)

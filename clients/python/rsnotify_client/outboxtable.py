@@ -7,6 +7,7 @@ twice and harm nothing. A driver's errors become `OutboxError` here and go no fu
 """
 
 import logging
+import shlex
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -58,9 +59,10 @@ class OutboxTable:
 
     lasts = True
 
-    def __init__(self, connect: Callable[[], Any], name: str) -> None:
+    def __init__(self, connect: Callable[[], Any], name: str, url: str = "URL") -> None:
         self._connect = connect
         self._name = name
+        self._creation = f"rsnotify relay --database {shlex.quote(url)} --create-table"
         self._lock = threading.RLock()
         self._connection: Any = None
         self._leads = False
@@ -202,7 +204,7 @@ class OutboxTable:
     def _mend(self, error: Exception) -> str:
         text = " ".join(str(error).split()) or type(error).__name__
         if "rsnotify_outbox" in text and any(word in text for word in ("no such", "exist")):
-            return f"{text}; create the table with: rsnotify relay --create-table"
+            return f"{text}; create the table with: {self._creation}"
         if "same thread" in text:
             return f"{text} Connect with check_same_thread=False"
         return text

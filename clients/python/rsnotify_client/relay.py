@@ -120,9 +120,9 @@ def table_of(database: str | Callable[[], Any]) -> OutboxTable:
                 raise InvalidSettings([f"{database!r} names no file: write sqlite:///file.db"])
             return SqliteTable(path)
         case "postgresql":
-            return OutboxTable(_postgresql(database), shown)
+            return OutboxTable(_postgresql(database), shown, shown)
         case "mysql":
-            return OutboxTable(_mysql(database), shown)
+            return OutboxTable(_mysql(database), shown, shown)
 
 
 def _postgresql(url: str) -> Callable[[], Any]:
