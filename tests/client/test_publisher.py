@@ -296,8 +296,30 @@ def test_a_publisher_whose_hub_does_not_answer_says_where_it_looks_for_it(
 def test_an_end_that_would_lose_changes_is_an_error(away: Away) -> None:
     publisher = away()
     publisher.updated("a", "1")
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match="is lost when the process ends"):
         publisher.close(0.1)
+
+
+def test_an_end_that_is_refused_says_what_becomes_of_the_changes() -> None:
+    with scripted_hub(lambda _: problem(404, "there is no set 'a'")) as (url, _):
+        publisher = Publisher(url)
+        publisher.updated("a", "1")
+        with pytest.raises(
+            Rejected, match=r"there is no set 'a'; .* is lost when the process ends"
+        ):
+            publisher.close()
+
+
+def test_an_outbox_that_cannot_be_opened_is_not_said_to_hold_changes(tmp_path: Path) -> None:
+    program = (
+        "import sys; from rsnotify_client import OutboxError, Publisher\n"
+        "publisher = Publisher('http://127.0.0.1:9', outbox=sys.argv[1])\n"
+        "publisher.start()\n"
+    )
+    _, errors = python("-c", program, str(tmp_path / "missing" / "outbox")).communicate(timeout=30)
+    said = [line for line in errors.splitlines() if line.startswith("the process ends: ")]
+    (line,) = said
+    assert "its directory must exist; what was written to it stays there" in line
 
 
 def test_an_outbox_that_cannot_be_read_at_the_end_hides_no_other_error(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from rsnotify_client.given_up import is_given_up, waited
 from rsnotify_client.hub import JSON, Accepted, HubClient
 from rsnotify_client.memory import MemoryQueue, WhenFull
 from rsnotify_client.retry import delay_seconds
-from rsnotify_client.sender import Counters, RefusedChange, Sender
+from rsnotify_client.sender import Counters, RefusedChange, Sender, what_stays
 
 if TYPE_CHECKING:
     from rsnotify_client.outboxfile import OutboxFile
@@ -35,6 +35,7 @@ QUEUE_SIZE = 10_000
 BATCH_SECONDS = 0.003
 CLOSE_SECONDS = 10.0
 PATIENCE_SECONDS = 60.0
+LOST = "what is not published is lost when the process ends"
 
 
 class PublisherClosed(RuntimeError):
@@ -130,9 +131,7 @@ class Publisher(ChangeMethods[None]):
         try:
             self._send_rest(until)
         except (TimeoutError, Rejected, OutboxError) as error:
-            if not self._store.lasts:
-                raise
-            log.warning("%s; the changes stay in the outbox", error)
+            self._tell_what_is_left(error)
         finally:
             self._sender.stop(until - monotonic())
             self._store.close()
@@ -145,6 +144,14 @@ class Publisher(ChangeMethods[None]):
             self._sender.stop(until - monotonic())
             if self._store.lasts or self._store.ends() is None:
                 return
+
+    def _tell_what_is_left(self, error: TimeoutError | Rejected | OutboxError) -> None:
+        if self._store.lasts:
+            log.warning("%s; %s", error, what_stays(error))
+        elif isinstance(error, Rejected):
+            raise Rejected(f"{error.detail}; {LOST}", status=error.status) from None
+        else:
+            raise TimeoutError(f"{error}; {LOST}") from None
 
     @property
     def counters(self) -> Counters:

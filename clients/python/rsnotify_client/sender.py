@@ -173,8 +173,8 @@ class Sender:
         try:
             self._flush(EXIT_SECONDS, is_patient=not self._store.lasts)
         except (TimeoutError, Rejected, OutboxError) as error:
-            left = "stay in the outbox" if self._store.lasts else "are lost"
-            log.error("the process ends: %s; the changes %s", error, left)
+            left = what_stays(error) if self._store.lasts else "the changes are lost"
+            log.error("the process ends: %s; %s", error, left)
         self.stop(until - monotonic())
 
     # In its own thread --------------------------------------------------------------------------
@@ -269,6 +269,13 @@ class Sender:
         self.retries += 1
         now, chance = monotonic(), random.random()  # noqa: S311
         self._troubles.postpone(batch.channel, error, now, chance, asked=self._asked)
+
+
+def what_stays(error: Exception) -> str:
+    """What an outbox has of the changes that are not published."""
+    if isinstance(error, OutboxError):  # nobody knows what it has, or whether it is there
+        return "what was written to it stays there"
+    return "the changes stay in the outbox"
 
 
 _decode = msgspec.json.Decoder(Change).decode
