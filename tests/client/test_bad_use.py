@@ -46,6 +46,12 @@ def test_a_list_that_cannot_be_opened_is_named(place: str, problem: str) -> None
     assert problem in run("publish", "a", "--between", place, "/dev/null")
 
 
+def test_a_list_that_a_server_does_not_have_is_told_by_its_answer() -> None:
+    with scripted_hub(lambda _: Answer(500)) as (url, _):
+        said = run("publish", "a", "--between", f"{url}/old.xml", "/dev/null")
+    assert said == f"cannot read {url}/old.xml: it answered 404"
+
+
 @pytest.mark.parametrize(
     "words",
     [

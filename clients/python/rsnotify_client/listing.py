@@ -112,7 +112,7 @@ def _open(place: str) -> IO[bytes]:
         return cast("IO[bytes]", urlopen(request, timeout=SILENCE_SECONDS))  # noqa: S310
     except HTTPError as error:
         error.close()  # it holds the connection
-        raise
+        raise Unreadable(f"cannot read {place}: it answered {error.code}") from None
 
 
 def _unpacked(file: IO[bytes]) -> IO[bytes]:
