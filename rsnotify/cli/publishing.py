@@ -1,4 +1,4 @@
-"""Commands for those who publish: `publish`, `relay`, `demo`."""
+"""Commands for those who publish: `publish`, `relay`, `outbox`, `demo`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -185,6 +185,29 @@ def relay(
     with refusals_of(credential):
         relaying.check(running)
     relaying.run(running)
+
+
+# outbox -------------------------------------------------------------------------------------------
+
+Drop = Annotated[
+    str | None, typer.Option("--drop", metavar="SET", help="Drop what waits of this set.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@commands.command()
+def outbox(database: Database, drop: Drop = None, yes: Yes = False, json: Json = False) -> None:
+    """Show what waits in an outbox, by set, or drop what can never be published.
+
+    It may be an outbox table or the outbox file of a publisher, which is
+    `--database sqlite:///outbox.db`.
+    """
+    from rsnotify.commands import outbox as outboxes
+
+    if drop is None:
+        outboxes.show(database, json=json)
+    else:
+        outboxes.drop(database, drop, must_ask=not yes)
 
 
 # demo ---------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Changes that survive their process: the outbox file, the table in a database of one's own."""
 
+import json
 import shlex
 import signal
 import sqlite3
@@ -13,15 +14,27 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from rsnotify import cli
 from rsnotify.commands.relay import run
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import Outbox, OutboxError, Publisher, Relay, outboxfile, outboxtable, retry
 from rsnotify_client.outboxfile import OutboxFile, SqliteTable
 from rsnotify_client.outboxtable import OutboxTable
 from rsnotify_client.relay import table_of
-from tests.client.hubs import ACCEPTED, Answer, Posted, accept, eventually, python, scripted_hub
+from tests.client.hubs import (
+    ACCEPTED,
+    Answer,
+    Posted,
+    accept,
+    eventually,
+    problem,
+    python,
+    scripted_hub,
+)
 
 A = ChannelName("a", "change")
 
@@ -418,3 +431,47 @@ def test_a_relay_makes_nothing_beside_a_database_that_is_not_there(tmp_path: Pat
             with pytest.raises(OutboxError, match="there is no such file"):
                 use()
     assert list(tmp_path.iterdir()) == []
+
+
+def outbox_command(path: Path, *words: str, answer: str = "") -> Result:
+    words = ("outbox", "--database", f"sqlite:///{path}", *words)
+    return CliRunner().invoke(cli.app, words, input=answer, env={"COLUMNS": "120"})
+
+
+def test_what_waits_in_an_outbox_is_shown_by_set_and_dropped_beside_its_publisher(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "my outbox"
+    unknown = problem(404, "there is no set 'typo'")
+    with (
+        scripted_hub(lambda request: unknown if request.set_name == "typo" else ACCEPTED) as (
+            url,
+            posted,
+        ),
+        Publisher(url, outbox=path) as publisher,
+    ):
+        for number in range(3):
+            publisher.updated("typo", str(number))
+        with pytest.raises(Rejected, match="there is no set 'typo'"):
+            publisher.flush(10)
+        shown = json.loads(outbox_command(path, "--json").stdout)
+        assert [(row["set_name"], row["kind"], row["changes"]) for row in shown] == [
+            ("typo", "change", 3)
+        ]
+        assert outbox_command(path, "--drop", "typo", answer="n\n").exit_code == 1
+        assert publisher.counters.waiting == 3
+        dropped = outbox_command(path, "--drop", "typo", answer="y\n")
+        assert dropped.stderr == "3 changes of typo dropped\n", dropped.output
+        publisher.updated("a", "1")
+        publisher.flush(10)
+    assert posted[-1].locs == ["1"]
+    assert " changes " in outbox_command(path).stdout
+
+
+def test_a_set_of_which_nothing_waits_and_an_outbox_that_is_not_there_are_told(
+    database: Path,
+) -> None:
+    nothing = outbox_command(database, "--drop", "a")
+    assert str(nothing.exception) == f"no change of the set 'a' waits in sqlite:///{database}"
+    missing = outbox_command(database.parent / "missing.db")
+    assert "there is no such file" in str(missing.exception)

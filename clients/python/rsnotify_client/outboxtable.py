@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import sleep
-from typing import Any
+from typing import Any, NamedTuple
 
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.batch import Batch, OutboxError, fitting, new_key
@@ -33,6 +33,11 @@ DELETE = f"DELETE {_TABLE} WHERE batch_key = ? AND id IN (:ids)"
 LOOSEN = "UPDATE rsnotify_outbox SET batch_key = NULL WHERE batch_key = ?"
 ENDS = f"SELECT MIN(id), MAX(id) {_TABLE}"
 COUNT = f"SELECT COUNT(*) {_TABLE}"
+BY_CHANNEL = (
+    f"SELECT set_name, kind, COUNT(*), MIN(queued_at) {_TABLE} "
+    "GROUP BY set_name, kind ORDER BY MIN(id)"
+)
+DROP = f"DELETE {_TABLE} WHERE set_name = ?"
 
 _OF_POSTGRESQL = "SELECT pg_try_advisory_lock('rsnotify_outbox'::regclass::oid::bigint)"
 _OF_MYSQL = "SELECT GET_LOCK(CONCAT('rsnotify_outbox.', DATABASE()), 0)"
@@ -52,6 +57,15 @@ Rows = Sequence[tuple[Any, ...]]
 
 _not_ours: list[Any] = []
 """Connections of a parent process, kept so that nobody closes them."""
+
+
+class WaitingChanges(NamedTuple):
+    """What waits of one set and kind, and since when."""
+
+    set_name: str
+    kind: str
+    changes: int
+    since: str
 
 
 class OutboxTable:
@@ -109,6 +123,17 @@ class OutboxTable:
     def waiting(self) -> int:
         with self._transaction(writes=False) as execute:
             return int(execute(COUNT)[0][0])
+
+    def waiting_by_channel(self) -> list[WaitingChanges]:
+        """What waits, whose oldest change is first."""
+        with self._transaction(writes=False) as execute:
+            rows = execute(BY_CHANNEL)
+        return [WaitingChanges(name, kind, count, str(at)) for name, kind, count, at in rows]
+
+    def drop(self, set_name: str) -> int:
+        """Remove all that waits of a set, unpublished; how much it was."""
+        with self._transaction() as execute:
+            return execute.count(DROP, (set_name,))
 
     def close(self) -> None:
         """A thread that the driver holds up keeps its connection."""
