@@ -1,5 +1,6 @@
 """What the example applications do not show of the integrations."""
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -133,6 +134,16 @@ def test_flask_needs_an_address() -> None:
         RSNotify(Flask("app"))
 
 
+def test_flask_can_be_switched_off() -> None:
+    app = Flask("app")
+    app.config["RSNOTIFY_ENABLED"] = False
+    rsnotify = RSNotify(app)
+    rsnotify.start(app)
+    with app.app_context():
+        rsnotify.updated("a", "http://a/1")
+        assert rsnotify.publisher.counters.waiting == 0
+
+
 @contextmanager
 def flask_without_hub() -> Iterator[RSNotify]:
     """Within an application of Flask whose hub is away."""
@@ -182,3 +193,58 @@ def test_two_first_requests_of_django_at_once_share_a_publisher() -> None:
     )
     out, errors = python("-c", program).communicate(timeout=30)
     assert out == "True\n", errors
+
+
+DJANGO = """
+import sys, json, threading
+import django
+from django.conf import settings
+settings.configure(RSNOTIFY=json.loads(sys.argv[1]))
+django.setup()
+from django.core.checks import run_checks
+from django.db import models
+from django.db.models.signals import post_delete, post_save
+from rsnotify.resourcesync.change import Change
+from rsnotify_client.integrations.django import publish, publish_model, publisher, start
+class Paper(models.Model):
+    class Meta:
+        app_label = "papers"
+publish_model(Paper, "a")
+"""
+CHECK = "print(*(each.msg for each in run_checks()), sep='\\n')"
+USE = """
+start()
+post_save.send(Paper, instance=Paper(), created=True, using="default", raw=False)
+post_delete.send(Paper, instance=Paper(), using="default")
+publish("a", Change("http://a/1", "updated"))
+publisher().flush(10)
+print(threading.active_count())
+"""
+NEEDS = 'settings.RSNOTIFY needs "{}"'
+NO_ADDRESS = "settings.RSNOTIFY: \"URL\" is 'hub': http:// or https:// is missing: write http://hub"
+
+
+def in_django(program: str, **settings: object) -> list[str]:
+    out, errors = python("-c", DJANGO + program, json.dumps(settings)).communicate(timeout=30)
+    assert not errors
+    return out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("settings", "problems"),
+    [
+        ({}, [NEEDS.format(name) for name in ("URL", "TOKEN", "BASE_URL")]),
+        ({"URL": "hub", "TOKEN": "a", "BASE_URL": "http://a"}, [NO_ADDRESS]),
+        ({"OUTBOX": "database"}, [NEEDS.format("BASE_URL")]),
+        ({"ENABLED": False}, []),
+    ],
+)
+def test_the_check_of_django_names_all_that_is_wrong(
+    settings: dict[str, object], problems: list[str]
+) -> None:
+    assert [line for line in in_django(CHECK, **settings) if "RSNOTIFY" in line] == problems
+
+
+@pytest.mark.parametrize("outbox", [None, "database"])
+def test_django_can_be_switched_off(outbox: str | None) -> None:
+    assert in_django(USE, ENABLED=False, OUTBOX=outbox) == ["1"]

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import pytest
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import (
     AsyncPublisher,
@@ -546,6 +547,28 @@ def test_an_address_that_is_none_is_refused_with_one_that_is(url: str) -> None:
         ValueError, match=r"an address such as http://127\.0\.0\.1:8080|write http://"
     ):
         Publisher(url)
+
+
+def test_a_publisher_that_is_switched_off_takes_every_call_and_does_nothing(
+    tmp_path: Path,
+) -> None:
+    outbox = tmp_path / "outbox"
+    with Publisher("", outbox=outbox, when_full="raise", enabled=False) as publisher:
+        publisher.start()
+        for number in range(3):
+            publisher.updated("a", str(number))
+        publisher.flush(10)
+        assert publisher.publish("a", [Change("1", "updated")]).accepted == 0
+        assert publisher.counters == (0, 0, 0, 0, 0, 0)
+        assert all(thread.name != "rsnotify-sender" for thread in threading.enumerate())
+    assert not outbox.exists()
+
+
+async def test_an_async_publisher_can_be_switched_off() -> None:
+    async with AsyncPublisher("", enabled=False) as publisher:
+        await publisher.updated("a", "1")
+        await publisher.flush(10)
+        assert (await publisher.publish("a", [Change("1", "updated")])).accepted == 0
 
 
 @pytest.mark.parametrize("wrong", ["http://example.com/a", "A", "a b", "", "hub", "a" * 65])

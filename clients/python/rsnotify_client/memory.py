@@ -140,3 +140,15 @@ class MemoryQueue:
             self._begin()
         else:
             self._lock.release()
+
+
+class Nowhere(MemoryQueue):
+    """In place of a queue where nothing is to be published: always empty."""
+
+    def __init__(self) -> None:
+        super().__init__(1, "raise")
+
+    def put(
+        self, channel: ChannelName, change: bytes, cannot_wait: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Keep nothing."""

@@ -17,12 +17,13 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
+from rsnotify_client.address import EXAMPLE
 from rsnotify_client.answer import in_short
 from rsnotify_client.batch import OutboxError, channel_of, encode, new_key
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.given_up import is_given_up, waited
 from rsnotify_client.hub import JSON, Accepted, HubClient
-from rsnotify_client.memory import MemoryQueue, WhenFull
+from rsnotify_client.memory import MemoryQueue, Nowhere, WhenFull
 from rsnotify_client.retry import delay_seconds
 from rsnotify_client.sender import Counters, RefusedChange, Sender, what_stays
 
@@ -50,6 +51,7 @@ class PublisherOptions(TypedDict, total=False):
     when_full: WhenFull
     batch_seconds: float
     on_refused: Callable[[RefusedChange], object] | None
+    enabled: bool
 
 
 class Publisher(ChangeMethods[None]):
@@ -57,7 +59,8 @@ class Publisher(ChangeMethods[None]):
 
     Without `outbox`, at most `queue_size` changes wait in memory; a further one waits for room or
     raises `QueueFull`, as `when_full` says. With `outbox`, changes wait in that SQLite file, which
-    several processes may share, and survive the end of the process.
+    several processes may share, and survive the end of the process. With `enabled=False` nothing is
+    published, and neither `url` nor `outbox` is looked at: for tests, and where there is no hub.
     """
 
     def __init__(
@@ -70,12 +73,15 @@ class Publisher(ChangeMethods[None]):
         when_full: WhenFull = "wait",
         batch_seconds: float = BATCH_SECONDS,
         on_refused: Callable[[RefusedChange], object] | None = None,
+        enabled: bool = True,
     ) -> None:
-        self._hub = HubClient(url, token)
-        self._store = _store(outbox, queue_size, when_full)
+        self._is_enabled = enabled
+        self._hub = HubClient(url, token) if enabled else HubClient(EXAMPLE)  # is not asked
+        self._store = _store(outbox, queue_size, when_full) if enabled else Nowhere()
         self._sender = Sender(
             self._store, self._hub, batch_seconds=batch_seconds, on_refused=on_refused
         )
+        self._wake = self._sender.wake if enabled else _do_nothing
         self._is_closed = False
 
     def __enter__(self) -> Self:
@@ -99,7 +105,7 @@ class Publisher(ChangeMethods[None]):
         if self._is_closed and not self._sender.is_own_thread():
             raise PublisherClosed("the publisher is closed: it takes no more changes")
         self._store.put(channel_of(set_name, kind), encode(change), cannot_wait)
-        self._sender.wake()
+        self._wake()
 
     def _cannot_wait(self) -> bool:
         """The sender's thread makes the room; a publisher that is closed makes none."""
@@ -111,7 +117,8 @@ class Publisher(ChangeMethods[None]):
 
     def start(self) -> None:
         """Send what an earlier process has left in the outbox, before the first change comes."""
-        self._sender.start()
+        if self._is_enabled:
+            self._sender.start()
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every change put so far is published or refused.
@@ -182,6 +189,8 @@ class Publisher(ChangeMethods[None]):
     ) -> Accepted:
         """As `publish`, in any form that the hub reads."""
         channel, key = channel_of(set_name, kind), key or new_key()
+        if not self._is_enabled:
+            return Accepted(0, "", "")
         until, attempt = monotonic() + PATIENCE_SECONDS, 0
         while True:
             try:
@@ -194,6 +203,10 @@ class Publisher(ChangeMethods[None]):
                 if not waited(wait):
                     raise
             attempt += 1
+
+
+def _do_nothing() -> None:
+    """In place of what is switched off."""
 
 
 def _store(

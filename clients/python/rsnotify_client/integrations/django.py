@@ -2,7 +2,8 @@
 
 `settings.RSNOTIFY` has `URL` and `TOKEN`, `BASE_URL` (put before `get_absolute_url()`), and
 `OUTBOX`: `"database"` writes changes to a table in the same transaction, for `rsnotify relay` to
-publish; a path keeps them in a SQLite file; without it they wait in memory.
+publish; a path keeps them in a SQLite file; without it they wait in memory. With `ENABLED` set to
+False nothing is published, and nothing else is needed. `manage.py check` names what is missing.
 
 Rules that hold here: what is rolled back is never published; saving never waits for the hub.
 `QuerySet.update()` and the bulk methods send no signals, so they publish nothing.
@@ -14,11 +15,13 @@ from typing import Any
 from urllib.parse import quote
 
 from django.conf import settings
+from django.core.checks import CheckMessage, Error, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.models.signals import post_delete, post_save
 
 from rsnotify.resourcesync.change import Change
+from rsnotify_client.address import wrong_address
 from rsnotify_client.batch import channel_of
 from rsnotify_client.change import Fields, make_change
 from rsnotify_client.outbox import Outbox, statements
@@ -28,7 +31,11 @@ from rsnotify_client.relay import Relay
 IN_DATABASE = "database"
 PUBLISHER = "publisher"
 
+MEND = 'or "ENABLED": False, where nothing is to be published'
+
 _made: dict[str, Publisher] = {}
+_found_by_url: set[type[Any]] = set()
+"""The models whose objects' addresses begin with `BASE_URL`."""
 
 
 def publish_model(
@@ -44,15 +51,18 @@ def publish_model(
     """
     where = loc or _absolute_url
     channel_of(set_name)
+    if loc is None:
+        _found_by_url.add(model)
 
     def saved(instance: Any, created: bool, using: str, raw: bool, **_: Any) -> None:
-        if not raw:  # a fixture may come before what `loc` needs
+        if not raw and _is_enabled():  # a fixture may come before what `loc` needs
             told = {} if fields is None else fields(instance)
             change = make_change(where(instance), "created" if created else "updated", told)
             publish(set_name, change, using)
 
     def deleted(instance: Any, using: str, **_: Any) -> None:
-        publish(set_name, make_change(where(instance), "deleted", {}), using)
+        if _is_enabled():
+            publish(set_name, make_change(where(instance), "deleted", {}), using)
 
     post_save.connect(saved, sender=model, weak=False)
     post_delete.connect(deleted, sender=model, weak=False)
@@ -61,6 +71,8 @@ def publish_model(
 def publish(set_name: str, change: Change, using: str = DEFAULT_DB_ALIAS) -> None:
     """Publish a change that no signal tells of, if the transaction commits."""
     channel_of(set_name)  # after the commit nobody hears that it is none
+    if not _is_enabled():
+        return
     if _is_in_database():
         Outbox().send(connections[using], set_name, change)
     else:
@@ -73,10 +85,8 @@ def start(using: str = DEFAULT_DB_ALIAS) -> None:
 
     With `OUTBOX` in the database this is the relay, and `rsnotify relay` is not needed.
     """
-    if _is_in_database():
-        _relay(using).start()
-    else:
-        publisher().start()
+    if _is_enabled():
+        (_relay(using) if _is_in_database() else publisher()).start()
 
 
 def publisher() -> Publisher:
@@ -84,10 +94,12 @@ def publisher() -> Publisher:
 
     If several threads make one at once, all get the first: each set has its changes in one queue.
     """
+    if not _is_enabled():
+        return Publisher("", enabled=False)
     if _is_in_database():
         raise ImproperlyConfigured('OUTBOX is "database": call `publish`, which writes the table')
     if PUBLISHER not in _made:
-        made = Publisher(*_hub(), outbox=_setting("OUTBOX", None), when_full="raise")
+        made = Publisher(*_hub(), outbox=_setting("OUTBOX"), when_full="raise")
         _made.setdefault(PUBLISHER, made)
     return _made[PUBLISHER]
 
@@ -110,11 +122,15 @@ def _connect(using: str) -> Any:
 
 
 def _hub() -> tuple[str, str | None]:
-    return _setting("URL"), _setting("TOKEN", None)
+    return _required("URL"), _setting("TOKEN")
+
+
+def _is_enabled() -> bool:
+    return bool(_setting("ENABLED", True))
 
 
 def _is_in_database() -> bool:
-    return bool(_setting("OUTBOX", None) == IN_DATABASE)
+    return bool(_setting("OUTBOX") == IN_DATABASE)
 
 
 def create_outbox_table(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001
@@ -124,14 +140,32 @@ def create_outbox_table(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001
 
 
 def _absolute_url(instance: Any) -> str:
-    return f"{_setting('BASE_URL').rstrip('/')}{instance.get_absolute_url()}"
+    return f"{_required('BASE_URL').rstrip('/')}{instance.get_absolute_url()}"
 
 
-_REQUIRED = object()
+def _setting(name: str, default: Any = None) -> Any:
+    return getattr(settings, "RSNOTIFY", {}).get(name, default)
 
 
-def _setting(name: str, default: Any = _REQUIRED) -> Any:
-    value = getattr(settings, "RSNOTIFY", {}).get(name, default)
-    if value is _REQUIRED:
+def _required(name: str) -> Any:
+    if not (value := _setting(name)):
         raise ImproperlyConfigured(f'settings.RSNOTIFY needs "{name}"')
     return value
+
+
+def check_settings(**_: Any) -> list[CheckMessage]:
+    """What is wrong with the settings, all of it: for `manage.py check`."""
+    if not _is_enabled():
+        return []
+    needed = [] if _is_in_database() else ["URL", "TOKEN"]  # another process has them, the relay
+    needed += ["BASE_URL"] if _found_by_url else []
+    missing = [name for name in needed if not _setting(name)]
+    problems: list[CheckMessage] = [
+        Error(f'settings.RSNOTIFY needs "{name}"', MEND, id="rsnotify.E001") for name in missing
+    ]
+    if (url := _setting("URL")) and (wrong := wrong_address(url)) is not None:
+        problems.append(Error(f'settings.RSNOTIFY: "URL" is {url!r}: {wrong}', id="rsnotify.E002"))
+    return problems
+
+
+register(check_settings)

@@ -1,7 +1,8 @@
 """Flask: a publisher made from the application's configuration.
 
 `RSNOTIFY_URL` and `RSNOTIFY_TOKEN` say where to publish. `RSNOTIFY_OUTBOX`, the path of a file,
-keeps what is not published yet.
+keeps what is not published yet. With `RSNOTIFY_ENABLED` set to False nothing is published, and
+no other setting is needed.
 
 Rules that hold here: a request never waits for the hub, and never fails because of it; a change
 that finds no room, or a publisher that is closed, is logged as lost.
@@ -29,13 +30,19 @@ class RSNotify(ChangeMethods[None]):
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
-        if not app.config.get("RSNOTIFY_URL"):
-            raise RuntimeError("set RSNOTIFY_URL to the hub's address in the app's configuration")
+        url = app.config.get("RSNOTIFY_URL") or ""
+        enabled = app.config.get("RSNOTIFY_ENABLED", True)
+        if enabled and not url:
+            raise RuntimeError(
+                "set RSNOTIFY_URL to the hub's address in the app's configuration, "
+                "or RSNOTIFY_ENABLED to False"
+            )
         app.extensions[NAME] = Publisher(
-            app.config["RSNOTIFY_URL"],
+            url,
             app.config.get("RSNOTIFY_TOKEN"),
             outbox=app.config.get("RSNOTIFY_OUTBOX"),
             when_full="raise",
+            enabled=enabled,
         )
 
     @property
