@@ -22,7 +22,13 @@ def main() -> None:
     for name in ("SOAK_POSTGRESQL", "SOAK_MYSQL"):
         if url := os.environ.get(name):
             _prepare(url)
-            for proof in (late_commits, one_of_two_relays_works, writers_at_once, lost_connection):
+            for proof in (
+                late_commits,
+                one_of_two_relays_works,
+                writers_at_once,
+                lost_connection,
+                dropped_set,
+            ):
                 proof(url)
                 print(f"{database_of(url)}: {proof.__name__} holds", flush=True)
         else:
@@ -106,6 +112,19 @@ def lost_connection(url: str) -> None:
     keys = {request.key: request.locs for request in posted}  # what was sent may be sent again
     assert list(keys.values()) == [["0"], ["1"]]
     connection.close()
+
+
+def dropped_set(url: str) -> None:
+    """What waits is counted by set, and a set's changes can be dropped."""
+    connection, table = _connect(url), table_of(url)
+    for name in ("a", "typo", "typo"):
+        Outbox().updated(connection, name, "1")
+    connection.commit()
+    waiting = table.waiting_by_channel()
+    assert [(each.set_name, each.changes) for each in waiting] == [("a", 1), ("typo", 2)]
+    assert [table.drop("typo"), table.drop("a"), table.waiting()] == [2, 1, 0]
+    connection.close()
+    table.close()
 
 
 def _sever(table: OutboxTable) -> None:
