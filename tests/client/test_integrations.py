@@ -10,7 +10,7 @@ from flask import Flask
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from rsnotify_client import Publisher
+from rsnotify_client import Outbox, Publisher
 from rsnotify_client.integrations.flask import RSNotify
 from rsnotify_client.integrations.sqlalchemy import publish_model
 from tests.client.hubs import accept, python, scripted_hub
@@ -248,3 +248,21 @@ def test_the_check_of_django_names_all_that_is_wrong(
 @pytest.mark.parametrize("outbox", [None, "database"])
 def test_django_can_be_switched_off(outbox: str | None) -> None:
     assert in_django(USE, ENABLED=False, OUTBOX=outbox) == ["1"]
+
+
+WRONG_NAME = """
+told = Change("a", "updated")
+for call in (lambda: publish_model(Paper, "http://a"), lambda: publish("http://a", told)):
+    try:
+        call()
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_a_name_that_no_set_can_have_is_refused_where_it_is_written() -> None:
+    told = in_django(WRONG_NAME, URL="http://127.0.0.1:9")
+    assert len(told) == 2
+    assert all("is not a valid name for a set" in line for line in told)
+    with pytest.raises(ValueError, match="is not a valid name"):
+        publish_model(Outbox(), Paper, "http://a", loc=str)
