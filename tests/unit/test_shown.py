@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason(
 
 
 def mapped(*maps: str, jobs: int = 16, per_host: int = 8) -> Any:
-    return options_of([], [], list(maps), jobs, per_host, None, has_files=True)
+    return options_of([], [], list(maps), jobs, per_host, None, max_delete=50, has_files=True)
 
 
 def test_the_last_equals_sign_divides_a_prefix_from_its_folder() -> None:
@@ -121,9 +121,11 @@ def test_from_one_host_no_more_are_fetched_than_at_all() -> None:
 # audit --------------------------------------------------------------------------------------------
 
 
-def audit(findings: int, skipped: int = 0) -> Audit:
+def audit(findings: int, skipped: int = 0, sample: int | None = None) -> Audit:
     found = [Finding("missing", f"u:{number}") for number in range(findings)]
-    return Audit(100, 100, 0, found, [f"u:s{number}" for number in range(skipped)])
+    passed_over = [f"u:s{number}" for number in range(skipped)]
+    checked = 100 if sample is None else sample
+    return Audit(resources=100, checked=checked, findings=found, skipped=passed_over, sample=sample)
 
 
 @pytest.mark.parametrize(("findings", "more"), [(SHOWN, []), (SHOWN + 1, ["and 1 more"])])
@@ -139,7 +141,13 @@ def test_of_many_findings_the_first_are_named_and_the_rest_counted(
 
 @pytest.mark.parametrize(
     ("found", "last"),
-    [(audit(0), "IN SYNC"), (audit(1), "OUT OF SYNC"), (audit(0, skipped=1), "OUT OF SYNC")],
+    [
+        (audit(0), "IN SYNC"),
+        (audit(1), "OUT OF SYNC"),
+        (audit(0, skipped=1), "OUT OF SYNC"),
+        (audit(0, sample=7), "IN SYNC as far as the sample of 7 tells"),
+        (audit(1, sample=7), "OUT OF SYNC"),
+    ],
 )
 def test_what_could_not_be_looked_at_is_not_in_sync(
     capsys: pytest.CaptureFixture[str], found: Audit, last: str
