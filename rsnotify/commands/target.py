@@ -77,11 +77,15 @@ def credential_for(url: str, data: Path) -> Credential:
     if file := os.environ.get(ADMIN_FILE):
         return Credential(_read_token(Path(file)), f"it is the one in {file}")
     is_ours = data != DATA or urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
-    if not is_ours or not (data / "admin-token").exists():
+    if not is_ours:
         return NONE
+    file = data / "admin-token"
+    if not file.exists():
+        mend = "set RSNOTIFY_TOKEN, or name the hub's data directory with --data"
+        return Credential(None, f"none was sent, for there is no {file}: {mend}")
     from rsnotify.serving.admin_token import read_admin_token  # noqa: PLC0415 - slow
 
-    return Credential(read_admin_token(data), f"it is the one in {data / 'admin-token'}")
+    return Credential(read_admin_token(data), f"it is the one in {file}")
 
 
 def _read_token(file: Path) -> str:

@@ -93,6 +93,11 @@ def test_the_hub_of_others_is_not_shown_the_token_of_the_one_here() -> None:
     nobody = (None, "none was sent: set RSNOTIFY_TOKEN")
     assert credential_for(ELSEWHERE, Path("data")) == nobody
     assert credential_for(ELSEWHERE, Path("other"))[0] == "of other"
+
+
+def test_without_a_token_where_it_was_looked_for_is_told() -> None:
+    mend = "set RSNOTIFY_TOKEN, or name the hub's data directory with --data"
+    nobody = (None, f"none was sent, for there is no nowhere/admin-token: {mend}")
     assert credential_for(HERE, Path("nowhere")) == nobody
 
 
