@@ -79,13 +79,13 @@ def credential_for(url: str, data: Path) -> Credential:
     is_ours = data != DATA or urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
     if not is_ours:
         return NONE
-    file = data / "admin-token"
-    if not file.exists():
+    ours = data / "admin-token"
+    if not ours.exists():
         mend = "set RSNOTIFY_TOKEN, or name the hub's data directory with --data"
-        return Credential(None, f"none was sent, for there is no {file}: {mend}")
+        return Credential(None, f"none was sent, for there is no {ours}: {mend}")
     from rsnotify.serving.admin_token import read_admin_token  # noqa: PLC0415 - slow
 
-    return Credential(read_admin_token(data), f"it is the one in {file}")
+    return Credential(read_admin_token(data), f"it is the one in {ours}")
 
 
 def _read_token(file: Path) -> str:

@@ -145,7 +145,8 @@ async def test_a_mirror_says_once_that_it_follows(hub: RunningHub, tmp_path: Pat
         told += await line_with(mirror, f"stored  {source.loc('b.txt')}")
         mirror.terminate()
         await mirror.wait()
-    assert [line for line in told if "following" in line] == [f"following dataset1/change at {hub.url}"]
+    said = f"following dataset1/change at {hub.url}"
+    assert [line for line in told if "following" in line] == [said]
 
 
 async def line_with(process: asyncio.subprocess.Process, words: str) -> list[str]:
