@@ -286,7 +286,7 @@ def _with_secrets(
         if file is None:
             continue
         if name in found:
-            problems.append(f"{name} and {name}{FILE} are both given: leave one of them away")
+            problems.append(f"{name} and {name}{FILE} are both given: leave one of them out")
         try:
             found[name] = Path(file).read_text().strip()
         except (OSError, UnicodeError) as error:

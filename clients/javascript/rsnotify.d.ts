@@ -85,8 +85,8 @@ export interface FollowOptions {
   /** A token that may read; shown to the origin of the address only. */
   token?: string;
   /**
-   * Without it: a WebSocket where there is one, else an event stream. With "websocket", too, but it
-   * is refused where the platform has none.
+   * "sse": never a WebSocket. "websocket", or nothing: a WebSocket where there is one, else an
+   * event stream; "websocket" is refused where the platform has none.
    */
   transport?: "websocket" | "sse";
   /** Told of changes that cannot be had; then it goes on. Without it, `HistoryGone` is thrown. */
@@ -97,7 +97,7 @@ export interface FollowOptions {
   shared?: boolean;
   /** How often Change Lists are asked for where there is no channel; 60, at most 1,000,000. */
   pollSeconds?: number;
-  /** After how long a silent WebSocket is looked after; 90, at most 1,000,000. */
+  /** After how many seconds without a message a WebSocket is checked; 90, at most 1,000,000. */
   quietSeconds?: number;
   /** In place of the platform's. */
   WebSocket?: WebSocketClass;

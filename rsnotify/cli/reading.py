@@ -78,7 +78,10 @@ Exclude = Annotated[
 MaxDelete = Annotated[
     float,
     typer.Option(
-        min=0, max=100, metavar="PERCENT", help="Of the copy another selection may remove so much."
+        min=0,
+        max=100,
+        metavar="PERCENT",
+        help="How much of the copy another --select or --exclude may remove.",
     ),
 ]
 Map = Annotated[

@@ -132,7 +132,7 @@ def _of_cluster(scheme: str, rest: str) -> Address:
     before, _, options = rest.partition("?")
     netloc, _, path = before.partition("/")
     if path.strip("/") not in ("", "0"):
-        raise ValueError("a Cluster has no numbered databases: leave away what follows the hosts")
+        raise ValueError("a Cluster has no numbered databases: leave out what follows the hosts")
     user, at, hosts = netloc.rpartition("@")
     nodes = tuple(_host(each, PORT) for each in hosts.split(",") if each)
     if not nodes:

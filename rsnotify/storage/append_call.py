@@ -125,12 +125,12 @@ def answer_round(
             for append, answer in zip(group, answers, strict=True):
                 append.tell(answer, before, number, is_alone=is_alone)
         else:
+            if isinstance(reply, TooFewReplicas):
+                log.warning("publishing is answered 503: %s", reply.why.detail)
             fail_all(group, _failure(reply, group))
 
 
 def _failure(reply: object, group: Sequence[PendingAppend]) -> Exception:
-    if isinstance(reply, TooFewReplicas):
-        log.warning("publishing is answered 503: %s", reply.why.detail)
     if isinstance(reply, Exception):
         return reply
     if says_behind(reply):

@@ -133,7 +133,7 @@ def _problem(hello: dict[str, str], address: str, *, is_cluster: bool = False) -
 def _too_old(address: str, how_old: str) -> str:
     return (
         f"the server at {address} {how_old}: rsnotify needs {OLDEST_IN_WORDS}; update it, "
-        "or leave --redis away and the hub starts one of its own"
+        "or leave --redis out and the hub starts one of its own"
     )
 
 

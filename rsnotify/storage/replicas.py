@@ -54,7 +54,7 @@ class Replicas:
         right = "+waitaof" if self._knows_files else "+wait"
         return RedisRefuses(
             "Redis does not let the hub's user ask how many replicas have what is written "
-            f"(NOPERM): allow it with {right}, or leave RSNOTIFY_REPLICAS away"
+            f"(NOPERM): allow it with {right}, or unset RSNOTIFY_REPLICAS"
         )
 
     async def _wait(self, ask: AskCommands, key: str) -> int:

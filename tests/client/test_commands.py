@@ -21,6 +21,7 @@ from rsnotify.cli import app
 from rsnotify.commands import mirror_shortcut
 from rsnotify.commands.mirror_shown import Shown, reporter
 from rsnotify.errors import InvalidSettings
+from rsnotify_client.mirror.options import MAX_DELETE
 from rsnotify_client.mirror.report import Event
 from tests.integration.test_cli import rsnotify
 from tests.running import TOKEN, RunningHub, clean_environment
@@ -309,6 +310,7 @@ def test_the_shortcut_has_the_options_of_the_command_with_their_defaults() -> No
     command = get_command(app).commands["mirror"]  # type: ignore[attr-defined]
     theirs = {each.opts[0]: each.default or None for each in command.params}
     given = {"source": None} | vars(mirror_shortcut.plain(["http://a/", "copy"]))  # type: ignore[arg-type]
+    assert given["max_delete"] == MAX_DELETE
     ours = {
         name if name in ("source", "directory") else f"--{name.replace('_', '-')}": value or None
         for name, value in given.items()

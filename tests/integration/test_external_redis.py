@@ -101,7 +101,7 @@ def test_redis_7_0_and_valkey_7_2_are_the_oldest_to_be_used(
     assert (problem is None) == is_new_enough
     if problem:
         assert f"is {server.capitalize()} {version}, which is too old: rsnotify needs" in problem
-        assert "leave --redis away" in problem
+        assert "leave --redis out" in problem
 
 
 async def test_a_redis_older_than_hello_is_refused(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_secret_is_given_once(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("secret")
     assert problems(RSNOTIFY_ADMIN_TOKEN="a", RSNOTIFY_ADMIN_TOKEN_FILE=str(file)) == (
-        "RSNOTIFY_ADMIN_TOKEN and RSNOTIFY_ADMIN_TOKEN_FILE are both given: leave one of them away",
+        "RSNOTIFY_ADMIN_TOKEN and RSNOTIFY_ADMIN_TOKEN_FILE are both given: leave one of them out",
     )
 
 

@@ -10,15 +10,15 @@ import { decoded, httpTwin, isSocket, pieces, refused, textOf, withQuery } from 
 
 export const NOTIFICATION_CHARS = 16 * 1024 * 1024;
 export const HANDSHAKE_SECONDS = 10;
-export const QUIET_SECONDS = 90; // then it is looked whether a WebSocket has missed something
+export const QUIET_SECONDS = 90; // then it is checked whether a WebSocket is dead
 const REFUSED = [1008, 4400, 4404]; // another try would end the same
 const TOO_OLD = 4410;
 const EVENT_STREAM = "text/event-stream";
 
 /**
  * `{transport, begins, payloads, close}`; `begins` is undefined where the peer does not say it.
- * `standing` is a function: up to where its reader has got. `isBehind`, where it can be told, is
- * another: whether that is before what the Source has, though its channel does not say so.
+ * `standing()` says up to where its reader has got. `isBehind()`, if given, says whether the Source
+ * has newer changes. It is asked where the channel does not say where it begins.
  */
 export async function openChannel(web, url, standing, options = {}) {
   const { WebSocket, quietSeconds, isBehind } = options;
@@ -32,8 +32,8 @@ export async function openChannel(web, url, standing, options = {}) {
   const socket = await openSocket(WebSocket, web.shown(resumed(url, from)), web.signal);
   web.signal?.throwIfAborted();
   const saysMore = () => hasMore(web, httpTwin(url), standing() ?? from);
-  const isDeaf = stream.begins === undefined ? isBehind : saysMore;
-  if (socket && isDeaf) watch(socket, isDeaf, quietSeconds);
+  const isDead = stream.begins === undefined ? isBehind : saysMore;
+  if (socket && isDead) watch(socket, isDead, quietSeconds);
   if (socket) stream.close?.();
   else if (stream.error) throw stream.error;
   return socket ? { ...socket, transport: "websocket", begins: stream.begins } : stream;
@@ -159,13 +159,13 @@ async function* payloadsOf(queue, close) {
 }
 
 /** A program is told of no ping: whether a silent connection is dead must be asked. */
-function watch({ queue }, isDeaf, seconds = QUIET_SECONDS) {
+function watch({ queue }, isDead, seconds = QUIET_SECONDS) {
   let count = -1;
   const look = async () => {
     const heard = queue.count;
     const isQuiet = heard === count && queue.isEmpty;
-    if (isQuiet && (await isDeaf()) && queue.count === heard) {
-      queue.end(new TryAgain("the connection is dead: it has not brought what the hub has"));
+    if (isQuiet && (await isDead()) && queue.count === heard) {
+      queue.end(new TryAgain("the connection is dead: it has not brought what the Source has"));
     }
     count = heard;
   };

@@ -55,7 +55,7 @@ class Tab {
       let { state } = item;
       if (this.#timeline.cursor < item.after) {
         yield* this.#caughtUp(item.after);
-        state ??= this.#state; // of the connection of all again
+        state ??= this.#state; // the state of the shared connection again
       }
       if (this.#leaving.signal.aborted) return;
       if (item.error) throw item.error;
