@@ -248,6 +248,40 @@ describe("a channel", () => {
     assert.deepEqual(states, []);
   });
 
+  for (const [what, answer] of [
+    ["that is not there", answered(404)],
+    ["that cannot be read for a while", answered(503)],
+    ["that begins after its cursor, and lists nothing new", answered(200, list({ from: at(5) }))],
+  ]) {
+    test(`by a WebSocket that is silent keeps it, beside a Change List ${what}`, async () => {
+      const socket = `${source.url.replace("http", "ws")}${CHANNEL}`;
+      source.answers["/c.xml"] = capabilities(
+        [socket, "change-notification"],
+        ["/list.xml", "changelist"],
+      );
+      const [made, ending] = [[], new AbortController()];
+      const found = [];
+      let asked = 0;
+      source.answers["/list.xml"] = (about, response) => {
+        if (found.length && ++asked === 6) ending.abort();
+        if (found.length) answer(about, response);
+        else response.end(list({ from: at(0) }));
+      };
+      const WebSocket = class {
+        constructor(url) {
+          made.push(url);
+          setTimeout(() => this.onopen());
+          setTimeout(() => this.onmessage({ data: notification(0, 1, changed(1)) }), 5);
+        }
+        close() {}
+      };
+      const options = { WebSocket, quietSeconds: 0.02, signal: ending.signal };
+      for await (const { loc } of follow(`${source.url}/c.xml`, options)) found.push(loc);
+      assert.deepEqual(found, ["http://a/1"]);
+      assert.equal(made.length, 1);
+    });
+  }
+
   for (const [what, dies] of [
     ["never says that it is closed", false],
     ["dies as soon as it is open", true],

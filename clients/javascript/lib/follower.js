@@ -159,17 +159,21 @@ export class Follower {
     this.#tellGap();
   }
 
-  /** Whether something is listed that has not come, or the lists cannot be read. */
+  /** Whether something is listed that has not come. Lists that cannot be read do not say so. */
   async #isBehind() {
-    const isNew = ({ position }) => this.cursor === undefined || position > this.cursor;
+    if (this.#beginsNow) return false;
+    const hasNew = ({ timed }) =>
+      timed.some(({ position }) => this.cursor === undefined || position > this.cursor);
     try {
-      for await (const { timed } of this.#lists.after(this.cursor)) {
-        if (timed.some(isNew)) return true;
+      for await (const received of this.#lists.after(this.cursor)) {
+        if (hasNew(received)) return true;
       }
-      return false;
-    } catch {
-      return true;
+    } catch (error) {
+      if (!(error instanceof HistoryGone)) return false;
+      const end = await this.#lists.end().catch(ignoreTrouble);
+      return end !== undefined && hasNew(end);
     }
+    return false;
   }
 
   // Where -----------------------------------------------------------------------------------------
