@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from rsnotify_client.http1.connection import HEAD_LINES, BadAnswer, HttpConnection
+from rsnotify_client.http1.connection import HEAD_LINES, MALFORMED_HEADER, BadAnswer, HttpConnection
 
 INTERIM_ANSWERS = 8
 WITHOUT_BODY = (204, 304)
@@ -149,5 +149,5 @@ def _field(line: str) -> tuple[str, str]:
     """Its name in lower case, and its value. The answers of one server are much alike."""
     name, colon, value = line.partition(":")
     if not colon or not name or name.strip() != name:
-        raise BadAnswer("the answer has a header field that is none")
+        raise BadAnswer(MALFORMED_HEADER)
     return name.lower(), value.strip(" \t")

@@ -19,6 +19,7 @@ HEAD_END = b"\r\n\r\n"
 HEAD_LINES = 128
 READ_BYTES = 64 * 1024
 HEAD_READ_BYTES = 8 * 1024  # what comes of a large body with its head is kept until it is read
+MALFORMED_HEADER = "the answer has a malformed header"
 
 
 class BadAnswer(OSError):
@@ -57,7 +58,7 @@ class HttpConnection:
             raise BadAnswer(f"the answer has more than {HEAD_LINES} header fields")
         text = "".join(lines)
         if "\r" in text or "\n" in text or "\0" in text:
-            raise BadAnswer("the answer has a header field that is none")
+            raise BadAnswer(MALFORMED_HEADER)
         return lines
 
     def _end_of_head(self) -> int:
