@@ -320,7 +320,7 @@ def test_an_outbox_that_cannot_be_opened_is_not_said_to_hold_changes(tmp_path: P
     _, errors = python("-c", program, str(tmp_path / "missing" / "outbox")).communicate(timeout=30)
     said = [line for line in errors.splitlines() if line.startswith("the process ends: ")]
     (line,) = said
-    assert "its directory must exist; what was written to it stays there" in line
+    assert "its directory must exist; what was written to the outbox stays there" in line
 
 
 def test_an_outbox_that_cannot_be_read_at_the_end_hides_no_other_error(tmp_path: Path) -> None:

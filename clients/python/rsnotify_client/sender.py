@@ -274,7 +274,7 @@ class Sender:
 def what_stays(error: Exception) -> str:
     """What an outbox has of the changes that are not published."""
     if isinstance(error, OutboxError):  # nobody knows what it has, or whether it is there
-        return "what was written to it stays there"
+        return "what was written to the outbox stays there"
     return "the changes stay in the outbox"
 
 
