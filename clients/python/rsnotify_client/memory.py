@@ -142,8 +142,8 @@ class MemoryQueue:
             self._lock.release()
 
 
-class Nowhere(MemoryQueue):
-    """In place of a queue where nothing is to be published: always empty."""
+class DiscardingQueue(MemoryQueue):
+    """Keeps nothing: for a publisher that is switched off."""
 
     def __init__(self) -> None:
         super().__init__(1, "raise")

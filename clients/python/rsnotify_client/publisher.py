@@ -23,7 +23,7 @@ from rsnotify_client.batch import OutboxError, channel_of, encode, new_key
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.given_up import is_given_up, waited
 from rsnotify_client.hub import JSON, Accepted, HubClient
-from rsnotify_client.memory import MemoryQueue, Nowhere, WhenFull
+from rsnotify_client.memory import DiscardingQueue, MemoryQueue, WhenFull
 from rsnotify_client.retry import delay_seconds
 from rsnotify_client.sender import Counters, RefusedChange, Sender, what_stays
 
@@ -77,7 +77,7 @@ class Publisher(ChangeMethods[None]):
     ) -> None:
         self._is_enabled = enabled
         self._hub = HubClient(url, token) if enabled else HubClient(EXAMPLE)  # is not asked
-        self._store = _store(outbox, queue_size, when_full) if enabled else Nowhere()
+        self._store = _store(outbox, queue_size, when_full) if enabled else DiscardingQueue()
         self._sender = Sender(
             self._store, self._hub, batch_seconds=batch_seconds, on_refused=on_refused
         )
