@@ -197,7 +197,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 @commands.command()
 def outbox(database: Database, drop: Drop = None, yes: Yes = False, json: Json = False) -> None:
-    """Show what waits in an outbox, by set, or drop what can never be published.
+    """Show what waits in an outbox, by set, or drop what waits of one set.
 
     It may be an outbox table or the outbox file of a publisher, which is
     `--database sqlite:///outbox.db`.
