@@ -67,11 +67,16 @@ class OutboxError(Exception):
     """The outbox cannot take or give changes; what was asked of it has not happened."""
 
 
+def check_name(set_name: str) -> None:
+    """Refuse a name that no set can have."""
+    if (wrong := wrong_name(set_name)) is not None:
+        raise ValueError(wrong)
+
+
 @lru_cache(maxsize=1_000)  # to make one takes longer than to find it
 def channel_of(set_name: str, kind: Kind = "change") -> ChannelName:
     """The channel for a set's changes; a name that no set can have is refused."""
-    if (wrong := wrong_name(set_name)) is not None:
-        raise ValueError(wrong)
+    check_name(set_name)
     return ChannelName(set_name, kind)
 
 

@@ -22,7 +22,7 @@ from django.db.models.signals import post_delete, post_save
 
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.address import wrong_address
-from rsnotify_client.batch import channel_of
+from rsnotify_client.batch import check_name
 from rsnotify_client.change import Fields, make_change
 from rsnotify_client.outbox import Outbox, statements
 from rsnotify_client.publisher import Publisher
@@ -49,8 +49,8 @@ def publish_model(
     `loc` gives the address of an object, else it is `BASE_URL` and `get_absolute_url()`. `fields`
     gives what else is told of it, such as `lastmod`.
     """
+    check_name(set_name)
     where = loc or _absolute_url
-    channel_of(set_name)
     if loc is None:
         _found_by_url.add(model)
 
@@ -70,7 +70,7 @@ def publish_model(
 
 def publish(set_name: str, change: Change, using: str = DEFAULT_DB_ALIAS) -> None:
     """Publish a change that no signal tells of, if the transaction commits."""
-    channel_of(set_name)  # after the commit nobody hears that it is none
+    check_name(set_name)  # refused here: after the commit the caller would not see the error
     if not _is_enabled():
         return
     if _is_in_database():

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session, SessionTransaction, object_session
 
 from rsnotify.resourcesync.change import Change
-from rsnotify_client.batch import channel_of
+from rsnotify_client.batch import check_name
 from rsnotify_client.change import Fields, make_change
 from rsnotify_client.outbox import Outbox
 from rsnotify_client.publisher import Publisher
@@ -45,7 +45,7 @@ def publish_model(
     fields: Callable[[Any], Fields] | None = None,
 ) -> None:
     """From now on publish the model's changes; `loc` and `fields` are asked for each object."""
-    channel_of(set_name)  # after a commit nobody hears that it is none
+    check_name(set_name)  # refused here: after the commit the caller would not see the error
 
     def listen(name: str, change: str) -> None:
         def changed(mapper: Any, connection: Connection, target: Any) -> None:  # noqa: ARG001
