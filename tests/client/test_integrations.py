@@ -245,6 +245,12 @@ def test_the_check_of_django_names_all_that_is_wrong(
     assert [line for line in in_django(CHECK, **settings) if "RSNOTIFY" in line] == problems
 
 
+def test_the_check_of_django_hints_at_the_mend_in_a_sentence() -> None:
+    program = "print(*(each.hint for each in run_checks() if 'RSNOTIFY' in each.msg), sep='\\n')"
+    hint = 'Set it, or set "ENABLED": False if nothing is to be published'
+    assert in_django(program, OUTBOX="database") == [hint]
+
+
 @pytest.mark.parametrize("outbox", [None, "database"])
 def test_django_can_be_switched_off(outbox: str | None) -> None:
     assert in_django(USE, ENABLED=False, OUTBOX=outbox) == ["1"]

@@ -3,7 +3,8 @@
 `settings.RSNOTIFY` has `URL` and `TOKEN`, `BASE_URL` (put before `get_absolute_url()`), and
 `OUTBOX`: `"database"` writes changes to a table in the same transaction, for `rsnotify relay` to
 publish; a path keeps them in a SQLite file; without it they wait in memory. With `ENABLED` set to
-False nothing is published, and nothing else is needed. `manage.py check` names what is missing.
+False nothing is published, and nothing else is needed. `manage.py check` names what is missing;
+with `"database"` it does not ask for `URL` and `TOKEN`, for a relay elsewhere may have them.
 
 Rules that hold here: what is rolled back is never published; saving never waits for the hub.
 `QuerySet.update()` and the bulk methods send no signals, so they publish nothing.
@@ -31,10 +32,10 @@ from rsnotify_client.relay import Relay
 IN_DATABASE = "database"
 PUBLISHER = "publisher"
 
-MEND = 'or "ENABLED": False, where nothing is to be published'
+HINT = 'Set it, or set "ENABLED": False if nothing is to be published'
 
 _made: dict[str, Publisher] = {}
-_found_by_url: set[type[Any]] = set()
+_need_base_url: set[type[Any]] = set()
 """The models whose objects' addresses begin with `BASE_URL`."""
 
 
@@ -52,7 +53,7 @@ def publish_model(
     check_name(set_name)
     where = loc or _absolute_url
     if loc is None:
-        _found_by_url.add(model)
+        _need_base_url.add(model)
 
     def saved(instance: Any, created: bool, using: str, raw: bool, **_: Any) -> None:
         if not raw and _is_enabled():  # a fixture may come before what `loc` needs
@@ -154,14 +155,15 @@ def _required(name: str) -> Any:
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
-    """What is wrong with the settings, all of it: for `manage.py check`."""
+    """What is wrong with the settings: for `manage.py check`."""
     if not _is_enabled():
         return []
-    needed = [] if _is_in_database() else ["URL", "TOKEN"]  # another process has them, the relay
-    needed += ["BASE_URL"] if _found_by_url else []
+    # the relay needs them, perhaps in another process
+    needed = [] if _is_in_database() else ["URL", "TOKEN"]
+    needed += ["BASE_URL"] if _need_base_url else []
     missing = [name for name in needed if not _setting(name)]
     problems: list[CheckMessage] = [
-        Error(f'settings.RSNOTIFY needs "{name}"', MEND, id="rsnotify.E001") for name in missing
+        Error(f'settings.RSNOTIFY needs "{name}"', HINT, id="rsnotify.E001") for name in missing
     ]
     if (url := _setting("URL")) and (wrong := wrong_address(url)) is not None:
         problems.append(Error(f'settings.RSNOTIFY: "URL" is {url!r}: {wrong}', id="rsnotify.E002"))
