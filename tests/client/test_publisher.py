@@ -33,6 +33,7 @@ from rsnotify_client import (
     sender,
 )
 from rsnotify_client import publisher as publisher_module
+from rsnotify_client.answer import NotAHub, WrongToken
 from rsnotify_client.asyncpublisher import THREADS
 from rsnotify_client.memory import MemoryQueue
 from rsnotify_client.publisher import PublisherOptions
@@ -301,14 +302,37 @@ def test_an_end_that_would_lose_changes_is_an_error(away: Away) -> None:
         publisher.close(0.1)
 
 
-def test_an_end_that_is_refused_says_what_becomes_of_the_changes() -> None:
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (problem(404, "there is no set 'a'"), Rejected),
+        (problem(401, UNKNOWN), WrongToken),
+        (Answer(404, b"<html>"), NotAHub),
+    ],
+)
+def test_an_end_that_is_refused_says_by_whom_and_what_becomes_of_the_changes(
+    answer: Answer, kind: type[Rejected]
+) -> None:
+    with scripted_hub(lambda _: answer) as (url, _):
+        publisher = Publisher(url)
+        publisher.updated("a", "1")
+        with pytest.raises(Rejected) as flushed:
+            publisher.flush()
+        before = flushed.value.detail
+        with pytest.raises(Rejected) as refused:
+            publisher.close()
+    assert type(refused.value) is kind
+    assert refused.value.detail == str(refused.value) == f"{before}; {publisher_module.LOST}"
+
+
+def test_an_end_that_is_tried_again_says_once_what_becomes_of_the_changes() -> None:
     with scripted_hub(lambda _: problem(404, "there is no set 'a'")) as (url, _):
         publisher = Publisher(url)
         publisher.updated("a", "1")
-        with pytest.raises(
-            Rejected, match=r"there is no set 'a'; .* is lost when the process ends"
-        ):
-            publisher.close()
+        for timeout in (10, 0):
+            with pytest.raises((Rejected, TimeoutError)) as refused:
+                publisher.close(timeout)
+    assert str(refused.value).count(publisher_module.LOST) == 1
 
 
 def test_an_outbox_that_cannot_be_opened_is_not_said_to_hold_changes(tmp_path: Path) -> None:

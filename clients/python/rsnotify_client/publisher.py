@@ -138,7 +138,7 @@ class Publisher(ChangeMethods[None]):
         try:
             self._send_rest(until)
         except (TimeoutError, Rejected, OutboxError) as error:
-            self._tell_what_is_left(error)
+            self._end_with(error)
         finally:
             self._sender.stop(until - monotonic())
             self._store.close()
@@ -152,11 +152,12 @@ class Publisher(ChangeMethods[None]):
             if self._store.lasts or self._store.ends() is None:
                 return
 
-    def _tell_what_is_left(self, error: TimeoutError | Rejected | OutboxError) -> None:
+    def _end_with(self, error: TimeoutError | Rejected | OutboxError) -> None:
+        """Log what an outbox keeps; raise what will be lost."""
         if self._store.lasts:
             log.warning("%s; %s", error, what_stays(error))
         elif isinstance(error, Rejected):
-            raise Rejected(f"{error.detail}; {LOST}", status=error.status) from None
+            raise _with_more(error, LOST) from None
         else:
             raise TimeoutError(f"{error}; {LOST}") from None
 
@@ -203,6 +204,13 @@ class Publisher(ChangeMethods[None]):
                 if not waited(wait):
                     raise
             attempt += 1
+
+
+def _with_more(error: Rejected, more: str) -> Rejected:
+    """The same refusal with more words; the sender still has the one that it was given."""
+    longer = type(error).__new__(type(error), f"{error.detail}; {more}")
+    vars(longer).update(vars(error), detail=str(longer))
+    return longer
 
 
 def _do_nothing() -> None:
