@@ -107,7 +107,11 @@ def refusals_of(credential: Credential) -> Iterator[None]:
 
 
 def _with_mend(refused: Rejected, credential: Credential) -> str | None:
-    from rsnotify_client.answer import NotAHub, WrongToken  # noqa: PLC0415 - not for --help
+    from rsnotify_client.answer import (  # noqa: PLC0415 - not for --help
+        NOTHING_THERE,
+        NotAHub,
+        WrongToken,
+    )
 
     if isinstance(refused, NotAHub):
         return refused.detail
@@ -116,6 +120,6 @@ def _with_mend(refused: Rejected, credential: Credential) -> str | None:
         return f"{said} ({credential.origin})"
     if (found := NO_SET.fullmatch(said)) is not None:
         return f"{said}: make it with: rsnotify sets add {found[1]}"
-    if said.startswith("there is nothing at /"):
+    if said.startswith(NOTHING_THERE):
         return f"{said}: look at --url and at the name of the set"
     return None

@@ -230,15 +230,15 @@ NO_RIGHT = "the token has no right to publish to 'a'"
 
 
 @pytest.mark.parametrize(
-    ("token", "answer", "mend"),
+    ("token", "answer", "said"),
     [
-        ("", problem(401, NEEDED), f"{NEEDED}; in Python: Publisher(url, token)"),
-        ("old", problem(401, UNKNOWN), f"{UNKNOWN}; `rsnotify tokens create` makes one"),
-        ("old", problem(403, NO_RIGHT), f"{NO_RIGHT}; `rsnotify tokens create` makes one"),
+        ("", problem(401, NEEDED), NEEDED),
+        ("old", problem(401, UNKNOWN), UNKNOWN),
+        ("old", problem(403, NO_RIGHT), NO_RIGHT),
     ],
 )
 def test_a_token_that_is_refused_is_told_with_its_hub_and_the_mend(
-    token: str, answer: Answer, mend: str
+    token: str, answer: Answer, said: str
 ) -> None:
     with (
         scripted_hub(lambda _: answer) as (url, _),
@@ -246,7 +246,8 @@ def test_a_token_that_is_refused_is_told_with_its_hub_and_the_mend(
         pytest.raises(Rejected) as refused,
     ):
         publisher.publish("a", [])
-    assert refused.value.detail == f"{url}: {mend}"
+    mend = "give a token that may publish here (`rsnotify tokens create` makes one)"
+    assert refused.value.detail == f"{url}: {said}; {mend}"
 
 
 def test_an_address_with_a_path_too_many_is_told_without_it() -> None:

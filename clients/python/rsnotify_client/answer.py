@@ -13,6 +13,8 @@ from rsnotify_client.retry import told_seconds
 
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 LONGEST_PAUSE_SECONDS = 60
+NOTHING_THERE = "there is nothing at /"
+"""So begins what a hub says of a path that it does not have."""
 
 
 class HubUnreachable(TryAgain):
@@ -34,11 +36,10 @@ class NotAHub(Rejected):
 
 
 class WrongToken(Rejected):
-    """The token does not do, or there is none; `said` is what the hub says, without the mend."""
+    """The token is refused, or none was given; `said` is the hub's own sentence."""
 
-    def __init__(self, url: str, refused: Rejected, *, had_token: bool) -> None:
-        create, give = "`rsnotify tokens create` makes one", "in Python: Publisher(url, token)"
-        mend = create if had_token else give
+    def __init__(self, url: str, refused: Rejected) -> None:
+        mend = "give a token that may publish here (`rsnotify tokens create` makes one)"
         super().__init__(f"{url}: {refused.detail}; {mend}", status=refused.status)
         self.said = refused.detail
 

@@ -16,7 +16,7 @@ import msgspec
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.address import wrong_address, wrong_token
-from rsnotify_client.answer import HubUnreachable, NotAHub, WrongToken, content_of
+from rsnotify_client.answer import NOTHING_THERE, HubUnreachable, NotAHub, WrongToken, content_of
 from rsnotify_client.cause import cause_of, untrusted
 
 CONNECT_SECONDS = 10.0
@@ -25,7 +25,6 @@ ANSWER_BYTES = 1024 * 1024
 
 JSON = "application/json"
 UNAUTHORIZED, FORBIDDEN = 401, 403
-NOTHING_THERE = "there is nothing at /"
 UNTRUSTED = 495  # no answer of a hub: the changes are kept
 PLACES = {"change": "changes", "framework": "framework"}
 
@@ -97,16 +96,19 @@ class HubClient:
         except NotAHub:
             raise
         except Rejected as refused:
-            raise self._with_mend(refused, path) from None
+            raise self._explained(refused, path) from None
         except (OSError, HTTPException) as error:
             if (why := untrusted(error)) is not None:
                 raise Rejected(f"{self.url} is not spoken to: {why}", status=UNTRUSTED) from None
             raise HubUnreachable(self.url, cause_of(error)) from None
 
-    def _with_mend(self, refused: Rejected, path: str) -> Rejected:
-        """The hub does not know the address and the token that we were given."""
+    def _explained(self, refused: Rejected, path: str) -> Rejected:
+        """The refusal with the way to mend it.
+
+        The hub cannot say it: it does not know the address that we were given.
+        """
         if refused.status in (UNAUTHORIZED, FORBIDDEN):
-            return WrongToken(self.url, refused, had_token="Authorization" in self._headers)
+            return WrongToken(self.url, refused)
         if self._path and refused.detail.startswith(NOTHING_THERE):
             mend = f"give the hub's address without {self._path}"
             return NotAHub(self.url, f"has nothing at {path}", refused.status, mend)
