@@ -11,7 +11,7 @@ import typer
 from rsnotify.commands.administer import print_table
 from rsnotify.errors import InvalidSettings
 from rsnotify_client.batch import OutboxError
-from rsnotify_client.outboxtable import OutboxTable, WaitingChanges
+from rsnotify_client.outboxtable import NoOutbox, OutboxTable, WaitingChanges
 from rsnotify_client.relay import table_of
 
 
@@ -40,6 +40,8 @@ def _outbox(database: str) -> Iterator[OutboxTable]:
     try:
         with closing(table_of(database)) as outbox:
             yield outbox
+    except NoOutbox as error:
+        raise InvalidSettings([f"{error.problem}: look at --database"]) from None
     except OutboxError as error:
         raise InvalidSettings([str(error)]) from None
 

@@ -404,7 +404,7 @@ def test_the_command_creates_the_table_and_publishes_until_it_is_told_to_end(
     ("make", "message"),
     [
         (lambda _: None, "there is no such file; create it with: "),
-        (Path.touch, "no such table: rsnotify_outbox; create the table with: "),
+        (Path.touch, "no such table: rsnotify_outbox; create it with: "),
     ],
 )
 def test_the_command_says_how_to_create_what_is_missing(
@@ -468,10 +468,22 @@ def test_what_waits_in_an_outbox_is_shown_by_set_and_dropped_beside_its_publishe
     assert " changes " in outbox_command(path).stdout
 
 
-def test_a_set_of_which_nothing_waits_and_an_outbox_that_is_not_there_are_told(
-    database: Path,
-) -> None:
+def test_a_set_of_which_nothing_waits_is_told(database: Path) -> None:
     nothing = outbox_command(database, "--drop", "a")
     assert str(nothing.exception) == f"no change of the set 'a' waits in sqlite:///{database}"
-    missing = outbox_command(database.parent / "missing.db")
-    assert "there is no such file" in str(missing.exception)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda _: None, "there is no such file"),
+        (Path.touch, "no such table: rsnotify_outbox"),
+    ],
+)
+def test_who_looks_into_an_outbox_that_is_not_there_is_not_told_to_create_it(
+    tmp_path: Path, make: Callable[[Path], None], problem: str
+) -> None:
+    path = tmp_path / "mistyped.db"
+    make(path)
+    missing = outbox_command(path)
+    assert str(missing.exception) == f"the outbox {path}: {problem}: look at --database"

@@ -102,19 +102,21 @@ class SqliteTable(OutboxTable):
     def _begin(self, execute: Execute) -> None:
         execute("BEGIN IMMEDIATE")
 
-    def _mend(self, error: Exception) -> str:
-        text = str(error)
+    def _missing(self, text: str) -> str | None:
+        if self._mode == "rw" and not self._path.exists():
+            return "there is no such file"
+        return super()._missing(text)
+
+    def _mend(self, text: str) -> str:
         if "full" in text or "disk I/O" in text:
             return f"{text}: make room on its disk"
         if "locked" in text:
             return f"another process kept it locked for {LOCKED_SECONDS:g} s"
-        if self._mode == "rw" and not self._path.exists():
-            return f"there is no such file; create it with: {self._creation}"
         if "unable to open" in text or "readonly" in text:
             return f"{text}: {self._wrong_place()}"
         if "not a database" in text:
             return f"{text}: give another path, or move that file away"
-        return super()._mend(error)
+        return super()._mend(text)
 
     def _wrong_place(self) -> str:
         if self._path.is_dir():

@@ -59,6 +59,14 @@ _not_ours: list[Any] = []
 """Connections of a parent process, kept so that nobody closes them."""
 
 
+class NoOutbox(OutboxError):
+    """The table is not there, or its file; `problem` is the sentence without the mend."""
+
+    def __init__(self, problem: str, creation: str) -> None:
+        super().__init__(f"{problem}; create it with: {creation}")
+        self.problem = problem
+
+
 class WaitingChanges(NamedTuple):
     """What waits of one set and kind, and since when."""
 
@@ -224,15 +232,19 @@ class OutboxTable:
             self._leads, self._connection = False, None
 
     def _failure(self, error: Exception) -> OutboxError:
-        return OutboxError(f"the outbox {self._name}: {self._mend(error)}")
-
-    def _mend(self, error: Exception) -> str:
         text = " ".join(str(error).split()) or type(error).__name__
-        if "rsnotify_outbox" in text and any(word in text for word in ("no such", "exist")):
-            return f"{text}; create the table with: {self._creation}"
-        if "same thread" in text:
-            return f"{text} Connect with check_same_thread=False"
-        return text
+        if (missing := self._missing(text)) is not None:
+            return NoOutbox(f"the outbox {self._name}: {missing}", self._creation)
+        return OutboxError(f"the outbox {self._name}: {self._mend(text)}")
+
+    def _missing(self, text: str) -> str | None:
+        """What the error says, if it is that there is no outbox; else None."""
+        is_table = "rsnotify_outbox" in text and any(word in text for word in ("no such", "exist"))
+        return text if is_table else None
+
+    def _mend(self, text: str) -> str:
+        """What the driver says, and the way to mend it."""
+        return f"{text} Connect with check_same_thread=False" if "same thread" in text else text
 
 
 class Execute:
