@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
+from unittest.mock import patch
 
 import pytest
 
@@ -594,6 +595,18 @@ async def test_an_async_publisher_can_be_switched_off() -> None:
         await publisher.updated("a", "1")
         await publisher.flush(10)
         assert (await publisher.publish("a", [Change("1", "updated")])).accepted == 0
+
+
+async def test_a_mock_in_the_place_of_send_is_told_each_change() -> None:
+    publisher = AsyncPublisher("", enabled=False)
+    with patch.object(AsyncPublisher, "send") as send:
+        for call in (publisher.created, publisher.updated, publisher.deleted):
+            await call("a", "1")
+    assert [each.args[1].change for each in send.await_args_list] == [
+        "created",
+        "updated",
+        "deleted",
+    ]
 
 
 @pytest.mark.parametrize("wrong", ["http://example.com/a", "A", "a b", "", "hub", "a" * 65])
