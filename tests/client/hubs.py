@@ -146,14 +146,37 @@ class ScriptedAnswers(BaseHTTPRequestHandler):
         pass
 
 
+class NothingThere(BaseHTTPRequestHandler):
+    """One connection to a server that has nothing at any address."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @contextmanager
 def scripted_hub(script: Script, port: int = 0) -> Iterator[tuple[str, list[Posted]]]:
     """A hub that answers what the script says; its address and what it was asked."""
     server = ScriptedHub(script, port)
+    with _serving(server) as url:
+        yield url, server.posted
+
+
+@contextmanager
+def no_hub() -> Iterator[str]:
+    """The address of a server that is no hub."""
+    with _serving(ThreadingHTTPServer(("127.0.0.1", 0), NothingThere)) as url:
+        yield url
+
+
+@contextmanager
+def _serving(server: ThreadingHTTPServer) -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", server.posted
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

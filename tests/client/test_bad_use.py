@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify_client import FileCursor, Outbox, Position, Publisher, channel_url
-from tests.client.hubs import Answer, HubProcess, eventually, python, scripted_hub
+from tests.client.hubs import HubProcess, eventually, no_hub, python
 from tests.running import TOKEN, clean_environment
 
 UTF8 = {"LC_ALL": "C.UTF-8"}
@@ -47,7 +47,7 @@ def test_a_list_that_cannot_be_opened_is_named(place: str, problem: str) -> None
 
 
 def test_a_list_that_a_server_does_not_have_is_told_by_its_answer() -> None:
-    with scripted_hub(lambda _: Answer(500)) as (url, _):
+    with no_hub() as url:
         said = run("publish", "a", "--between", f"{url}/old.xml", "/dev/null")
     assert said == f"cannot read {url}/old.xml: it answered 404"
 
@@ -146,13 +146,13 @@ def test_an_address_with_a_path_too_many_is_told_without_it(
 
 
 def test_a_relay_to_what_is_no_hub_says_so_at_its_start(tmp_path: Path) -> None:
-    with scripted_hub(lambda _: Answer(500)) as (url, _):
-        said = relay(tmp_path / "a.db", "--url", f"{url}/elsewhere")
-    assert said.endswith("is this the hub's address?")
+    with no_hub() as url:
+        said = relay(tmp_path / "a.db", "--url", url)
+    assert said == f"{url} answered 404 Not Found; is this the hub's address?"
 
 
 def test_a_subscription_to_what_is_no_hub_says_so() -> None:
-    with scripted_hub(lambda _: Answer(500)) as (url, _):
+    with no_hub() as url:
         said = run("subscribe", "a", "--url", url)
     assert said == f"{url} has no channel of 'a': the answer was 404; is this the hub's address?"
 
