@@ -1,5 +1,8 @@
 """Deadlines of all HTTP connections, on one timer that runs only while there are any.
 
+When the timer is due, the event loop first reads what has come: if it was busy, a peer may have
+sent in time, and closing the connection would lose its request.
+
 The number of idle connections is limited: beyond it, the one that is idle longest is closed.
 """
 
@@ -10,6 +13,7 @@ from collections.abc import Callable
 from time import monotonic
 
 TICK_SECONDS = 0.5
+LOOP_PASSES = 2  # uvloop calls timers before it reads; the second pass comes after it has read
 IDLE_SECONDS = 75.0  # proxies close theirs after 60, and must be first
 IDLE_CONNECTIONS = 1_000
 
@@ -66,7 +70,13 @@ class Deadlines:
 
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(TICK_SECONDS, self._tick_and_go_on)
+        self._timer = loop.call_later(TICK_SECONDS, self._tick_after, LOOP_PASSES)
+
+    def _tick_after(self, passes: int) -> None:
+        if passes:
+            asyncio.get_running_loop().call_soon(self._tick_after, passes - 1)
+        else:
+            self._tick_and_go_on()
 
     def _tick_and_go_on(self) -> None:
         self._timer = None

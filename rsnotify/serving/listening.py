@@ -8,6 +8,7 @@ keeps their sockets open, so such a connection waits for the next process and is
 """
 
 import asyncio
+import select
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,7 +20,7 @@ from rsnotify.settings import Settings
 
 BACKLOG = 4_096  # thousands of Destinations may reconnect at once
 ACCEPT_SECONDS = 0.1  # for handshakes that are under way
-ACCEPT_LOOP_PASSES = 3  # if the event loop was busy for so long, it has not looked yet
+ACCEPT_LOOP_PASSES = 3  # until the protocol of who was accepted last knows of it
 
 
 @contextmanager
@@ -63,6 +64,13 @@ async def accept_the_last(sockets: Sequence[socket.socket]) -> None:
         for bound in sockets:
             attach(bound, SO_ATTACH_FILTER, NO_NEW_CONNECTION)
     await asyncio.sleep(ACCEPT_SECONDS)
+    waiting = select.poll()
+    for bound in sockets:
+        waiting.register(bound, select.POLLIN)
+    for _ in range(BACKLOG):
+        if not waiting.poll(0):
+            break
+        await asyncio.sleep(0)  # uvloop accepts one in each pass, and may have been busy so far
     for _ in range(ACCEPT_LOOP_PASSES):
         await asyncio.sleep(0)
 

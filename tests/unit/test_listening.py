@@ -3,10 +3,12 @@
 import asyncio
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+import uvloop
 
+from rsnotify.serving import listening
 from rsnotify.serving.listening import accept_the_last
 
 
@@ -58,6 +60,33 @@ async def test_all_that_have_connected_are_accepted(bound: socket.socket) -> Non
         assert peer.recv(5) == b"asked"
         client.close()
         peer.close()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_hub_that_was_busy_for_all_that_moment_accepts_them_too(
+    bound: socket.socket,
+    loop: Callable[[], asyncio.AbstractEventLoop],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listening, "ACCEPT_SECONDS", 0)
+    accepted: list[asyncio.BaseTransport] = []
+
+    class Accepted(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            accepted.append(transport)
+
+    async def run() -> None:
+        server = await asyncio.get_running_loop().create_server(Accepted, sock=bound)
+        clients = [socket.create_connection(bound.getsockname()) for _ in range(50)]
+        await accept_the_last([bound])
+        in_time = len(accepted)
+        server.close()
+        for each in (*accepted, *clients):
+            each.close()
+        assert in_time == 50
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux takes programs for sockets")
