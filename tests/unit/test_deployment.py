@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from rsnotify import __version__
+from rsnotify.serving.http_protocol import LAST_REQUEST_SECONDS
 from rsnotify.settings import Settings
 from tests.unit.test_docs import DOCS
 
@@ -101,3 +102,13 @@ def test_time_to_end_is_longer_than_the_hub_needs() -> None:
     (unit,) = re.findall(r"TimeoutStopSec=(\d+)", UNIT)
     for given in (pod["terminationGracePeriodSeconds"], int(compose.rstrip("s")), int(unit)):
         assert given > needed
+
+
+def test_haproxy_knows_that_a_hub_has_ended_before_that_closes_idle_connections() -> None:
+    text = (ROOT / "docs/operations/haproxy.cfg").read_text()
+    (checked,) = re.findall(r"check inter (\d+)ms fastinter (\d+)ms fall (\d+)", text)
+    interval, after_a_failure, fall = map(int, checked)
+    known_after = interval + (fall - 1) * after_a_failure
+    assert known_after / 1_000 <= 0.7 * LAST_REQUEST_SECONDS
+    (answer,) = re.findall(r"timeout check (\d+)s", text)
+    assert int(answer) * 1_000 > interval  # who is only busy stays
