@@ -17,11 +17,13 @@ from tests.sources import CAPABILITIES, Source
 
 MODES_HOLD = """
 import ctypes, os, sys
-for capability in (1, 2):  # to write and to read whatever its mode
-    os.geteuid() or ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
+PR_CAPBSET_DROP = 24
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
+for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+    os.geteuid() or ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 os.execv(sys.executable, [sys.executable, "-m", "rsnotify", *sys.argv[1:]])
 """
-"""The command line as whoever it is that the modes of files hold for, root too."""
+"""Runs the command line so that file modes hold for root too."""
 
 
 class Copied(NamedTuple):
@@ -44,6 +46,8 @@ async def copied(source: Source, copy: Path) -> AsyncIterator[Copied]:
         yield Copied(url, copy)
     finally:
         copy.chmod(0o755)
+        for each in copy.iterdir():
+            each.chmod(0o755)
 
 
 async def ran(command: str, copied: Copied, *options: str) -> tuple[int | None, str, str]:
@@ -74,9 +78,42 @@ async def test_a_file_of_a_copy_that_may_not_be_read_is_named(copied: Copied) ->
     copied.file.chmod(0)
     status, out, err = await ran("audit", copied)
     assert (status, out.splitlines()[-1:], err) == (1, ["OUT OF SYNC"], "")
-    (line,) = [line for line in out.splitlines() if line.startswith("skipped: ")]
-    assert line.endswith("/a.txt cannot be read: Permission denied")
+    assert skipped(out) == [unreadable(copied, "a")]
     assert "in sync                           2" in out.splitlines()
+
+
+def skipped(out: str) -> list[str]:
+    return [line for line in out.splitlines() if line.startswith("skipped: ")]
+
+
+def unreadable(copied: Copied, name: str) -> str:
+    loc = copied.url.replace(CAPABILITIES, f"/{name}.txt")
+    return f"skipped: the file of {loc} cannot be read: Permission denied"
+
+
+async def test_a_folder_in_which_files_may_not_be_looked_for_is_named(copied: Copied) -> None:
+    folder = copied.directory / "folder"
+    folder.mkdir()
+    (folder / "stray").touch()
+    folder.chmod(0)
+    status, out, err = await ran("audit", copied)
+    assert (status, out.splitlines()[-1:], err) == (1, ["OUT OF SYNC"], "")
+    assert skipped(out) == [f"skipped: the folder {folder} cannot be read: Permission denied"]
+
+
+async def test_what_is_extra_is_found_beside_what_may_not_be_read(
+    copied: Copied, source: Source
+) -> None:
+    source.change("a.txt", None)
+    (copied.directory / "stray").touch()
+    folder = copied.file.parent
+    folder.chmod(0)
+    _, out, _ = await ran("audit", copied)
+    assert "extra: stray no resource is stored there" in out.splitlines()
+    files = [unreadable(copied, name) for name in "bca"]  # what is extra is looked for last
+    assert sorted(skipped(out)) == sorted(
+        [*files, f"skipped: the folder {folder} cannot be read: Permission denied"]
+    )
 
 
 @pytest.mark.parametrize("words", [("mirror", "--once"), ("audit", "--repair")])

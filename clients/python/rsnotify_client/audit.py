@@ -115,21 +115,24 @@ async def _compared(now: Now, copy: State, disk: Disk, sample: int | None) -> Au
     for (loc,) in now.state.database.execute(query):
         wanted = now.state.row(loc)
         assert wanted is not None  # noqa: S101
-        with _noting(found, loc):
+        with _noting(found, f"the file of {loc}"):
             await _check(found, wanted.wanted, copy.row(loc), disk)
     if sample is None:
-        with _noting(found, str(disk.root)):
-            found.findings += _extra(now.state, copy, disk)
+        _find_extra(found, now.state, copy, disk)
     return found
 
 
 @contextmanager
-def _noting(found: Audit, path: str) -> Iterator[None]:
-    """What may not be read is skipped by name, and the rest goes on."""
+def _noting(found: Audit, what: str) -> Iterator[None]:
+    """A file that may not be read is named in `skipped`; the audit goes on."""
     try:
         yield
     except OSError as error:
-        found.skipped.append(f"{path} cannot be read: {error.strerror}")
+        _skip(found, what, error)
+
+
+def _skip(found: Audit, what: str, error: OSError) -> None:
+    found.skipped.append(f"{what} cannot be read: {error.strerror}")
 
 
 async def _check(found: Audit, wanted: SourceResource, row: Row | None, disk: Disk) -> None:
@@ -152,21 +155,30 @@ def _digest(file: BinaryIO, digest: Any) -> str:
     return str(digest.hexdigest())
 
 
-def _extra(now: State, copy: State, disk: Disk) -> Iterator[Finding]:
+def _find_extra(found: Audit, now: State, copy: State, disk: Disk) -> None:
     for row in copy.rows():
         there = now.row(row.loc)
-        if row.path and (there is None or there.wanted.is_deleted) and disk.status(row.path):
-            yield Finding("extra", row.loc, row.path, "the Source does not have it")
-    for path in _files(disk.root):
+        if row.path is None or not (there is None or there.wanted.is_deleted):
+            continue
+        with _noting(found, f"the file of {row.loc}"):
+            if disk.status(row.path):
+                detail = "the Source does not have it"
+                found.findings.append(Finding("extra", row.loc, row.path, detail))
+    for path in _files(found, disk.root):
         known = copy.database.execute(
             "SELECT path FROM place WHERE key = ? AND is_file", (key_of(path),)
         ).fetchone()
         if known is None or known[0] != path:
-            yield Finding("extra", None, path, "no resource is stored there")
+            found.findings.append(Finding("extra", None, path, "no resource is stored there"))
 
 
-def _files(root: Path) -> Iterator[str]:
-    for folder, folders, names in os.walk(root):
+def _files(found: Audit, root: Path) -> Iterator[str]:
+    """All that is in the copy; a folder that may not be read is named in `skipped`."""
+
+    def skip(error: OSError) -> None:
+        _skip(found, f"the folder {error.filename}", error)
+
+    for folder, folders, names in os.walk(root, onerror=skip):
         if folder == str(root):
             folders[:] = [each for each in folders if not each.startswith(OURS)]
             names = [each for each in names if not each.startswith(OURS)]  # noqa: PLW2901
