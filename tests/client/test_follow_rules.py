@@ -1,5 +1,6 @@
 """What a follower decides without a network: where it stands, what is new, what it may forget."""
 
+import shlex
 import sqlite3
 import threading
 import tracemalloc
@@ -300,13 +301,39 @@ def test_a_cursor_of_another_address_is_refused_and_left_as_it_is(
     path = tmp_path / name
     assert first_cursor(store_of(path), T[1], HERE) == T[1]
     kept(path, HERE).save(T[2])
-    for same in (HERE, HERE.replace("//", "//user:secret@") + "/?access_token=secret"):
+    for same in (HERE, HERE.replace("//", "//user:secret@") + f"/?access_token=secret&from={T[1]}"):
         kept(path, same).save(T[2])
     said = f"{name}: it keeps the place in {HERE}, not in {ELSEWHERE}: .*{mend}$"
     with pytest.raises(InvalidSettings, match=said):
         first_cursor(store_of(path), T[1], ELSEWHERE)
     assert first_cursor(store_of(path), T[1], HERE) == T[2]
     assert not any(b"secret" in each.read_bytes() for each in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["cursor", "cursor.db"])
+def test_a_cursor_of_another_set_is_refused_though_only_the_query_names_it(
+    tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    kept(path, f"{HERE}?set=1").save(T[1])
+    kept(path, f"{HERE}?access_token=secret&set=1&from={T[1]}")
+    with pytest.raises(InvalidSettings, match=r"x\.xml\?set=1, not in .*x\.xml\?set=2: take"):
+        kept(path, f"{HERE}?set=2")
+
+
+def test_the_mend_of_a_database_says_that_it_is_for_all_cursors_and_can_be_pasted(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a user's.db"
+    kept(path, HERE).save(T[1])
+    with pytest.raises(InvalidSettings) as raised:
+        kept(path, ELSEWHERE)
+    _, _, mend = raised.value.problems[0].partition("forget the addresses of all its cursors: ")
+    command, file, statement = shlex.split(mend)
+    assert (command, file) == ("sqlite3", str(path))
+    with closing(sqlite3.connect(file)) as database:
+        database.executescript(statement)
+    assert first_cursor(store_of(path), None, ELSEWHERE) == T[1]
 
 
 @pytest.mark.parametrize("name", ["cursor", "cursor.db"])

@@ -7,15 +7,19 @@ the address whose changes were dealt with: elsewhere their place means nothing.
 
 import os
 import re
+import shlex
 import sqlite3
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import parse_qsl, urlencode
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Position
+
+POSITION = ("from", "since")  # what a channel's address may say of where to begin
 
 
 class CursorStore(Protocol):
@@ -84,7 +88,8 @@ class SqliteCursor:
         address = _plain(url)
         known = self._found("SELECT address FROM source WHERE name = ?")
         if known not in (None, address):
-            mend = f"forget the addresses: sqlite3 {self._path} 'DELETE FROM source'"  # noqa: S608
+            command = shlex.join(["sqlite3", str(self._path), "DELETE FROM source"])
+            mend = f"forget the addresses of all its cursors: {command}"
             raise _of_another(self._path, str(known), address, mend)
         self._to_mark = "" if known else address
 
@@ -110,12 +115,15 @@ class SqliteCursor:
 
 
 def _plain(url: str) -> str:
-    """The address without what may be a secret.
+    """The address without user, password and token, and without a position.
 
-    >>> _plain("http://user:password@example.com/a/?access_token=b")
-    'http://example.com/a'
+    >>> _plain("http://user:password@example.com/a/?access_token=b&set=c")
+    'http://example.com/a?set=c'
     """
-    return re.sub(r"://[^/]*@", "://", url.partition("?")[0]).rstrip("/")
+    address, _, query = url.partition("?")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    kept = urlencode([pair for pair in pairs if pair[0] not in ("access_token", *POSITION)])
+    return re.sub(r"://[^/]*@", "://", address).rstrip("/") + (kept and f"?{kept}")
 
 
 def _of_another(path: str | Path, known: str, address: str, mend: str) -> InvalidSettings:
