@@ -1,10 +1,11 @@
 """What a follower decides without a network: where it stands, what is new, what it may forget."""
 
+import asyncio
 import shlex
 import sqlite3
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +19,7 @@ from rsnotify_client import follow_sets_sync, follow_sync
 from rsnotify_client.changelists import HistoryGone, ListRef, lists_after
 from rsnotify_client.channel import resumed
 from rsnotify_client.cursor import CursorStore, FileCursor, Ledger, SqliteCursor, store_of
-from rsnotify_client.following import FollowedChange, Keeper, first_cursor
+from rsnotify_client.following import FollowedChange, Keeper, ReadingTask, first_cursor
 from rsnotify_client.live import Events
 from rsnotify_client.notification import (
     Received,
@@ -371,6 +372,20 @@ def test_two_functions_keep_a_cursor_for_every_address() -> None:
         assert first_cursor(store_of((lambda: str(T[1]), str)), None, url) == T[1]
 
 
+def test_a_store_of_the_callers_own_may_refuse_another_address_too(tmp_path: Path) -> None:
+    class Own:
+        """The place, and the address, in a file whatever its name."""
+
+        def __init__(self) -> None:
+            file = FileCursor(tmp_path / "cursor.db")
+            self.keep_for, self.load, self.save = file.keep_for, file.load, file.save
+
+    first_cursor(own := Own(), None, HERE)
+    own.save(T[1])
+    with pytest.raises(InvalidSettings, match="not in"):
+        first_cursor(Own(), None, ELSEWHERE)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -388,6 +403,15 @@ def test_who_follows_is_told_before_anything_is_asked(
         store.save(T[1])
     with pytest.raises(InvalidSettings, match=f"keeps the place in {HERE}, not in"):
         next(changes(path))
+
+
+async def test_a_task_that_reads_ends_with_what_it_reads() -> None:
+    async def numbers() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+
+    async with asyncio.timeout(20), ReadingTask(numbers()) as pieces:
+        assert [piece async for piece in pieces] == [1, 2]
 
 
 def test_a_cursor_is_kept_by_two_functions() -> None:

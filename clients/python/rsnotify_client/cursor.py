@@ -23,7 +23,10 @@ POSITION = ("from", "since")  # what a channel's address may say of where to beg
 
 
 class CursorStore(Protocol):
-    """Anything that can load and save a cursor."""
+    """Anything that can load and save a cursor.
+
+    If it has `keep_for(url)`, that is called first: it may refuse to be used for this address.
+    """
 
     def load(self) -> Position | None: ...
 

@@ -16,7 +16,7 @@ from typing import Generic, Literal, Self, TypeVar, cast
 
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.changelists import POLL_SECONDS
-from rsnotify_client.cursor import Cursor, CursorStore, FileCursor, Ledger, SqliteCursor, store_of
+from rsnotify_client.cursor import Cursor, CursorStore, Ledger, store_of
 from rsnotify_client.follower import Follower
 from rsnotify_client.notification import Received
 
@@ -125,8 +125,8 @@ class ReadingTask(Generic[Piece]):
     generators at the same time, which fails where one holds another; a task it cancels first.
     """
 
-    def __init__(self, follower: AsyncIterable[Piece]) -> None:
-        self._follower = follower
+    def __init__(self, source: AsyncIterable[Piece]) -> None:
+        self._source = source
         self._pieces: asyncio.Queue[Piece | Exception] = asyncio.Queue()
         self._asked = asyncio.Semaphore(0)
         self._task: asyncio.Task[None] | None = None
@@ -142,13 +142,15 @@ class ReadingTask(Generic[Piece]):
 
     async def _read(self) -> None:
         try:
-            async with aclosing(cast("AsyncGenerator[Piece]", aiter(self._follower))) as pieces:
+            async with aclosing(cast("AsyncGenerator[Piece]", aiter(self._source))) as pieces:
                 await self._asked.acquire()
                 async for piece in pieces:
                     self._pieces.put_nowait(piece)
                     await self._asked.acquire()
         except Exception as error:  # whoever iterates raises it
             self._pieces.put_nowait(error)
+        else:
+            self._pieces.put_nowait(StopAsyncIteration())
 
     def __aiter__(self) -> Self:
         return self
@@ -188,9 +190,13 @@ async def follow(
 def first_cursor(
     store: CursorStore | None, after: Position | str | None, url: str
 ) -> Position | None:
-    """Where to begin to follow this address."""
-    if isinstance(store, FileCursor | SqliteCursor):
-        store.keep_for(url)
+    """Where to begin to follow this address.
+
+    A store that keeps the address too is for this one from now on; it refuses that if it holds the
+    place in another.
+    """
+    if keep_for := getattr(store, "keep_for", None):
+        keep_for(url)
     kept = store.load() if store is not None else None
     if kept is not None or after is None:
         return kept
