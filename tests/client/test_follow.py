@@ -104,6 +104,19 @@ async def test_a_page_that_is_gone_leads_to_its_sites_set_and_that_is_said(
     assert caplog.messages == [said]
 
 
+async def test_a_page_that_another_program_calls_gone_in_json_leads_to_its_sites_set(
+    source: Source,
+) -> None:
+    async def gone(_: web.Request) -> web.Response:
+        return web.json_response({"detail": "Not Found"}, status=404)
+
+    source.handlers["/page"] = gone
+    source.documents["/robots.txt"] = f"Sitemap: {source.loc('resourcelist.xml')}".encode()
+    async with Web() as session:
+        found = await discover(session, source.loc("page"))
+    assert found.url == source.url + CAPABILITIES
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [

@@ -29,6 +29,7 @@ OFFERS = ("resourcelist", "resourcedump", "changelist", "changedump", "changelis
 NAMED_SETS = 20
 SOCKETS = ("ws://", "wss://")
 DOCUMENTS = (".xml", ".xml.gz")
+PROBLEM = "application/problem+json"
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -49,7 +50,7 @@ class DiscoveryStep(msgspec.Struct, frozen=True):
 
     source: Source | None = None
     next: str | None = None
-    instead_of: str | None = None  # an address that is not there, and what it answers
+    missing: str | None = None  # an address that is not there, and what it answers
 
 
 # Deciding ---------------------------------------------------------------------------------------
@@ -168,13 +169,13 @@ async def discover(web: Web, url: str) -> Source:
 
 
 async def _walk(web: Web, url: str, seen: int = 0) -> Source:
-    instead_of = None
+    missing = None
     for _ in range(STEPS - seen):
         found = await _look(web, url)
-        instead_of = instead_of or found.instead_of
+        missing = missing or found.missing
         if found.source is not None:
-            if instead_of is not None:
-                log.warning("%s; taking %s, to which its site leads", instead_of, found.source.url)
+            if missing is not None:
+                log.warning("%s; taking %s, to which its site leads", missing, found.source.url)
             return found.source
         assert found.next is not None  # noqa: S101
         url = found.next
@@ -188,25 +189,28 @@ async def _look(web: Web, url: str) -> DiscoveryStep:
     if page.status == 200 and (found := _read(page)) is not None:
         return found
     if page.status == 200 or urlsplit(url).path in ("", "/", WELL_KNOWN):
-        return await _led_on(web, url, page)
-    return await _instead_of(web, url, page)
+        return await _from_its_site(web, url, page)
+    return await _past_missing(web, url, page)
 
 
-async def _instead_of(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
+async def _past_missing(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
     """A page that is gone leads to its site's set; a document, or a set of a hub, to no other."""
     detail = detail_of(page.body)
     if urlsplit(url).path.endswith(DOCUMENTS):
         raise refused(url, page.status, detail)
-    if detail is None:
-        found = await _led_on(web, url, page)
-        return msgspec.structs.replace(found, instead_of=f"{url} answers {page.status}")
+    if not page.headers.get("content-type", "").startswith(PROBLEM):  # a hub always says why
+        found = await _from_its_site(web, url, page)
+        return msgspec.structs.replace(found, missing=f"{url} answers {page.status}")
     if (list_of_set := await _list_below(web, url)) is None:
         raise refused(url, page.status, detail)
     return DiscoveryStep(next=list_of_set)
 
 
 async def _list_below(web: Web, url: str) -> str | None:
-    """The Capability List of a hub's set, whose address is where its documents are."""
+    """The Capability List that a hub has below this address.
+
+    That is `http://hub/a/capabilitylist.xml` for `http://hub/a`.
+    """
     described = await web.page(joined(url, WELL_KNOWN))
     if described.status != 200 or (document := _document(described)) is None:
         return None
@@ -216,7 +220,7 @@ async def _list_below(web: Web, url: str) -> str | None:
 
 
 def _document(page: FetchedPage) -> tuple[Head, list[Entry]] | None:
-    """What the page holds, if it is a document of ours."""
+    """The page as a ResourceSync document, or None."""
     stream = DocumentStream()
     try:
         entries = [*stream.feed(page.body), *stream.close()]
@@ -228,7 +232,7 @@ def _document(page: FetchedPage) -> tuple[Head, list[Entry]] | None:
 
 
 def _read(page: FetchedPage) -> DiscoveryStep | None:
-    """What the page says, if it is a document of ours."""
+    """Where a ResourceSync document leads, or None."""
     if (document := _document(page)) is None:
         return None
     head, entries = document
@@ -244,7 +248,7 @@ def _link_of(page: FetchedPage) -> str | None:
     return found
 
 
-async def _led_on(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
+async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
     """By a link in the page, by the well-known URI, or by robots.txt."""
     if (link := _link_of(page)) is not None and joined(page.url, link) != url:
         return DiscoveryStep(next=joined(page.url, link))
