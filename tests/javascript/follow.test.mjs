@@ -104,6 +104,34 @@ describe("a Source", () => {
     assert.deepEqual(await read("/", 1), ["1"]);
   });
 
+  test("is found past a page that is gone", async () => {
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml");
+    const json = { "Content-Type": "application/json" };
+    source.answers["/gone"] = answered(404, '{"detail": "Not Found"}', json);
+    for (const path of ["/nowhere", "/gone"]) assert.deepEqual(await read(path, 1), ["1"]);
+  });
+
+  test("is not another one where a document or a set of a hub is not there", async () => {
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml");
+    for (const path of ["/b.xml", "/b.xml.gz"])
+      await assert.rejects(read(path, 1), /b\.xml.*there is nothing at this address/);
+    const problem = { "Content-Type": "application/problem+json" };
+    for (const path of ["/a", "/b", "/b.xml"])
+      source.answers[path] = answered(404, '{"detail": "no such set"}', problem);
+    for (const path of ["/b", "/b.xml"])
+      await assert.rejects(read(path, 1), new RegExp(`${path}: no such set$`));
+    const lists = ["/a/c.xml", "/bb/c.xml"].map((loc) => `<url><loc>${loc}</loc></url>`);
+    source.answers["/.well-known/resourcesync"] = document({ capability: "description" }, ...lists);
+    source.answers["/a/c.xml"] = source.answers["/c.xml"];
+    await assert.rejects(read("/b", 1), /no such set$/);
+    for (const path of ["/a", "/a/"]) {
+      source.answers[path] = source.answers["/a"];
+      assert.deepEqual(await read(path, 1), ["1"]);
+    }
+  });
+
   test("that is none says so", async () => {
     await assert.rejects(read("/nothing", 1), /look whether it is right/);
     source.answers["/one"] = answered(200, "x", { Link: '</two>; rel="resourcesync"' });

@@ -110,13 +110,21 @@ async def test_with_the_package_ws_a_refused_websocket_leaves_the_event_stream(w
 
 
 async def test_every_address_of_a_set_leads_to_its_channel(hub: RunningHub) -> None:
-    paths = ("", "/.well-known/resourcesync", "/dataset1/capabilitylist.xml")
+    paths = ("", "/.well-known/resourcesync", "/dataset1", "/dataset1/capabilitylist.xml")
     async with AsyncExitStack() as stack:
         opened = [Reader(hub.url + path) for path in paths]
         for reader in [await stack.enter_async_context(each) for each in opened]:
             live = await reader.live()
             assert live["transport"] == "websocket"
             assert live["cursor"] is not None
+
+
+async def test_a_set_that_a_hub_has_not_leads_to_no_other(hub: RunningHub) -> None:
+    for path in ("/other", "/other/capabilitylist.xml"):
+        async with Reader(hub.url + path) as reader:
+            failed = await reader.line(lambda line: line.get("failed"))
+        assert failed["failed"] == "Rejected"
+        assert failed["message"].startswith(f"{hub.url}{path}: there is no")
 
 
 async def test_whoever_begins_before_all_history_gets_all_of_it(hub: RunningHub) -> None:

@@ -6,7 +6,7 @@
 
 import { Rejected, TooOld, TryAgain } from "./errors.js";
 import { positionOf } from "./position.js";
-import { decoded, httpTwin, isSocket, pieces, refused, textOf, withQuery } from "./web.js";
+import { decoded, detailIn, httpTwin, isSocket, pieces, refused, textOf, withQuery } from "./web.js";
 
 export const NOTIFICATION_CHARS = 16 * 1024 * 1024;
 export const HANDSHAKE_SECONDS = 10;
@@ -65,15 +65,6 @@ async function refusal(url, answer) {
   if (answer.status === 410) return new TooOld(detail ?? "the channel no longer has it");
   if (answer.status !== 200) return refused(url, answer, detail);
   return new Rejected(`${url} is no channel: it serves neither a WebSocket nor an event stream`);
-}
-
-function detailIn(text) {
-  try {
-    const { detail } = JSON.parse(text);
-    return typeof detail === "string" ? detail : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 /** The data of each event; the stream's end is `TryAgain`. */

@@ -1,17 +1,20 @@
 // From any address that a person might have to what a Source offers.
 //
 // A document is known by what it says of itself, not by its name. The ways to find one are tried in
-// the order of the specification: links, then the well-known URI, then robots.txt. What is found is
-// decided by pure functions; `discover` only fetches.
+// the order of the specification: links, then the well-known URI, then robots.txt. A document, or a
+// set of a hub, that is not there leads nowhere: what its site has besides is another set. What is
+// found is decided by pure functions; `discover` only fetches.
 
 import { linkIn, DocumentReader } from "./document.js";
 import { Rejected } from "./errors.js";
-import { httpTwin, isSocket, refused } from "./web.js";
+import { detailIn, httpTwin, isSocket, refused } from "./web.js";
 
 export const WELL_KNOWN = "/.well-known/resourcesync";
 export const STEPS = 8; // from an address to a Capability List; a longer way goes in a circle
 const DESCRIPTIONS = ["description", "resourcesync"]; // the latter until 0.9
 const UP = ["up", "resourcesync"];
+const DOCUMENT = /\.xml(\.gz)?$/;
+const PROBLEM = "application/problem+json";
 const OFFERS = {
   changelist: "changelist",
   "changelist-archive": "archive",
@@ -127,14 +130,41 @@ async function look(web, url) {
   if ([401, 403].includes(page.status)) throw refused(url, page);
   const found = page.status === 200 ? read(page) : undefined;
   if (found) return found;
-  const link = linkOf(page);
-  if (link !== undefined && resolved(link, page.url) !== url)
-    return { next: resolved(link, page.url) };
-  return atKnownPlaces(web, url, page);
+  const isSite = page.status === 200 || ["/", WELL_KNOWN].includes(new URL(url).pathname);
+  return isSite ? fromItsSite(web, url, page) : pastMissing(web, url, page);
 }
 
-/** What the page says, if it is a document of ours. */
-function read({ url, text }) {
+/** A page that is gone leads to its site's set; a document, or a set of a hub, to no other. */
+async function pastMissing(web, url, page) {
+  const isOfHub = page.headers.get("Content-Type")?.startsWith(PROBLEM); // a hub always says why
+  const detail = detailIn(page.text);
+  if (DOCUMENT.test(new URL(url).pathname)) throw refused(url, page, detail);
+  if (!isOfHub) return fromItsSite(web, url, page);
+  const next = await listBelow(web, url);
+  if (next === undefined) throw refused(url, page, detail);
+  return { next };
+}
+
+/** The Capability List that a hub has below this address: `http://hub/a/…` for `http://hub/a`. */
+async function listBelow(web, url) {
+  const described = await web.page(resolved(WELL_KNOWN, url));
+  const { entries = [] } = (described.status === 200 && documentIn(described)) || {};
+  const { origin, pathname } = new URL(url);
+  const below = `${origin}${pathname.replace(/\/$/, "")}/`;
+  return entries
+    .map(({ loc }) => resolved(loc, described.url))
+    .find((each) => each.startsWith(below));
+}
+
+/** Where a ResourceSync document leads, or nothing. */
+function read(page) {
+  const { head, entries } = documentIn(page) ?? {};
+  if (!head || /-notification$/.test(head.md.capability)) return undefined; // its Link header says more
+  return foundIn(page.url, head, entries);
+}
+
+/** The page as a ResourceSync document, or nothing. */
+function documentIn({ text }) {
   const reader = new DocumentReader();
   let entries = [];
   try {
@@ -143,8 +173,7 @@ function read({ url, text }) {
     if (!(error instanceof Rejected) || !reader.hasHead) return undefined;
     if (["capabilitylist", ...DESCRIPTIONS].includes(reader.head.md.capability)) return undefined;
   }
-  if (/-notification$/.test(reader.head.md.capability)) return undefined; // its Link header says more
-  return foundIn(url, reader.head, entries);
+  return { head: reader.head, entries };
 }
 
 function linkOf(page) {
@@ -155,7 +184,11 @@ function linkOf(page) {
   );
 }
 
-async function atKnownPlaces(web, url, page) {
+/** By a link in the page, by the well-known URI, or by robots.txt. */
+async function fromItsSite(web, url, page) {
+  const link = linkOf(page);
+  if (link !== undefined && resolved(link, page.url) !== url)
+    return { next: resolved(link, page.url) };
   if (new URL(url).pathname !== WELL_KNOWN) {
     const answer = await web.page(resolved(WELL_KNOWN, url));
     const found = answer.status === 200 ? read(answer) : undefined;

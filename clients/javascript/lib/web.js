@@ -149,6 +149,16 @@ export function refused(url, { status, headers, body }, detail) {
   return new Rejected(`${url}: ${words}`, { status });
 }
 
+/** What a server says of its refusal in a problem document (RFC 9457). */
+export function detailIn(text) {
+  try {
+    const { detail } = JSON.parse(text);
+    return typeof detail === "string" ? detail : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 /** The pieces of a body; one that says nothing for too long is given up, as one that breaks is. */
 export async function* pieces(answer, seconds = SILENCE_SECONDS, broken = unreachable) {
   const reader = answer.body?.getReader();
