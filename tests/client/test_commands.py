@@ -199,6 +199,8 @@ def test_a_wrong_command_exits_2(words: tuple[str, ...], problem: str) -> None:
             ("mirror", "http://a/", "{copy}", "--exec", "true {file}"),
             "{file} is unknown; there are",
         ),
+        (("mirror", "http://a/", "{copy}", "--exec", "true {Path}"), "{Path} is unknown;"),
+        (("mirror", "http://a/", "{copy}", "--exec", "true {path2}"), "{path2} is unknown;"),
         (("audit", "http://a/", "{copy}"), "is no mirror: make one with rsnotify mirror"),
     ],
 )

@@ -501,9 +501,8 @@ async def test_names_in_a_command_are_filled_in_once_and_double_braces_are_its_o
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "out"
-    hook = command_hook(
-        f"sh -c 'printf %s \"$1\" > {out}; : ${{HOME}}' sh '{{loc}} {{{{path}}}}'", tmp_path
-    )
+    command = """sh -c 'printf %s "$1" > OUT; : ${HOME}' sh '{loc} {{path}}'"""
+    hook = command_hook(command.replace("OUT", str(out)), tmp_path)
     await hook(Event("stored", "http://a/{path}", "a"), None)
     assert out.read_text() == "http://a/{path} {path}"
 

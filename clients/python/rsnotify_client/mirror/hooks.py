@@ -14,7 +14,8 @@ Hook = Callable[[Event, bytes | None], Awaitable[None]]
 
 
 NAMES = ("path", "loc")
-_NAMED = re.compile(r"\{\{(\w+)\}\}|(?<!\$)\{([a-z_]+)\}")
+# {{name}}, or {name}; ${name} is left to a shell
+_NAMED = re.compile(r"\{\{(\w+)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
 
 
 def command_hook(command: str, root: Path) -> Hook:
