@@ -132,7 +132,19 @@ async def test_a_copy_whose_state_may_not_be_read_is_told(copied: Copied) -> Non
     (copied.directory / f"{OURS}.sqlite").chmod(0)
     status, out, err = await ran("audit", copied)
     assert (status, out) == (2, "")
-    assert err.endswith(": give the right to read it\n")
+    assert err.endswith(": give the right to read it, or to write in its directory\n")
+
+
+async def test_a_copy_of_a_mirror_that_was_killed_and_may_only_be_read_is_told(
+    copied: Copied,
+) -> None:
+    state = copied.directory / f"{OURS}.sqlite"
+    state.with_name(f"{OURS}.sqlite-wal").touch()  # what it wrote last stands only there
+    copied.directory.chmod(0o555)
+    status, out, err = await ran("audit", copied)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {state}: ")
+    assert err.endswith(": give the right to read it, or to write in its directory\n")
 
 
 @pytest.mark.parametrize("is_in_sync", [True, False])

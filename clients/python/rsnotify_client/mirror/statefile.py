@@ -124,7 +124,8 @@ class StateFile:
         return InvalidSettings([f"{self.directory / FILE}: {error}: {mend}"])
 
     def _unreadable(self, error: sqlite3.Error) -> InvalidSettings:
-        return InvalidSettings([f"{self.directory / FILE}: {error}: give the right to read it"])
+        mend = "give the right to read it, or to write in its directory"
+        return InvalidSettings([f"{self.directory / FILE}: {error}: {mend}"])
 
     # Facts --------------------------------------------------------------------------------------
 
@@ -161,9 +162,9 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 def _connected_to_read(path: Path) -> sqlite3.Connection:
-    """Where no file can be made beside it, SQLite reads only what another process has open.
+    """SQLite needs to make files beside the database.
 
-    What no process has open does not change, and is copied.
+    Where it may not, and no process has it open, a copy is read.
     """
     database = _connected(path)
     try:
