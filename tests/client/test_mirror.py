@@ -386,51 +386,78 @@ async def test_what_is_no_address_is_one_failure_and_the_rest_goes_on(
 
 
 async def test_a_selection_holds_for_lists_and_changes(source: Source, copy: Path) -> None:
-    chosen = Selection(("*/a.txt", "*/d.txt"), ())
-    (baseline, *_) = (await once(source, copy, selection=chosen)).events
-    assert baseline == Event("baseline", resources=1, to_do=1, listed=3, selection=str(chosen))
+    selection = Selection(("*/a.txt", "*/d.txt"), ())
+    (baseline, *_) = (await once(source, copy, selection=selection)).events
+    assert baseline == Event("baseline", resources=1, to_do=1, listed=3, selection=str(selection))
     source.change("b.txt", b"second b")
     source.change("d.txt", b"first d")
-    await once(source, copy, selection=chosen)
+    await once(source, copy, selection=selection)
     assert sorted(files(copy)) == ["a.txt", "d.txt"]
     await once(source, copy, selection=Selection((), ("*/b.txt",)))
     assert sorted(files(copy)) == ["a.txt", "c.txt", "d.txt"]
 
 
-@pytest.mark.parametrize("chosen", [Selection(("*.jsn",)), Selection((), ("*/a.txt", "*/b.txt"))])
-async def test_another_selection_that_would_remove_much_is_refused_unless_that_is_said(
-    source: Source, copy: Path, chosen: Selection
+removing = pytest.mark.parametrize(
+    ("selection", "gone", "percent"),
+    [(Selection(("*.jsn",)), 3, 100), (Selection((), ("*/a.txt", "*/b.txt")), 2, 67)],
+)
+"""Selections that would remove so many of three resources; the least that has to be allowed."""
+
+
+@removing
+async def test_another_selection_that_would_remove_much_is_refused_and_changes_nothing(
+    source: Source, copy: Path, selection: Selection, gone: int, percent: int
 ) -> None:
     await once(source, copy)
-    before, gone = files(copy), 3 if chosen.select else 2
+    before = files(copy)
     with pytest.raises(InvalidSettings) as raised:
-        await once(source, copy, selection=chosen)
-    percent = 100 if gone == 3 else 67
+        await once(source, copy, selection=selection)
     assert raised.value.problems == (
-        f"{chosen} would remove {gone} of 3 resources of {copy}, which is more than 10 %; "
+        f"{selection} would remove {gone} of 3 resources of {copy}, which is more than 10 %; "
         f"if that is meant, say so with --max-delete {percent}",
     )
     assert files(copy) == before
     source.change("c.txt", b"second c")
-    assert (await once(source, copy)).named("stored") == ["c.txt"]  # the choice is what it was
+    assert (await once(source, copy)).named("stored") == ["c.txt"]  # with the selection of before
+
+
+@removing
+async def test_another_selection_that_would_remove_much_is_taken_with_max_delete(
+    source: Source, copy: Path, selection: Selection, gone: int, percent: int
+) -> None:
+    await once(source, copy)
     with pytest.raises(InvalidSettings):
-        await once(source, copy, selection=chosen, max_delete=percent - 1)
-    assert (await once(source, copy, selection=chosen, max_delete=percent)).is_whole
+        await once(source, copy, selection=selection, max_delete=percent - 1)
+    assert (await once(source, copy, selection=selection, max_delete=percent)).is_whole
     assert len(files(copy)) == 3 - gone
-    assert (await once(source, copy, selection=chosen)).is_whole
+
+
+@removing
+async def test_the_selection_of_before_is_never_refused(
+    source: Source, copy: Path, selection: Selection, gone: int, percent: int
+) -> None:
+    async def fails_at_removals(event: Event, _: bytes | None) -> None:
+        if event.event == "deleted":
+            raise TryAgain("not yet", retry_after_seconds=0)
+
+    await once(source, copy)
+    ran = await once(source, copy, selection=selection, max_delete=percent, hook=fails_at_removals)
+    assert len(ran.named("failed")) == gone
+    assert (await once(source, copy, selection=selection, max_delete=0)).is_whole
+    assert len(files(copy)) == 3 - gone
 
 
 async def test_a_selection_is_not_refused_for_what_the_source_deletes(
     source: Source, copy: Path
 ) -> None:
-    chosen = Selection(("*.txt",))
+    selection = Selection(("*.txt",))
     await once(source, copy)
     source.change("a.txt", None)
     source.change("b.txt", None)
-    assert (await once(source, copy, selection=chosen)).is_whole
+    assert (await once(source, copy, selection=selection)).is_whole
     assert files(copy) == {"c.txt": b"first c"}
     source.change("c.txt", None)
-    assert (await once(source, copy, selection=chosen)).is_whole
+    assert (await once(source, copy, selection=selection)).is_whole
     assert files(copy) == {}
 
 
@@ -474,8 +501,8 @@ async def test_what_a_hook_failed_for_is_told_later_and_not_fetched_again(
     hook = Told(source.loc("a.txt"))
     assert not (await once(source, copy, hook=hook)).is_whole
     hook.failing, hook.events[:] = None, []
-    chosen = Selection(("*.txt",)) if is_listed_anew else Selection()
-    assert (await once(source, copy, hook=hook, selection=chosen)).is_whole
+    selection = Selection(("*.txt",)) if is_listed_anew else Selection()
+    assert (await once(source, copy, hook=hook, selection=selection)).is_whole
     assert hook.events == [("stored", source.loc("a.txt"))]
     assert [source.asked[f"/{name}.txt"] for name in "abc"] == [1, 1, 1]
     assert (await once(source, copy, hook=hook)).is_whole
