@@ -53,7 +53,7 @@ class Audit(msgspec.Struct):
 
     resources: int = 0  # that the copy should have
     selection: str | None = None  # of the copy, if it is not to have all
-    listed: int | None = None  # by the Resource List, where only some are chosen
+    listed: int | None = None  # by the Resource List, where only some are selected
     sample: int | None = None  # so many were to be looked at, and nothing that is extra
     checked: int = 0
     by_hash: int = 0
@@ -91,7 +91,7 @@ def judged(wanted: SourceResource, row: Row | None, length: int | None) -> Findi
 async def audit(
     url: str, directory: Path, *, token: str | None = None, sample: int | None = None
 ) -> Audit:
-    """Look at every resource, or at so many chosen by chance."""
+    """Look at every resource, or at a random sample of so many."""
     with State(directory, is_writer=False) as copy:
         disk = Disk(directory)
         try:
@@ -224,7 +224,7 @@ async def _read_now(
             async for received in lists.after(error.begins):
                 record(state, received, selection, state.generation)
     state.commit()
-    return baseline.told()
+    return baseline.summary()
 
 
 def check_may_repair(directory: Path) -> None:

@@ -52,7 +52,7 @@ class Baseline:
         self, web: Web, source: Source, state: State, selection: Selection, report: Report
     ) -> None:
         self.is_complete = True
-        self.listed = self.chosen = 0
+        self.listed = self.selected = 0
         self._web = web
         self._source = source
         self._state = state
@@ -78,12 +78,12 @@ class Baseline:
         self._state.commit()
         return at if self.is_complete else None
 
-    def told(self) -> Event:
-        """How much the Resource List has, how much of it is chosen, and what is to be done."""
+    def summary(self) -> Event:
+        """How much the Resource List has, how much of it is selected, and what is to be done."""
         selection, has_list = str(self._selection), self._source.resourcelist is not None
         return Event(
             "baseline",
-            resources=self.chosen if has_list else None,
+            resources=self.selected if has_list else None,
             to_do=self._state.counts()[1],
             listed=self.listed if has_list and selection else None,
             selection=selection or None,
@@ -140,10 +140,10 @@ class Baseline:
 
     def _plan(self, entries: Sequence[Entry], generation: int) -> None:
         wanted = newest(wanted_by(change_of(entry)) for entry in entries if entry.loc)
-        chosen = [each for each in wanted if self._selection.takes(each.loc)]
-        self._state.plan(chosen, generation, time())
+        selected = [each for each in wanted if self._selection.takes(each.loc)]
+        self._state.plan(selected, generation, time())
         self.listed += len(wanted)
-        self.chosen += len(chosen)
+        self.selected += len(selected)
 
     async def _changes(self, lists: ChangeLists, generation: int) -> Position | None:
         """Where there is no Resource List, all changes together are one."""

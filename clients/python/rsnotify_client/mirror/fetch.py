@@ -34,7 +34,7 @@ from rsnotify_client.web import (
 LARGE_AT_ONCE = 3
 PIPELINED_BYTES = 64 * 1024
 PIECE_BYTES = 128 * 1024  # no more than a processor keeps near
-TOLD_BYTES = 4 * 1024 * 1024
+REPORTED_BYTES = 4 * 1024 * 1024
 GONE = (404, 410)
 
 
@@ -82,12 +82,12 @@ class Fetcher:
     def ask_at_once(
         self, row: Row, heard: Callable[["Begun | None"], None], behind: BusyConnection | None
     ) -> bool:
-        """Ask by a connection that is there; what came is told, None if another way is needed."""
+        """Ask by a connection that is there; `heard` gets what came, None to ask in another way."""
         length = row.wanted.length
         if behind is not None and (length is None or length > PIPELINED_BYTES):
             return False
 
-        def told(answer: Answer | None) -> None:
+        def answered(answer: Answer | None) -> None:
             if answer is not None and answer.status in MOVED:
                 answer.close()
                 answer = None
@@ -96,7 +96,7 @@ class Fetcher:
                 self._progress(begun.length)
             heard(begun)
 
-        return self._web.ask_at_once(row.loc, self._conditions(row), told, behind)
+        return self._web.ask_at_once(row.loc, self._conditions(row), answered, behind)
 
     async def fetch(self, row: Row, begun: "Begun | None" = None) -> Fetched:
         """From the best address that has it; what the last one said is raised if none has."""
@@ -146,7 +146,7 @@ class Fetcher:
         with self._disk.open_part(row.loc, keep=answer.status == 206) as part:
             if answer.status == 200 and (known := _resumable(answer)) is not None:
                 self._keep_part(row.loc, known)
-            receive = (_receive, answer, part, checking and checking[1], self._told())
+            receive = (_receive, answer, part, checking and checking[1], self._progress_in_thread())
             length = await self._web.threads.run(*receive, abort=answer.connection.abort)
         try:
             _verify(url, row.wanted, length, checking)
@@ -156,14 +156,14 @@ class Fetcher:
             raise
         return Fetched(_have(row.wanted, length, answer), None, length)
 
-    def _told(self) -> Progress:
-        """The same from another thread."""
+    def _progress_in_thread(self) -> Progress:
+        """`_progress`, for another thread to call."""
         loop = asyncio.get_running_loop()
 
-        def told(count: int) -> None:
+        def progress(count: int) -> None:
             loop.call_soon_threadsafe(self._progress, count)
 
-        return told
+        return progress
 
 
 Begun = Fetched | Answer | Exception
@@ -235,22 +235,22 @@ def _resumable(answer: Answer) -> Have | None:
     return Have(modified=tag.modified) if tag.modified else None
 
 
-def _receive(answer: Answer, part: BinaryIO, digest: Any | None, told: Progress) -> int:
+def _receive(answer: Answer, part: BinaryIO, digest: Any | None, progress: Progress) -> int:
     """In a thread: the body goes into the part and its digest; the part's length."""
     if answer.status == 206:
         _reread(part, digest)
-    buffer, untold = memoryview(bytearray(PIECE_BYTES)), 0
+    buffer, unreported = memoryview(bytearray(PIECE_BYTES)), 0
     while piece := _next(answer, buffer):
         left = piece
         while left:
             left = left[part.write(left) :]
         if digest is not None:
             digest.update(piece)
-        untold += len(piece)
-        if untold >= TOLD_BYTES:
-            told(untold)
-            untold = 0
-    told(untold)
+        unreported += len(piece)
+        if unreported >= REPORTED_BYTES:
+            progress(unreported)
+            unreported = 0
+    progress(unreported)
     return part.tell()
 
 

@@ -49,7 +49,7 @@ class Have(msgspec.Struct, frozen=True, omit_defaults=True):
     hash: str | None = None
     etag: str | None = None
     modified: str | None = None
-    is_untold: bool = False  # the hook failed: it is to be told, and nothing is to be fetched
+    hook_failed: bool = False  # call the hook again; do not fetch
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -63,14 +63,18 @@ class Selection(msgspec.Struct, frozen=True):
         return is_selected and not (self.exclude and _matches(loc, self.exclude))
 
     def __str__(self) -> str:
-        """As the command line has it; empty if all is chosen."""
-        words = [word for glob in self.select for word in ("--select", glob)]
-        words += [word for glob in self.exclude for word in ("--exclude", glob)]
+        """As the command line has it; empty if all is selected."""
+        words = as_words("--select", self.select) + as_words("--exclude", self.exclude)
         if not words:
             return ""
         import shlex  # noqa: PLC0415 - seldom needed
 
         return shlex.join(words)
+
+
+def as_words(option: str, values: Iterable[str]) -> list[str]:
+    """An option of the command line, given once for each value."""
+    return [word for value in values for word in (option, value)]
 
 
 def _matches(loc: str, globs: Iterable[str]) -> bool:
@@ -104,11 +108,11 @@ def digests(text: str | None) -> dict[str, str]:
     name, _, value = text.partition(":")
     if HASH_DIGITS.get(name) == len(value) and value.isalnum():  # as most are
         return {name: value.lower()}
-    told = dict(token.split(":", 1) for token in text.split() if ":" in token)
+    given = dict(token.split(":", 1) for token in text.split() if ":" in token)
     return {
-        name: told[name].lower()
+        name: given[name].lower()
         for name in CONSTRUCTORS
-        if name in told and len(told[name]) == HASH_DIGITS[name]
+        if name in given and len(given[name]) == HASH_DIGITS[name]
     }
 
 

@@ -19,7 +19,7 @@ from rsnotify_client.discovery import Source, discover
 from rsnotify_client.mirror.baseline import Baseline, record
 from rsnotify_client.mirror.options import Options
 from rsnotify_client.mirror.paths import Map
-from rsnotify_client.mirror.plan import Selection
+from rsnotify_client.mirror.plan import Selection, as_words
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import State
 from rsnotify_client.notification import Received
@@ -77,7 +77,7 @@ class Planner:
         """Find the Source, and see that this directory is its mirror."""
         self._source = await self._discovered()
         self._claim_directory(self._source.url)
-        self._choose(self._options.selection)
+        self._select(self._options.selection)
         if self._source.changelist is not None:
             self._lists = ChangeLists(self._web, self._source.changelist, self._source.archive)
             self._recall_lists(self._lists)
@@ -93,12 +93,12 @@ class Planner:
         if (other := self.state.claim("maps", maps)) is not None:
             raise InvalidSettings(
                 [
-                    f"{directory} was made with another --map: give {_options_of(other)}, "
+                    f"{directory} was made with another --map: give {_maps_in_words(other)}, "
                     "or take another directory"
                 ]
             )
 
-    def _choose(self, selection: Selection) -> None:
+    def _select(self, selection: Selection) -> None:
         """Another selection than before needs a new baseline, and may not remove too much."""
         encoded, known = msgspec.json.encode(selection).decode(), self.state.fact("selection")
         if known == encoded:
@@ -155,7 +155,7 @@ class Planner:
         if self._source.resourcedump and self._options.has_files and self.state.counts()[0] == 0:
             await self._fill_from_dumps(baseline, self._source.resourcedump)
         at = await baseline.plan(self._lists)
-        self._report(baseline.told())
+        self._report(baseline.summary())
         self._wake()
         if at is None:
             return baseline.is_complete
@@ -244,10 +244,9 @@ class Planner:
             lists.known(url, Tag(etag, modified), Position(position))
 
 
-def _options_of(maps: str) -> str:
+def _maps_in_words(maps: str) -> str:
     """As the command line has them."""
     import shlex  # noqa: PLC0415 - seldom needed
 
     pairs = msgspec.json.decode(maps, type=tuple[Map, ...])
-    words = [word for prefix, folder in pairs for word in ("--map", f"{prefix}={folder}")]
-    return shlex.join(words) or "none"
+    return shlex.join(as_words("--map", map("=".join, pairs))) or "none"

@@ -99,8 +99,8 @@ class State(StateFile):
     def _planned(
         self, wanted: SourceResource, have: Have | None, generation: int, now: float
     ) -> tuple[str, str, int, float | None]:
-        is_told = have is not None and not have.is_untold
-        is_settled = is_told and is_current(wanted, have) and not wanted.is_deleted
+        is_done = have is not None and not have.hook_failed
+        is_settled = is_done and is_current(wanted, have) and not wanted.is_deleted
         return wanted.loc, _encode(wanted), generation, None if is_settled else now
 
     def _known(self, locs: Sequence[str]) -> dict[str, Have | None]:
@@ -184,7 +184,7 @@ class State(StateFile):
         if len(self._stored) >= AT_ONCE:
             self.flush()
 
-    def untold(self, row: Row, have: Have) -> None:
+    def hook_failed(self, row: Row, have: Have) -> None:
         """The copy has it, but it is not done."""
         self.begin()
         self.database.execute(

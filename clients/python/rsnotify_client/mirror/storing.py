@@ -102,9 +102,9 @@ class Store:
         return await self.put(row, fetched)
 
     async def _kept_as_it_is(self, row: Row, have: Have) -> Event:
-        """Nothing is to be stored; but whom it concerns may have to be told yet."""
-        if have.is_untold:
-            return await self._done(row, replace(have, is_untold=False), None, "stored")
+        """The file stays. If the hook failed for it before, the hook is called again."""
+        if have.hook_failed:
+            return await self._done(row, replace(have, hook_failed=False), None, "stored")
         return await self._done(row, have, None, "unchanged")
 
     def _is_there(self, row: Row) -> bool:
@@ -169,19 +169,22 @@ class Store:
     async def _done(self, row: Row, have: Have, content: bytes | None, what: Kind) -> Event:
         event = _event(row, have, what)
         if self._hook is not None and what == "stored":
-            await self._tell(self._hook, row, event, have, content)
+            await self._call(self._hook, row, event, have, content)
         self._state.stored(row, have)
         return event
 
-    async def _tell(
+    async def _call(
         self, hook: Hook, row: Row, event: Event, have: Have, content: bytes | None
     ) -> None:
-        """If that fails, it alone is repeated, where a file is there to be told of."""
+        """Call the hook. If it fails, mark the row: then only the hook is repeated.
+
+        Without files all is repeated.
+        """
         try:
             await hook(event, content)
         except BaseException:
             if self._has_files:
-                self._state.untold(row, replace(have, is_untold=True))
+                self._state.hook_failed(row, replace(have, hook_failed=True))
             raise
 
     async def _delete(self, row: Row) -> Event | None:
@@ -242,8 +245,8 @@ def _verified(old: bytes, patch: bytes, wanted: SourceResource) -> Fetched | Non
 
 def _modified(wanted: SourceResource, have: Have) -> float | None:
     """The file's time is the resource's, as far as anybody tells it."""
-    if (told := _seconds(wanted.lastmod)) is not None:
-        return told
+    if (seconds := _seconds(wanted.lastmod)) is not None:
+        return seconds
     if have.modified is None:
         return None
     from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow, and seldom needed
