@@ -150,7 +150,7 @@ AuditSource = Annotated[str, typer.Argument(metavar="URL", help="The Source's ad
 AuditDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="Where the copy is.")]
 Repair = Annotated[bool, typer.Option("--repair", help="Mend what is found.")]
 Sample = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Look at N resources, by chance.")
+    int | None, typer.Option(min=1, metavar="N", help="Look at a random sample of N resources.")
 ]
 
 

@@ -53,7 +53,7 @@ def print_audit(found: Audit, *, json: bool, err: bool = False) -> None:
         return
     if found.selection is not None:
         all_ = "" if found.listed is None else f"; the Resource List has {found.listed} resources"
-        say(f"the copy has what {found.selection} chooses{all_}", err=err)
+        say(f"compared: the selection {found.selection}{all_}", err=err)
     for words, count in _rows(found):
         say(f"{words:24} {count:>10}", err=err)
     for finding in found.findings[:SHOWN]:
@@ -67,7 +67,7 @@ def print_audit(found: Audit, *, json: bool, err: bool = False) -> None:
 
 def _rows(found: Audit) -> Iterator[tuple[str, int | str]]:
     counts = Counter(finding.kind for finding in found.findings)
-    yield "chosen at the Source" if found.selection else "resources at the Source", found.resources
+    yield f"{'selected' if found.selection else 'resources'} at the Source", found.resources
     yield "looked at", found.checked
     yield "of these by digest", found.by_hash
     yield "in sync", found.checked - counts.total() + counts["extra"]

@@ -61,8 +61,8 @@ def _named(event: Event) -> str:
         return "the Source has no Resource List"
     if event.selection is None:
         return f"the Resource List has {event.resources} resources"
-    chosen = f"{event.resources} chosen by {event.selection}"
-    return f"the Resource List has {event.listed} resources, {chosen}"
+    selected = f"{event.resources} selected by {event.selection}"
+    return f"the Resource List has {event.listed} resources, {selected}"
 
 
 async def show(mirror: Mirror, shown: Shown) -> None:

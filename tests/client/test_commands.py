@@ -96,12 +96,12 @@ async def test_what_a_mirror_does_is_told_in_json_with_the_time_from_change_to_f
         ({"resources": 3}, "the Resource List has 3 resources; 2 to fetch or remove"),
         ({}, "the Source has no Resource List; 2 to fetch or remove"),
         (
-            {"resources": 0, "listed": 3, "selection": "--select '*.jsn'"},
-            "the Resource List has 3 resources, 0 chosen by --select '*.jsn'; 2 to fetch or remove",
+            {"resources": 0, "listed": 3, "selection": "--select '*.a'"},
+            "the Resource List has 3 resources, 0 selected by --select '*.a'; 2 to fetch or remove",
         ),
     ],
 )
-def test_a_baseline_is_told_by_what_the_resource_list_has_and_how_much_of_it_is_chosen(
+def test_a_baseline_is_told_by_what_the_resource_list_has_and_how_much_of_it_is_selected(
     capsys: pytest.CaptureFixture[str], told: dict[str, Any], line: str
 ) -> None:
     reporter(Shown())(Event("baseline", to_do=2, **told))
@@ -119,10 +119,9 @@ async def test_an_audit_tells_of_the_copys_selection_and_of_its_sample(tmp_path:
         whole = (await rsnotify("audit", address, copy)).out.splitlines()
         (tmp_path / "copy/stray").touch()
         sampled = (await rsnotify("audit", address, copy, "--sample", "1")).out.splitlines()
-    assert (
-        whole[0] == "the copy has what --select '*.txt' chooses; the Resource List has 3 resources"
-    )
-    assert whole[1].split() == ["chosen", "at", "the", "Source", "2"]
+    compared = "compared: the selection --select '*.txt'; the Resource List has 3 resources"
+    assert whole[0] == compared
+    assert whole[1].split() == ["selected", "at", "the", "Source", "2"]
     assert (whole[-2].split(), whole[-1]) == (["not", "at", "the", "Source", "0"], "IN SYNC")
     assert sampled[-2].split() == ["not", "at", "the", "Source", "-"]
     assert sampled[-1] == "IN SYNC as far as the sample of 1 tells"

@@ -25,9 +25,9 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     links: tuple[dict[str, object], ...] = ()
     lag_seconds: float | None = None
     problem: str | None = None
-    resources: int | None = None  # of the Resource List, that are chosen
+    resources: int | None = None  # of the Resource List, that are selected
     to_do: int | None = None
-    listed: int | None = None  # in the Resource List, where only some of them are chosen
+    listed: int | None = None  # in the Resource List, where only some of them are selected
     selection: str | None = None
 
 
