@@ -11,7 +11,7 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Entry, Md
-from rsnotify_client.audit import judged
+from rsnotify_client.audit import Audit, _files, judged
 from rsnotify_client.documents import Unpacker
 from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.dump import FREE_BYTES, Package
@@ -389,6 +389,15 @@ def test_an_audit_sees_by_length_and_time_what_is_wrong(
 ) -> None:
     found = judged(SourceResource(LOC, **wanted), row(Have(**have)) if have else None, length)  # type: ignore[arg-type]
     assert (found and found.kind) == kind
+
+
+def test_a_folder_that_goes_while_an_audit_looks_for_files_is_not_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    found = Audit()
+    for _ in _files(found, tmp_path):
+        (tmp_path / "folder").rmdir()
+    assert found.skipped == []
 
 
 def test_a_change_says_what_is_wanted() -> None:

@@ -176,7 +176,8 @@ def _files(found: Audit, root: Path) -> Iterator[str]:
     """All that is in the copy; a folder that may not be read is named in `skipped`."""
 
     def skip(error: OSError) -> None:
-        _skip(found, f"the folder {error.filename}", error)
+        if not isinstance(error, FileNotFoundError):  # a running mirror removes what is empty
+            _skip(found, f"the folder {error.filename}", error)
 
     for folder, folders, names in os.walk(root, onerror=skip):
         if folder == str(root):
