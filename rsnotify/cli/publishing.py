@@ -36,6 +36,12 @@ Between = Annotated[
     tuple[str, str] | None,
     typer.Option(metavar="OLD NEW", help="What changed between two Resource Lists or sitemaps."),
 ]
+MaxDelete = Annotated[
+    float | None,
+    typer.Option(
+        min=0, max=100, metavar="PERCENT", help="How much of OLD may be missing in NEW. [10]"
+    ),
+]
 Key = Annotated[
     str | None, typer.Option(help="Idempotency key: repeated with it, nothing is stored twice.")
 ]
@@ -72,6 +78,7 @@ def publish(
     capability: Capability = None,
     index: Index = None,
     between: Between = None,
+    max_delete: MaxDelete = None,
     key: Key = None,
     json: Json = False,
     url: Url = HERE,
@@ -82,8 +89,10 @@ def publish(
     if between is not None:
         if framework or key or json:
             raise typer.BadParameter("--between goes without --framework, --key and --json")
-        _publish_between(url, data, set_name, between)
+        _publish_between(url, data, set_name, between, max_delete)
         return
+    if max_delete is not None:
+        raise typer.BadParameter("--max-delete goes with --between")
     of_documents = {"capability": capability, "index": index}
     _check_framework(framework, of_documents, has_file=file is not None)
     fields = {"change": change, "lastmod": lastmod, **of_documents}
@@ -133,12 +142,16 @@ def _publish(
     )
 
 
-def _publish_between(url: str, data: Path, set_name: str, between: tuple[str, str]) -> None:
+def _publish_between(
+    url: str, data: Path, set_name: str, between: tuple[str, str], max_delete: float | None
+) -> None:
     from rsnotify.commands.between import publish_between
+    from rsnotify_client.deletions import MAX_DELETE
 
     credential = credential_for(url, data)
     with refusals_of(credential):
-        publish_between(url, credential.token, set_name, *between)
+        allowed = MAX_DELETE if max_delete is None else max_delete
+        publish_between(url, credential.token, set_name, *between, allowed)
 
 
 # relay --------------------------------------------------------------------------------------------

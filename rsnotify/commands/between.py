@@ -18,10 +18,12 @@ AT_ONCE = 1_000
 PATIENCE_SECONDS = 60.0
 
 
-def publish_between(url: str, token: str | None, set_name: str, old: str, new: str) -> None:
+def publish_between(
+    url: str, token: str | None, set_name: str, old: str, new: str, max_delete: float
+) -> None:
     """Publish what changed; print how much, and end with status 1 if some of it was refused."""
     with _publisher(url, token) as publisher:
-        for part in _parts(_changes(old, new)):
+        for part in _parts(_changes(old, new, max_delete)):
             for change in part:
                 publisher.send(set_name, change)
             _flush(publisher)
@@ -39,9 +41,9 @@ def _publisher(url: str, token: str | None) -> Publisher:
         raise InvalidSettings([str(error)]) from None
 
 
-def _changes(old: str, new: str) -> Iterator[Change]:
+def _changes(old: str, new: str, max_delete: float) -> Iterator[Change]:
     try:
-        yield from changes_between(old, new)
+        yield from changes_between(old, new, max_delete=max_delete)
     except Unreadable as error:
         raise InvalidSettings([error.detail]) from None
 

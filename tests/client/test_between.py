@@ -43,8 +43,9 @@ class Lists:
         return told(self.old, self.new)
 
 
-def told(old: Path | str, new: Path | str) -> list[tuple[str, str]]:
-    return [(each.change, each.loc.rpartition("/")[2]) for each in changes_between(old, new)]
+def told(old: Path | str, new: Path | str, max_delete: float = 100) -> list[tuple[str, str]]:
+    changes = changes_between(old, new, max_delete=max_delete)
+    return [(each.change, each.loc.rpartition("/")[2]) for each in changes]
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_created_resource_is_told_with_all_that_the_list_says(lists: Lists) ->
     md = f'hash="{MD5.format(1)}" length="8876" type="text/html"'
     lists.between(url("b"), url("b"))
     lists.new.write_text(HEAD.format("urlset", url("a", "2026-11-20", md, link)))
-    (created, _) = changes_between(lists.old, lists.new)
+    (created, _) = changes_between(lists.old, lists.new, max_delete=100)
     assert (created.hash, created.length, created.type) == (MD5.format(1), 8876, "text/html")
     assert created.links == (Link("duplicate", "http://mirror.com/a", pri=1),)
     assert created.lastmod == "2026-11-20"
@@ -114,6 +115,26 @@ def test_a_list_that_is_broken_or_suddenly_empty_deletes_nothing(
     changes = changes_between(lists.old, lists.new)
     with pytest.raises(Rejected, match=message):
         next(changes)
+
+
+@pytest.mark.parametrize(
+    ("gone", "max_delete"), [(1, 10), (2, 10), (0, 0), (1, 0), (10, 99), (10, 100)]
+)
+def test_a_list_that_may_be_cut_short_deletes_nothing_unless_it_is_said_to_be_meant(
+    lists: Lists, gone: int, max_delete: float
+) -> None:
+    """Of ten; an address that stands twice counts once, and what is new does not count."""
+    lists.old.write_text(HEAD.format("urlset", "".join(map(url, "aabcdefghij"))))
+    lists.new.write_text(HEAD.format("urlset", "".join(map(url, "abcdefghij"[gone:])) + url("k")))
+    if 10 * gone <= max_delete:
+        deleted = [("deleted", name) for name in "abcdefghij"[:gone]]
+        assert told(lists.old, lists.new, max_delete) == [*deleted, ("created", "k")]
+    else:
+        words = f"would delete {gone} of 10 resources, which is more than {max_delete} %"
+        with pytest.raises(Rejected, match=words) as refused:
+            told(lists.old, lists.new, max_delete)
+        allowed = int(refused.value.detail.rpartition(" ")[2])
+        assert told(lists.old, lists.new, allowed)
 
 
 def test_a_list_has_an_end(lists: Lists, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from rsnotify.cli import app
 from rsnotify.commands import mirror_shortcut
 from rsnotify.commands.mirror_shown import Shown, reporter
 from rsnotify.errors import InvalidSettings
-from rsnotify_client.mirror.options import MAX_DELETE
+from rsnotify_client.deletions import MAX_DELETE
 from rsnotify_client.mirror.report import Event
 from tests.integration.test_cli import rsnotify
 from tests.running import TOKEN, RunningHub, clean_environment

@@ -45,7 +45,11 @@ def test_the_command_publishes_what_changed_between_two_lists(
     for name, content in (("old", urls["a"]), ("new", urls["b"])):
         (tmp_path / name).write_text(LIST.format(content))
     words = ("publish", set_name, "--between", str(tmp_path / "old"), str(tmp_path / "new"))
-    ended = CliRunner(env=environment(real_hub)).invoke(cli.app, words)
+    run = CliRunner(env=environment(real_hub)).invoke
+    refused = run(cli.app, words)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert str(refused.exception).endswith("if that is meant, say so with --max-delete 100")
+    ended = run(cli.app, [*words, "--max-delete", "100"])
     assert ended.stdout.startswith("accepted 2 changes between "), ended.output
     assert real_hub.told(set_name) == [("deleted", "a"), ("created", "b")]
 

@@ -49,6 +49,7 @@ from rsnotify.watching import status
 from rsnotify.web import validation
 from rsnotify_client import (
     batch,
+    deletions,
     listing,
     multiplexer,
     outboxfile,
@@ -59,7 +60,7 @@ from rsnotify_client import (
 from rsnotify_client.http1 import connection as http_connection
 from rsnotify_client.http1 import pool as http_pool
 from rsnotify_client.inspection.checked import Bounds
-from rsnotify_client.mirror import dump, fetch, mirror, options, paths, storing, workers
+from rsnotify_client.mirror import dump, fetch, mirror, paths, storing, workers
 from rsnotify_client.web import Refused
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
@@ -192,7 +193,9 @@ LIMITS: dict[str, float] = {
     "hours that a server's `Retry-After` is obeyed": workers.HOSTS_PAUSE_SECONDS / 3600,
     "quick attempts at a resource": workers.ATTEMPTS,
     "percent of the copy that another `--select` or `--exclude` removes, unless `--max-delete` "
-    "says otherwise": options.MAX_DELETE,
+    "says otherwise": deletions.MAX_DELETE,
+    "percent of OLD that is missing in NEW of `publish --between`, unless `--max-delete` says "
+    "otherwise": deletions.MAX_DELETE,
     "readings of the Change Lists by `--once`, because something changed meanwhile": mirror.ROUNDS,
     "wrong tokens from an address at once; then one a second": token_throttle.FREE_TRIES,
 }

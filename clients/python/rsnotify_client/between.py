@@ -1,8 +1,8 @@
 """What changed between two lists of a Source's resources: yesterday's sitemap and today's.
 
 Rules that hold here: neither list is ever in memory, however long it is; nothing is told before
-both have been read to their ends, so a list that is broken or suddenly empty deletes nothing. What
-is sent, and where, is not known here.
+both have been read to their ends, so a list that is broken, suddenly empty or cut short deletes
+nothing. What is sent, and where, is not known here.
 """
 
 import sqlite3
@@ -16,6 +16,7 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.change import normal_time
+from rsnotify_client.deletions import MAX_DELETE, too_many
 from rsnotify_client.listing import entries_of
 
 CACHE_KIB = 16 * 1024
@@ -24,17 +25,22 @@ CACHE_KIB = 16 * 1024
 TABLES = ("old", "new")
 CREATE = "CREATE TABLE %s (loc TEXT, change BLOB)"
 INSERT = "INSERT INTO %s VALUES (?, ?)"
+COUNT = "SELECT COUNT(DISTINCT loc) FROM old"
+COUNT_GONE = "SELECT COUNT(*) FROM (SELECT loc FROM old EXCEPT SELECT loc FROM new)"
 IN_ORDER = "SELECT loc, change FROM %s ORDER BY loc, rowid"
 
 Row = tuple[str, bytes]
 
 
-def changes_between(old: str | PathLike[str], new: str | PathLike[str]) -> Iterator[Change]:
+def changes_between(
+    old: str | PathLike[str], new: str | PathLike[str], *, max_delete: float = MAX_DELETE
+) -> Iterator[Change]:
     """The creates, updates and deletes, in the order of their addresses.
 
     Each list is a path or a URL of a Resource List or sitemap, of an index of them, or of either
     compressed with gzip. A resource counts as updated if its hashes differ or, where the lists have
-    no hash in common, if its `lastmod` or its length does.
+    no hash in common, if its `lastmod` or its length does. If more than `max_delete` percent of the
+    old list is not in the new one, that is `Rejected`: it may have been cut short.
     """
     with closing(sqlite3.connect("", isolation_level=None)) as lists:
         lists.execute("PRAGMA journal_mode = OFF")
@@ -46,6 +52,9 @@ def changes_between(old: str | PathLike[str], new: str | PathLike[str]) -> Itera
                 f"{fspath(new)} lists nothing, which would delete all {counts[0]} resources; "
                 "was it written whole?"
             )
+        known, gone = (lists.execute(each).fetchone()[0] for each in (COUNT, COUNT_GONE))
+        if (refusal := too_many(gone, known, max_delete)) is not None:
+            raise Rejected(f"{fspath(new)} would delete {refusal}")
         yield from _merged(*(_in_order(lists, table) for table in TABLES))
 
 

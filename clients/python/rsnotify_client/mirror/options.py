@@ -5,13 +5,13 @@ from pathlib import Path
 import msgspec
 
 from rsnotify_client.changelists import POLL_SECONDS
+from rsnotify_client.deletions import MAX_DELETE
 from rsnotify_client.mirror.paths import Map
 from rsnotify_client.mirror.plan import Selection
 from rsnotify_client.mirror.workers import FIRST_SECONDS
 
 JOBS = 16
 PER_HOST = 8
-MAX_DELETE = 10.0  # percent of the copy that another selection may remove
 RELIST_SECONDS = 3_600.0  # where there is nothing to follow, the Resource List is read again
 
 
@@ -19,7 +19,7 @@ class Options(msgspec.Struct, frozen=True):
     """How a copy is kept."""
 
     selection: Selection = Selection()
-    max_delete: float = MAX_DELETE
+    max_delete: float = MAX_DELETE  # percent of the copy that another selection may remove
     maps: tuple[Map, ...] = ()
     jobs: int = JOBS
     per_host: int = PER_HOST

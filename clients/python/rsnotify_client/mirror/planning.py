@@ -15,6 +15,7 @@ import msgspec
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify_client.changelists import ChangeLists, HistoryGone
+from rsnotify_client.deletions import too_many
 from rsnotify_client.discovery import Source, discover
 from rsnotify_client.mirror.baseline import Baseline, record
 from rsnotify_client.mirror.options import Options
@@ -111,15 +112,10 @@ class Planner:
     def _check_removals(self, selection: Selection) -> None:
         """Only what the copy has and the selection leaves out: what the Source deletes may go."""
         counted = Counter(map(selection.takes, self.state.held()))
-        percent = 100 * counted[False] / max(1, counted.total())
-        if percent > self._options.max_delete:
-            raise InvalidSettings(
-                [
-                    f"{selection} would remove {counted[False]} of {counted.total()} resources of "
-                    f"{self.state.directory}, which is more than {self._options.max_delete:g} %; "
-                    f"if that is meant, say so with --max-delete {min(100, int(percent) + 1)}"
-                ]
-            )
+        what, allowed = f"resources of {self.state.directory}", self._options.max_delete
+        refusal = too_many(counted[False], counted.total(), allowed, what)
+        if refusal is not None:
+            raise InvalidSettings([f"{selection} would remove {refusal}"])
 
     async def _discovered(self) -> Source:
         """A Source that does not answer is asked again a few times."""
