@@ -25,8 +25,16 @@ CACHE_KIB = 16 * 1024
 TABLES = ("old", "new")
 CREATE = "CREATE TABLE %s (loc TEXT, change BLOB)"
 INSERT = "INSERT INTO %s VALUES (?, ?)"
-COUNT = "SELECT COUNT(DISTINCT loc) FROM old"
-COUNT_GONE = "SELECT COUNT(*) FROM (SELECT loc FROM old EXCEPT SELECT loc FROM new)"
+COUNT_GONE = """
+SELECT COUNT(*), SUM(1 - stays)
+FROM (
+    SELECT MAX(is_old) AS was, MAX(1 - is_old) AS stays
+    FROM (SELECT loc, 1 AS is_old FROM old UNION ALL SELECT loc, 0 FROM new)
+    GROUP BY loc
+)
+WHERE was
+"""
+"""How many the old list has, and how many of these the new one has not; both sorted once."""
 IN_ORDER = "SELECT loc, change FROM %s ORDER BY loc, rowid"
 
 Row = tuple[str, bytes]
@@ -52,8 +60,8 @@ def changes_between(
                 f"{fspath(new)} lists nothing, which would delete all {counts[0]} resources; "
                 "was it written whole?"
             )
-        known, gone = (lists.execute(each).fetchone()[0] for each in (COUNT, COUNT_GONE))
-        if (refusal := too_many(gone, known, max_delete)) is not None:
+        known, gone = lists.execute(COUNT_GONE).fetchone()
+        if (refusal := too_many(gone or 0, known, max_delete)) is not None:
             raise Rejected(f"{fspath(new)} would delete {refusal}")
         yield from _merged(*(_in_order(lists, table) for table in TABLES))
 
