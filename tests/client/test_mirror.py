@@ -28,6 +28,7 @@ from rsnotify_client.mirror.options import Options
 from rsnotify_client.mirror.paths import OURS
 from rsnotify_client.mirror.plan import Selection
 from rsnotify_client.mirror.report import Event
+from rsnotify_client.mirror.state import State
 from rsnotify_client.web import SMALL_BYTES
 from tests.running import RunningHub, until
 from tests.sources import CAPABILITIES, Source, digest, rendered, sitemap_index
@@ -703,6 +704,24 @@ async def test_an_audit_finds_what_differs_and_repairs_it(source: Source, copy: 
     assert files(copy)["a.txt"] == b"first a"
 
 
+async def test_another_mirror_in_a_copy_is_named_and_no_repair_removes_it(
+    source: Source, copy: Path
+) -> None:
+    await once(source, copy)
+    await once(source, copy.with_name("other"))
+    other = copy.with_name("other").rename(copy / "other")
+    (copy / "stray").touch()
+    before, url = set(other.rglob("*")), source.url + CAPABILITIES
+    found = await audit(url, copy)
+    assert [finding.path for finding in found.findings] == ["stray"]
+    named = [f"the folder {other} is another mirror: move it out of {copy}"]
+    assert found.skipped == named
+    assert await repair(url, copy, found)
+    assert set(other.rglob("*")) == before
+    mended = await audit(url, copy)
+    assert (mended.findings, mended.skipped) == ([], named)
+
+
 # Killed -----------------------------------------------------------------------------------------
 
 
@@ -737,6 +756,18 @@ def test_a_directory_with_files_that_is_no_mirror_is_refused(copy: Path) -> None
     (copy / "file").touch()
     with pytest.raises(InvalidSettings, match="holds files, but no mirror"):
         Mirror("http://example.com/", copy)
+
+
+@pytest.mark.parametrize("place", ["copy/inside", "copy/inside/deep", "link/inside"])
+def test_a_mirror_in_another_is_refused(tmp_path: Path, copy: Path, place: str) -> None:
+    (tmp_path / "link").symlink_to(copy)
+    State(copy).close()
+    with pytest.raises(InvalidSettings) as raised:
+        Mirror("http://example.com/", tmp_path / place)
+    (problem,) = raised.value.problems
+    outside = f"is in the mirror {copy.resolve()}: name a directory outside it"
+    assert problem == f"{tmp_path / place} {outside}"
+    assert not (copy / "inside").exists()
 
 
 @pytest.mark.parametrize(

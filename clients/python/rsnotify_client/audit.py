@@ -25,6 +25,7 @@ from rsnotify_client.mirror.paths import OURS, Map, key_of
 from rsnotify_client.mirror.plan import Selection, SourceResource, checker, is_current
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import Row, State
+from rsnotify_client.mirror.statefile import FILE
 from rsnotify_client.web import Web
 
 READ_BYTES = 1024 * 1024
@@ -173,7 +174,10 @@ def _find_extra(found: Audit, now: State, copy: State, disk: Disk) -> None:
 
 
 def _files(found: Audit, root: Path) -> Iterator[str]:
-    """All that is in the copy; a folder that may not be read is named in `skipped`."""
+    """All that is in the copy.
+
+    A folder that may not be read, or is another mirror, is named in `skipped`.
+    """
 
     def skip(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):  # a running mirror removes what is empty
@@ -183,6 +187,10 @@ def _files(found: Audit, root: Path) -> Iterator[str]:
         if folder == str(root):
             folders[:] = [each for each in folders if not each.startswith(OURS)]
             names = [each for each in names if not each.startswith(OURS)]  # noqa: PLW2901
+        elif FILE in names:
+            found.skipped.append(f"the folder {folder} is another mirror: move it out of {root}")
+            folders.clear()
+            continue
         for name in names:
             yield os.path.relpath(os.path.join(folder, name), root)
 

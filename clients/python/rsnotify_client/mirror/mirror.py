@@ -8,6 +8,7 @@ done is decided elsewhere, and so is how.
 """
 
 import asyncio
+import os
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from time import time
@@ -22,6 +23,7 @@ from rsnotify_client.mirror.options import Options
 from rsnotify_client.mirror.planning import Planner
 from rsnotify_client.mirror.report import Event, Report, Sums
 from rsnotify_client.mirror.state import State
+from rsnotify_client.mirror.statefile import mirror_around
 from rsnotify_client.mirror.storing import Store
 from rsnotify_client.mirror.workers import SOON_SECONDS, Workers
 from rsnotify_client.web import Web
@@ -176,10 +178,15 @@ class Mirror:
 
 
 def _check_apart(directory: Path, kept: Path | None) -> None:
-    """What is kept in the mirror would be taken for files that belong to no resource."""
+    """What lies in a mirror would be taken for files that belong to no resource."""
+    real = Path(os.path.realpath(directory))
+    if (other := mirror_around(real.parent)) is not None:
+        raise InvalidSettings(
+            [f"{directory} is in the mirror {other}: name a directory outside it"]
+        )
     if kept is None:
         return
-    real, real_kept = directory.resolve(), kept.resolve()
+    real_kept = Path(os.path.realpath(kept))
     if real_kept.is_relative_to(real) or real.is_relative_to(real_kept):
         raise InvalidSettings(
             [f"--keep-deleted {kept}: name a directory outside {directory}, and not around it"]

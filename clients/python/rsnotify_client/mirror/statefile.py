@@ -32,6 +32,11 @@ CREATE TABLE IF NOT EXISTS place (
 """
 
 
+def mirror_around(path: Path) -> Path | None:
+    """The mirror that has this directory, or is it; `path` is without symlinks."""
+    return next((each for each in (path, *path.parents) if os.path.lexists(each / FILE)), None)
+
+
 class StateFile:
     """The file in which a mirror keeps what it knows; only one process may write it."""
 
