@@ -20,6 +20,7 @@ from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify.storage import keys
 from rsnotify.storage.connection import Client
+from rsnotify.storage.embedded_redis.directory import HUB_LOCK
 from rsnotify_client import HistoryGone, follow
 from rsnotify_client.audit import audit, repair
 from rsnotify_client.mirror.hooks import command_hook
@@ -789,6 +790,35 @@ def test_a_place_for_deleted_files_that_is_in_the_mirror_or_around_it_is_refused
     with pytest.raises(InvalidSettings, match="and not around it"):
         Mirror("http://example.com/", tmp_path / mirror, options)
     assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("place", ["other", "other/inside", "link/inside"])
+def test_a_place_for_deleted_files_that_is_in_another_mirror_is_refused(
+    tmp_path: Path, copy: Path, place: str
+) -> None:
+    other = tmp_path / "other"
+    (tmp_path / "link").symlink_to(other)
+    State(other).close()
+    with pytest.raises(InvalidSettings) as raised:
+        Mirror("http://example.com/", copy, Options(keep_deleted=tmp_path / place))
+    (problem,) = raised.value.problems
+    outside = f"is in the mirror {other.resolve()}: name a directory outside it"
+    assert problem == f"--keep-deleted {tmp_path / place} {outside}"
+    assert not copy.exists()
+    assert not (other / "inside").exists()
+
+
+def test_a_place_for_deleted_files_that_is_the_data_directory_of_a_hub_is_refused(
+    tmp_path: Path, copy: Path
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / HUB_LOCK).touch()
+    with pytest.raises(InvalidSettings) as raised:
+        Mirror("http://example.com/", copy, Options(keep_deleted=data))
+    (problem,) = raised.value.problems
+    assert problem == f"--keep-deleted {data}: a hub has its data there: name another directory"
+    assert not copy.exists()
 
 
 async def test_another_map_for_the_same_directory_is_refused(

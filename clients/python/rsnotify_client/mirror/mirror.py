@@ -29,6 +29,7 @@ from rsnotify_client.mirror.workers import SOON_SECONDS, Workers
 from rsnotify_client.web import Web
 
 ROUNDS = 10  # so often `once` reads the Change Lists again because something did not fit them
+HUB_LOCK = "hub.lock"  # in the data directory of every hub with a Redis of its own
 
 
 class Mirror:
@@ -180,17 +181,22 @@ class Mirror:
 def _check_apart(directory: Path, kept: Path | None) -> None:
     """What lies in a mirror would be taken for files that belong to no resource."""
     real = Path(os.path.realpath(directory))
-    if (other := mirror_around(real.parent)) is not None:
-        raise InvalidSettings(
-            [f"{directory} is in the mirror {other}: name a directory outside it"]
-        )
+    _check_outside(str(directory), real.parent)
     if kept is None:
         return
-    real_kept = Path(os.path.realpath(kept))
+    option, real_kept = f"--keep-deleted {kept}", Path(os.path.realpath(kept))
     if real_kept.is_relative_to(real) or real.is_relative_to(real_kept):
         raise InvalidSettings(
-            [f"--keep-deleted {kept}: name a directory outside {directory}, and not around it"]
+            [f"{option}: name a directory outside {directory}, and not around it"]
         )
+    _check_outside(option, real_kept)
+    if os.path.lexists(real_kept / HUB_LOCK):
+        raise InvalidSettings([f"{option}: a hub has its data there: name another directory"])
+
+
+def _check_outside(named: str, real: Path) -> None:
+    if (other := mirror_around(real)) is not None:
+        raise InvalidSettings([f"{named} is in the mirror {other}: name a directory outside it"])
 
 
 def _kept(directory: Path | None) -> Disk | None:
