@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -524,6 +525,60 @@ async def test_what_a_hook_failed_for_is_fetched_again_if_its_file_is_not_right(
     hook.failing = None
     assert (await once(source, copy, hook=hook)).is_whole
     assert (files(copy)["a.txt"], source.asked["/a.txt"]) == (b"first a", 2)
+
+
+async def repaired(source: Source, copy: Path) -> None:
+    url = source.url + CAPABILITIES
+    (copy / "stray").touch()
+    assert await repair(url, copy, await audit(url, copy))
+    assert (await audit(url, copy)).is_in_sync
+
+
+async def run_without_the_hook(source: Source, copy: Path) -> None:
+    assert (await once(source, copy)).is_whole
+
+
+between = pytest.mark.parametrize("between", [repaired, run_without_the_hook])
+"""What calls no hook, and brings the copy up to date."""
+
+
+@between
+@pytest.mark.parametrize("is_missing", [False, True])
+async def test_what_a_hook_failed_for_is_told_later_whatever_was_run_without_it(
+    source: Source, copy: Path, between: Callable[..., Awaitable[None]], is_missing: bool
+) -> None:
+    hook = Told(source.loc("a.txt"))
+    await once(source, copy, hook=hook)
+    if is_missing:
+        next(copy.rglob("a.txt")).unlink()
+    await between(source, copy)
+    assert files(copy)["a.txt"] == b"first a"
+    hook.failing, hook.events[:] = None, []
+    for _ in range(2):
+        assert (await once(source, copy, hook=hook)).is_whole
+        assert hook.events == [("stored", source.loc("a.txt"))]
+    assert source.asked["/a.txt"] == 1 + is_missing
+
+
+@between
+@pytest.mark.parametrize("is_back", [False, True])
+async def test_a_deletion_that_a_hook_failed_for_is_told_later_whatever_was_run_without_it(
+    source: Source, copy: Path, between: Callable[..., Awaitable[None]], is_back: bool
+) -> None:
+    await once(source, copy)
+    hook = Told(source.loc("a.txt"))
+    source.change("a.txt", None)
+    await once(source, copy, hook=hook)
+    assert "a.txt" not in files(copy)
+    await between(source, copy)
+    if is_back:
+        source.change("a.txt", b"second a")
+        await between(source, copy)
+    hook.failing, hook.events[:] = None, []
+    for _ in range(2):
+        assert (await once(source, copy, hook=hook)).is_whole
+        assert hook.events == [("stored" if is_back else "deleted", source.loc("a.txt"))]
+    assert ("a.txt" in files(copy)) == is_back
 
 
 async def test_names_in_a_command_are_filled_in_once_and_double_braces_are_its_own(

@@ -55,6 +55,7 @@ class Mirror:
         self._disk = Disk(directory)
         self._kept = _kept(self._options.keep_deleted)
         self._fetcher = Fetcher(self._web, self._disk, self.state.keep_part, self._progress)
+        self._has_hook = hook is not None
         self._store = self._new_store(hook)
         self._workers = self._new_workers()
         self._planner = Planner(
@@ -105,18 +106,21 @@ class Mirror:
 
     async def once(self) -> bool:
         """Bring the copy up to date; whether it is."""
-        await self._planner.prepare()
-        self._disk.sweep(self.state.begun)
-        self.state.retry_failed(time())
+        await self._begin()
         is_whole = await self._beside_the_work(self._until_in_sync())
         return is_whole and self.state.counts()[1] == 0
 
     async def keep(self) -> None:
         """Keep the copy in step until cancelled."""
+        await self._begin()
+        await self._beside_the_work(self._planner.follow_for_ever())
+
+    async def _begin(self) -> None:
         await self._planner.prepare()
         self._disk.sweep(self.state.begun)
         self.state.retry_failed(time())
-        await self._beside_the_work(self._planner.follow_for_ever())
+        if self._has_hook:
+            self.state.call_again(time())
 
     async def _beside_the_work(self, planning: Coroutine[Any, Any, bool]) -> bool:
         """Plan while the workers work; then let them finish. Whoever fails ends the other."""

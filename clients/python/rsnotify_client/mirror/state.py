@@ -226,12 +226,13 @@ class State(StateFile):
         return [loc for (loc,) in found]
 
     def ask_again(self, locs: Iterable[str], now: float) -> None:
-        """These are not in the copy as they should be."""
+        """These are not in the copy as they should be; what a hook failed for stays marked."""
         self.begin()
+        marked = _encode(Have(hook_failed=True))
         self.database.executemany(
-            "UPDATE resource SET have = NULL, due = ?, attempts = 0, version = version + 1"
-            " WHERE loc = ?",
-            ((now, loc) for loc in locs),
+            "UPDATE resource SET have = CASE WHEN json_extract(have, '$.hook_failed') THEN ? END,"
+            " due = ?, attempts = 0, version = version + 1 WHERE loc = ?",
+            ((marked, now, loc) for loc in locs),
         )
 
     def retry_failed(self, now: float) -> None:
@@ -239,6 +240,14 @@ class State(StateFile):
         self.begin()
         self.database.execute(
             "UPDATE resource SET due = ?, attempts = 0 WHERE due IS NOT NULL", (now,)
+        )
+
+    def call_again(self, now: float) -> None:
+        """What a hook failed for is due, though without the hook all was done."""
+        self.begin()
+        self.database.execute(
+            "UPDATE resource SET due = ?, attempts = 0 WHERE json_extract(have, '$.hook_failed')",
+            (now,),
         )
 
     # Places -------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class Store:
         has_mirrors = wanted.links and len(addresses(wanted)) > 1
         if self._hook is not None or wanted.is_deleted or has_mirrors:
             return False
-        if row.have is not None and not self._is_older(row):
+        if row.have is not None and (row.have.hook_failed or not self._is_older(row)):
             return False
         return self._fetcher.ask_at_once(row, heard, behind)
 
@@ -102,8 +102,8 @@ class Store:
         return await self.put(row, fetched)
 
     async def _kept_as_it_is(self, row: Row, have: Have) -> Event:
-        """The file stays. If the hook failed for it before, the hook is called again."""
-        if have.hook_failed:
+        """The file stays. If a hook failed for it before, the hook is called again."""
+        if have.hook_failed and self._hook is not None:
             return await self._done(row, replace(have, hook_failed=False), None, "stored")
         return await self._done(row, have, None, "unchanged")
 
@@ -168,10 +168,16 @@ class Store:
 
     async def _done(self, row: Row, have: Have, content: bytes | None, what: Kind) -> Event:
         event = _event(row, have, what)
-        if self._hook is not None and what == "stored":
+        if self._is_left(row):
+            have = replace(have, hook_failed=True)
+        elif self._hook is not None and what == "stored":
             await self._call(self._hook, row, event, have, content)
         self._state.stored(row, have)
         return event
+
+    def _is_left(self, row: Row) -> bool:
+        """Whether a hook failed for it before, and is not there now: the mark stays."""
+        return self._hook is None and row.have is not None and row.have.hook_failed
 
     async def _call(
         self, hook: Hook, row: Row, event: Event, have: Have, content: bytes | None
@@ -189,14 +195,17 @@ class Store:
 
     async def _delete(self, row: Row) -> Event | None:
         """What was never in the copy is removed from its state, and nobody is told."""
-        was_held = row.have is not None or (
-            self._has_files and row.path is not None and self._disk.status(row.path) is not None
-        )
-        gone = self._removed(row.path) if row.path is not None and self._has_files else []
+        path = row.path if self._has_files else None
+        is_there = path is not None and self._disk.status(path) is not None
+        was_held = is_there or row.have is not None
+        gone = self._removed(path) if path is not None else []
         self._disk.drop_part(row.loc)
-        event = Event("deleted", row.loc, row.path, "deleted")
+        event, have = Event("deleted", row.loc, row.path, "deleted"), row.have or Have()
+        if self._is_left(row):
+            self._state.stored(row, have)
+            return event if is_there else None
         if self._hook is not None and was_held:
-            await self._hook(event, None)
+            await self._call(self._hook, row, event, have, None)
         self._state.removed(row)
         for folder in gone:
             self._state.forget_folder(folder)
