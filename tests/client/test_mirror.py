@@ -4,11 +4,12 @@ import asyncio
 import gzip
 import io
 import json
+import sqlite3
 import subprocess
 import sys
 import zipfile
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
 
 import pytest
@@ -754,7 +755,7 @@ async def test_an_audit_finds_what_differs_and_repairs_it(source: Source, copy: 
         ("length", "c.txt"),
         ("missing", "b.txt"),
     ]
-    assert (await audit(url, copy, sample=1)).checked == 1
+    assert [(await audit(url, copy, sample=most)).checked for most in (1, 10**30)] == [1, 3]
     assert await repair(url, copy, found)
     assert (await audit(url, copy)).is_in_sync
     assert files(copy)["a.txt"] == b"first a"
@@ -812,6 +813,23 @@ def test_a_directory_with_files_that_is_no_mirror_is_refused(copy: Path) -> None
     (copy / "file").touch()
     with pytest.raises(InvalidSettings, match="holds files, but no mirror"):
         Mirror("http://example.com/", copy)
+
+
+@pytest.mark.parametrize(
+    "done",
+    ["", "PRAGMA journal_mode=WAL", "CREATE TABLE fact (name TEXT PRIMARY KEY, value TEXT)"],
+)
+async def test_a_mirror_that_was_killed_before_its_state_was_made_is_told(
+    source: Source, copy: Path, done: str
+) -> None:
+    copy.mkdir()
+    with closing(sqlite3.connect(copy / f"{OURS}.sqlite")) as database:
+        database.execute(done)
+    (copy / f"{OURS}.sqlite").touch()
+    with pytest.raises(InvalidSettings) as raised:
+        await audit(source.url + CAPABILITIES, copy)
+    assert raised.value.problems == (f"{copy} holds no copy yet: run rsnotify mirror again",)
+    assert (await once(source, copy)).is_whole
 
 
 @pytest.mark.parametrize("place", ["copy/inside", "copy/inside/deep", "link/inside"])

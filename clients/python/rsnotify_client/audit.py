@@ -112,7 +112,7 @@ async def _compared(now: Now, copy: State, disk: Disk, sample: int | None) -> Au
     query = "SELECT loc FROM resource WHERE json_extract(wanted, '$.change') IS NOT 'deleted'"
     found.resources = now.state.database.execute(f"SELECT count(*) FROM ({query})").fetchone()[0]  # noqa: S608
     if sample is not None:
-        query += f" ORDER BY random() LIMIT {int(sample)}"
+        query += f" ORDER BY random() LIMIT {min(sample, found.resources)}"
     for (loc,) in now.state.database.execute(query):
         wanted = now.state.row(loc)
         assert wanted is not None  # noqa: S101

@@ -30,6 +30,7 @@ CREATE TABLE IF NOT EXISTS place (
   key TEXT PRIMARY KEY, is_file INTEGER NOT NULL, path TEXT NOT NULL
 ) WITHOUT ROWID;
 """
+_TABLES_MADE = "SELECT count(*) FROM sqlite_master WHERE type = 'table'"
 
 
 def mirror_around(path: Path) -> Path | None:
@@ -46,7 +47,10 @@ class StateFile:
         if is_writer:
             self._take(directory)
         try:
-            self._open(directory / FILE, is_writer=is_writer)
+            if is_writer:
+                self._open(directory / FILE)
+            else:
+                self._open_to_read(directory / FILE)
         except sqlite3.OperationalError as error:
             self.close()
             raise self.unwritable(error) if is_writer else self._unreadable(error) from None
@@ -72,14 +76,20 @@ class StateFile:
                 [f"{directory} holds files, but no mirror: give an empty directory or a new one"]
             )
 
-    def _open(self, path: Path, *, is_writer: bool) -> None:
-        if not is_writer and not path.exists():
+    def _open(self, path: Path) -> None:
+        self._database = _connected(path)
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute("PRAGMA synchronous=NORMAL")
+        self._database.executescript(_TABLES)
+
+    def _open_to_read(self, path: Path) -> None:
+        if not path.exists():
             raise InvalidSettings([f"{path.parent} is no mirror: make one with rsnotify mirror"])
-        self._database = _connected(path) if is_writer else _connected_to_read(path)
-        if is_writer:
-            self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute("PRAGMA synchronous=NORMAL")
-            self._database.executescript(_TABLES)
+        self._database = _connected_to_read(path)
+        made = self._database.execute(_TABLES_MADE).fetchone()[0]
+        if made < _TABLES.count("CREATE TABLE"):  # a mirror was killed before
+            self.close()
+            raise InvalidSettings([f"{path.parent} holds no copy yet: run rsnotify mirror again"])
 
     def __enter__(self) -> Self:
         return self
@@ -173,7 +183,7 @@ def _connected_to_read(path: Path) -> sqlite3.Connection:
     """
     database = _connected(path)
     try:
-        database.execute("SELECT 1 FROM fact LIMIT 1").fetchall()
+        database.execute(_TABLES_MADE).fetchall()
     except sqlite3.OperationalError:
         database.close()
         if path.with_name(f"{FILE}-wal").exists():
