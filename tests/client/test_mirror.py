@@ -796,8 +796,13 @@ async def test_a_directory_that_is_anothers_is_refused(source: Source, copy: Pat
     await once(source, copy)
     async with Source() as other:
         other.list_resources()
-        with pytest.raises(InvalidSettings, match="take another directory"):
+        with pytest.raises(InvalidSettings) as raised:
             await once(other, copy)
+        ours, theirs = (each.url + CAPABILITIES for each in (source, other))
+        assert raised.value.problems == (
+            f"{copy} is the mirror of {ours}: give that address, or take another directory for "
+            f"a copy of {theirs}",
+        )
         with pytest.raises(InvalidSettings, match="give its address"):
             await audit(other.url + CAPABILITIES, copy)
 

@@ -88,7 +88,10 @@ class Planner:
         directory = self.state.directory
         if (other := self.state.claim("source", url)) is not None:
             raise InvalidSettings(
-                [f"{directory} is the mirror of {other}, not of {url}: take another directory"]
+                [
+                    f"{directory} is the mirror of {other}: give that address, "
+                    f"or take another directory for a copy of {url}"
+                ]
             )
         maps = msgspec.json.encode(self._options.maps).decode()
         if (other := self.state.claim("maps", maps)) is not None:
