@@ -1,6 +1,7 @@
 """Following: Sources of every age in this process, and a real hub that is killed."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import pairwise
@@ -17,7 +18,7 @@ from rsnotify_client import Follower, HistoryGone, follow, follow_sync
 from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.discovery import discover, linked, linked_in_html, sitemaps_of
 from rsnotify_client.web import Web
-from tests.running import RunningHub
+from tests.running import TOKEN, RunningHub
 from tests.soak.network_frozen import Proxy
 from tests.sources import CAPABILITIES, Handler, Source, rendered
 
@@ -90,6 +91,35 @@ async def test_a_document_that_is_not_there_leads_to_no_other_set(source: Source
                 await discover(session, source.loc(name))
 
 
+@pytest.mark.parametrize("path", ["/mine/list.xml", "/mine/LIST.XML", "/mine/list.xml.gz/?a=b"])
+@pytest.mark.parametrize("status", [200, 302, 404])
+async def test_what_comes_instead_of_a_document_leads_to_no_other_set(
+    source: Source, path: str, status: int
+) -> None:
+    async def instead(_: web.Request) -> web.Response:
+        return web.Response(status=status, headers={"Location": "/login"})
+
+    async def login(_: web.Request) -> web.Response:
+        return web.Response(text="<html>log in</html>", content_type="text/html")
+
+    source.handlers |= {path.partition("?")[0]: instead, "/login": login}
+    source.documents["/robots.txt"] = f"Sitemap: {source.loc('resourcelist.xml')}".encode()
+    said = "there is nothing at this address" if status == 404 else "is no ResourceSync document"
+    async with Web() as session:
+        with pytest.raises(Rejected, match=f"{re.escape(path)}:? {said}.* look whether"):
+            await discover(session, source.url + path)
+
+
+async def test_what_comes_instead_of_a_document_may_link_to_its_set(source: Source) -> None:
+    async def resource(_: web.Request) -> web.Response:
+        return web.Response(text="<a/>", headers={"Link": f'<{CAPABILITIES}>; rel="resourcesync"'})
+
+    source.handlers["/a.xml"] = resource
+    async with Web() as session:
+        found = await discover(session, source.loc("a.xml"))
+    assert found.url == source.url + CAPABILITIES
+
+
 async def test_a_page_that_is_gone_leads_to_its_sites_set_and_that_is_said(
     source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -140,6 +170,52 @@ async def test_a_set_is_found_where_its_documents_are(hub: RunningHub) -> None:
         for path in ("dataset2", "dataset2/"):
             found = await discover(session, f"{hub.url}/{path}")
             assert found.url == f"{hub.url}/dataset2/capabilitylist.xml"
+
+
+async def test_a_set_is_found_by_another_name_of_its_hub(tmp_path: Path, source: Source) -> None:
+    """One that the documents do not say, and one that redirects."""
+
+    async def moved(request: web.Request) -> web.Response:
+        raise web.HTTPMovedPermanently(f"{hub.url}{request.path}")
+
+    source.handlers["/dataset1"] = moved
+    public_url = "https://hub.example.org"
+    async with RunningHub(tmp_path / "data", public_url=public_url) as hub, Web() as session:
+        hub.url = f"http://127.0.0.1:{hub.port}"
+        for url in (hub.url, source.url):
+            found = await discover(session, f"{url}/dataset1")
+            assert found.url == f"{hub.url}/dataset1/capabilitylist.xml"
+            assert (found.changelist or "").startswith(public_url)
+
+
+async def test_a_set_that_its_hub_does_not_tell_of_is_found(source: Source) -> None:
+    """As in a description of so many sets that it is not read to its end."""
+
+    async def problem(_: web.Request) -> web.Response:
+        return web.json_response({}, status=404, content_type="application/problem+json")
+
+    source.handlers["/a"] = problem
+    source.documents["/a/capabilitylist.xml"] = source.documents[CAPABILITIES]
+    async with Web() as session:
+        assert (await discover(session, source.loc("a"))).url == source.loc("a/capabilitylist.xml")
+
+
+async def test_a_private_set_is_found_with_a_token_and_refused_without(hub: RunningHub) -> None:
+    await hub.ask("PUT", "/api/sets/secret", json={"private": True})
+    for url in (f"{hub.url}/secret", hub.channel("secret")):
+        async with Web(TOKEN, hub.url) as session:
+            found = await discover(session, url)
+            assert found.url == f"{hub.url}/secret/capabilitylist.xml"
+        async with Web() as session:
+            with pytest.raises(Rejected, match=f"{url}: a token is needed"):
+                await discover(session, url)
+
+
+async def test_a_channel_of_a_set_that_a_hub_has_not_says_so(hub: RunningHub) -> None:
+    url = hub.channel("other")
+    async with Web() as session:
+        with pytest.raises(Rejected, match=f"{url}: there is no set 'other'"):
+            await discover(session, url)
 
 
 async def test_a_source_of_several_sets_names_them(source: Source) -> None:

@@ -184,39 +184,57 @@ async def _walk(web: Web, url: str, seen: int = 0) -> Source:
 
 async def _look(web: Web, url: str) -> DiscoveryStep:
     page = await web.page(url)
-    if page.status in (401, 403):
-        raise refused(url, page.status)
+    _check_right(url, page)
     if page.status == 200 and (found := _read(page)) is not None:
         return found
+    if _names_document(url):
+        return _beside_document(url, page)
     if page.status == 200 or urlsplit(url).path in ("", "/", WELL_KNOWN):
         return await _from_its_site(web, url, page)
-    return await _past_missing(web, url, page)
+    if _is_of_hub(page):
+        return await _below(web, url, page)
+    found = await _from_its_site(web, url, page)
+    return msgspec.structs.replace(found, missing=f"{url} answers {page.status}")
 
 
-async def _past_missing(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
-    """A page that is gone leads to its site's set; a document, or a set of a hub, to no other."""
-    detail = detail_of(page.body)
-    if urlsplit(url).path.endswith(DOCUMENTS):
-        raise refused(url, page.status, detail)
-    if not page.headers.get("content-type", "").startswith(PROBLEM):  # a hub always says why
-        found = await _from_its_site(web, url, page)
-        return msgspec.structs.replace(found, missing=f"{url} answers {page.status}")
-    if (list_of_set := await _list_below(web, url)) is None:
-        raise refused(url, page.status, detail)
-    return DiscoveryStep(next=list_of_set)
+def _check_right(url: str, page: FetchedPage) -> None:
+    if page.status in (401, 403):
+        raise refused(url, page.status)
 
 
-async def _list_below(web: Web, url: str) -> str | None:
-    """The Capability List that a hub has below this address.
+def _is_of_hub(page: FetchedPage) -> bool:
+    """A hub always says why there is nothing; hardly anybody else does it in this form."""
+    return page.headers.get("content-type", "").startswith(PROBLEM)
+
+
+def _names_document(url: str) -> bool:
+    """Whether the address is that of a document, however it is spelled."""
+    return urlsplit(url).path.rstrip("/").lower().endswith(DOCUMENTS)
+
+
+def _beside_document(url: str, page: FetchedPage) -> DiscoveryStep:
+    """What came instead of a document, a login page perhaps, leads where it says itself."""
+    if page.status != 200:
+        raise refused(url, page.status, detail_of(page.body))
+    if (link := _link_of(page)) is not None and joined(page.url, link) != url:
+        return DiscoveryStep(next=joined(page.url, link))
+    moved = "" if page.url == url else f" (it is redirected to {page.url})"
+    raise Refused(
+        f"{url} is no ResourceSync document{moved} and links to none: look whether it is right"
+    )
+
+
+async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
+    """By the Capability List that a hub has below this address.
 
     That is `http://hub/a/capabilitylist.xml` for `http://hub/a`.
     """
-    described = await web.page(joined(url, WELL_KNOWN))
-    if described.status != 200 or (document := _document(described)) is None:
-        return None
-    below = url.partition("?")[0].rstrip("/") + "/"
-    lists = (joined(described.url, entry.loc) for entry in document[1])
-    return next((each for each in lists if each.startswith(below)), None)
+    path = urlsplit(page.url).path.rstrip("/") + "/capabilitylist.xml"
+    listed = await web.page(joined(page.url, path))
+    _check_right(url, listed)
+    if listed.status == 200 and (found := _read(listed)) is not None:
+        return found
+    raise refused(url, page.status, detail_of(page.body))
 
 
 def _document(page: FetchedPage) -> tuple[Head, list[Entry]] | None:
@@ -271,6 +289,9 @@ async def _of_channel(web: Web, url: str) -> Source:
     """A channel by its ws address: its http twin may link to the Capability List."""
     twin = http_twin(url)
     page = await web.page(twin)
+    _check_right(url, page)
+    if page.status == 404 and _is_of_hub(page):
+        raise refused(url, page.status, detail_of(page.body))
     link = _link_of(page) if page.status == 200 else None
     if link is None:
         return Source(url, socket=url)
