@@ -122,14 +122,31 @@ describe("a Source", () => {
       source.answers[path] = answered(404, '{"detail": "no such set"}', problem);
     for (const path of ["/b", "/b.xml"])
       await assert.rejects(read(path, 1), new RegExp(`${path}: no such set$`));
-    const lists = ["/a/c.xml", "/bb/c.xml"].map((loc) => `<url><loc>${loc}</loc></url>`);
-    source.answers["/.well-known/resourcesync"] = document({ capability: "description" }, ...lists);
-    source.answers["/a/c.xml"] = source.answers["/c.xml"];
-    await assert.rejects(read("/b", 1), /no such set$/);
-    for (const path of ["/a", "/a/"]) {
-      source.answers[path] = source.answers["/a"];
-      assert.deepEqual(await read(path, 1), ["1"]);
-    }
+  });
+
+  test("is not another one where something else comes instead of a document", async () => {
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml");
+    source.answers["/login"] = answered(200, "<html>log in</html>", { "Content-Type": "text/html" });
+    source.answers["/moved.xml"] = answered(302, "", { Location: "/login" });
+    for (const path of ["/A.XML", "/a.xml.gz/"]) source.answers[path] = source.answers["/login"];
+    for (const path of ["/A.XML", "/a.xml.gz/", "/moved.xml"])
+      await assert.rejects(read(path, 1), new RegExp(`${path} is no ResourceSync document`));
+    await assert.rejects(read("/B.XML", 1), /there is nothing at this address/);
+    source.answers["/moved.xml"] = answered(200, "<a/>", { Link: '</c.xml>; rel="resourcesync"' });
+    assert.deepEqual(await read("/moved.xml", 1), ["1"]);
+  });
+
+  test("is found where a hub has its list, whatever it tells of its sets", async () => {
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    const problem = { "Content-Type": "application/problem+json" };
+    source.answers["/a"] = answered(404, '{"detail": "there is nothing"}', problem);
+    source.answers["/a/"] = source.answers["/a"];
+    source.answers["/a/capabilitylist.xml"] = source.answers["/c.xml"];
+    source.answers["/old"] = answered(301, "", { Location: "/a?x=y" });
+    for (const path of ["/a", "/a/", "/old"]) assert.deepEqual(await read(path, 1), ["1"]);
+    source.answers["/a/capabilitylist.xml"] = answered(401);
+    await assert.rejects(read("/a", 1), /a token is needed/);
   });
 
   test("that is none says so", async () => {

@@ -13,7 +13,7 @@ export const WELL_KNOWN = "/.well-known/resourcesync";
 export const STEPS = 8; // from an address to a Capability List; a longer way goes in a circle
 const DESCRIPTIONS = ["description", "resourcesync"]; // the latter until 0.9
 const UP = ["up", "resourcesync"];
-const DOCUMENT = /\.xml(\.gz)?$/;
+const DOCUMENT = /\.xml(\.gz)?\/*$/i;
 const PROBLEM = "application/problem+json";
 const OFFERS = {
   changelist: "changelist",
@@ -127,33 +127,44 @@ async function walk(web, url) {
 
 async function look(web, url) {
   const page = await web.page(url);
-  if ([401, 403].includes(page.status)) throw refused(url, page);
+  checkRight(url, page);
   const found = page.status === 200 ? read(page) : undefined;
   if (found) return found;
-  const isSite = page.status === 200 || ["/", WELL_KNOWN].includes(new URL(url).pathname);
-  return isSite ? fromItsSite(web, url, page) : pastMissing(web, url, page);
+  const { pathname } = new URL(url);
+  if (DOCUMENT.test(pathname)) return besideDocument(url, page);
+  if (page.status === 200 || ["/", WELL_KNOWN].includes(pathname))
+    return fromItsSite(web, url, page);
+  return isOfHub(page) ? below(web, url, page) : fromItsSite(web, url, page);
 }
 
-/** A page that is gone leads to its site's set; a document, or a set of a hub, to no other. */
-async function pastMissing(web, url, page) {
-  const isOfHub = page.headers.get("Content-Type")?.startsWith(PROBLEM); // a hub always says why
-  const detail = detailIn(page.text);
-  if (DOCUMENT.test(new URL(url).pathname)) throw refused(url, page, detail);
-  if (!isOfHub) return fromItsSite(web, url, page);
-  const next = await listBelow(web, url);
-  if (next === undefined) throw refused(url, page, detail);
-  return { next };
+function checkRight(url, page) {
+  if ([401, 403].includes(page.status)) throw refused(url, page);
 }
 
-/** The Capability List that a hub has below this address: `http://hub/a/…` for `http://hub/a`. */
-async function listBelow(web, url) {
-  const described = await web.page(resolved(WELL_KNOWN, url));
-  const { entries = [] } = (described.status === 200 && documentIn(described)) || {};
-  const { origin, pathname } = new URL(url);
-  const below = `${origin}${pathname.replace(/\/$/, "")}/`;
-  return entries
-    .map(({ loc }) => resolved(loc, described.url))
-    .find((each) => each.startsWith(below));
+/** A hub always says why there is nothing; hardly anybody else does it in this form. */
+function isOfHub({ headers }) {
+  return headers.get("Content-Type")?.startsWith(PROBLEM);
+}
+
+/** What came instead of a document, a login page perhaps, leads where it says itself. */
+function besideDocument(url, page) {
+  if (page.status !== 200) throw refused(url, page, detailIn(page.text));
+  const link = linkOf(page);
+  if (link !== undefined && resolved(link, page.url) !== url)
+    return { next: resolved(link, page.url) };
+  throw new Rejected(
+    `${url} is no ResourceSync document and links to none: look whether it is right`,
+  );
+}
+
+/** By the list that a hub has below: `http://hub/a/capabilitylist.xml` for `http://hub/a`. */
+async function below(web, url, page) {
+  const path = new URL(page.url).pathname.replace(/\/+$/, "");
+  const listed = await web.page(resolved(`${path}/capabilitylist.xml`, page.url));
+  checkRight(url, listed);
+  const found = listed.status === 200 ? read(listed) : undefined;
+  if (!found) throw refused(url, page, detailIn(page.text));
+  return found;
 }
 
 /** Where a ResourceSync document leads, or nothing. */
