@@ -218,6 +218,29 @@ async def test_a_channel_of_a_set_that_a_hub_has_not_says_so(hub: RunningHub) ->
             await discover(session, url)
 
 
+@pytest.mark.parametrize("path", ["/gone", "/gone.xml", "/page.xml", "/away", "/damaged.xml", "/x"])
+async def test_no_token_of_an_address_is_said(
+    source: Source, caplog: pytest.LogCaptureFixture, attempts: list[int], path: str
+) -> None:
+    async def away(_: web.Request) -> web.Response:
+        return web.Response(status=503)
+
+    source.handlers["/away"] = away
+    source.documents |= {"/page.xml": b"<a/>", "/x": rendered("resourcelist", [])}
+    source.documents["/damaged.xml"] = rendered("changelist", []) + b"<"
+    source.documents["/robots.txt"] = f"Sitemap: {source.loc('resourcelist.xml')}".encode()
+    url = f"{source.url}{path}?access_token=secret"
+    reading = asyncio.create_task(read(url, 1, after=str(source.at)))
+    async with asyncio.timeout(60):
+        while not (caplog.messages or reading.done()):
+            await asyncio.sleep(0.01)
+    reading.cancel()
+    (failed,) = await asyncio.gather(reading, return_exceptions=True)
+    said = [*caplog.messages, str(failed)]
+    assert any(source.url in each for each in said)
+    assert "secret" not in " ".join(said)
+
+
 async def test_a_source_of_several_sets_names_them(source: Source) -> None:
     entries = [Entry(source.loc(f"{name}.xml")) for name in ("one", "two")]
     source.documents["/.well-known/resourcesync"] = rendered("description", entries)

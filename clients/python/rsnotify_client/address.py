@@ -9,6 +9,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 EXAMPLE = "http://127.0.0.1:8080"
 _TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
+_SHOWN_TOKEN = re.compile(r"(?<=[?&]access_token=)[^&#\s]+?(?=[:;,]?(?:[&#\s]|$))")
 
 
 def joined(base: str, named: str) -> str:
@@ -57,3 +58,12 @@ def wrong_token(token: str) -> str | None:
     if _TOKEN.fullmatch(token):
         return None
     return "it has a line break or another character that no token has: write it anew"
+
+
+def without_tokens(text: str) -> str:
+    """What is said, without the tokens of the addresses in it.
+
+    >>> without_tokens("http://a/?access_token=b&c=d answers 404; http://a/?access_token=b: gone")
+    'http://a/?access_token=…&c=d answers 404; http://a/?access_token=…: gone'
+    """
+    return _SHOWN_TOKEN.sub("…", text)

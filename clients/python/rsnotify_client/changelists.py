@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_writer import Entry, Md
-from rsnotify_client.address import joined
+from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.documents import Malformed, RemoteDocument
 from rsnotify_client.notification import Received, position_of, timed_changes
 from rsnotify_client.web import Tag, Unchanged, Web
@@ -234,7 +234,7 @@ class ChangeLists:
 
 def skip(what: str) -> None:
     """It cannot be read."""
-    log.warning("skipped: %s", what)
+    log.warning("skipped: %s", without_tokens(what))
 
 
 def _beginning_of(head: Head, cursor: Position | None) -> Position | None:

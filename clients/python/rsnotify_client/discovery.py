@@ -16,7 +16,7 @@ import msgspec
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_writer import Entry
-from rsnotify_client.address import joined
+from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.web import FetchedPage, Refused, Web, detail_of, refused
 
 log = logging.getLogger(__name__)
@@ -175,7 +175,8 @@ async def _walk(web: Web, url: str, seen: int = 0) -> Source:
         missing = missing or found.missing
         if found.source is not None:
             if missing is not None:
-                log.warning("%s; taking %s, to which its site leads", missing, found.source.url)
+                said = f"{missing}; taking {found.source.url}, to which its site leads"
+                log.warning("%s", without_tokens(said))
             return found.source
         assert found.next is not None  # noqa: S101
         url = found.next

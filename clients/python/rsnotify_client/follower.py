@@ -28,7 +28,7 @@ from rsnotify_client.discovery import SOCKETS, Source, discover
 from rsnotify_client.notification import Received, channel_named, read_notification, standing
 from rsnotify_client.retry import delay_seconds
 from rsnotify_client.timeline import NotJoined, Timeline
-from rsnotify_client.web import Web
+from rsnotify_client.web import Refused, Web
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class Follower:
         address = self._source.socket or self._source.topic
         await self._prepare_lists()
         if address is None and self._lists is None:
-            raise Rejected(f"{self._url} offers neither a channel nor a Change List to follow")
+            raise Refused(f"{self._url} offers neither a channel nor a Change List to follow")
         return address
 
     async def _discover_beside(self) -> None:

@@ -1,7 +1,7 @@
 """HTTP as a Destination speaks it: documents with caps, conditions and clear words for what failed.
 
 Rules that hold here: the token is shown to the origin that it is for, and to no other; what a peer
-may send is bounded; certificates are verified.
+may send is bounded; certificates are verified; no error says a token that stands in an address.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify_client.address import joined
+from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.http1.answer import Answer
@@ -73,13 +73,16 @@ class Unreachable(TryAgain):
     """No answer came, or it broke off."""
 
     def __init__(self, url: str, cause: str) -> None:
-        super().__init__(f"{url} cannot be reached: {cause}", retry_after_seconds=0)
+        super().__init__(f"{without_tokens(url)} cannot be reached: {cause}", retry_after_seconds=0)
         self.url = url
         self.cause = cause
 
 
 class Refused(Rejected):
     """An answer that another try would not change."""
+
+    def __init__(self, detail: str, *, status: int = 400) -> None:
+        super().__init__(without_tokens(detail), status=status)
 
 
 class Reply:
@@ -241,7 +244,7 @@ def check_status(url: str, answer: HasHead) -> None:
 
 def again(url: str, answer: HasHead) -> TryAgain:
     return TryAgain(
-        f"{url} cannot be served now ({answer.status})",
+        f"{without_tokens(url)} cannot be served now ({answer.status})",
         retry_after_seconds=retry_after(answer.headers.get("retry-after")),
     )
 
