@@ -218,6 +218,14 @@ async def test_a_channel_of_a_set_that_a_hub_has_not_says_so(hub: RunningHub) ->
             await discover(session, url)
 
 
+async def test_what_is_wrong_with_a_token_that_was_sent_is_said(hub: RunningHub) -> None:
+    await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
+    for path in ("dataset1", "dataset1/capabilitylist.xml"):
+        async with Web("wrong", hub.url) as session:
+            with pytest.raises(Rejected, match=f"/{path}: the token is unknown or has been"):
+                await discover(session, f"{hub.url}/{path}")
+
+
 @pytest.mark.parametrize("path", ["/gone", "/gone.xml", "/page.xml", "/away", "/damaged.xml", "/x"])
 async def test_no_token_of_an_address_is_said(
     source: Source, caplog: pytest.LogCaptureFixture, attempts: list[int], path: str

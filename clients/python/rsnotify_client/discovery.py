@@ -185,7 +185,7 @@ async def _walk(web: Web, url: str, seen: int = 0) -> Source:
 
 async def _look(web: Web, url: str) -> DiscoveryStep:
     page = await web.page(url)
-    _check_right(url, page)
+    _check_right(web, url, page)
     if page.status == 200 and (found := _read(page)) is not None:
         return found
     if _names_document(url):
@@ -198,9 +198,11 @@ async def _look(web: Web, url: str) -> DiscoveryStep:
     return msgspec.structs.replace(found, missing=f"{url} answers {page.status}")
 
 
-def _check_right(url: str, page: FetchedPage) -> None:
+def _check_right(web: Web, url: str, page: FetchedPage) -> None:
+    """What is wrong with a token that was sent, only its server knows."""
     if page.status in (401, 403):
-        raise refused(url, page.status)
+        detail = detail_of(page.body) if web.headers(page.url) else None
+        raise refused(url, page.status, detail)
 
 
 def _is_of_hub(page: FetchedPage) -> bool:
@@ -232,7 +234,7 @@ async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
     """
     path = urlsplit(page.url).path.rstrip("/") + "/capabilitylist.xml"
     listed = await web.page(joined(page.url, path))
-    _check_right(url, listed)
+    _check_right(web, url, listed)
     if listed.status == 200 and (found := _read(listed)) is not None:
         return found
     raise refused(url, page.status, detail_of(page.body))
@@ -290,7 +292,7 @@ async def _of_channel(web: Web, url: str) -> Source:
     """A channel by its ws address: its http twin may link to the Capability List."""
     twin = http_twin(url)
     page = await web.page(twin)
-    _check_right(url, page)
+    _check_right(web, url, page)
     if page.status == 404 and _is_of_hub(page):
         raise refused(url, page.status, detail_of(page.body))
     link = _link_of(page) if page.status == 200 else None

@@ -252,8 +252,8 @@ def again(url: str, answer: HasHead) -> TryAgain:
 def refused(url: str, status: int, detail: str | None = None) -> Refused:
     """What an answer means, and how to mend it."""
     mends = {
-        401: "a token is needed: set RSNOTIFY_TOKEN to one that may read it",
-        403: "the token may not read it: set RSNOTIFY_TOKEN to one that may",
+        401: "a token is needed: give one that may read it (to a command, in RSNOTIFY_TOKEN)",
+        403: "the token may not read it: give one that may (to a command, in RSNOTIFY_TOKEN)",
         404: "there is nothing at this address: look whether it is right",
         410: "it is there no longer",
     }
