@@ -414,6 +414,24 @@ async def test_a_task_that_reads_ends_with_what_it_reads() -> None:
         assert [piece async for piece in pieces] == [1, 2]
 
 
+@pytest.mark.parametrize("read_before", [0, 1])
+async def test_who_follows_is_cancelled_with_the_task_that_reads(read_before: int) -> None:
+    """As by a program that cancels all its tasks but the one that does it."""
+
+    async def numbers() -> AsyncIterator[int]:
+        yield 1
+        await asyncio.Event().wait()
+
+    async with ReadingTask(numbers()) as pieces:
+        for _ in range(read_before):
+            await anext(pieces)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            async with asyncio.timeout(20):
+                await anext(pieces)
+
+
 def test_a_cursor_is_kept_by_two_functions() -> None:
     kept: list[str] = []
     store = store_of((lambda: kept[-1] if kept else None, kept.append))

@@ -127,12 +127,13 @@ class ReadingTask(Generic[Piece]):
 
     def __init__(self, source: AsyncIterable[Piece]) -> None:
         self._source = source
-        self._pieces: asyncio.Queue[Piece | Exception] = asyncio.Queue()
+        self._pieces: asyncio.Queue[Piece | BaseException] = asyncio.Queue()
         self._asked = asyncio.Semaphore(0)
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._read())
+        self._task.add_done_callback(self._tell_end)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -141,16 +142,16 @@ class ReadingTask(Generic[Piece]):
         await asyncio.wait([self._task])
 
     async def _read(self) -> None:
-        try:
-            async with aclosing(cast("AsyncGenerator[Piece]", aiter(self._source))) as pieces:
+        async with aclosing(cast("AsyncGenerator[Piece]", aiter(self._source))) as pieces:
+            await self._asked.acquire()
+            async for piece in pieces:
+                self._pieces.put_nowait(piece)
                 await self._asked.acquire()
-                async for piece in pieces:
-                    self._pieces.put_nowait(piece)
-                    await self._asked.acquire()
-        except Exception as error:  # whoever iterates raises it
-            self._pieces.put_nowait(error)
-        else:
-            self._pieces.put_nowait(StopAsyncIteration())
+
+    def _tell_end(self, task: asyncio.Task[None]) -> None:
+        """Whoever iterates raises what ended it, also where others cancelled it."""
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self._pieces.put_nowait(error or StopAsyncIteration())
 
     def __aiter__(self) -> Self:
         return self
@@ -158,7 +159,7 @@ class ReadingTask(Generic[Piece]):
     async def __anext__(self) -> Piece:
         self._asked.release()
         piece = await self._pieces.get()
-        if isinstance(piece, Exception):
+        if isinstance(piece, BaseException):
             raise piece
         return piece
 
