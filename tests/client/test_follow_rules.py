@@ -294,7 +294,8 @@ HERE, ELSEWHERE = "http://a.example/x.xml", "http://b.example/x.xml"
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"), [("cursor", "remove its second line"), ("cursor.db", "'DELETE FROM source'")]
+    ("name", "mend"),
+    [("cursor", "remove its second line"), ("cursor.db", "'DELETE FROM cursor_source'")],
 )
 def test_a_cursor_of_another_address_is_refused_and_left_as_it_is(
     tmp_path: Path, name: str, mend: str
@@ -365,6 +366,20 @@ def test_a_database_of_before_addresses_were_kept_is_taken(tmp_path: Path) -> No
         database.execute("INSERT INTO cursor VALUES ('cursor', ?)", (str(T[1]),))
         database.commit()
     assert first_cursor(store_of(tmp_path / "cursor.db"), None, HERE) == T[1]
+
+
+def test_a_database_of_an_application_keeps_its_own_tables(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE source (id INTEGER, title TEXT)")
+        database.execute("INSERT INTO source VALUES (1, 'theirs')")
+        database.commit()
+        kept(path, HERE).save(T[1])
+        with pytest.raises(InvalidSettings, match="not in") as raised:
+            kept(path, ELSEWHERE)
+        database.executescript(shlex.split(raised.value.problems[0])[-1])
+        assert kept(path, ELSEWHERE).load() == T[1]
+        assert database.execute("SELECT * FROM source").fetchall() == [(1, "theirs")]
 
 
 def test_two_functions_keep_a_cursor_for_every_address() -> None:

@@ -82,16 +82,18 @@ class SqliteCursor:
             weakref.finalize(self, self._database.close)  # who follows a path has nothing to close
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("CREATE TABLE IF NOT EXISTS cursor (name PRIMARY KEY, position)")
-            self._database.execute("CREATE TABLE IF NOT EXISTS source (name PRIMARY KEY, address)")
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS cursor_source (name PRIMARY KEY, address)"
+            )
         except sqlite3.Error as error:
             raise InvalidSettings([f"cursor {path}: {error}"]) from None
 
     def keep_for(self, url: str) -> None:
         """It is the place in what is followed at this address; refused if it was another's."""
         address = _plain(url)
-        known = self._found("SELECT address FROM source WHERE name = ?")
+        known = self._found("SELECT address FROM cursor_source WHERE name = ?")
         if known not in (None, address):
-            command = shlex.join(["sqlite3", str(self._path), "DELETE FROM source"])
+            command = shlex.join(["sqlite3", str(self._path), "DELETE FROM cursor_source"])
             mend = f"forget the addresses of all its cursors: {command}"
             raise _of_another(self._path, str(known), address, mend)
         self._to_mark = "" if known else address
@@ -106,7 +108,7 @@ class SqliteCursor:
 
     def save(self, cursor: Position) -> None:
         if self._to_mark:
-            self._put("INSERT OR REPLACE INTO source VALUES (?, ?)", self._to_mark)
+            self._put("INSERT OR REPLACE INTO cursor_source VALUES (?, ?)", self._to_mark)
             self._to_mark = ""
         self._put("INSERT OR REPLACE INTO cursor VALUES (?, ?)", str(cursor))
 
