@@ -29,6 +29,7 @@ PUBLISHES_PER_SECOND = 10_000
 SECRET_CHARACTERS = 256  # ours have 47
 
 UNKNOWN = "the token is unknown or has been revoked"
+SEND = "send `Authorization: Bearer <token>`"
 IN_ADDRESS = f"{UNKNOWN}; the admin token does not count in an address"
 
 Asker = Callable[[HTTPConnection], str]
@@ -152,6 +153,8 @@ class Access:
         """Only a token reads a private set: its key, or nothing if none was needed."""
         if not record.private:
             return ""
+        if _sent(connection) is None:
+            raise TokenRefused(f"a token is needed to read {record.name!r}: {SEND}")
         return await self.require(connection, "read", record.name, in_address=True)
 
     async def revoked(self, token_keys: Sequence[str]) -> set[str]:
@@ -227,9 +230,7 @@ def _sent(connection: HTTPConnection) -> SentToken | None:
 def _required(connection: HTTPConnection, *, in_address: bool) -> SentToken:
     sent = _sent(connection)
     if sent is None:
-        raise TokenRefused("a token is needed: send `Authorization: Bearer <token>`")
+        raise TokenRefused(f"a token is needed: {SEND}")
     if sent.in_address and not in_address:
-        raise TokenRefused(
-            "a token in the address is not accepted here: send `Authorization: Bearer <token>`"
-        )
+        raise TokenRefused(f"a token in the address is not accepted here: {SEND}")
     return sent

@@ -60,8 +60,9 @@ class HubProcess:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
-    def add_set(self, name: str) -> None:
-        request = Request(f"{self.url}/api/sets/{name}", b"{}", method="PUT")
+    def add_set(self, name: str, **options: Any) -> None:
+        body = json.dumps(options).encode()
+        request = Request(f"{self.url}/api/sets/{name}", body, method="PUT")
         request.add_header("Authorization", f"Bearer {TOKEN}")
         urlopen(request).close()
 

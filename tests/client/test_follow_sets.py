@@ -94,6 +94,14 @@ async def test_a_set_that_is_not_there_is_named(hub: HubProcess) -> None:
             await anext(changes)
 
 
+async def test_a_set_that_needs_a_token_is_named(hub: HubProcess) -> None:
+    await asyncio.to_thread(hub.add_set, "secret", private=True)
+    for names in (["papers", "secret"], ["secret"]):
+        async with asyncio.timeout(60), aclosing(follow_sets(hub.url, names)) as changes:
+            with pytest.raises(Rejected, match="a token is needed to read 'secret'"):
+                await anext(changes)
+
+
 def test_a_program_without_an_event_loop_follows_them_too(hub: HubProcess, tmp_path: Path) -> None:
     cursor = tmp_path / "cursors"
     asyncio.run(begun(hub, cursor))
