@@ -149,10 +149,14 @@ class DocumentStream:
         try:
             return self._reader.one(element, self._number - 1)
         except Rejected as error:
-            self.skipped_count += 1
-            if len(self.skipped) < SKIPPED_NAMED:
-                self.skipped.append(f"entry {self._number}: {error.detail}")
+            self.skip(f"entry {self._number}: {error.detail}")
             return None
+
+    def skip(self, what: str) -> None:
+        """An entry cannot be read: one more, and if they are not too many, in words."""
+        self.skipped_count += 1
+        if len(self.skipped) < SKIPPED_NAMED:
+            self.skipped.append(what)
 
 
 def _judge_beginning(data: bytes) -> None:

@@ -342,6 +342,35 @@ async def test_a_source_with_change_lists_only_is_polled_politely(source: Source
     assert await reading == [("updated", "a.txt"), ("deleted", "a.txt")]
 
 
+async def test_what_of_a_change_list_cannot_be_read_is_skipped_and_named_once(
+    source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = Md(change="updated", datetime=str(source.at))
+    wrong = [
+        Entry(source.loc("b"), md=Md(change="changed", datetime=str(source.at))),
+        Entry(source.loc("c"), md=Md(change="updated", datetime="tomorrow")),
+        Entry("", md=good),
+        Entry(source.loc("d")),
+    ]
+    entries = [Entry(source.loc("a"), md=good), *wrong]
+    source.documents["/list.xml"] = rendered("changelist", entries)
+    following = follow(source.loc("list.xml"), after=str(source.at), poll_seconds=QUICK)
+    async with asyncio.timeout(60), aclosing(following) as changes:
+        assert (await anext(changes)).loc == source.loc("a")
+        for number in (1, 2):  # it is read again twice
+            at = Position(source.at + number)
+            entries.append(Entry(source.loc("e"), md=Md(change="updated", datetime=str(at))))
+            source.documents["/list.xml"] = rendered("changelist", entries)
+            assert (await anext(changes)).datetime == str(at)
+    where = f"skipped: {source.loc('list.xml')}: "
+    assert caplog.messages == [
+        f"{where}'{source.loc('b')}': change is 'changed'",
+        f"{where}'{source.loc('c')}': datetime is 'tomorrow'",
+        f"{where}an entry without loc, with change 'updated'",
+        f"{where}'{source.loc('d')}': change is ''",
+    ]
+
+
 async def test_whoever_begins_now_gets_nothing_of_before(source: Source) -> None:
     source.change("a.txt", b"second")
     reading = asyncio.create_task(read(source.url + CAPABILITIES, 1))

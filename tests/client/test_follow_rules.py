@@ -487,17 +487,33 @@ def test_what_is_no_time_is_no_position(text: str | None) -> None:
 
 
 def test_a_change_without_a_time_has_that_of_the_one_before_it() -> None:
+    updated = Md(change="updated")
     entries = [
-        Entry("a", md=Md(datetime="2013-01-03T11:00:00Z")),
-        Entry("b", md=Md()),
-        Entry("c", lastmod="2000-01-01"),
-        Entry("d", lastmod="2013-01-03T12:00:00Z"),
+        Entry("a", md=Md(change="updated", datetime="2013-01-03T11:00:00Z")),
+        Entry("b", md=updated),
+        Entry("c", lastmod="2000-01-01", md=updated),
+        Entry("d", lastmod="2013-01-03T12:00:00Z", md=updated),
     ]
-    times = [str(time)[11:13] for time, _ in timed_changes(entries, None)]
+    times = [str(time)[11:13] for time, _ in timed_changes(entries, None, pytest.fail)]
     assert times == ["11", "11", "11", "12"]
 
 
 NOTIFICATION = f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">{{}}</urlset>'
+
+
+def test_what_of_a_notification_cannot_be_read_is_skipped_and_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mds = ('change="changed"', 'change="updated"', 'change="updated" datetime="tomorrow"')
+    entries = "".join(f"<url><loc>http://a/{md[8]}</loc><rs:md {md}/></url>" for md in mds)
+    text = (
+        f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">'
+        f'<rs:md capability="change-notification" from="{T[0]}" until="{T[1]}"/>{entries}</urlset>'
+    )
+    found = read_notification(text)
+    assert [(change.loc, found.until) for change in found.changes] == [("http://a/u", T[1])]
+    said = "skipped: 2 entries of a notification, first 'http://a/c': change is 'changed'"
+    assert caplog.messages == [said]
 
 
 def test_a_notification_of_0_8_has_its_changes_times_only() -> None:

@@ -81,14 +81,15 @@ class ChangeDumps(ChangeLists):
         try:
             with TemporaryFile() as file:
                 package = await self._fetched(url, cast("BinaryIO", file))
+                skipped: list[str] = []
                 for entries in _batches(package.entries()):
-                    for received in stretches(entries, before, cursor):
+                    for received in stretches(entries, before, cursor, skipped.append):
                         yield received
                         before = received.until
                     await asyncio.sleep(0)
         except Refused as error:
             raise Malformed(error.detail) from None
-        for refused in package.refused:
+        for refused in (*package.refused, *(f"{url}: {each}" for each in skipped)):
             skip(refused)
         if before is not None:
             self._read[url] = ReadTo(Tag(), before)

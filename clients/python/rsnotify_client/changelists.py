@@ -6,7 +6,7 @@ costs one 304.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from itertools import islice
 from typing import NamedTuple
@@ -50,6 +50,7 @@ class ReadTo(NamedTuple):
 
     tag: Tag
     position: Position
+    skipped: Sequence[str] = ()  # named once, however often it is read again
 
 
 # Deciding ---------------------------------------------------------------------------------------
@@ -217,19 +218,20 @@ class ChangeLists:
         try:
             async for entries in document:
                 begin = before or _beginning_of(document.head, cursor)
-                for received in stretches(entries, begin, cursor):
+                for received in stretches(entries, begin, cursor, document.skip):
                     yield received
                     before = received.until
         except Unchanged:
             return
         for skipped in document.skipped:
-            skip(f"{document.url}: {skipped}")
+            if read is None or skipped not in read.skipped:
+                skip(f"{document.url}: {skipped}")
         closed, begun = position_of(document.head.md.until), _beginning_of(document.head, cursor)
         self._stands_alone &= not (closed and document.head.link("index"))
         end = closed or before or begun
         if end is not None:
             yield Received(b"", before or end, max(end, before or end), ())
-            self._read[url] = ReadTo(document.tag, max(end, cursor or end))
+            self._read[url] = ReadTo(document.tag, max(end, cursor or end), document.skipped)
 
 
 def skip(what: str) -> None:
@@ -245,10 +247,13 @@ def _beginning_of(head: Head, cursor: Position | None) -> Position | None:
 
 
 def stretches(
-    entries: Sequence[Entry], begin: Position | None, cursor: Position | None
+    entries: Sequence[Entry],
+    begin: Position | None,
+    cursor: Position | None,
+    skip: Callable[[str], object],
 ) -> Iterable[Received]:
     """The changes of entries from the cursor on, in pieces that join."""
-    timed = timed_changes(entries, begin)
+    timed = timed_changes(entries, begin, skip)
     while piece := list(islice(timed, AT_ONCE)):
         until = piece[-1][0]
         if cursor is None or until >= cursor:

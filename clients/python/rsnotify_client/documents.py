@@ -82,6 +82,10 @@ class RemoteDocument:
     def skipped(self) -> list[str]:
         return self._stream.skipped
 
+    def skip(self, what: str) -> None:
+        """An entry that whoever iterates cannot read."""
+        self._stream.skip(what)
+
     @property
     def skipped_count(self) -> int:
         return self._stream.skipped_count

@@ -1,11 +1,13 @@
 """What a follower hands on: changes, the interval that they cover, and their positions.
 
 Rules that hold here: positions never run backwards within one `Received`; a change that does not
-say when it happened has the position of the one before it. Nothing here knows how it came.
+say when it happened has the position of the one before it. Nothing here knows how it came. What
+cannot be read is skipped and named.
 """
 
+import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -13,9 +15,11 @@ import msgspec
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import CHANNEL_PATH
-from rsnotify.resourcesync.values import is_w3c_datetime
+from rsnotify.resourcesync.values import CHANGE_TYPES, is_w3c_datetime
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
+
+log = logging.getLogger(__name__)
 
 CHANNEL_URL = re.compile(
     r"ws(?P<secure>s?)://(?P<rest>.+)"
@@ -57,7 +61,10 @@ def read_notification(payload: str | bytes) -> Received:
     data = payload.encode() if isinstance(payload, str) else payload
     document = parse_document(data)
     md = document.md or Md()
-    timed = list(timed_changes(document.entries, position_of(md.from_)))
+    skipped: list[str] = []
+    timed = list(timed_changes(document.entries, position_of(md.from_), skipped.append))
+    if skipped:
+        log.warning("skipped: %d entries of a notification, first %s", len(skipped), skipped[0])
     from_, until = position_of(md.from_), position_of(md.until)
     if from_ is None or until is None:
         if not timed or timed[-1][0] == 0:
@@ -81,15 +88,27 @@ def set_named(capability_list: str) -> str | None:
 
 
 def timed_changes(
-    entries: Iterable[Entry], begin: Position | None
+    entries: Iterable[Entry], begin: Position | None, skip: Callable[[str], object]
 ) -> Iterator[tuple[Position, Change]]:
     """Each change and when it happened: its datetime, else its lastmod where that fits."""
     before = begin or Position(0)
     for entry in entries:
         change = change_of(entry)
-        told = position_of(change.datetime) or position_of(change.lastmod)
-        before = max(before, told or before)
+        told = position_of(change.datetime)
+        has_no_time = told is None and change.datetime
+        if has_no_time or not change.loc or change.change not in CHANGE_TYPES:
+            skip(_unreadable(change))
+            continue
+        before = max(before, told or position_of(change.lastmod) or before)
         yield before, change
+
+
+def _unreadable(change: Change) -> str:
+    if not change.loc:
+        return f"an entry without loc, with change {change.change[:80]!r}"
+    if change.change not in CHANGE_TYPES:
+        return f"{change.loc[:200]!r}: change is {change.change[:80]!r}"
+    return f"{change.loc[:200]!r}: datetime is {(change.datetime or '')[:80]!r}"
 
 
 def position_of(text: str | None) -> Position | None:
