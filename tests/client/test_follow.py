@@ -357,6 +357,8 @@ async def test_what_of_a_change_list_cannot_be_read_is_skipped_and_named_once(
     following = follow(source.loc("list.xml"), after=str(source.at), poll_seconds=QUICK)
     async with asyncio.timeout(60), aclosing(following) as changes:
         assert (await anext(changes)).loc == source.loc("a")
+        without = await anext(changes)
+        assert (without.loc, without.datetime) == (source.loc("c"), None)
         for number in (1, 2):  # it is read again twice
             at = Position(source.at + number)
             entries.append(Entry(source.loc("e"), md=Md(change="updated", datetime=str(at))))
@@ -365,7 +367,7 @@ async def test_what_of_a_change_list_cannot_be_read_is_skipped_and_named_once(
     where = f"skipped: {source.loc('list.xml')}: "
     assert caplog.messages == [
         f"{where}'{source.loc('b')}': change is 'changed'",
-        f"{where}'{source.loc('c')}': datetime is 'tomorrow'",
+        f"{where}the datetime 'tomorrow' of '{source.loc('c')}'",
         f"{where}an entry without loc, with change 'updated'",
         f"{where}'{source.loc('d')}': change is ''",
     ]

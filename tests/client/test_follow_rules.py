@@ -511,8 +511,8 @@ def test_what_of_a_notification_cannot_be_read_is_skipped_and_named(
         f'<rs:md capability="change-notification" from="{T[0]}" until="{T[1]}"/>{entries}</urlset>'
     )
     found = read_notification(text)
-    assert [(change.loc, found.until) for change in found.changes] == [("http://a/u", T[1])]
-    said = "skipped: 2 entries of a notification, first 'http://a/c': change is 'changed'"
+    assert [(change.loc, change.datetime) for change in found.changes] == [("http://a/u", None)] * 2
+    said = "skipped of a notification: 'http://a/c': change is 'changed'; 2 in all"
     assert caplog.messages == [said]
 
 

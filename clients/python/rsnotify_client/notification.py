@@ -64,7 +64,7 @@ def read_notification(payload: str | bytes) -> Received:
     skipped: list[str] = []
     timed = list(timed_changes(document.entries, position_of(md.from_), skipped.append))
     if skipped:
-        log.warning("skipped: %d entries of a notification, first %s", len(skipped), skipped[0])
+        log.warning("skipped of a notification: %s; %d in all", skipped[0], len(skipped))
     from_, until = position_of(md.from_), position_of(md.until)
     if from_ is None or until is None:
         if not timed or timed[-1][0] == 0:
@@ -94,11 +94,13 @@ def timed_changes(
     before = begin or Position(0)
     for entry in entries:
         change = change_of(entry)
-        told = position_of(change.datetime)
-        has_no_time = told is None and change.datetime
-        if has_no_time or not change.loc or change.change not in CHANGE_TYPES:
+        if not change.loc or change.change not in CHANGE_TYPES:
             skip(_unreadable(change))
             continue
+        told = position_of(change.datetime)
+        if told is None and change.datetime:
+            skip(f"the datetime {change.datetime[:80]!r} of {change.loc[:200]!r}")
+            change = msgspec.structs.replace(change, datetime=None)
         before = max(before, told or position_of(change.lastmod) or before)
         yield before, change
 
@@ -106,9 +108,7 @@ def timed_changes(
 def _unreadable(change: Change) -> str:
     if not change.loc:
         return f"an entry without loc, with change {change.change[:80]!r}"
-    if change.change not in CHANGE_TYPES:
-        return f"{change.loc[:200]!r}: change is {change.change[:80]!r}"
-    return f"{change.loc[:200]!r}: datetime is {(change.datetime or '')[:80]!r}"
+    return f"{change.loc[:200]!r}: change is {change.change[:80]!r}"
 
 
 def position_of(text: str | None) -> Position | None:
