@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -500,6 +501,62 @@ def test_a_process_that_ends_does_not_wait_twice() -> None:
     )
     out, _ = python("-c", program).communicate(timeout=20)
     assert out == "True\n"
+
+
+ENDING = (
+    "import atexit, sys\n"
+    "def publish():\n"
+    "    for number in '123':\n"
+    "        try: publisher.updated('a', number)\n"
+    "        except QueueFull: print('full')\n"
+    "if sys.argv[2] == 'late': atexit.register(publish)\n"
+    "from rsnotify_client import Publisher, QueueFull, sender\n"
+    "publisher = Publisher(sys.argv[1], queue_size=2)\n"
+    "if sys.argv[2] == 'early': atexit.register(publish)\n"
+)
+
+
+@pytest.mark.parametrize("when", ["early", "late"])
+@pytest.mark.parametrize("before", [[], ["0"]])
+def test_what_a_handler_publishes_as_the_process_ends_is_published(
+    when: str, before: list[str]
+) -> None:
+    program = ENDING + "".join(f"publisher.updated('a', {each!r})\n" for each in before)
+    with scripted_hub(accept) as (url, posted):
+        _, errors = python("-c", program, url, when).communicate(timeout=30)
+    assert [loc for request in posted for loc in request.locs] == [*before, "1", "2", "3"], errors
+
+
+def test_what_a_handler_publishes_at_the_very_end_in_vain_is_said_and_not_waited_for() -> None:
+    program = ENDING.replace("publisher =", "sender.EXIT_SECONDS = 0.1\npublisher =")
+    out, errors = python("-c", program, "http://127.0.0.1:9", "late").communicate(timeout=30)
+    assert out == "full\n"  # nobody makes room
+    assert "the process ends: 1 change is not published after" in errors
+    assert "the process ends: 2 changes are not published after" in errors
+    assert errors.count("the changes are lost") == 2
+
+
+def test_what_comes_when_no_thread_runs_any_more_is_said_to_be_lost() -> None:
+    program = (
+        "from rsnotify_client import Publisher\n"
+        "class Last:\n"
+        "    publisher = Publisher('http://127.0.0.1:9')\n"
+        "    def __del__(self, Timeout=TimeoutError):\n"
+        "        self.publisher.updated('a', '1')\n"
+        "        try: self.publisher.flush()\n"
+        "        except Timeout as error: print(error)\n"
+        "last = Last()\n"
+    )
+    out, errors = python("-c", program).communicate(timeout=30)
+    lost = "1 change is not published after 0.0 s: the process has no threads any more"
+    assert out == f"{lost}\n"
+    assert f"the process ends: {lost}; the changes are lost\n" in errors
+
+
+def test_a_publisher_that_was_not_used_is_not_kept() -> None:
+    kept = weakref.ref(Publisher("http://127.0.0.1:9"))
+    gc.collect()
+    assert kept() is None
 
 
 def test_a_connection_that_the_hub_closed_meanwhile_costs_no_retry() -> None:

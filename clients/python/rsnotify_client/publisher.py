@@ -108,8 +108,10 @@ class Publisher(ChangeMethods[None]):
         self._wake()
 
     def _cannot_wait(self) -> bool:
-        """The sender's thread makes the room; a publisher that is closed makes none."""
-        return self._is_closed or self._sender.is_own_thread() or is_given_up()
+        """The sender's thread makes the room; a publisher that is closed makes none, and none is
+        made as the process ends."""
+        is_over = self._is_closed or self._sender.is_ending
+        return is_over or self._sender.is_own_thread() or is_given_up()
 
     def may_wait(self) -> bool:
         """Whether a change that is put now may have to wait: for room, for a disk."""

@@ -3,16 +3,19 @@
 Rules that hold here: a batch goes out with the key that the store keeps for it, and again with it
 until the hub has answered; only a change that the hub finds faulty is given up; trouble with one
 channel does not hold up the others. The thread begins with the first change, never at import, and
-anew in a forked process. Nothing here knows where the changes are kept.
+anew in a forked process. A process that ends waits for what is to be sent; a change that comes
+after that is waited for by its caller. Nothing here knows where the changes are kept.
 """
 
 import atexit
 import logging
 import random
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import NamedTuple
+from weakref import WeakSet
 
 import msgspec
 
@@ -69,8 +72,12 @@ class Sender:
         self._batch_seconds = batch_seconds
         self._look_seconds = look_seconds
         self._on_refused = on_refused
+        self.is_ending = False
+        """The process ends: whatever sent until now sends no more."""
+        self._exit_seconds = EXIT_SECONDS
         self._begin()
         tell_of_forks(self)
+        _senders.add(self)
 
     def _begin(self) -> None:
         self._thread: threading.Thread | None = None
@@ -101,16 +108,17 @@ class Sender:
         self._bell.ring()
         if self._thread is None:
             self.start()
+            if self.is_ending:
+                self._send_last()
 
     def start(self) -> None:
         """Begin to send, if nobody has yet in this process."""
         with self._starting:
-            if self._thread is None:
+            if self._thread is None and not sys.is_finalizing():  # no thread runs after that
                 self._stopping = False
                 thread = threading.Thread(target=self._run, name="rsnotify-sender", daemon=True)
                 thread.start()
                 self._thread, self._thread_id = thread, thread.ident
-                atexit.register(self._at_exit)
 
     def counters(self, taken: int = 0) -> Counters:
         waiting = self._store.waiting()
@@ -135,21 +143,24 @@ class Sender:
         began = monotonic()
         self._troubles.forgive(began)
         self._hurry.set()
-        self.wake()
+        self._bell.ring()
+        self.start()
         while (now := self._store.ends()) is not None and now[0] <= ends[1]:
             if (hopeless := self._troubles.hopeless(began)) is not None:
                 raise hopeless
             waited = monotonic() - began
             is_late = (timeout is not None and waited >= timeout) or is_given_up()
             in_trouble = (self._troubles or self._failure) and not is_patient
-            if is_late or in_trouble or self._stopping:
+            if is_late or in_trouble or self._stopping or sys.is_finalizing():
                 raise TimeoutError(self._in_the_way(waited))
             with self._progress:
                 self._progress.wait(TURN_SECONDS)
 
     def _in_the_way(self, waited: float) -> str:
         why = self._failure or self._troubles.words()
-        if self._stopping:
+        if sys.is_finalizing():
+            why = "the process has no threads any more"
+        elif self._stopping:
             why = "it was closed meanwhile"
         return f"{_changes(self._store.waiting())} not published after {waited:.1f} s: {why}"
 
@@ -164,18 +175,23 @@ class Sender:
         if self._thread is not None and not self.is_own_thread():
             self._thread.join(min(max(seconds, TURN_SECONDS), threading.TIMEOUT_MAX))
         self._thread = self._thread_id = None
-        atexit.unregister(self._at_exit)
 
-    def _at_exit(self) -> None:
-        if self._thread is None:  # a forked process that has sent nothing
-            return
-        until = monotonic() + EXIT_SECONDS
+    def end(self) -> None:
+        """The process ends: wait for what is to be sent."""
+        self.is_ending = True
+        if self._thread is not None:  # else it has sent nothing: perhaps a forked one
+            self._send_last()
+
+    def _send_last(self) -> None:
+        """At the end, and for each change that comes later; all of it may take `EXIT_SECONDS`."""
+        began = monotonic()
         try:
-            self._flush(EXIT_SECONDS, is_patient=not self._store.lasts)
+            self._flush(self._exit_seconds, is_patient=not self._store.lasts)
         except (TimeoutError, Rejected, OutboxError) as error:
             left = what_stays(error) if self._store.lasts else "the changes are lost"
             log.error("the process ends: %s; %s", error, left)
-        self.stop(until - monotonic())
+        self._exit_seconds -= monotonic() - began
+        self.stop(self._exit_seconds)
 
     # In its own thread --------------------------------------------------------------------------
 
@@ -269,6 +285,16 @@ class Sender:
         self.retries += 1
         now, chance = monotonic(), random.random()  # noqa: S311
         self._troubles.postpone(batch.channel, error, now, chance, asked=self._asked)
+
+
+_senders: WeakSet[Sender] = WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """What is registered here runs, whatever is first published while the process ends."""
+    for each in list(_senders):
+        each.end()
 
 
 def what_stays(error: Exception) -> str:
