@@ -134,6 +134,38 @@ def test_flask_needs_an_address() -> None:
         RSNotify(Flask("app"))
 
 
+def flask_with(**settings: object) -> Flask:
+    app = Flask("app")
+    app.config.update({f"RSNOTIFY_{name}": value for name, value in settings.items()})
+    return app
+
+
+WHERE = {"URL": "http://127.0.0.1:9", "TOKEN": "a"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (
+            {"URL": "http://a"},
+            "^set RSNOTIFY_TOKEN in the app's configuration, or RSNOTIFY_ENABLED",
+        ),
+        (WHERE | {"OUTBX": "a.db"}, "^RSNOTIFY_OUTBX is no setting; did you mean OUTBOX[?]$"),
+        (WHERE | {"COLOUR": 1}, "^RSNOTIFY_COLOUR is no setting$"),
+        (WHERE | {"OUTBOX": "/nope/o.db"}, "^RSNOTIFY_OUTBOX is '/nope/o.db': its directory must"),
+        (WHERE | {"OUTBOX": 5}, "^RSNOTIFY_OUTBOX must be text$"),
+        (WHERE | {"TOKEN": b"secret"}, "^RSNOTIFY_TOKEN must be text$"),
+        ({"ENABLED": "False"}, "^RSNOTIFY_ENABLED is 'False': must be True or False$"),
+        (WHERE | {"ENABLED": 0}, "^RSNOTIFY_ENABLED is 0: must be True or False$"),
+    ],
+)
+def test_flask_refuses_settings_with_which_changes_would_be_lost(
+    settings: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(RuntimeError, match=problem):
+        RSNotify(flask_with(**settings))
+
+
 def test_flask_can_be_switched_off() -> None:
     app = Flask("app")
     app.config["RSNOTIFY_ENABLED"] = False
@@ -147,8 +179,7 @@ def test_flask_can_be_switched_off() -> None:
 @contextmanager
 def flask_without_hub() -> Iterator[RSNotify]:
     """Within an application of Flask whose hub is away."""
-    app = Flask("app")
-    app.config["RSNOTIFY_URL"] = "http://127.0.0.1:9"
+    app = flask_with(**WHERE)
     rsnotify = RSNotify(app)
     with app.app_context():
         yield rsnotify
@@ -178,7 +209,7 @@ def test_two_first_requests_of_django_at_once_share_a_publisher() -> None:
     program = (
         "import threading\n"
         "from django.conf import settings\n"
-        "settings.configure(RSNOTIFY={'URL': 'http://127.0.0.1:9'})\n"
+        "settings.configure(RSNOTIFY={'URL': 'http://127.0.0.1:9', 'TOKEN': 'a'})\n"
         "from rsnotify_client.integrations import django\n"
         "make, both, got = django.Publisher, threading.Barrier(2), []\n"
         "def slow(*words, **options):\n"
@@ -199,9 +230,11 @@ DJANGO = """
 import sys, json, threading
 import django
 from django.conf import settings
-settings.configure(RSNOTIFY=json.loads(sys.argv[1]))
+database = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+settings.configure(RSNOTIFY=json.loads(sys.argv[1]), DATABASES={"default": database})
 django.setup()
 from django.core.checks import run_checks
+from django.db.transaction import atomic
 from django.db import models
 from django.db.models.signals import post_delete, post_save
 from rsnotify.resourcesync.change import Change
@@ -221,13 +254,25 @@ publisher().flush(10)
 print(threading.active_count())
 """
 NEEDS = 'settings.RSNOTIFY needs "{}"'
-NO_ADDRESS = "settings.RSNOTIFY: \"URL\" is 'hub': http:// or https:// is missing: write http://hub"
+NO_SCHEME = "http:// or https:// is missing: write http://"
+
+
+def says(name: str, what: str) -> str:
+    return f'settings.RSNOTIFY: "{name}" {what}'
+
+
+NO_ADDRESS = says("URL", f"is 'hub': {NO_SCHEME}hub")
 
 
 def in_django(program: str, **settings: object) -> list[str]:
-    out, errors = python("-c", DJANGO + program, json.dumps(settings)).communicate(timeout=30)
+    out, errors = run_django(program, settings)
     assert not errors
     return out.splitlines()
+
+
+def run_django(program: str, settings: object) -> tuple[str, str]:
+    """What a program printed, and its errors."""
+    return python("-c", DJANGO + program, json.dumps(settings)).communicate(timeout=30)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +282,16 @@ def in_django(program: str, **settings: object) -> list[str]:
         ({"URL": "hub", "TOKEN": "a", "BASE_URL": "http://a"}, [NO_ADDRESS]),
         ({"OUTBOX": "database"}, [NEEDS.format("BASE_URL")]),
         ({"ENABLED": False}, []),
+        (WHERE | {"BASE_URL": ""}, []),
+        (WHERE | {"BASE_URL": "a.b"}, [says("BASE_URL", "is 'a.b': " + NO_SCHEME + "a.b")]),
+        (
+            WHERE | {"BASE_URL": "", "OUTBOX": "/nope/o.db"},
+            [says("OUTBOX", "is '/nope/o.db': its directory must exist")],
+        ),
+        ({"OUTBOX": "Database"}, [says("OUTBOX", "is 'Database': did you mean \"database\"?")]),
+        ({"OUTBX": "a.db"}, [says("OUTBX", "is no setting; did you mean OUTBOX?")]),
+        ({"ENABLED": "False"}, [says("ENABLED", "is 'False': must be True or False")]),
+        ({"URL": 5}, [says("URL", "must be text")]),
     ],
 )
 def test_the_check_of_django_names_all_that_is_wrong(
@@ -272,3 +327,79 @@ def test_a_name_that_no_set_can_have_is_refused_where_it_is_written() -> None:
     assert all("is not a valid name for a set" in line for line in told)
     with pytest.raises(ValueError, match="is not a valid name"):
         publish_model(Outbox(), Paper, "http://a", loc=str)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problems"),
+    [
+        (None, "".join(NEEDS.format(name) + "\n" for name in ("URL", "TOKEN", "BASE_URL"))),
+        (["URL"], "settings.RSNOTIFY must be a dict\n"),
+    ],
+)
+def test_the_check_of_django_names_settings_that_are_no_dict(
+    settings: object, problems: str
+) -> None:
+    assert run_django(CHECK, settings) == (problems, "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (WHERE | {"OUTBX": "a.db"}, says("OUTBX", "is no setting; did you mean OUTBOX?")),
+        (WHERE | {"ENABLED": "no"}, says("ENABLED", "is 'no': must be True or False")),
+        ({"URL": "http://127.0.0.1:9"}, NEEDS.format("TOKEN")),
+    ],
+)
+def test_django_publishes_nothing_with_settings_that_cannot_be_meant(
+    settings: dict[str, str], problem: str
+) -> None:
+    assert in_django(TRY.format('publish("a", Change("http://a/1", "updated"))'), **settings) == [
+        problem
+    ]
+
+
+def test_the_start_of_django_refuses_an_outbox_that_can_be_nowhere() -> None:
+    problem = says("OUTBOX", "is '/nope/o.db': its directory must exist")
+    assert in_django(TRY.format("start()"), **WHERE, OUTBOX="/nope/o.db") == [problem]
+
+
+TRY = """
+from django.core.exceptions import ImproperlyConfigured
+try:
+    {}
+except ImproperlyConfigured as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("within", ["with atomic():", "if True:"])
+def test_a_commit_of_django_succeeds_whose_outbox_fails_and_says_what_is_lost(within: str) -> None:
+    publishing = f'{within}\n    publish("a", Change("http://a/1", "updated"))\nprint("committed")'
+    out, errors = run_django(publishing, WHERE | {"OUTBOX": "/nope/o.db"})
+    assert out == "committed\n", errors
+    assert errors.startswith("not published: Change(loc='http://a/1'")
+    assert "its directory must exist" in errors
+    assert "Traceback" not in errors
+
+
+def test_django_says_how_to_create_the_table_that_is_missing() -> None:
+    publishing = 'publish("a", Change("http://a/1", "updated"))'
+    _, errors = run_django(publishing, {"OUTBOX": "database"})
+    assert "OperationalError: no such table: rsnotify_outbox\nCreate it in a migration" in errors
+
+
+@pytest.mark.parametrize(
+    ("base", "path", "loc"),
+    [
+        ("", "http://a/1", "http://a/1"),
+        ("http://a/", "/1", "http://a/1"),
+        ("", "/1", says("BASE_URL", "is empty, but /1 is no address")),
+        (None, "http://a/1", NEEDS.format("BASE_URL")),
+    ],
+)
+def test_the_address_of_a_django_model_may_be_whole(base: str | None, path: str, loc: str) -> None:
+    class_ = f"Paper.get_absolute_url = lambda self: {path!r}\n"
+    saving = "post_delete.send(Paper, instance=Paper(), using='default')"
+    print_it = "import rsnotify_client.integrations.django as ours\n"
+    print_it += "ours.publish = lambda set_name, change, using: print(change.loc)\n"
+    assert in_django(class_ + print_it + TRY.format(saving), **WHERE, BASE_URL=base) == [loc]

@@ -26,6 +26,8 @@ LOCKED_SECONDS = 5.0
 RESERVE_BYTES = 512 * 1024
 """Kept beside the outbox, and given up when the disk is full."""
 
+UNWRITABLE = "the file and its directory must be writable"
+
 T = TypeVar("T")
 
 
@@ -113,17 +115,10 @@ class SqliteTable(OutboxTable):
         if "locked" in text:
             return f"another process kept it locked for {LOCKED_SECONDS:g} s"
         if "unable to open" in text or "readonly" in text:
-            return f"{text}: {self._wrong_place()}"
+            return f"{text}: {wrong_place(self._path) or UNWRITABLE}"
         if "not a database" in text:
             return f"{text}: give another path, or move that file away"
         return super()._mend(text)
-
-    def _wrong_place(self) -> str:
-        if self._path.is_dir():
-            return "it is a directory; name a file in it"
-        if not self._path.parent.is_dir():
-            return "its directory must exist"
-        return "the file and its directory must be writable"
 
 
 class OutboxFile(SqliteTable):
@@ -187,6 +182,17 @@ class OutboxFile(SqliteTable):
             else:
                 _keep(self._reserve)
                 return connection
+
+
+def wrong_place(path: str | os.PathLike[str]) -> str | None:
+    """Why no outbox can be there, as far as it can be seen without opening one."""
+    file = Path(path).absolute()
+    if file.is_dir():
+        return "it is a directory; name a file in it"
+    if not file.parent.is_dir():
+        return "its directory must exist"
+    is_writable = all(os.access(each, os.W_OK) for each in (file.parent, file) if each.exists())
+    return None if is_writable else UNWRITABLE
 
 
 def _is_full(error: BaseException | None) -> bool:

@@ -239,12 +239,16 @@ class OutboxTable:
 
     def _missing(self, text: str) -> str | None:
         """What the error says, if it is that there is no outbox; else None."""
-        is_table = "rsnotify_outbox" in text and any(word in text for word in ("no such", "exist"))
-        return text if is_table else None
+        return text if says_no_table(text) else None
 
     def _mend(self, text: str) -> str:
         """What the driver says, and the way to mend it."""
         return f"{text} Connect with check_same_thread=False" if "same thread" in text else text
+
+
+def says_no_table(text: str) -> bool:
+    """Whether a driver's error means that the table was not created."""
+    return "rsnotify_outbox" in text and any(word in text for word in ("no such", "exist"))
 
 
 class Execute:

@@ -3,14 +3,16 @@
 `settings.RSNOTIFY` has `URL` and `TOKEN`, `BASE_URL` (put before `get_absolute_url()`), and
 `OUTBOX`: `"database"` writes changes to a table in the same transaction, for `rsnotify relay` to
 publish; a path keeps them in a SQLite file; without it they wait in memory. With `ENABLED` set to
-False nothing is published, and nothing else is needed. `manage.py check` names what is missing;
-with `"database"` it does not ask for `URL` and `TOKEN`, for a relay elsewhere may have them.
+False nothing is published, and nothing else is needed. `manage.py check` names what is missing or
+wrong; with `"database"` it does not ask for `URL` and `TOKEN`, for a relay elsewhere may have them.
 
-Rules that hold here: what is rolled back is never published; saving never waits for the hub.
+Rules that hold here: what is rolled back is never published; saving never waits for the hub; a
+change that is not taken after the commit is logged as lost.
 `QuerySet.update()` and the bulk methods send no signals, so they publish nothing.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 from urllib.parse import quote
@@ -18,20 +20,27 @@ from urllib.parse import quote
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, transaction
 from django.db.models.signals import post_delete, post_save
 
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.address import wrong_address
-from rsnotify_client.batch import check_name
+from rsnotify_client.batch import OutboxError, check_name
 from rsnotify_client.change import Fields, make_change
+from rsnotify_client.integrations.settings import wrong_outbox, wrong_settings
+from rsnotify_client.memory import QueueFull
 from rsnotify_client.outbox import Outbox, statements
-from rsnotify_client.publisher import Publisher
+from rsnotify_client.outboxtable import says_no_table
+from rsnotify_client.publisher import Publisher, PublisherClosed
 from rsnotify_client.relay import Relay
+
+log = logging.getLogger(__name__)
 
 IN_DATABASE = "database"
 PUBLISHER = "publisher"
 
+SETTINGS = ("URL", "TOKEN", "BASE_URL", "OUTBOX", "ENABLED")
+SHOWN = 'settings.RSNOTIFY: "{}"'
 HINT = 'Set it, or set "ENABLED": False if nothing is to be published'
 
 _made: dict[str, Publisher] = {}
@@ -75,10 +84,26 @@ def publish(set_name: str, change: Change, using: str = DEFAULT_DB_ALIAS) -> Non
     if not _is_enabled():
         return
     if _is_in_database():
+        _write(set_name, change, using)
+        return
+    to = publisher()
+
+    def send() -> None:
+        try:
+            to.send(set_name, change)
+        except (QueueFull, PublisherClosed, OutboxError) as error:
+            log.error("not published: %s; %s", change, error)
+
+    transaction.on_commit(send, using=using, robust=True)
+
+
+def _write(set_name: str, change: Change, using: str) -> None:
+    try:
         Outbox().send(connections[using], set_name, change)
-    else:
-        send = partial(publisher().send, set_name, change)
-        transaction.on_commit(send, using=using, robust=True)
+    except DatabaseError as error:
+        if says_no_table(str(error)):
+            error.add_note("Create it in a migration: RunPython(create_outbox_table)")
+        raise
 
 
 def start(using: str = DEFAULT_DB_ALIAS) -> None:
@@ -86,8 +111,11 @@ def start(using: str = DEFAULT_DB_ALIAS) -> None:
 
     With `OUTBOX` in the database this is the relay, and `rsnotify relay` is not needed.
     """
-    if _is_enabled():
-        (_relay(using) if _is_in_database() else publisher()).start()
+    if not _is_enabled():
+        return
+    if problems := _wrong_outbox():
+        raise ImproperlyConfigured(*problems)
+    (_relay(using) if _is_in_database() else publisher()).start()
 
 
 def publisher() -> Publisher:
@@ -122,8 +150,8 @@ def _connect(using: str) -> Any:
     return wrapper.connection
 
 
-def _hub() -> tuple[str, str | None]:
-    return _required("URL"), _setting("TOKEN")
+def _hub() -> tuple[str, str]:
+    return _required("URL"), _required("TOKEN")
 
 
 def _is_enabled() -> bool:
@@ -141,33 +169,68 @@ def create_outbox_table(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001
 
 
 def _absolute_url(instance: Any) -> str:
-    return f"{_required('BASE_URL').rstrip('/')}{instance.get_absolute_url()}"
+    if (base := _setting("BASE_URL")) is None:
+        raise _needs("BASE_URL")
+    loc = f"{base.rstrip('/')}{instance.get_absolute_url()}"
+    if not base and "://" not in loc:
+        raise ImproperlyConfigured(f"{SHOWN.format('BASE_URL')} is empty, but {loc} is no address")
+    return loc
 
 
 def _setting(name: str, default: Any = None) -> Any:
-    return getattr(settings, "RSNOTIFY", {}).get(name, default)
+    given, problems = _settings()
+    if problems:
+        raise ImproperlyConfigured("; ".join(problems))
+    return given.get(name, default)
+
+
+def _settings() -> tuple[Mapping[str, Any], list[str]]:
+    """They, and which of them cannot be meant."""
+    given: Mapping[str, Any] = getattr(settings, "RSNOTIFY", None) or {}
+    if not isinstance(given, Mapping):
+        return {}, ["settings.RSNOTIFY must be a dict"]
+    problems = wrong_settings(given, SETTINGS, SHOWN)
+    outbox = str(given.get("OUTBOX"))
+    if outbox != IN_DATABASE and outbox.lower() == IN_DATABASE:
+        problems.append(f'{SHOWN.format("OUTBOX")} is {outbox!r}: did you mean "{IN_DATABASE}"?')
+    return given, problems
 
 
 def _required(name: str) -> Any:
     if not (value := _setting(name)):
-        raise ImproperlyConfigured(f'settings.RSNOTIFY needs "{name}"')
+        raise _needs(name)
     return value
+
+
+def _needs(name: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(f'settings.RSNOTIFY needs "{name}"')
+
+
+def _wrong_outbox() -> list[str]:
+    return [] if _is_in_database() else wrong_outbox(_setting("OUTBOX"), SHOWN)
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
     """What is wrong with the settings: for `manage.py check`."""
+    problems = _settings()[1]
+    if problems:
+        return [Error(problem, id="rsnotify.E002") for problem in problems]
     if not _is_enabled():
         return []
-    # the relay needs them, perhaps in another process
+    missing = [Error(str(_needs(name)), HINT, id="rsnotify.E001") for name in _missing()]
+    for name in ("URL", "BASE_URL"):
+        if (url := _setting(name)) and (wrong := wrong_address(url)) is not None:
+            problems.append(f"{SHOWN.format(name)} is {url!r}: {wrong}")
+    problems += _wrong_outbox()
+    return missing + [Error(problem, id="rsnotify.E002") for problem in problems]
+
+
+def _missing() -> list[str]:
+    """With the table, the relay needs the hub's address and token, perhaps in another process."""
     needed = [] if _is_in_database() else ["URL", "TOKEN"]
-    needed += ["BASE_URL"] if _need_base_url else []
     missing = [name for name in needed if not _setting(name)]
-    problems: list[CheckMessage] = [
-        Error(f'settings.RSNOTIFY needs "{name}"', HINT, id="rsnotify.E001") for name in missing
-    ]
-    if (url := _setting("URL")) and (wrong := wrong_address(url)) is not None:
-        problems.append(Error(f'settings.RSNOTIFY: "URL" is {url!r}: {wrong}', id="rsnotify.E002"))
-    return problems
+    is_base_missing = _need_base_url and _setting("BASE_URL") is None
+    return [*missing, "BASE_URL"] if is_base_missing else missing
 
 
 register(check_settings)

@@ -2,13 +2,13 @@
 
 `RSNOTIFY_URL` and `RSNOTIFY_TOKEN` say where to publish. `RSNOTIFY_OUTBOX`, the path of a file,
 keeps what is not published yet. With `RSNOTIFY_ENABLED` set to False nothing is published, and
-no other setting is needed.
+no other setting is needed. Settings that cannot work are refused when the application is made.
 
 Rules that hold here: a request never waits for the hub, and never fails because of it; a change
-that finds no room, or a publisher that is closed, is logged as lost.
+that finds no room, a publisher that is closed, or an outbox that fails, is logged as lost.
 """
 
-from typing import cast
+from typing import Any, cast
 
 from flask import Flask, current_app
 
@@ -16,10 +16,15 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.batch import OutboxError
 from rsnotify_client.change import ChangeMethods
+from rsnotify_client.integrations.settings import wrong_outbox, wrong_settings
 from rsnotify_client.memory import QueueFull
 from rsnotify_client.publisher import Publisher, PublisherClosed
 
 NAME = "rsnotify"
+PREFIX = "RSNOTIFY_"
+SHOWN = f"{PREFIX}{{}}"
+NEEDED = ("URL", "TOKEN")
+SETTINGS = (*NEEDED, "OUTBOX", "ENABLED")
 
 
 class RSNotify(ChangeMethods[None]):
@@ -30,19 +35,13 @@ class RSNotify(ChangeMethods[None]):
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
-        url = app.config.get("RSNOTIFY_URL") or ""
-        enabled = app.config.get("RSNOTIFY_ENABLED", True)
-        if enabled and not url:
-            raise RuntimeError(
-                "set RSNOTIFY_URL to the hub's address in the app's configuration, "
-                "or RSNOTIFY_ENABLED to False"
-            )
+        given = _given(app)
         app.extensions[NAME] = Publisher(
-            url,
-            app.config.get("RSNOTIFY_TOKEN"),
-            outbox=app.config.get("RSNOTIFY_OUTBOX"),
+            given.get("URL") or "",
+            given.get("TOKEN"),
+            outbox=given.get("OUTBOX"),
             when_full="raise",
-            enabled=enabled,
+            enabled=given.get("ENABLED", True),
         )
 
     @property
@@ -59,3 +58,21 @@ class RSNotify(ChangeMethods[None]):
             self.publisher.send(set_name, change, kind=kind)
         except (QueueFull, PublisherClosed, OutboxError) as error:
             current_app.logger.error("not published: %s; %s", change, error)
+
+
+def _given(app: Flask) -> dict[str, Any]:
+    """The settings, without their prefix; what cannot work is refused."""
+    config = app.config.items()
+    given = {name.removeprefix(PREFIX): each for name, each in config if name.startswith(PREFIX)}
+    problems = wrong_settings(given, SETTINGS, SHOWN)
+    if not problems and given.get("ENABLED", True):
+        missing = [SHOWN.format(name) for name in NEEDED if not given.get(name)]
+        if missing:
+            problems.append(
+                f"set {' and '.join(missing)} in the app's configuration, "
+                "or RSNOTIFY_ENABLED to False"
+            )
+        problems += wrong_outbox(given.get("OUTBOX"), SHOWN)
+    if problems:
+        raise RuntimeError("; ".join(problems))
+    return given
