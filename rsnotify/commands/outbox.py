@@ -12,14 +12,17 @@ from rsnotify.commands.administer import print_table
 from rsnotify.errors import InvalidSettings
 from rsnotify_client.batch import OutboxError
 from rsnotify_client.outboxtable import NoOutbox, OutboxTable, WaitingChanges
-from rsnotify_client.relay import table_of
+from rsnotify_client.relay import table_of, without_password
 
 
 def show(database: str, *, json: bool) -> None:
     """What waits of each set."""
     with _outbox(database) as outbox:
         rows = [each._asdict() for each in outbox.waiting_by_channel()]
-    print_table(rows, WaitingChanges._fields, json=json)
+    if rows or json:
+        print_table(rows, WaitingChanges._fields, json=json)
+    else:
+        typer.echo("nothing waits")
 
 
 def drop(database: str, set_name: str, *, must_ask: bool) -> None:
@@ -27,7 +30,8 @@ def drop(database: str, set_name: str, *, must_ask: bool) -> None:
     with _outbox(database) as outbox:
         waiting = [each for each in outbox.waiting_by_channel() if each.set_name == set_name]
         if not waiting:
-            raise InvalidSettings([f"no change of the set {set_name!r} waits in {database}"])
+            where = without_password(database)
+            raise InvalidSettings([f"no change of the set {set_name!r} waits in {where}"])
         count = sum(each.changes for each in waiting)
         if must_ask:
             typer.confirm(f"Drop {_changes(count)} of {set_name}, unpublished?", abort=True)

@@ -18,6 +18,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from rsnotify import cli
+from rsnotify.commands import outbox
 from rsnotify.commands.relay import run
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.notification import ChannelName
@@ -338,6 +339,9 @@ def test_relays_with_a_class_made_from_their_driver_s_ask_which_of_them_leads(
 @pytest.mark.parametrize("kind", ["postgresql", "mysql", "sqlite"])
 def test_every_database_has_its_statements(kind: str) -> None:
     assert Outbox.sql(kind).startswith("CREATE TABLE IF NOT EXISTS rsnotify_outbox (")
+    assert (
+        "set_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" in Outbox.sql(kind)
+    ) is (kind == "mysql")
 
 
 def test_a_database_that_is_not_known_is_refused_with_those_that_are() -> None:
@@ -458,6 +462,7 @@ def test_what_waits_in_an_outbox_is_shown_by_set_and_dropped_beside_its_publishe
         assert [(row["set_name"], row["kind"], row["changes"]) for row in shown] == [
             ("typo", "change", 3)
         ]
+        assert " changes " in outbox_command(path).stdout
         assert outbox_command(path, "--drop", "typo", answer="n\n").exit_code == 1
         assert publisher.counters.waiting == 3
         dropped = outbox_command(path, "--drop", "typo", answer="y\n")
@@ -465,12 +470,40 @@ def test_what_waits_in_an_outbox_is_shown_by_set_and_dropped_beside_its_publishe
         publisher.updated("a", "1")
         publisher.flush(10)
     assert posted[-1].locs == ["1"]
-    assert " changes " in outbox_command(path).stdout
 
 
 def test_a_set_of_which_nothing_waits_is_told(database: Path) -> None:
     nothing = outbox_command(database, "--drop", "a")
     assert str(nothing.exception) == f"no change of the set 'a' waits in sqlite:///{database}"
+
+
+def test_an_empty_outbox_is_said_to_be_empty(database: Path) -> None:
+    assert outbox_command(database).stdout == "nothing waits\n"
+    assert outbox_command(database, "--json").stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://app:hunter2@db/x?sslmode=require",
+        "postgresql://app@db/x?password=hunter2&sslmode=require",
+    ],
+)
+def test_a_set_of_which_nothing_waits_is_told_without_the_password(
+    database: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setattr("rsnotify.commands.outbox.table_of", lambda _: SqliteTable(database))
+    with pytest.raises(InvalidSettings) as refused:
+        outbox.drop(url, "a", must_ask=True)
+    told = "no change of the set 'a' waits in postgresql://app@db/x?sslmode=require"
+    assert str(refused.value) == told
+
+
+@pytest.mark.parametrize("url", ["oracle://app:hunter2@db/x", "mysql://app:hunter2/3@db/x"])
+def test_a_database_that_is_refused_is_told_without_its_password(url: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        table_of(url)
+    assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,8 @@ OF_POSTGRESQL: dict[str, str | int] = {
 OF_MYSQL = {"connect_timeout": 10, "write_timeout": 30, "read_timeout": 60}
 """In seconds; MySQL waits 50 s for the lock of a row."""
 
+ESCAPED = "write the special characters of a password, such as / and #, as %2F and %23"
+
 
 class Relay:
     """Publishes a table in a thread of this process; `wake` after a commit saves it a look.
@@ -101,7 +103,10 @@ def database_of(url: str) -> Database:
     scheme = url.partition(":")[0].partition("+")[0]
     if scheme not in DATABASES or "://" not in url:
         raise InvalidSettings(
-            [f"the database is {url!r}: give a URL that begins with {'://, '.join(DATABASES)}://"]
+            [
+                f"the database is {without_password(url)!r}: "
+                f"give a URL that begins with {'://, '.join(DATABASES)}://"
+            ]
         )
     return DATABASES[scheme]
 
@@ -110,7 +115,7 @@ def table_of(database: str | Callable[[], Any]) -> OutboxTable:
     """The outbox table of a database."""
     if callable(database):
         return OutboxTable(database, "in the database")
-    kind, shown = database_of(database), _without_password(database)
+    kind, shown = database_of(database), without_password(database)
     match kind:
         case "sqlite":
             from rsnotify_client.outboxfile import SqliteTable  # noqa: PLC0415
@@ -157,12 +162,20 @@ def _missing(driver: str, extra: str) -> InvalidSettings:
     return InvalidSettings([f"{driver} is not installed: pip install 'rsnotify[{extra}]'"])
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
+    """The URL of a database as it may be shown."""
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise InvalidSettings([f"the database's URL cannot be read: {error}"]) from None
-    if parts.password is None:
+        why = ESCAPED if "@" in url else error  # which may quote a part of a password
+        raise InvalidSettings([f"the database's URL cannot be read: {why}"]) from None
+    query = "&".join(each for each in parts.query.split("&") if not _is_password(each))
+    if parts.password is None and query == parts.query:
         return url
-    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@")).geturl()
+    netloc = parts.netloc.replace(f":{parts.password}@", "@")
+    return parts._replace(netloc=netloc, query=query).geturl()
+
+
+def _is_password(pair: str) -> bool:
+    return pair.partition("=")[0] in ("password", "passwd", "sslpassword")
