@@ -16,7 +16,7 @@ from rsnotify_client.change import Fields, make_change
 Database = Literal["postgresql", "mysql", "sqlite"]
 
 _COLUMNS = """
-    set_name VARCHAR(64) NOT NULL,
+    set_name VARCHAR(64){exact} NOT NULL,
     kind VARCHAR(9) NOT NULL DEFAULT 'change',
     body {text} NOT NULL,
     queued_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
@@ -28,6 +28,8 @@ _IDS = {
     "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
 }
 _TEXTS = {"postgresql": "TEXT", "mysql": "MEDIUMTEXT CHARACTER SET utf8mb4", "sqlite": "TEXT"}
+_EXACT = {"postgresql": "", "mysql": " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "sqlite": ""}
+"""Else MySQL takes a wrong name in capitals for the set, and each stands in the other's way."""
 _OF_BATCHES = {"postgresql": " WHERE batch_key IS NOT NULL", "mysql": "", "sqlite": ""}
 
 INSERT = "INSERT INTO rsnotify_outbox (set_name, kind, body) VALUES (?, ?, ?)"
@@ -76,7 +78,7 @@ class Outbox:
 
 def statements(database: Database) -> list[str]:
     """What creates the table and its indexes, one by one."""
-    columns = _COLUMNS.format(text=_TEXTS[database])
+    columns = _COLUMNS.format(text=_TEXTS[database], exact=_EXACT[database])
     if_new = "" if database == "mysql" else "IF NOT EXISTS "
     table = f"CREATE TABLE IF NOT EXISTS rsnotify_outbox (\n    id {_IDS[database]},{columns})"
     by_channel = "rsnotify_outbox_channel ON rsnotify_outbox (set_name, kind, id)"
