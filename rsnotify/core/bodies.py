@@ -60,7 +60,8 @@ def refused(faults: Sequence[Fault]) -> Rejected:
     """The refusal of a body with these faults; its detail names the first."""
     first = faults[0]
     place = f"change {first['index']}" if "index" in first else "the document"
-    place += f", {first['field']}" if first.get("field") else ""
+    if (field := first.get("field")) and not first["message"].startswith(field):
+        place += f", {field}"
     least = " at least" if len(faults) >= MAX_FAULTS else ""  # no further fault is looked for
     more = f" (and {len(faults) - 1} more{least})" if len(faults) > 1 else ""
     return Rejected(f"{place}: {first['message']}{more}", faults=faults[:MAX_FAULTS])

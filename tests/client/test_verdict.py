@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.errors import Fault, Rejected, TryAgain
 from rsnotify_client.answer import LONGEST_PAUSE_SECONDS, NotAHub, content_of
 from rsnotify_client.verdict import refused_changes
 
@@ -12,6 +12,18 @@ HTML = NotAHub("http://hub", "answered 413", 413)
 
 def test_the_changes_that_are_named_are_at_fault() -> None:
     assert refused_changes(Rejected("", faults=FAULTS), 3) == {1: "bad"}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("Expected `int | null`, got `str`", "length: Expected `int | null`, got `str`"),
+        ("length must not be negative", "length must not be negative"),
+    ],
+)
+def test_the_reason_names_the_field_once(message: str, reason: str) -> None:
+    fault = Fault(index=0, field="length", message=message)
+    assert refused_changes(Rejected("", faults=[fault]), 1) == {0: reason}
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])

@@ -128,6 +128,14 @@ def test_a_fault_is_named_with_its_place_and_its_mend(
 
 
 @pytest.mark.parametrize(
+    ("wrong", "place"), [("loc", "0: loc is 'a': it"), ("length", "0, length: Expected ")]
+)
+def test_the_first_fault_is_told_with_its_field_once(wrong: str, place: str) -> None:
+    detail = refusal([{**RES1, wrong: "a"}]).detail
+    assert detail.startswith(f"change {place}")
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({**RES1, "colour": "red"}, "unknown field `colour`"),

@@ -5,7 +5,7 @@ Nothing here sends anything, nor knows where the changes are kept.
 
 from collections.abc import Mapping
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import Fault, Rejected
 from rsnotify_client.answer import NotAHub
 
 KEY_IS_USED, TOO_LARGE = 409, 413
@@ -19,7 +19,7 @@ def refused_changes(error: Rejected, count: int) -> Mapping[int, str] | None:
     fault (a token, a set that is not there, a wrong address): keep all and wait for the mend.
     """
     named = {
-        fault["index"]: fault["message"]
+        fault["index"]: _words(fault)
         for fault in error.faults
         if "index" in fault and 0 <= fault["index"] < count
     }
@@ -30,3 +30,9 @@ def refused_changes(error: Rejected, count: int) -> Mapping[int, str] | None:
     if isinstance(error, NotAHub):  # a proxy may have a limit of its own
         return {} if error.status == TOO_LARGE and count > 1 else None
     return {} if count > 1 else {0: error.detail}
+
+
+def _words(fault: Fault) -> str:
+    """The message, with the field if it does not name that itself."""
+    field, message = fault.get("field"), fault["message"]
+    return message if not field or message.startswith(field) else f"{field}: {message}"
