@@ -120,6 +120,15 @@ def test_every_option_of_a_command_stands_in_the_docs_and_nothing_else_does(name
     assert section
 
 
+def test_the_service_and_the_cron_line_of_a_mirror_are_commands_that_exist() -> None:
+    section = DOCS["mirror.md"].partition("## Under systemd")[2].partition("\n## ")[0]
+    found = re.findall(r"/opt/rsnotify/bin/rsnotify mirror (.*)", section)
+    read = [COMMANDS["mirror"].make_context("mirror", line.split()).params for line in found]
+    assert [each["once"] for each in read] == [False, True]
+    assert "SuccessExitStatus=130" in section
+    assert "| 130 | interrupted, by Ctrl-C or SIGTERM |" in DOCS["mirror.md"]
+
+
 def test_every_address_of_a_set_can_be_edited() -> None:
     assert {*sets.ADDRESSES} == {*set_options.ADDRESSES}
 
