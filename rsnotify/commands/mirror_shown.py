@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from rsnotify_client.http1.target import host_of
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.mirror.report import Event, Sums, percentile
 
@@ -28,6 +29,7 @@ class Shown(NamedTuple):
 
 def reporter(shown: Shown) -> Callable[[Event], None]:
     is_live = False
+    in_trouble: set[str] = set()  # hosts
 
     def report(event: Event) -> None:
         nonlocal is_live
@@ -36,10 +38,12 @@ def reporter(shown: Shown) -> Callable[[Event], None]:
             return
         if shown.json:
             say(msgspec.json.encode(event))
-        elif event.event == "failed" and shown.once:
+        elif event.event == "failed" and shown.once and host_of(event.loc or "") in in_trouble:
             return  # it may be mended yet; what is not is named at the end
         elif line := _line(event, is_live=is_live):
-            say(line, err=event.event in ("failed", "skipped"))
+            if event.event in ("failed", "trouble"):
+                in_trouble.add(host_of(event.loc or ""))
+            say(line, err=event.event in ("failed", "skipped", "trouble"))
 
     return report
 
@@ -48,9 +52,10 @@ def _line(event: Event, *, is_live: bool) -> str | None:
     """The line for a person; during a baseline only what could not be read is shown."""
     if event.event == "baseline":
         return f"{_named(event)}; {event.to_do} to fetch or remove"
-    if event.event in ("failed", "skipped"):
+    if event.event in ("failed", "skipped", "trouble"):
         is_named = not event.loc or (event.problem or "").startswith(event.loc)
-        return f"{event.event}: {event.problem if is_named else f'{event.loc}: {event.problem}'}"
+        words = event.problem if is_named else f"{event.loc}: {event.problem}"
+        return f"trying again: {words}" if event.event == "trouble" else f"{event.event}: {words}"
     is_news = event.event in ("stored", "deleted")
     return f"{event.event}  {event.loc}" if is_live and is_news else None
 

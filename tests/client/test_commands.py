@@ -108,6 +108,21 @@ def test_a_baseline_is_told_by_what_the_resource_list_has_and_how_much_of_it_is_
     assert capsys.readouterr().out == f"{line}\n"
 
 
+def test_a_single_run_names_the_first_failure_of_each_host_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = reporter(Shown(once=True))
+    for loc in ("http://a/1", "http://a/2", "http://b/1", "http://b/2"):
+        problem = f"{loc} cannot be reached: connection refused"
+        if loc == "http://a/1":
+            report(Event("trouble", loc, problem=problem))
+        report(Event("failed", loc, problem=problem))
+    assert capsys.readouterr().err == (
+        "trying again: http://a/1 cannot be reached: connection refused\n"
+        "failed: http://b/1 cannot be reached: connection refused\n"
+    )
+
+
 async def test_an_audit_tells_of_the_copys_selection_and_of_its_sample(tmp_path: Path) -> None:
     async with Source() as source:
         for name in ("a.txt", "b.txt", "c.pdf"):

@@ -107,13 +107,13 @@ class Mirror:
     async def once(self) -> bool:
         """Bring the copy up to date; whether it is."""
         await self._begin()
-        is_whole = await self._beside_the_work(self._until_in_sync())
+        is_whole = await self._beside_the_work(self._until_in_sync(), gives_up=True)
         return is_whole and self.state.counts()[1] == 0
 
     async def keep(self) -> None:
         """Keep the copy in step until cancelled."""
         await self._begin()
-        await self._beside_the_work(self._planner.follow_for_ever())
+        await self._beside_the_work(self._planner.follow_for_ever(), gives_up=False)
 
     async def _begin(self) -> None:
         await self._planner.prepare()
@@ -122,9 +122,12 @@ class Mirror:
         if self._has_hook:
             self.state.call_again(time())
 
-    async def _beside_the_work(self, planning: Coroutine[Any, Any, bool]) -> bool:
+    async def _beside_the_work(
+        self, planning: Coroutine[Any, Any, bool], *, gives_up: bool
+    ) -> bool:
         """Plan while the workers work; then let them finish. Whoever fails ends the other."""
-        plan, work = asyncio.create_task(planning), asyncio.create_task(self._workers.run())
+        plan = asyncio.create_task(planning)
+        work = asyncio.create_task(self._workers.run(gives_up=gives_up))
         try:
             await asyncio.wait([plan, work], return_when=asyncio.FIRST_COMPLETED)
             if work.done():

@@ -11,7 +11,17 @@ import msgspec
 
 LAGS_KEPT = 10_000
 
-Kind = Literal["stored", "unchanged", "deleted", "failed", "skipped", "baseline", "live", "synced"]
+Kind = Literal[
+    "stored",
+    "unchanged",
+    "deleted",
+    "failed",
+    "trouble",  # the first failure at a host, which is tried again soon
+    "skipped",
+    "baseline",
+    "live",
+    "synced",
+]
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -250,6 +250,15 @@ class State(StateFile):
             (now,),
         )
 
+    def retry_failed_of(self, host: str, now: float) -> None:
+        """The same for one host's, so that what is planned for later is due now."""
+        self.begin()
+        self.database.execute(
+            "UPDATE resource SET due = ?, attempts = 0"
+            " WHERE loc >= ? AND loc < ? AND due > ? AND problem IS NOT NULL",
+            (now, f"{host}/", f"{host}0", now),  # what begins with the host and a slash
+        )
+
     # Places -------------------------------------------------------------------------------------
 
     def settle(self, wishes: Mapping[str, str]) -> dict[str, str]:

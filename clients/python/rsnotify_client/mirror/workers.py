@@ -1,7 +1,8 @@
 """The work that is due, done by many at once: so many in all, so many at each host.
 
 Rules that hold here: one resource is worked on by one at a time; a host that asks for time gets it;
-what fails is tried again, each time later, and in the end is a problem that is reported.
+what fails is tried again, each time later, and in the end is a problem that is reported. Nobody
+waits in memory for a host that is left alone for long.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.http1.answer import Answer
 from rsnotify_client.http1.target import host_of
 from rsnotify_client.mirror.fetch import Begun, Fetched
+from rsnotify_client.mirror.pauses import Pause, asked_for
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import START, Row, State
 from rsnotify_client.mirror.storing import Store
@@ -29,8 +31,7 @@ LATEST_SECONDS = 3_600.0
 OTHERS_SECONDS = 0.3  # so often other hosts are looked for than those that are busy
 SOON_SECONDS = LATER_SECONDS / 4
 COMMIT_SECONDS = 0.2
-HOSTS_PAUSE_SECONDS = 3_600.0
-GIVEN_UP_AFTER = 3
+NOT_IN_THIS_RUN = float("inf")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
@@ -75,8 +76,8 @@ class Workers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked = 0  # of those that are worked on without a task
         self._tasks_at: Counter[str] = Counter()
-        self._host_until: dict[str, float] = {}
-        self._silent: Counter[str] = Counter()  # how often in a row a host did not answer
+        self._pauses: dict[str, Pause] = {}  # by host
+        self._in_trouble: set[str] = set()  # hosts of which a failure was told in this run
         self._awake = asyncio.Event()
         self._rests = asyncio.Event()
         self._may_be_more = True  # than is known to be due
@@ -84,6 +85,7 @@ class Workers:
         self._committed = 0.0
         self._looked = time()
         self._ends_when_idle = False
+        self._gives_up = False
         self._runs = False
         self.problem: BaseException | None = None
         multiplexer.when_told = self._go_on
@@ -104,9 +106,12 @@ class Workers:
         self._ends_when_idle = True
         self.wake()
 
-    async def run(self) -> None:
-        """For ever, or until `finish` and all is done."""
+    async def run(self, *, gives_up: bool = False) -> None:
+        """For ever, or until `finish` and all is done; a run that `gives_up` ends what fails."""
         self._runs, self._ends_when_idle, self.problem = True, False, None
+        self._gives_up = gives_up
+        self._in_trouble.clear()
+        self._pauses = {host: each for host, each in self._pauses.items() if not each.failures}
         try:
             while self.problem is None:
                 self._awake.clear()
@@ -143,26 +148,50 @@ class Workers:
     def _start_some(self) -> bool:
         """Start at every host that has room; whether anything could be started."""
         now, before = time(), self._waiting_count
-        for host in [each for each in self._waiting if self._host_until.get(each, 0) <= now]:
-            self._host_until.pop(host, None)
-            self._start_at(host, self._waiting[host])
-            if not self._waiting[host]:
+        for host, queue in list(self._waiting.items()):
+            if (pause := self._pause_of(host, now)) is None:
+                self._start_at(host, queue)
+            elif pause.is_away or pause.until - now > SOON_SECONDS:
+                self._put_off(queue, pause, now)
+            if not queue:
                 del self._waiting[host]
         return self._waiting_count < before
 
+    def _pause_of(self, host: str, now: float) -> Pause | None:
+        """The one that is not over."""
+        pause = self._pauses.get(host)
+        if pause is None or pause.until > now:
+            return pause
+        if not pause.failures:
+            del self._pauses[host]
+        return None
+
+    def _put_off(self, queue: deque[tuple[int, Row]], pause: Pause, now: float) -> None:
+        """All that waits for this host; if it is away, the first asks whether it is back."""
+        rows = [row for each in queue if (row := self._as_planned(*each)) is not None]
+        self._waiting_count -= len(queue)
+        queue.clear()
+        for number, row in enumerate(rows):
+            self._known.discard(row.loc)
+            if not pause.is_away:
+                self._state.failed(row, pause.problem, pause.until)
+            elif number == 0:
+                self._fail(row, pause.problem, pause.until)
+            else:
+                self._fail(row, pause.problem, now + self._delay(max(row.attempts, ATTEMPTS)))
+        asyncio.get_running_loop().call_soon(self._awake.set)  # there is room for others
+
     def _start_at(self, host: str, queue: deque[tuple[int, Row]]) -> None:
         """Each connection may serve several small ones in turn."""
-        has_room, is_given_up = True, self._is_given_up(host)
+        has_room = True
         while queue:
             has_room = has_room and self._has_room(host)
             behind = None if has_room else self._multiplexer.with_room(host)
             if not has_room and behind is None:
                 return
-            if (row := self._as_planned(*queue[0])) is not None:
-                if is_given_up:
-                    self._give_up(row, host)
-                elif not self._start_one(row, host, behind):
-                    return
+            row = self._as_planned(*queue[0])
+            if row is not None and not self._start_one(row, host, behind):
+                return
             queue.popleft()
             self._waiting_count -= 1
 
@@ -185,11 +214,6 @@ class Workers:
         if behind is None:
             self._work_on(row, host)
         return behind is None
-
-    def _give_up(self, row: Row, host: str) -> None:
-        self._known.discard(row.loc)
-        if event := self._fail(row, f"{host} does not answer", LATER_SECONDS):
-            self._report(event)
 
     def _work_on(self, row: Row, host: str, begun: Begun | None = None) -> None:
         self._tasks_at[host] += 1
@@ -235,16 +259,22 @@ class Workers:
     def _put(self, row: Row, host: str, fetched: Fetched) -> None:
         try:
             event = self._store.put_at_once(row, fetched)
-            if host in self._silent:
-                del self._silent[host]
+            if host in self._pauses:
+                self._answers(host)
         except OSError as error:
             event = self._not_stored(row, error)
         self._known.discard(row.loc)
         self._report(event)
 
-    def _is_given_up(self, host: str) -> bool:
-        """Whoever wants to end does not wait for each resource of a host that is away."""
-        return self._ends_when_idle and self._silent[host] >= GIVEN_UP_AFTER * self._per_host
+    def _answers(self, host: str) -> None:
+        """If it did not before, all that failed there is tried again now."""
+        pause = self._pauses.get(host)
+        if pause is None or not pause.failures:
+            return
+        del self._pauses[host]
+        if pause.is_hosts_fault:
+            self._state.retry_failed_of(host, time())
+            self.wake()
 
     def _ended(self, loc: str, host: str, task: asyncio.Task[None]) -> None:
         """Even one that was cancelled before it began."""
@@ -283,7 +313,7 @@ class Workers:
         seconds = self._next_in()
         if seconds <= 0 and not self._busy and not self._waiting:
             return 0.001
-        ends = [self._host_until.get(host, 0) - time() for host in self._waiting]
+        ends = [self._pauses[host].until - time() for host in self._waiting if host in self._pauses]
         return min([1.0, *(each for each in (seconds, *ends) if each > 0)])
 
     def _next_in(self) -> float:
@@ -298,44 +328,67 @@ class Workers:
 
     async def _work(self, row: Row, host: str, begun: Begun | None) -> None:
         event: Event | None = None
+        began = time()
         try:
             event = await self._store.bring_up_to_date(row, begun)
-            self._silent.pop(host, None)
+            if not row.wanted.is_deleted:
+                self._answers(host)
         except (TryAgain, Rejected) as error:
-            event = self._failed(row, error, host)
+            self._failed(row, error, host, began)
         except OSError as error:
             event = self._not_stored(row, error)
         if event is not None:
             self._report(event)
 
-    def _failed(self, row: Row, error: TryAgain | Rejected, host: str) -> Event | None:
-        pause = getattr(error, "retry_after_seconds", 0)
-        if isinstance(error, Unreachable):
-            self._silent[host] += 1
-            pause = self._delay(self._silent[host] // self._per_host)
-        if pause:
-            self._host_until[host] = time() + min(pause, HOSTS_PAUSE_SECONDS)
-        is_final = isinstance(error, Rejected) or row.attempts + 1 >= ATTEMPTS
-        attempts = max(row.attempts, ATTEMPTS) if is_final else row.attempts
-        wait = max(pause, self._delay(attempts))
+    def _failed(self, row: Row, error: TryAgain | Rejected, host: str, began: float) -> None:
+        now = time()
+        pause = self._paused(error, host, began, now)
+        is_away = pause is not None and pause.is_away
+        is_final = is_away or isinstance(error, Rejected) or row.attempts + 1 >= ATTEMPTS
+        due = now + self._delay(max(row.attempts, ATTEMPTS) if is_final else row.attempts)
+        if pause is not None:
+            due = pause.until if pause.is_hosts_fault else max(due, pause.until)
         if is_final:
-            return self._fail(row, error.detail, wait)
-        self._state.failed(row, error.detail, time() + wait)
-        return None
+            self._fail(row, error.detail, due)
+            return
+        self._state.failed(row, error.detail, due)
+        if host not in self._in_trouble:
+            self._in_trouble.add(host)
+            self._report(Event("trouble", row.loc, row.path, problem=error.detail))
+
+    def _paused(
+        self, error: TryAgain | Rejected, host: str, began: float, now: float
+    ) -> Pause | None:
+        """The host is left alone: it did not answer, or it asks for time."""
+        if isinstance(error, Unreachable):
+            pause = self._pauses.setdefault(host, Pause())
+            problem = f"{host} does not answer: {error.cause}"
+            pause.failed(problem, began, now, self._chance(), self._first_seconds)
+            return pause
+        self._answers(host)
+        if seconds := getattr(error, "retry_after_seconds", 0):
+            self._pauses[host] = asked_for(seconds, host, now)
+        return self._pause_of(host, now)
 
     def _delay(self, attempts: int) -> float:
+        return delay(attempts, self._chance(), self._first_seconds)
+
+    def _chance(self) -> float:
         from random import random  # noqa: PLC0415 - seldom needed
 
-        return delay(attempts, random(), self._first_seconds)  # noqa: S311
+        return random()  # noqa: S311
 
-    def _fail(self, row: Row, problem: str, wait: float) -> Event | None:
-        is_so = self._state.failed(row, problem, time() + wait)
-        return Event("failed", row.loc, row.path, problem=problem) if is_so else None
+    def _fail(self, row: Row, problem: str, due: float) -> None:
+        """It is tried again then, unless this run gives up."""
+        if self._state.failed(row, problem, NOT_IN_THIS_RUN if self._gives_up else due):
+            self._report(Event("failed", row.loc, row.path, problem=problem))
 
     def _not_stored(self, row: Row, error: OSError) -> Event:
         """A full disk ends the mirror; what stands in the way of one resource does not."""
         problem = f"{row.path or row.loc} cannot be stored: {error.strerror or error}"
-        self._state.failed(row, problem, time() + LATER_SECONDS)
+        self._state.failed(
+            row, problem, NOT_IN_THIS_RUN if self._gives_up else time() + LATER_SECONDS
+        )
         if error.errno in FULL:
             self.problem = InvalidSettings(
                 [f"{problem}: make room, then start again; nothing is lost"]

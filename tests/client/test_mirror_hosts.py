@@ -1,0 +1,182 @@
+"""Hosts that do not answer a mirror: each run ends, and a host that is back is asked again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+import pytest
+from aiohttp import web
+
+from rsnotify.resourcesync.xml_writer import Entry
+from rsnotify_client.http1 import connection
+from rsnotify_client.mirror.mirror import Mirror
+from rsnotify_client.mirror.options import Options
+from rsnotify_client.mirror.report import Event
+from tests.running import until
+from tests.sources import CAPABILITIES, Source, rendered
+
+PER_HOST = 2
+OPTIONS = Options(first_retry_seconds=0.002, per_host=PER_HOST)  # away after a third of a second
+NUMBERS = [1, PER_HOST, PER_HOST + 1, 3 * PER_HOST, 30 * PER_HOST]
+WAYS = ["refuses", "closes", "says nothing", "breaks off", "dies now and then", "speaks no TLS"]
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+
+
+class Peer:
+    """A host that answers in one way, and later perhaps in another; `well` is as it should be."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+        self.port = 0
+        self.asked = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._listen()
+        if self.way == "refuses":
+            self._server.close()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def mend(self) -> None:
+        was, self.way = self.way, "well"
+        if was == "refuses":
+            await self._listen()
+
+    @property
+    def scheme(self) -> str:
+        return "https" if self.way == "speaks no TLS" else "http"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        with suppress(OSError, asyncio.IncompleteReadError):
+            if self.way == "speaks no TLS" and await reader.read(1):
+                writer.write(ANSWER)
+            while self.way not in ("closes", "speaks no TLS"):
+                await reader.readuntil(b"\r\n\r\n")
+                self.asked += 1
+                if self.way == "says nothing":
+                    continue
+                writer.write(ANSWER[:-1] if self.way == "breaks off" else ANSWER)
+                if self.way == "breaks off" or (self.way != "well" and self.asked > 3):
+                    break
+        self._writers.discard(writer)
+        writer.close()
+
+
+@asynccontextmanager
+async def peer_of(source: Source, way: str, number: int) -> AsyncIterator[Peer]:
+    """A Source whose resources are at another host."""
+    async with Peer(way) as peer:
+        locs = [f"{peer.scheme}://127.0.0.1:{peer.port}/{each}" for each in range(number)]
+        list_these(source, locs)
+        yield peer
+
+
+def list_these(source: Source, locs: list[str]) -> None:
+    entries = list(map(Entry, locs))
+    source.documents["/resourcelist.xml"] = rendered("resourcelist", entries, at=str(source.at))
+    source.documents[CAPABILITIES] = source.capability_list("resourcelist")
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "SILENCE_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_single_run_ends_though_a_host_does_not_answer(
+    source: Source, copy: Path, way: str, number: int
+) -> None:
+    async with (
+        asyncio.timeout(20),
+        peer_of(source, way, number),
+        Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror,
+    ):
+        is_whole = await mirror.once()
+        resources, to_do, failed = mirror.state.counts()
+    assert (resources, to_do == failed, is_whole) == (number, True, not failed)
+    assert failed or way == "dies now and then"
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("way", WAYS[:-1])
+async def test_a_host_that_is_back_is_asked_again_soon_by_a_mirror_that_goes_on(
+    source: Source, copy: Path, way: str, number: int
+) -> None:
+    async def have_failed() -> bool:
+        return mirror.sums.failed + mirror.sums.stored >= number
+
+    async def are_there() -> bool:
+        return mirror.state.counts() == (number, 0, 0)
+
+    async with (
+        peer_of(source, way, number) as peer,
+        Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror,
+    ):
+        keeping = asyncio.create_task(mirror.keep())
+        try:
+            await until(have_failed)
+            await peer.mend()
+            await until(are_there)
+        finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
+
+
+async def test_a_single_run_ends_though_a_name_is_no_hosts(source: Source, copy: Path) -> None:
+    list_these(source, [f"http://nobody.invalid/{each}" for each in range(3 * PER_HOST)])
+    async with Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror, asyncio.timeout(20):
+        assert not await mirror.once()
+        assert mirror.state.counts() == (6, 6, 6)
+
+
+async def test_a_single_run_does_not_wait_long_for_a_host_that_asks_for_time(
+    source: Source, copy: Path
+) -> None:
+    async def busy(_: web.Request) -> web.Response:
+        return web.Response(status=503, headers={"Retry-After": "3600"})
+
+    source.handlers["/a.txt"] = busy
+    list_these(source, [source.loc(f"{name}.txt") for name in "abc"])
+    options = Options(first_retry_seconds=0.002, jobs=1, per_host=1)
+    async with Mirror(source.url + CAPABILITIES, copy, options) as mirror, asyncio.timeout(20):
+        assert not await mirror.once()
+        assert mirror.state.counts() == (3, 3, 3)
+        problems = dict(mirror.state.problems())
+    assert problems[source.loc("b.txt")] == f"{source.url} has asked for time"
+    assert source.asked["/b.txt"] == 0
+
+
+async def test_what_is_at_other_hosts_is_copied_beside_one_that_does_not_answer(
+    source: Source, copy: Path
+) -> None:
+    async with Peer("refuses") as peer, asyncio.timeout(20):
+        away = [f"http://127.0.0.1:{peer.port}/{each}" for each in range(1_500)]
+        list_these(source, [*away, source.loc("a.txt")])
+        async with Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror:
+            assert not await mirror.once()
+            assert mirror.state.counts() == (1_501, 1_500, 1_500)
+
+
+async def test_of_each_host_the_first_failure_is_told_at_once(source: Source, copy: Path) -> None:
+    events: list[Event] = []
+    async with peer_of(source, "refuses", 3 * PER_HOST) as peer, asyncio.timeout(20):
+        url = source.url + CAPABILITIES
+        async with Mirror(url, copy, OPTIONS, report=events.append) as mirror:
+            await mirror.once()
+    kinds = [each.event for each in events]
+    assert kinds == ["baseline", "trouble", *["failed"] * 3 * PER_HOST]
+    assert events[1].problem == f"{events[1].loc} cannot be reached: connection refused"
+    assert events[1].loc in [f"http://127.0.0.1:{peer.port}/{each}" for each in range(PER_HOST)]
