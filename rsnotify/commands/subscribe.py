@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
 from rsnotify.core.query import parse_moment
 from rsnotify.errors import InvalidSettings, Rejected
@@ -51,7 +52,8 @@ async def subscribe(
 async def _print(follower: Follower, store: FileCursor | None, show: Show, count: int) -> None:
     seen = 0
     async with aclosing(aiter(follower)) as notifications:
-        async for received in notifications:
+        async for whole in notifications:
+            received = _first(whole, count - seen) if count else whole
             for line in show(received):
                 typer.echo(line)
             if store is not None:
@@ -59,6 +61,15 @@ async def _print(follower: Follower, store: FileCursor | None, show: Show, count
             seen += len(received.changes)
             if count and seen >= count:
                 return
+
+
+def _first(received: Received, number: int) -> Received:
+    """So many of its changes, and its interval up to the last of them."""
+    if len(received.changes) <= number:
+        return received
+    positions = received.positions[:number]
+    changes = received.changes[:number]
+    return replace(received, payload=b"", until=positions[-1], changes=changes, positions=positions)
 
 
 def as_lines(received: Received) -> Iterator[str]:

@@ -180,6 +180,19 @@ async def test_a_subscription_goes_on_where_its_cursor_file_says(
     assert ended.out.endswith("http://example.com/b\n")
 
 
+@pytest.mark.parametrize("option", [(), ("--xml",)], ids=["lines", "xml"])
+async def test_a_subscription_ends_after_so_many_changes_within_a_notification_and_goes_on_there(
+    hub: RunningHub, tmp_path: Path, option: tuple[str, ...]
+) -> None:
+    locs = [f"http://example.com/{each}" for each in "abc"]
+    cursor = ("--cursor", str(tmp_path / "cursor"))
+    await rsnotify("publish", "dataset1", *locs, hub=hub)
+    first, _ = await (await follow(hub, "--count", "2", *cursor, *option)).communicate()
+    assert re.findall(r"http://example.com/\w", first.decode()) == locs[:2]
+    rest = await rsnotify("subscribe", "dataset1", *cursor, *option, "--count", "1", hub=hub)
+    assert re.findall(r"http://example.com/\w", rest.out) == locs[2:]
+
+
 async def test_a_subscription_outlives_a_killed_hub(hub: RunningHub) -> None:
     process = await follow(hub, "--count", "2")
     await hub.publish("http://example.com/a")
