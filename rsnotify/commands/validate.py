@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.validation.entry_rules import Violation
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify_client.cause import cause_of
 
 FETCH_SECONDS = 60
+NOTHING_THERE = "there is nothing at this address: look whether it is right"
 
 
 class Judged(msgspec.Struct):
@@ -54,8 +55,6 @@ async def _judged_or_named(document: str) -> Judged:
         return await judged(document)
     except InvalidSettings as error:
         return Judged(document, "", None, [], error.problems[0])
-    except Rejected as error:
-        return Judged(document, "", None, [], error.detail)
 
 
 def exit_status(found: Iterable[Judged]) -> int:
@@ -74,15 +73,23 @@ async def _fetched(url: str) -> bytes:
     timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
-            answer.raise_for_status()
+            if answer.status != 200:
+                why = (
+                    NOTHING_THERE if answer.status in (404, 410) else f"it answers {answer.status}"
+                )
+                raise InvalidSettings([f"cannot fetch {url}: {why}"])
             content = bytearray()
             async for part in answer.content.iter_chunked(2**16):
                 content += part
                 if len(content) > MAX_BYTES:
                     break
             return bytes(content)
+    except aiohttp.TooManyRedirects:
+        raise InvalidSettings([f"cannot fetch {url}: it is redirected too often"]) from None
+    except aiohttp.ClientResponseError:
+        raise InvalidSettings([f"cannot fetch {url}: what answers does not speak HTTP"]) from None
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise Rejected(f"cannot fetch {url}: {cause_of(error)}") from None
+        raise InvalidSettings([f"cannot fetch {url}: {cause_of(error)}"]) from None
 
 
 def print_one(found: Judged, *, json: bool) -> None:

@@ -136,6 +136,18 @@ def test_a_relay_whose_token_is_refused_says_so_at_its_start(
     assert said == "the token is unknown or has been revoked (it is the one in RSNOTIFY_TOKEN)"
 
 
+def test_a_document_that_is_not_there_cannot_be_validated() -> None:
+    with scripted_hub(lambda _: Answer(500)) as (url, _):
+        said = run("validate", f"{url}/a.xml")
+    why = "there is nothing at this address: look whether it is right"
+    assert said == f"cannot fetch {url}/a.xml: {why}"
+
+
+def test_a_document_of_a_server_that_is_away_cannot_be_validated() -> None:
+    refused = "cannot fetch http://127.0.0.1:9/a.xml: connection refused"
+    assert run("validate", "http://127.0.0.1:9/a.xml") == refused
+
+
 def test_an_address_with_a_path_too_many_is_told_without_it(
     real_hub: HubProcess, tmp_path: Path
 ) -> None:

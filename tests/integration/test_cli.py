@@ -394,7 +394,7 @@ async def test_a_redis_of_no_address_is_refused_before_anything_is_written(tmp_p
 async def test_a_document_of_no_address_is_told_why() -> None:
     ended = await rsnotify("validate", "http://[::1/x")
     assert (ended.status, ended.err) == (
-        1,
+        2,
         "error: cannot fetch http://[::1/x: invalid IPv6 URL\n",
     )
 
