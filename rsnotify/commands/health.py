@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 HEALTH_SECONDS = 5.0
+PROBLEM = "application/problem+json"
 
 
 def why_not_ready(url: str) -> str | None:
@@ -21,7 +22,10 @@ def why_not_ready(url: str) -> str | None:
             body = answer.read(4096)
         except (OSError, HTTPException) as error:
             return f"{url} does not answer: {error or type(error).__name__}"
-    return None if answer.status == 200 else _reason(body)
+    if answer.status == 200:
+        return None
+    is_hubs = answer.headers.get_content_type() == PROBLEM
+    return _reason(body) if is_hubs else f"{url} answers {answer.status}, and is no hub"
 
 
 def _reason(body: bytes) -> str:

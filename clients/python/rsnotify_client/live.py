@@ -33,6 +33,7 @@ NOTIFICATION_BYTES = 16 * 1024 * 1024
 REFUSED = frozenset({1008, 4400, 4404})  # another try would end the same
 TOO_OLD = 4410
 EVENT_STREAM = "text/event-stream"
+PROBLEM = "application/problem+json"
 
 
 @asynccontextmanager
@@ -150,7 +151,8 @@ async def _check(url: str, answer: aiohttp.ClientResponse) -> None:
     url = url.partition("?")[0]  # a token may stand there
     if answer.status in AGAIN:
         raise again(url, answer)
-    detail = detail_of(await answer.content.read(2**16))
+    is_problem = answer.headers.get("Content-Type", "").startswith(PROBLEM)  # of a hub
+    detail = detail_of(await answer.content.read(2**16)) if is_problem else None
     if answer.status == 410:
         raise TooOld(detail or "the journal no longer has it")
     if detail is None or answer.status == 200:
