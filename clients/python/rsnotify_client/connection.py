@@ -16,7 +16,7 @@ import aiohttp
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.answer import HubUnreachable, content_of, in_short
 from rsnotify_client.cause import cause_of, untrusted
-from rsnotify_client.retry import delay_seconds
+from rsnotify_client.retry import delay_seconds, in_words
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Connection:
                 if monotonic() + wait > until:
                     raise
                 problem = in_short(error)
-            log.warning("%s; trying again in %.1f s", problem, wait)
+            log.warning("%s; trying again in %s", problem, in_words(wait))
             await asyncio.sleep(wait)
             attempt += 1
 

@@ -26,7 +26,7 @@ from rsnotify_client.channel import (
 )
 from rsnotify_client.discovery import SOCKETS, Source, discover
 from rsnotify_client.notification import Received, channel_named, read_notification, standing
-from rsnotify_client.retry import delay_seconds
+from rsnotify_client.retry import delay_seconds, in_words
 from rsnotify_client.timeline import NotJoined, Timeline
 from rsnotify_client.web import Refused, Web
 
@@ -212,7 +212,7 @@ class Follower:
             wait = max(wait, error.retry_after_seconds)
         self._attempt += 1
         self._lost = self._has_been_connected
-        log.warning("%s; trying again in %.1f s", in_short(error), wait)
+        log.warning("%s; trying again in %s", in_short(error), in_words(wait))
         await asyncio.sleep(wait)
 
 

@@ -24,7 +24,7 @@ from rsnotify_client.change import ChangeMethods
 from rsnotify_client.given_up import is_given_up, waited
 from rsnotify_client.hub import JSON, Accepted, HubClient
 from rsnotify_client.memory import DiscardingQueue, MemoryQueue, WhenFull
-from rsnotify_client.retry import delay_seconds
+from rsnotify_client.retry import delay_seconds, in_words
 from rsnotify_client.sender import Counters, RefusedChange, Sender, what_stays
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Publisher(ChangeMethods[None]):
                 wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
                 if monotonic() + wait > until:
                     raise
-                log.warning("%s; trying again in %.1f s", in_short(error), wait)
+                log.warning("%s; trying again in %s", in_short(error), in_words(wait))
                 if not waited(wait):
                     raise
             attempt += 1

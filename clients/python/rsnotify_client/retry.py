@@ -18,6 +18,15 @@ def delay_seconds(attempt: int, chance: float) -> float:
     return min(FIRST_SECONDS * 2.0 ** min(attempt, 10), LONGEST_SECONDS) * chance
 
 
+def in_words(seconds: float) -> str:
+    """A pause as a person is told of it: none is as short as nothing.
+
+    >>> in_words(0.01), in_words(2.345)
+    ('0.1 s', '2.3 s')
+    """
+    return f"{max(seconds, 0.1):.1f} s"
+
+
 def told_seconds(digits: str, most: int) -> int:
     """What a peer says by a number of seconds, however long that is.
 

@@ -29,7 +29,7 @@ from rsnotify_client.notification import (
     set_named,
     standing,
 )
-from rsnotify_client.retry import delay_seconds
+from rsnotify_client.retry import delay_seconds, in_words
 from rsnotify_client.sync import ReadingThread
 from rsnotify_client.timeline import NotJoined, Timeline
 from rsnotify_client.web import Refused, Web
@@ -125,7 +125,7 @@ class SetsFollower:
         self._attempt += 1
         if isinstance(error, TryAgain):
             wait = max(wait, error.retry_after_seconds)
-        log.warning("%s; trying again in %.1f s", in_short(error), wait)
+        log.warning("%s; trying again in %s", in_short(error), in_words(wait))
         await asyncio.sleep(wait)
 
     async def _one_round(self) -> AsyncGenerator[tuple[str, Received], None]:
