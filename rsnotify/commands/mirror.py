@@ -1,6 +1,7 @@
 """`rsnotify mirror`: a copy of a Source, as the command line asks for it; and its exit status."""
 
 import asyncio
+import re
 import signal
 import sys
 from collections.abc import Coroutine
@@ -18,6 +19,8 @@ from rsnotify_client.mirror.options import Options
 from rsnotify_client.mirror.paths import Map, place_of
 from rsnotify_client.mirror.plan import Selection
 from rsnotify_client.mirror.report import Event
+
+ADDRESS = re.compile("(http|ws)s?:/", re.IGNORECASE)  # of a path, too, which has one slash only
 
 
 def options_of(
@@ -66,6 +69,7 @@ def run_mirror(
     shown: Shown,
 ) -> int:
     """Run it; the exit status."""
+    _check_address(url, directory)
     with ExitStack() as stack:
         if directory is None:
             from tempfile import TemporaryDirectory  # noqa: PLC0415 - seldom needed
@@ -76,6 +80,15 @@ def run_mirror(
         return until_ended(
             _mirror(url, directory, options, token=token, once=once, hook=hook, shown=shown)
         )
+
+
+def _check_address(url: str, directory: Path | None) -> None:
+    """Before anything is made in the directory."""
+    if ADDRESS.match(url):
+        return
+    is_swapped = directory is not None and ADDRESS.match(str(directory))
+    hint = "the address comes first, then the directory" if is_swapped else "http and https can"
+    raise InvalidSettings([f"{url} is no address that can be fetched: {hint}"])
 
 
 def until_ended(work: Coroutine[Any, Any, int]) -> int:

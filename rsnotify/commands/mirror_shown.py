@@ -33,6 +33,8 @@ def reporter(shown: Shown) -> Callable[[Event], None]:
 
     def report(event: Event) -> None:
         nonlocal is_live
+        if event.event == "baseline" and event.listed and not event.resources:
+            say(_none_selected(event), err=True)
         is_live = is_live or event.event == "live"
         if shown.quiet:
             return
@@ -65,9 +67,20 @@ def _named(event: Event) -> str:
     if event.resources is None:
         return "the Source has no Resource List"
     if event.selection is None:
-        return f"the Resource List has {event.resources} resources"
+        return f"the Resource List has {_counted(event.resources)}"
     selected = f"{event.resources} selected by {event.selection}"
-    return f"the Resource List has {event.listed} resources, {selected}"
+    return f"the Resource List has {_counted(event.listed)}, {selected}"
+
+
+def _none_selected(event: Event) -> str:
+    return (
+        f"{event.selection} selects none of {_counted(event.listed)}: "
+        "a glob is matched against the whole URI, such as '*/pdf/*'"
+    )
+
+
+def _counted(resources: int | None) -> str:
+    return "1 resource" if resources == 1 else f"{resources} resources"
 
 
 async def show(mirror: Mirror, shown: Shown) -> None:
@@ -127,7 +140,7 @@ def _sum_line(mirror: Mirror) -> str:
     sums = mirror.sums
     resources, to_do, failed = mirror.state.counts()
     return (
-        f"{resources} resources, {to_do} to do, {failed} failed; stored {sums.stored} "
+        f"{_counted(resources)}, {to_do} to do, {failed} failed; stored {sums.stored} "
         f"({_size(sums.fetched_bytes)}), deleted {sums.deleted}, unchanged {sums.unchanged}"
     )
 

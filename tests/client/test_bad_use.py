@@ -148,6 +148,39 @@ def test_a_document_of_a_server_that_is_away_cannot_be_validated() -> None:
     assert run("validate", "http://127.0.0.1:9/a.xml") == refused
 
 
+@pytest.mark.parametrize(
+    ("directory", "why"),
+    [
+        ("http://127.0.0.1:9", "the address comes first, then the directory"),
+        ("copy", "http and https can"),
+    ],
+)
+def test_a_mirror_of_no_address_makes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory: str, why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = run("mirror", "copyx", directory)
+    assert said == f"copyx is no address that can be fetched: {why}"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize("made", ["a file", "inside a file", "a loop"])
+def test_a_mirror_in_what_is_no_directory_is_refused(
+    tmp_path: Path, made: str, is_kept: bool
+) -> None:
+    path = tmp_path / "a"
+    if made == "a loop":
+        path.symlink_to(path)
+    else:
+        path.touch()
+    path = path / "b" if made == "inside a file" else path
+    words = [str(tmp_path / "copy"), "--keep-deleted", str(path)] if is_kept else [str(path)]
+    said = run("mirror", "http://127.0.0.1:9/", *words)
+    start = f"--keep-deleted {path}:" if is_kept else f"{path} cannot be used:"
+    assert said == f"{start} it is no directory"
+
+
 def test_an_address_with_a_path_too_many_is_told_without_it(
     real_hub: HubProcess, tmp_path: Path
 ) -> None:

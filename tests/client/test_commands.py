@@ -21,6 +21,7 @@ from rsnotify.cli import app
 from rsnotify.commands import mirror_shortcut
 from rsnotify.commands.mirror_shown import Shown, reporter
 from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.notification import CHANNEL_PATH
 from rsnotify_client.deletions import MAX_DELETE
 from rsnotify_client.mirror.report import Event
 from tests.integration.test_cli import rsnotify
@@ -106,6 +107,43 @@ def test_a_baseline_is_told_by_what_the_resource_list_has_and_how_much_of_it_is_
 ) -> None:
     reporter(Shown())(Event("baseline", to_do=2, **told))
     assert capsys.readouterr().out == f"{line}\n"
+
+
+async def test_json_of_another_server_is_not_taken_for_the_words_of_a_hub() -> None:
+    async def not_found(_: web.Request) -> web.Response:
+        return web.json_response({"detail": "Not Found"}, status=404)
+
+    async with Source() as source:
+        source.handlers[CHANNEL_PATH.format(set="a", kind="change")] = not_found
+        ended = await rsnotify("subscribe", "a", "--url", source.url)
+    words = f"{source.url} has no channel of 'a': the answer was 404; is this the hub's address?"
+    assert (ended.status, ended.err) == (2, f"error: {words}\n")
+
+
+def test_one_resource_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    reporter(Shown())(Event("baseline", to_do=1, resources=1))
+    assert capsys.readouterr().out == "the Resource List has 1 resource; 1 to fetch or remove\n"
+
+
+@pytest.mark.parametrize("shown", [Shown(), Shown(json=True), Shown(quiet=True)])
+def test_a_selection_that_chooses_nothing_is_warned_of(
+    capsys: pytest.CaptureFixture[str], shown: Shown
+) -> None:
+    reporter(shown)(Event("baseline", to_do=0, resources=0, listed=3, selection="--select page"))
+    assert capsys.readouterr().err == (
+        "--select page chooses none of 3 resources: "
+        "a glob is matched against the whole URI, such as '*/pdf/*'\n"
+    )
+
+
+async def test_json_of_another_server_is_not_taken_for_why_a_hub_is_not_ready() -> None:
+    async def not_found(_: web.Request) -> web.Response:
+        return web.json_response({"detail": "Not Found"}, status=404)
+
+    async with Source() as source:
+        source.handlers["/health/ready"] = not_found
+        ended = await rsnotify("health", "--url", source.url)
+    assert (ended.status, ended.err) == (1, f"{source.url} answers 404, and is no hub\n")
 
 
 def test_a_single_run_names_the_first_failure_of_each_host_at_once(

@@ -187,7 +187,7 @@ class Mirror:
 
 def _check_apart(directory: Path, kept: Path | None) -> None:
     """What lies in a mirror would be taken for files that belong to no resource."""
-    real = Path(os.path.realpath(directory))
+    real = Path(os.path.realpath(directory))  # of a loop, too
     _check_outside(str(directory), real.parent)
     if kept is None:
         return
@@ -211,6 +211,8 @@ def _kept(directory: Path | None) -> Disk | None:
         return None
     try:
         directory.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InvalidSettings([f"--keep-deleted {directory}: it is no directory"]) from None
     except OSError as error:
         raise InvalidSettings([f"--keep-deleted {directory}: {error.strerror}"]) from None
     return Disk(directory)

@@ -68,6 +68,8 @@ class StateFile:
             raise InvalidSettings(
                 [f"{directory} is in use by another mirror: end that first"]
             ) from None
+        except (FileExistsError, NotADirectoryError):
+            raise InvalidSettings([f"{directory} cannot be used: it is no directory"]) from None
         except OSError as error:
             raise InvalidSettings([f"{directory} cannot be used: {error.strerror}"]) from None
         if not (directory / FILE).exists() and any(directory.iterdir()):
