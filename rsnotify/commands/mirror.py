@@ -87,8 +87,10 @@ def _check_address(url: str, directory: Path | None) -> None:
     if ADDRESS.match(url):
         return
     is_swapped = directory is not None and ADDRESS.match(str(directory))
-    hint = "the address comes first, then the directory" if is_swapped else "http and https can"
-    raise InvalidSettings([f"{url} is no address that can be fetched: {hint}"])
+    mend = "the address comes first, then the directory"
+    if not is_swapped:
+        mend = "give one that begins with http://, https:// or ws://"
+    raise InvalidSettings([f"{url!r} is no address: {mend}"])
 
 
 def until_ended(work: Coroutine[Any, Any, int]) -> int:

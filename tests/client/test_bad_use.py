@@ -152,7 +152,7 @@ def test_a_document_of_a_server_that_is_away_cannot_be_validated() -> None:
     ("directory", "why"),
     [
         ("http://127.0.0.1:9", "the address comes first, then the directory"),
-        ("copy", "http and https can"),
+        ("copy", "give one that begins with http://, https:// or ws://"),
     ],
 )
 def test_a_mirror_of_no_address_makes_nothing(
@@ -160,7 +160,7 @@ def test_a_mirror_of_no_address_makes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = run("mirror", "copyx", directory)
-    assert said == f"copyx is no address that can be fetched: {why}"
+    assert said == f"'copyx' is no address: {why}"
     assert not list(tmp_path.iterdir())
 
 

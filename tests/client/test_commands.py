@@ -131,7 +131,7 @@ def test_a_selection_that_chooses_nothing_is_warned_of(
 ) -> None:
     reporter(shown)(Event("baseline", to_do=0, resources=0, listed=3, selection="--select page"))
     assert capsys.readouterr().err == (
-        "--select page chooses none of 3 resources: "
+        "--select page selects none of 3 resources: "
         "a glob is matched against the whole URI, such as '*/pdf/*'\n"
     )
 

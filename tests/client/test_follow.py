@@ -698,7 +698,7 @@ async def test_the_line_that_a_channel_does_not_answer_names_its_server(
         await asyncio.sleep(0.01)
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
-    said = "the server at 127.0.0.1:9 cannot be reached (connection refused); trying again in 0.0 s"
+    said = "the server at 127.0.0.1:9 cannot be reached (connection refused); trying again in 0.1 s"
     assert caplog.messages[0] == said
 
 

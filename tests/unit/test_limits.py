@@ -60,7 +60,7 @@ from rsnotify_client import (
 from rsnotify_client.http1 import connection as http_connection
 from rsnotify_client.http1 import pool as http_pool
 from rsnotify_client.inspection.checked import Bounds
-from rsnotify_client.mirror import dump, fetch, mirror, paths, storing, workers
+from rsnotify_client.mirror import dump, fetch, mirror, paths, pauses, storing, workers
 from rsnotify_client.web import Refused
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
@@ -190,7 +190,7 @@ LIMITS: dict[str, float] = {
     "idle connections to all servers": http_pool.IDLE_IN_ALL,
     "seconds idle before a connection is closed, as another becomes idle": http_pool.IDLE_SECONDS,
     "seconds without a byte of an answer": http_connection.SILENCE_SECONDS,
-    "hours that a server's `Retry-After` is obeyed": workers.HOSTS_PAUSE_SECONDS / 3600,
+    "hours that a server's `Retry-After` is obeyed": pauses.LONGEST_SECONDS / 3600,
     "quick attempts at a resource": workers.ATTEMPTS,
     "percent of the copy that another `--select` or `--exclude` removes, unless `--max-delete` "
     "says otherwise": deletions.MAX_DELETE,
