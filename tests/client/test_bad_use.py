@@ -137,7 +137,7 @@ def test_a_relay_whose_token_is_refused_says_so_at_its_start(
 
 
 def test_a_document_that_is_not_there_cannot_be_validated() -> None:
-    with scripted_hub(lambda _: Answer(500)) as (url, _):
+    with no_hub() as url:
         said = run("validate", f"{url}/a.xml")
     why = "there is nothing at this address: look whether it is right"
     assert said == f"cannot fetch {url}/a.xml: {why}"
