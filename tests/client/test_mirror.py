@@ -32,6 +32,7 @@ from rsnotify_client.mirror.paths import OURS
 from rsnotify_client.mirror.plan import Selection
 from rsnotify_client.mirror.report import Event
 from rsnotify_client.mirror.state import State
+from rsnotify_client.mirror.workers import ATTEMPTS
 from rsnotify_client.web import SMALL_BYTES
 from tests.running import RunningHub, until
 from tests.sources import CAPABILITIES, Source, digest, rendered, sitemap_index
@@ -131,6 +132,7 @@ async def test_a_resource_that_is_gone_is_removed_and_one_that_is_not_found_is_t
     ran = await once(source, copy)
     assert files(copy) == {"b.txt": b"first b", "c.txt": b"first c"}
     assert (ran.named("deleted"), ran.named("failed")) == (["a.txt"], ["b.txt"])
+    assert source.asked["/b.txt"] == 1 + ATTEMPTS  # what the list tells again begins nothing anew
 
 
 async def test_deleted_files_are_kept_aside_each_under_its_name(

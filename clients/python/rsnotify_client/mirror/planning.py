@@ -24,6 +24,7 @@ from rsnotify_client.mirror.plan import Selection, as_words
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import State
 from rsnotify_client.notification import Received
+from rsnotify_client.timeline import Timeline
 from rsnotify_client.web import Refused, Tag, Web
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Planner:
         self._wake = wake
         self._source: Source | None = None
         self._lists: ChangeLists | None = None
+        self._known: Timeline | None = None  # what the lists have told since they were first read
 
     @property
     def has_place(self) -> bool:
@@ -68,11 +70,13 @@ class Planner:
         lists, cursor = self._lists, self.state.cursor
         if lists is None or cursor is None:
             return False
+        if self._known is None:
+            self._known = Timeline(cursor)
         try:
-            await self._catch_up(lists, cursor)
+            return await self._read_on(lists, self._known)
         except (HistoryGone, TryAgain) as error:
             log.info("%s", error)
-        return self.state.cursor != cursor
+            return self.state.cursor != cursor
 
     async def prepare(self) -> None:
         """Find the Source, and see that this directory is its mirror."""
@@ -174,10 +178,19 @@ class Planner:
             await self._catch_up(lists, error.begins)
 
     async def _catch_up(self, lists: ChangeLists, cursor: Position) -> None:
-        async with aclosing(lists.after(cursor)) as pieces:
+        self._known = Timeline(cursor)
+        await self._read_on(lists, self._known)
+
+    async def _read_on(self, lists: ChangeLists, known: Timeline) -> bool:
+        """Record what is not known yet; whether there was any. The rest goes on as planned."""
+        is_news = False
+        async with aclosing(lists.after(known.cursor)) as pieces:
             async for received in pieces:
-                self._record(received)
+                if (new := known.new_in(received)) is not None:
+                    self._record(new)
+                    is_news |= bool(new.changes)
         self._remember_lists(lists)
+        return is_news
 
     def _record(self, received: Received) -> None:
         """The changes and the cursor, in one transaction."""
