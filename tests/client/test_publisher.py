@@ -729,6 +729,20 @@ def test_a_forked_process_publishes_its_own_changes_and_not_those_of_its_parent(
     assert sorted(request.locs[0] for request in posted) == ["child", "parent"]
 
 
+def test_a_process_that_forks_amid_a_request_goes_on_sending_alone(tmp_path: Path) -> None:
+    with held_hub() as (url, posted, gate), Publisher(url, outbox=tmp_path / "outbox") as publisher:
+        publisher.updated("a", "parent")
+        eventually(lambda: posted)
+        threading.Timer(0.2, gate.set).start()
+
+        def child() -> None:
+            publisher.updated("a", "child")
+            publisher.flush(10)
+
+        assert in_child(child) == 0
+    assert [request.locs for request in posted] == [["parent"], ["child"]]
+
+
 def test_a_fork_from_a_thread_amid_publishing_never_hangs_the_child() -> None:
     with scripted_hub(accept) as (url, posted), Publisher(url) as publisher:
         stop = threading.Event()

@@ -61,8 +61,8 @@ class SqliteTable(OutboxTable):
             if self._lead_file is not None:
                 fcntl.lockf(self._lead_file, fcntl.LOCK_UN)
 
-    def _let_go(self) -> None:
-        super()._let_go()
+    def _stop_leading(self) -> None:
+        """Not at a fork: the lock stays with the parent, and the child has to ask for it."""
         if self._lead_file is not None:
             self._lead_file.close()
             self._lead_file = None

@@ -150,7 +150,11 @@ class OutboxTable:
         except OutboxError as error:
             log.warning("%s", error)
         else:
+            self._stop_leading()
             self._lock.release()
+
+    def _stop_leading(self) -> None:
+        """It has ended with the connection."""
 
     def before_fork(self) -> None:
         """A database connection must not be in two processes."""
