@@ -43,7 +43,7 @@ async def number_of_changes(hub: RunningHub) -> int:
     ("body", "headers", "status", "detail"),
     [
         (b"{", {}, 400, "not JSON"),
-        (json.dumps([RES1, {**RES1, "length": -1}]).encode(), {}, 400, "change 1, length"),
+        (json.dumps([RES1, {**RES1, "length": -1}]).encode(), {}, 400, "change 1: length is -1"),
         (b"<!DOCTYPE a>" + b"<a/>", {"Content-Type": "application/xml"}, 400, "DOCTYPE"),
         (b"hello", {"Content-Type": "text/plain"}, 415, "text/plain"),
         (json.dumps(RES1).encode(), {"Idempotency-Key": "a b"}, 400, "Idempotency-Key"),

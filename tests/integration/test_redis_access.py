@@ -94,8 +94,8 @@ async def test_a_user_who_may_not_ask_for_replicas_is_told_how_to_mend_it(tmp_pa
             url = server.url.replace("//", "//rsnotify:x@")
             assert await problem_of(url, replicas=1) == (
                 f"--redis {without_password(url)}: Redis does not let the hub's user ask how many "
-                f"replicas have what is written (NOPERM): allow it with +{right}, or leave "
-                "RSNOTIFY_REPLICAS away"
+                f"replicas have what is written (NOPERM): allow it with +{right}, or unset "
+                "RSNOTIFY_REPLICAS"
             )
 
 
