@@ -75,7 +75,7 @@ async def test_a_line_of_ndjson_is_a_change(two: RunningHub) -> None:
         ([change("1", A), change("2")], 400, "change 1, sets: names no set"),
         ([change("1", A), {"loc": "http://e.org/", "change": "updated"}], 400, "field `sets`"),
         ([change("1", A), change("2", A) | {"length": -1}], 400, "change 1: length is -1"),
-        ([change("1", A), change("2", A) | {"change": "moved"}], 400, "change 1: change is 'moved'"),
+        ([change("1", A), change("2", A) | {"change": "moved"}], 400, "1: change is 'moved'"),
         ([], 400, "no change"),
         ("text", 400, "Expected"),
         ([change("1", A, B)] * 5_001, 413, "these are 10002 changes, more than 10000"),
