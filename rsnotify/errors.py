@@ -8,6 +8,9 @@ Each error carries what an answer needs: HTTP status, WebSocket close code, the 
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
+PROBLEM = "application/problem+json"
+"""The content type in which a hub says why it refuses a request (RFC 9457)."""
+
 INTERNAL_ERROR = "internal error; see the hub's log"
 """All that a peer is told of a bug."""
 

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.responses import Response
 
-from rsnotify.errors import INTERNAL_ERROR, Rejected, TryAgain
+from rsnotify.errors import INTERNAL_ERROR, PROBLEM, Rejected, TryAgain
 from rsnotify.json_response import JsonResponse
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ def problem(
 ) -> Response:
     """An RFC 9457 problem document."""
     content = {"type": "about:blank", "status": status, "detail": detail} | members
-    answer = JsonResponse(content, status, b"application/problem+json")
+    answer = JsonResponse(content, status, PROBLEM.encode())
     answer.headers.update(headers)
     return answer
 

@@ -6,8 +6,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from rsnotify.errors import PROBLEM
+
 HEALTH_SECONDS = 5.0
-PROBLEM = "application/problem+json"
 
 
 def why_not_ready(url: str) -> str | None:

@@ -56,14 +56,19 @@ async def test_hub_demo_mirror_and_audit_go_together(hub: RunningHub, tmp_path: 
     assert await demo.wait() == 130
 
 
+async def words_to_mirror_one(source: Source, hub: RunningHub, copy: Path) -> tuple[str, ...]:
+    """A Source of one resource that publishes to this hub, and the command for its mirror."""
+    source.add("a.txt", b"first a")
+    await hub.publish(source.loc("a.txt"), length=7)
+    await hub.ask("POST", "/api/sets/dataset1/snapshot")
+    return ("mirror", f"{hub.url}/dataset1/capabilitylist.xml", str(copy))
+
+
 async def test_what_a_mirror_does_is_told_in_json_with_the_time_from_change_to_file(
     hub: RunningHub, tmp_path: Path
 ) -> None:
     async with Source() as source:
-        source.add("a.txt", b"first a")
-        await hub.publish(source.loc("a.txt"), length=7)
-        await hub.ask("POST", "/api/sets/dataset1/snapshot")
-        words = ("mirror", f"{hub.url}/dataset1/capabilitylist.xml", str(tmp_path / "copy"))
+        words = await words_to_mirror_one(source, hub, tmp_path / "copy")
         mirror = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "rsnotify", *words, "--json", "--lag"),
             stdout=PIPE,
@@ -182,10 +187,7 @@ async def test_an_audit_tells_of_the_copys_selection_and_of_its_sample(tmp_path:
 
 async def test_a_mirror_says_once_that_it_follows(hub: RunningHub, tmp_path: Path) -> None:
     async with Source() as source:
-        source.add("a.txt", b"first a")
-        await hub.publish(source.loc("a.txt"), length=7)
-        await hub.ask("POST", "/api/sets/dataset1/snapshot")
-        words = ("mirror", f"{hub.url}/dataset1/capabilitylist.xml", str(tmp_path / "copy"))
+        words = await words_to_mirror_one(source, hub, tmp_path / "copy")
         mirror = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "rsnotify", *words),
             stdout=PIPE,

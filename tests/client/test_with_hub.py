@@ -48,7 +48,9 @@ def test_the_command_publishes_what_changed_between_two_lists(
     run = CliRunner(env=environment(real_hub)).invoke
     refused = run(cli.app, words)
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert str(refused.exception).endswith("if that is meant, say so with --max-delete 100")
+    assert str(refused.exception).endswith(
+        "say so with --max-delete 100 (in Python: max_delete=100)"
+    )
     ended = run(cli.app, [*words, "--max-delete", "100"])
     assert ended.stdout.startswith("accepted 2 changes between "), ended.output
     assert real_hub.told(set_name) == [("deleted", "a"), ("created", "b")]

@@ -16,7 +16,9 @@ export const GIVE_UP_SECONDS = 60;
 export async function publish(url, set, changes, options = {}) {
   const { framework = false, key = randomKey(), signal } = options;
   const { giveUpSeconds = GIVE_UP_SECONDS } = options;
-  if (!(giveUpSeconds >= 0)) throw new Rejected(`giveUpSeconds is ${giveUpSeconds}: give seconds, 0 or more`);
+  if (!(giveUpSeconds >= 0)) {
+    throw new Rejected(`giveUpSeconds is ${giveUpSeconds}: give seconds, 0 or more`);
+  }
   const kind = framework ? "framework" : "changes";
   const address = new URL(
     `api/sets/${encodeURIComponent(set)}/${kind}`,

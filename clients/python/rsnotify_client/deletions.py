@@ -9,7 +9,8 @@ def too_many(deleted: int, known: int, max_delete: float, what: str = "resources
     percent = 100 * deleted / max(1, known)
     if percent <= max_delete:
         return None
+    least = min(100, int(percent) + 1)
     return (
         f"{deleted} of {known} {what}, which is more than {max_delete:g} %; if that is meant, "
-        f"say so with --max-delete {min(100, int(percent) + 1)}"
+        f"say so with --max-delete {least} (in Python: max_delete={least})"
     )

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import PROBLEM, Rejected
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined, without_tokens
@@ -29,7 +29,6 @@ OFFERS = ("resourcelist", "resourcedump", "changelist", "changedump", "changelis
 NAMED_SETS = 20
 SOCKETS = ("ws://", "wss://")
 DOCUMENTS = (".xml", ".xml.gz")
-PROBLEM = "application/problem+json"
 
 
 class Source(msgspec.Struct, frozen=True):

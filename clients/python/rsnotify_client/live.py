@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp import WSMsgType
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import PROBLEM, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.cause import cause_of, untrusted
@@ -33,7 +33,6 @@ NOTIFICATION_BYTES = 16 * 1024 * 1024
 REFUSED = frozenset({1008, 4400, 4404})  # another try would end the same
 TOO_OLD = 4410
 EVENT_STREAM = "text/event-stream"
-PROBLEM = "application/problem+json"
 
 
 @asynccontextmanager
