@@ -179,7 +179,7 @@ def test_the_parts_of_an_index_on_disk_lie_beside_it(nights: Path) -> None:
 
 def test_a_part_that_is_not_there_is_an_error_and_no_delete(nights: Path) -> None:
     (nights / "new/1.xml").unlink()
-    with pytest.raises(Rejected, match="keep an index with its parts"):
+    with pytest.raises(Rejected, match="keep a list with its parts"):
         told(nights / "old/sitemap.xml", nights / "new/sitemap.xml")
 
 

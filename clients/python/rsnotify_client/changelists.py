@@ -88,6 +88,19 @@ def lists_after(refs: Sequence[ListRef], cursor: Position | None) -> list[ListRe
     return found
 
 
+def closed_at(first: Head, last: Head) -> Position | None:
+    """Up to where a list tells everything, by its first page and its last.
+
+    Each page says where it ends itself, or all say where the list does; where a list is made while
+    its pages are asked for, the first page says it earliest.
+    """
+    until = position_of(first.md.until)
+    begins = position_of(last.md.from_)
+    if until is None or (begins is not None and begins >= until):
+        return position_of(last.md.until)
+    return until
+
+
 # Fetching ---------------------------------------------------------------------------------------
 
 
@@ -192,7 +205,8 @@ class ChangeLists:
         index = head.link("index")
         if index is None or joined(self._url, index) == self._url:
             self._stands_alone = True
-            return [ListRef(self._url, position_of(head.md.from_), position_of(head.md.until))]
+            until = None if head.link("next") else position_of(head.md.until)
+            return [ListRef(self._url, position_of(head.md.from_), until)]
         self._url = joined(self._url, index)
         return await self._named()
 
@@ -226,7 +240,8 @@ class ChangeLists:
         for skipped in document.skipped:
             if read is None or skipped not in read.skipped:
                 skip(f"{document.url}: {skipped}")
-        closed, begun = position_of(document.head.md.until), _beginning_of(document.head, cursor)
+        closed = closed_at(document.head, document.last_head)
+        begun = _beginning_of(document.head, cursor)
         self._stands_alone &= not (closed and document.head.link("index"))
         end = closed or before or begun
         if end is not None:

@@ -1,20 +1,24 @@
 """ResourceSync documents over HTTP: their entries as they come, plain or compressed, with a cap.
 
 Rules that hold here: no more is ever inflated than may be read; a document that cannot be read says
-its address and what is wrong with it.
+its address and what is wrong with it. A document in pages is read to the last of them.
 """
 
 import zlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.stream import DocumentStream, Head
+from rsnotify.resourcesync.stream import SKIPPED_NAMED, DocumentStream, Head
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Entry
-from rsnotify_client.web import XML_FIRST, Refused, Tag, Web, check_status
+from rsnotify_client.address import joined
+from rsnotify_client.discovery import linked
+from rsnotify_client.web import XML_FIRST, Refused, Reply, Tag, Web, check_status, origin_of
 
 GZIP = b"\x1f\x8b"
 PIECE_BYTES = 256 * 1024
+MAX_PAGES = 10_000
 LAYERS = 2  # a .gz file that is sent with Content-Encoding: gzip
 
 
@@ -58,53 +62,94 @@ class Unpacker:
 
 
 class RemoteDocument:
-    """One document; iterate once for its entries, then `head`, `tag` and `skipped` are known."""
+    """One document with all its pages; iterate for its entries, then `head` and the rest is known.
+
+    Where a page cannot be read, iterating again goes on with that page.
+    """
 
     def __init__(
         self, web: Web, url: str, known: Tag | None = None, *, cap: int = MAX_BYTES
     ) -> None:
         self.url = url
-        self.tag = Tag()
+        self.tag = Tag()  # none where there are several pages: it would say nothing of the others
+        self.skipped: list[str] = []
+        self.skipped_count = 0
+        self.pages = 0  # that were read to their ends
         self._web = web
         self._known = known
         self._cap = cap
+        self._asked = [url]  # the addresses of the pages, in their order
+        self._heads: list[Head] = []  # of the pages that were read to their ends
         self._stream = DocumentStream()
 
     @property
     def head(self) -> Head:
-        return self._stream.head
+        """What the first page says of the whole."""
+        return self._heads[0] if self._heads else self._stream.head
+
+    @property
+    def last_head(self) -> Head:
+        return self._heads[-1] if self._heads else self._stream.head
 
     @property
     def has_head(self) -> bool:
-        return self._stream.has_head
-
-    @property
-    def skipped(self) -> list[str]:
-        return self._stream.skipped
+        return bool(self._heads) or self._stream.has_head
 
     def skip(self, what: str) -> None:
-        """An entry that whoever iterates cannot read."""
-        self._stream.skip(what)
-
-    @property
-    def skipped_count(self) -> int:
-        return self._stream.skipped_count
+        """An entry that the caller cannot read."""
+        self.skipped_count += 1
+        if len(self.skipped) < SKIPPED_NAMED:
+            self.skipped.append(what)
 
     async def __aiter__(self) -> AsyncGenerator[list[Entry], None]:
         """Raises `Unchanged` at once if it is the document that is known."""
-        condition = self._known.condition if self._known else {}
-        headers = {"Accept": XML_FIRST, "Accept-Encoding": "gzip"} | condition
-        async with self._web.ask(self.url, headers=headers) as answer:
-            check_status(self.url, answer)
-            total, unpacker = 0, Unpacker()
-            async for chunk in answer.pieces():
-                for piece in self._guarded(unpacker.feed(chunk)):
-                    total += len(piece)
-                    if total > self._cap:
-                        raise Malformed(f"{self.url} is longer than {self._cap} bytes: skipped")
-                    if entries := self._read(piece):
+        has_more = True
+        while has_more:
+            self._stream, url = DocumentStream(), self._asked[-1]
+            async with self._web.ask(url, headers=self._headers()) as answer:
+                check_status(url, answer)
+                async with aclosing(self._entries(answer)) as pieces:
+                    async for entries in pieces:
+                        self._check_kind()
                         yield entries
-            self.tag = Tag.of(answer.headers)
+                has_more = self._turn_page(answer)
+
+    def _headers(self) -> dict[str, str]:
+        condition = self._known.condition if self._known and not self.pages else {}
+        return {"Accept": XML_FIRST, "Accept-Encoding": "gzip"} | condition
+
+    def _turn_page(self, answer: Reply) -> bool:
+        """Whether there is a next one."""
+        self._check_kind()
+        self.pages += 1
+        self.skipped_count += self._stream.skipped_count
+        self.skipped += self._stream.skipped[: SKIPPED_NAMED - len(self.skipped)]
+        self._heads = [*self._heads[:1], self._stream.head]
+        named = self._stream.head.link("next") or linked(answer.headers.get("link", ""), "next")
+        is_alone = self.pages == 1 and not named
+        self.tag = Tag.of(answer.headers) if is_alone else Tag()
+        if named:
+            self._asked.append(next_after(self._asked, answer.url, named))
+        return bool(named)
+
+    def _check_kind(self) -> None:
+        """All pages are of one kind: what comes instead of one is none."""
+        if not self._heads:
+            return
+        first, head = self.head, self._stream.head
+        if (head.root, head.md.capability) != (first.root, first.md.capability):
+            kinds = [each.md.capability or each.root for each in (head, first)]
+            raise Malformed(f"{self._asked[-1]} is a {kinds[0]}, not a page of a {kinds[1]}")
+
+    async def _entries(self, answer: Reply) -> AsyncGenerator[list[Entry], None]:
+        url, total, unpacker = self._asked[-1], 0, Unpacker()
+        async for chunk in answer.pieces():
+            for piece in self._guarded(unpacker.feed(chunk)):
+                total += len(piece)
+                if total > self._cap:
+                    raise Malformed(f"{url} is longer than {self._cap} bytes: skipped")
+                if entries := self._read(piece):
+                    yield entries
         if entries := self._read(None):
             yield entries
 
@@ -112,10 +157,32 @@ class RemoteDocument:
         try:
             yield from pieces
         except zlib.error as error:
-            raise Malformed(f"{self.url} is no whole gzip file: {error}") from None
+            raise Malformed(f"{self._asked[-1]} is no whole gzip file: {error}") from None
 
     def _read(self, piece: bytes | None) -> list[Entry]:
         try:
             return self._stream.close() if piece is None else self._stream.feed(piece)
         except Rejected as error:
-            raise Malformed(f"{self.url}: {error.detail}") from None
+            raise Malformed(f"{self._asked[-1]}: {error.detail}") from None
+
+
+def next_after(pages: Sequence[str], url: str, named: str) -> str:
+    """The address of the page that the last of these pages, found at `url`, names as the next.
+
+    >>> next_after(["http://a/1"], "http://a/1", "?page=2")
+    'http://a/1?page=2'
+    """
+    page, last = joined(url, named), pages[-1]
+    if page in pages:
+        raise Malformed(f"{last} names {page} as its next page, which was read before it")
+    if len(pages) >= MAX_PAGES:
+        raise Malformed(f"{pages[0]} has more than {MAX_PAGES:,} pages")
+    if _host(page) not in {_host(pages[0]), _host(url)}:
+        raise Malformed(f"{last} names a next page at another host: {page}")
+    return page
+
+
+def _host(url: str) -> tuple[str, int | None]:
+    """Behind a proxy that speaks https, many a server names its pages with http."""
+    scheme, host, port = origin_of(url)
+    return host, None if (scheme, port) in (("http", 80), ("https", 443)) else port

@@ -1,14 +1,14 @@
 """The entries of a Resource List or sitemap, from a file or over HTTP, as they are read.
 
-Rules that hold here: the parts of an index that is a file lie beside it, those of one that was
-fetched are fetched; a list with an entry that cannot be read is not read to its end, for what it
-leaves out would count as deleted.
+Rules that hold here: the parts of an index that is a file, and the pages of a list, lie beside it,
+those of one that was fetched are fetched; a list with an entry or a page that cannot be read is not
+read to its end, for what it leaves out would count as deleted.
 """
 
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from http.client import HTTPException
 from pathlib import Path
@@ -16,10 +16,11 @@ from typing import IO, cast
 from urllib.parse import unquote, urlsplit
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.stream import DocumentStream
+from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined, wrong_address
 from rsnotify_client.cause import cause_of
+from rsnotify_client.documents import next_after
 
 GZIP = b"\x1f\x8b"
 PIECE_BYTES = 64 * 1024
@@ -50,18 +51,39 @@ def _of_part(place: str) -> Iterator[Entry]:
 
 
 def _part(index: str, loc: str) -> str:
-    """Where a part of an index is."""
+    """Where a part of an index, or the next page of a list, is."""
     if _is_url(index):
         return joined(index, loc)
     name = unquote(urlsplit(loc).path).rpartition("/")[2]
     beside = Path(index).parent / name
     if name and beside.exists():
         return str(beside)
-    raise Rejected(f"{index} names {loc}, but {beside} is not there: keep an index with its parts")
+    raise Rejected(
+        f"{index} names {loc}, but {beside} is not there: keep a list with its parts and pages"
+    )
 
 
 def _document(place: str) -> Iterator[tuple[str, Entry]]:
-    """The entries of one document, each with the name of the root that it stands in."""
+    """The entries of one document in all its pages, each with the name of its root."""
+    pages, heads = [place], list[Head]()
+    while len(heads) < len(pages):
+        heads.append((yield from _page(pages[-1])))
+        if heads[-1].root != heads[0].root:
+            raise Rejected(f"{pages[-1]} is a {heads[-1].root}, not a page of {place}")
+        if (named := heads[-1].link("next")) is not None:
+            pages.append(_next(pages, named))
+
+
+def _next(pages: list[str], named: str) -> str:
+    if _is_url(pages[-1]):
+        return next_after(pages, pages[-1], named)
+    page = _part(pages[-1], named)
+    if page in pages:
+        raise Rejected(f"{pages[-1]} names {page} as its next page, which was read before it")
+    return page
+
+
+def _page(place: str) -> Generator[tuple[str, Entry], None, Head]:
     stream = DocumentStream()
     try:
         with closing(_opened(place)) as packed, closing(_unpacked(packed)) as file:
@@ -76,6 +98,7 @@ def _document(place: str) -> Iterator[tuple[str, Entry]]:
         raise Rejected(f"{place}: {error.detail}") from None
     except (OSError, EOFError, zlib.error, HTTPException) as error:
         raise Rejected(f"cannot read {place}: {cause_of(error)}") from None
+    return stream.head
 
 
 def _read(stream: DocumentStream, file: IO[bytes]) -> Iterator[list[Entry]]:

@@ -120,16 +120,18 @@ class Baseline:
 
     async def _read(self, url: str) -> AsyncIterator[tuple[Head, list[Entry]]]:
         """A list's entries; what cannot be read is skipped and named."""
-        for attempt in range(ATTEMPTS):
-            document = RemoteDocument(self._web, url)
+        document, pages, attempt = RemoteDocument(self._web, url), 0, 0
+        while attempt < ATTEMPTS:
             try:
                 async for entries in document:
                     yield document.head, entries
                 yield document.head, []
             except TryAgain as error:
-                if attempt + 1 == ATTEMPTS:
+                attempt, pages = (0 if document.pages > pages else attempt) + 1, document.pages
+                if attempt == ATTEMPTS:
                     self.skip(error.detail)
-                await asyncio.sleep(max(error.retry_after_seconds, 0.5 * 2**attempt))
+                else:
+                    await asyncio.sleep(max(error.retry_after_seconds, 0.25 * 2**attempt))
             except Rejected as error:
                 self.skip(error.detail)
                 return
