@@ -2,19 +2,27 @@
 
 Only the wall clock moves (`TIME`, and when keys expire); the monotonic one goes on as it does.
 It is a small C library that stands before the C library's own, so a C compiler is needed.
+
+A server looks at the wall clock when it likes: Valkey, where it counts the processor's ticks, only
+from time to time. So a move ends when every server that takes its time from here has seen it.
 """
 
 import os
-import shutil
 import subprocess
 import tempfile
+import time
 from hashlib import sha256
 from pathlib import Path
+
+import redis
+
+from tests.needs import COMPILER, need
 
 SOURCE = Path(__file__).with_name("clock.c")
 SECOND = 1_000_000
 HOUR = 3600.0
 DAY = 24 * HOUR
+SEEN_SECONDS = 20
 
 
 class Clock:
@@ -23,6 +31,7 @@ class Clock:
     def __init__(self, folder: Path) -> None:
         self._file = folder / "moved-clock"
         self._seconds = 0.0
+        self._sockets: set[Path] = set()  # of the servers whose clock it is
         self.move(0)
 
     @property
@@ -36,6 +45,24 @@ class Clock:
         descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT)  # written in place: it is mapped
         os.pwrite(descriptor, microseconds.to_bytes(8, "little", signed=True), 0)
         os.close(descriptor)
+        for socket in self._sockets:
+            self._wait_until_seen(socket)
+
+    def is_of(self, socket: Path) -> None:
+        """A server behind this socket takes its time from here."""
+        self._sockets.add(socket)
+
+    def _wait_until_seen(self, socket: Path) -> None:
+        deadline = time.monotonic() + SEEN_SECONDS
+        with redis.Redis(unix_socket_path=str(socket), protocol=2) as client:
+            while abs(_cached_time(client) - time.time() - self._seconds) > 1:
+                assert time.monotonic() < deadline, f"the server at {socket} does not follow"
+
+
+def _cached_time(client: "redis.Redis") -> float:
+    """What a script is told; `TIME` alone looks at the clock itself."""
+    seconds, microseconds = client.eval("return redis.call('TIME')", 0)
+    return int(seconds) + int(microseconds) / SECOND
 
 
 def _library() -> Path:
@@ -48,8 +75,7 @@ def _library() -> Path:
 
 
 def _compile(library: Path) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    assert compiler, "the movable clock needs a C compiler: apt-get install gcc libc6-dev"
+    compiler = need(*COMPILER)
     part = library.with_suffix(f".{os.getpid()}")
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", part, SOURCE], check=True)
     part.replace(library)

@@ -13,11 +13,19 @@ from tests.clock import Clock
 from tests.faults import OwnRedis, SlowWay
 from tests.reference import installed
 from tests.running import RunningHub
+from tests.shell import come_back, leave
 
 settings.register_profile(  # the machine may be busy
     "no clock", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("no clock")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Whoever runs tests leaves the shell; who hands them to workers only waits."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        folder = leave()
+        config.add_cleanup(lambda: come_back(folder))
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ class OwnRedis:
         self.url = f"unix://{self.folder}/s"
         self._options = options
         self._engine = engine
-        self._environment = dict(os.environ) | (clock.environment if clock else {})
+        self._clock = clock
         self._process: Process | None = None
 
     async def __aenter__(self) -> Self:
@@ -61,6 +61,8 @@ class OwnRedis:
         """Start it; what it was told before a kill is in its append-only file."""
         await self.launch(*options)
         await until(self._answers)
+        if self._clock is not None:
+            self._clock.is_of(self.folder / "s")
 
     async def launch(self, *options: str) -> None:
         """Start it and do not wait until it has loaded."""
@@ -74,7 +76,7 @@ class OwnRedis:
                 *("--appendonly", "yes", "--enable-debug-command", "yes"),
                 *(*self._options, *options),
                 cwd=self.folder,
-                env=self._environment,
+                env=dict(os.environ) | (self._clock.environment if self._clock else {}),
                 restore_signals=False,  # a file that may not grow is an error, no signal
                 stdin=DEVNULL,
                 stdout=log,

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
 from redis import asyncio as redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
@@ -67,6 +68,20 @@ class RedisServer:
         """Speaks to it as soon as it answers."""
         retry = Retry(ConstantBackoff(0.02), 500)
         return redis.Redis.from_url(self.url, password=self._password, retry=retry, protocol=2)
+
+
+async def binary_of(engine: str) -> str:
+    """Of another engine where this machine does not have that one."""
+    found = await installed_binaries()
+    return next((each.path for each in found if each.engine.name == engine), found[0].path)
+
+
+async def binary_with_tls() -> str:
+    """The packaged one is built without."""
+    for each in await installed_binaries():
+        if not each.is_packaged:
+            return each.path
+    pytest.skip("no redis-server")
 
 
 def free_port() -> int:

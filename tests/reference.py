@@ -7,6 +7,8 @@ import tempfile
 import venv
 from pathlib import Path
 
+from tests.shell import environment
+
 REQUIREMENTS = ("resync==2.0.1", "setuptools==80.9.0")  # it imports distutils
 INSTALL_SECONDS = 180
 
@@ -18,6 +20,6 @@ def installed() -> Path:
     if not (home / "complete").exists():
         venv.create(home, clear=True, with_pip=True)
         install = [home / "bin/python", "-m", "pip", "install", "--quiet", *REQUIREMENTS]
-        subprocess.run(install, check=True, timeout=INSTALL_SECONDS)
+        subprocess.run(install, check=True, timeout=INSTALL_SECONDS, env=environment())
         (home / "complete").touch()
     return home / "bin/resync-sync"

@@ -5,21 +5,17 @@ tells of refused requests, no request to another host, no token in an address.
 """
 
 import itertools
-import os
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
+from tests import needs
 from tests.running import TOKEN, RunningHub
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-MISSING = "no Chromium: install it, or say in CHROMIUM where it is"
 REFUSED = ("Failed to load resource", "WebSocket connection to")
 MS = 1_000
 
@@ -29,21 +25,16 @@ _numbers = itertools.count(1)
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def chromium() -> AsyncIterator[Browser]:
-    if chromium_path() is None:
-        pytest.skip(MISSING)
     async with launched() as browser:
         yield browser
-
-
-def chromium_path() -> str | None:
-    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 @asynccontextmanager
 async def launched() -> AsyncIterator[Browser]:
     arguments = ["--no-sandbox", "--disable-gpu"]  # root has no sandbox
+    path = needs.chromium()
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium_path(), args=arguments)
+        browser = await playwright.chromium.launch(executable_path=path, args=arguments)
         yield browser
         await browser.close()
 

@@ -1,7 +1,6 @@
 """Found from a Source's own site: the ways that docs/discovery.md shows, each with a real nginx."""
 
 import re
-import shutil
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -15,6 +14,7 @@ import pytest_asyncio
 from rsnotify.errors import Rejected
 from rsnotify_client.discovery import discover
 from rsnotify_client.web import Web
+from tests.needs import need
 from tests.redis_server import free_port
 from tests.reference import INSTALL_SECONDS
 from tests.running import RunningHub, until
@@ -70,7 +70,7 @@ class Site:
             outside=outside,
         )
         (self.folder / "nginx.conf").write_text(config)
-        command = ["nginx", "-e", f"{self.folder}/error", "-c", f"{self.folder}/nginx.conf"]
+        command = [need("nginx"), "-e", f"{self.folder}/error", "-c", f"{self.folder}/nginx.conf"]
         server = subprocess.Popen(command)
         try:
             yield self.url
@@ -87,8 +87,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    if shutil.which("nginx") is None:
-        pytest.skip("there is no nginx: docs/discovery.md is not tried")
+    need("nginx")  # before a hub is started
     return Site(tmp_path)
 
 

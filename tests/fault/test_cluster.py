@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from rsnotify.storage.cluster.slots import REGISTRY_SLOT
-from rsnotify.storage.embedded_redis.binaries import installed_binaries
 from tests.fault.test_sentinel import Publisher, hears
 from tests.lossy_failover import LOC, Reader, all_in, listed, published, until_done
 from tests.raw import raw_channel
 from tests.receivers import Receiver, subscribe
 from tests.redis_cluster import RunningCluster, cluster, slot_of_set
-from tests.redis_server import RedisServer
+from tests.redis_server import RedisServer, binary_of
 from tests.running import RunningHub, until
 
 SETS = ("dataset1", "two", "three", "four")
@@ -91,8 +90,7 @@ async def has_heard(receiver: Receiver, locs: Iterable[str]) -> None:
 async def test_slots_that_move_while_publishing_lose_and_double_nothing(
     tmp_path: Path, engine: str, replicas: str
 ) -> None:
-    found = await installed_binaries()
-    binary = next(each.path for each in found if each.engine.name == engine)
+    binary = await binary_of(engine)
     settings = {"replicas": replicas, "callback_private": "allow"}
     async with (
         cluster(tmp_path, binary=binary) as redis,

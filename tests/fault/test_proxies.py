@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -12,6 +11,7 @@ import pytest
 
 from tests.fault.test_workers import grown, publishing, reading, told
 from tests.faults import OwnRedis
+from tests.needs import need
 from tests.redis_server import free_port
 from tests.running import RunningHub, until
 
@@ -33,7 +33,7 @@ def nginx(folder: Path, port: int, hubs: list[str]) -> list[str]:
     temporary = "".join(f"{name}_temp_path {folder}/{name};" for name in TEMPORARY)
     config = folder / "nginx.conf"
     config.write_text(NGINX.format(folder=folder, temporary=temporary, site=site))
-    return ["nginx", "-e", f"{folder}/error", "-c", str(config)]
+    return ["-e", f"{folder}/error", "-c", str(config)]
 
 
 def haproxy(folder: Path, port: int, hubs: list[str]) -> list[str]:
@@ -43,7 +43,7 @@ def haproxy(folder: Path, port: int, hubs: list[str]) -> list[str]:
         site = site.replace(example, hub)
     config = folder / "haproxy.cfg"
     config.write_text(site)
-    return ["haproxy", "-f", str(config)]
+    return ["-f", str(config)]
 
 
 def caddy(folder: Path, port: int, hubs: list[str]) -> list[str]:
@@ -53,7 +53,7 @@ def caddy(folder: Path, port: int, hubs: list[str]) -> list[str]:
     site = re.sub(r"(?m)^\s+stream_close_delay .*$", "", site)  # of Caddy 2.7, for a reload
     config = folder / "Caddyfile"
     config.write_text("{\n\tadmin off\n\tauto_https off\n}\n" + site)
-    return ["caddy", "run", "--config", str(config), "--adapter", "caddyfile"]
+    return ["run", "--config", str(config), "--adapter", "caddyfile"]
 
 
 @contextmanager
@@ -97,11 +97,11 @@ async def two_hubs(folder: Path, redis: OwnRedis) -> AsyncIterator[list[RunningH
 @asynccontextmanager
 async def behind(proxy: Proxy, folder: Path, hubs: list[RunningHub]) -> AsyncIterator[Proxied]:
     """The hubs behind this proxy, as soon as it hands requests on."""
-    if shutil.which(proxy.__name__) is None:
-        pytest.skip(f"there is no {proxy.__name__}: its configuration is not tried")
+    program = need(proxy.__name__)
     port = free_port()
     proxied = Proxied(folder / "proxied", port)
-    with running(proxy(folder, port, [hub.url.partition("//")[2] for hub in hubs])):
+    words = proxy(folder, port, [hub.url.partition("//")[2] for hub in hubs])
+    with running([program, *words]):
         await until(proxied.is_up)
         yield proxied
 

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from contextlib import aclosing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -15,6 +16,7 @@ from rsnotify_client import follow
 from tests import forks
 from tests.faults import OwnRedis
 from tests.lossy_failover import listed
+from tests.needs import find
 from tests.redis_cluster import MASTERS, cluster
 from tests.running import RunningHub, clean_environment
 
@@ -126,12 +128,30 @@ async def test_a_disk_that_is_full_leaves_no_half_backup(tmp_path: Path) -> None
         assert not (hub.data / "dump.rdb").exists()
 
 
-def save(file: str, *where: str) -> None:
-    """Write what the Redis there has to a file, by its own command."""
-    command = shutil.which("redis-cli") or shutil.which("valkey-cli")
+async def save(file: str, address: str) -> None:
+    """Write what the Redis there has to a file: by its own command, or else as that does it."""
+    command = find("redis-cli", "valkey-cli")
     if command is None:
-        pytest.skip("there is neither redis-cli nor valkey-cli")
+        await save_as_a_replica(file, address)
+        return
+    url = urlsplit(address)
+    where = ("-p", str(url.port)) if url.port else ("-s", url.path)
     subprocess.run([command, *where, "--rdb", file], check=True, capture_output=True)
+
+
+async def save_as_a_replica(file: str, address: str) -> None:
+    """Redis sends its data, with their length before, to whoever says SYNC; newlines until then."""
+    url = urlsplit(address)
+    reader, writer = await (
+        asyncio.open_connection(url.hostname, url.port)
+        if url.port
+        else asyncio.open_unix_connection(url.path)
+    )
+    writer.write(b"SYNC\r\n")
+    while not (line := (await reader.readline()).strip()):
+        pass
+    Path(file).write_bytes(await reader.readexactly(int(line.removeprefix(b"$"))))
+    writer.close()
 
 
 async def lay_out(file: str, folder: Path) -> None:
@@ -150,7 +170,7 @@ async def test_the_redis_of_an_operator_is_backed_up_and_put_back_by_its_own_com
         cursor = (await hub.publish("http://example.com/read"))["until"]
         await hub.publish(BEFORE)
         file = str(tmp_path / "backup.rdb")
-        save(file, "-s", str(own_redis.folder / "s"))
+        await save(file, own_redis.url)
     await own_redis.kill()
     await lay_out(file, own_redis.folder)
     await own_redis.start()
@@ -169,7 +189,7 @@ async def test_a_cluster_is_backed_up_and_put_back_master_by_master(tmp_path: Pa
             for name in sets:
                 await hub.publish(BEFORE, set_name=name)
             for each, file in zip(masters, files, strict=True):
-                save(file, "-p", str(each.port))
+                await save(file, each.url)
             await hub.publish("http://example.com/after")
         for server in redis.servers:
             await server.kill()

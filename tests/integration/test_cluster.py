@@ -24,7 +24,7 @@ from tests.faults import out_of_memory
 from tests.integration.test_redis_access import OPERATIONS, do_everything, documented_rights
 from tests.receivers import Receiver
 from tests.redis_cluster import SLOTS, RunningCluster, cluster, slot_of_set
-from tests.redis_server import RedisServer, free_port
+from tests.redis_server import RedisServer, binary_with_tls, free_port
 from tests.redis_tls import AUTHORITY, SERVER, WITH_CERTIFICATE
 from tests.running import RunningHub, until
 
@@ -257,7 +257,7 @@ async def listeners(running: RunningCluster, server: RedisServer) -> int:
 
 
 async def test_with_tls_it_is_spoken_to_the_nodes_that_are_found(tmp_path: Path) -> None:
-    port = free_port()
+    port, binary = free_port(), await binary_with_tls()
     certificates = ("--tls-cert-file", SERVER, "--tls-key-file", SERVER)
     names = ("--cluster-announce-hostname", "localhost")
     options = (
@@ -271,7 +271,8 @@ async def test_with_tls_it_is_spoken_to_the_nodes_that_are_found(tmp_path: Path)
             "hostname",
         ),
     )
-    async with RedisServer(tmp_path, *map(str, options)) as server, server.client() as admin:
+    started = RedisServer(tmp_path, *map(str, options), binary=binary)
+    async with started as server, server.client() as admin:
         await admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
         url = f"rediss+cluster://localhost:{port}{WITH_CERTIFICATE}"
         async with connect(url) as client:

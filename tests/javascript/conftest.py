@@ -1,17 +1,13 @@
 """A web site of another origin than the hub's, and a headless Chromium to look at it."""
 
-import os
-import shutil
 from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
 from playwright.async_api import BrowserContext, async_playwright
 
+from tests import needs
 from tests.javascript.programs import CLIENT
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-MISSING = "no Chromium: install it, or say in CHROMIUM where it is"
 
 
 @pytest.fixture
@@ -34,9 +30,7 @@ async def site() -> AsyncIterator[str]:
 
 @pytest.fixture
 async def browser() -> AsyncIterator[BrowserContext]:
-    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        pytest.skip(MISSING)
+    path = needs.chromium()
     async with async_playwright() as playwright:
         arguments = ["--no-sandbox"]  # root has no sandbox
         chromium = await playwright.chromium.launch(executable_path=path, args=arguments)

@@ -11,6 +11,7 @@ import pytest
 
 from rsnotify import __version__
 from tests.javascript.programs import CLIENT, HERE, NO_DENO, NODE, deno, nodes
+from tests.needs import need
 
 
 @pytest.mark.parametrize("node", nodes())
@@ -35,8 +36,7 @@ def test_every_claim_about_the_client_holds_in_deno(file: Path) -> None:
 
 
 def test_the_types_hold() -> None:
-    if (tsc := shutil.which("tsc")) is None:
-        pytest.skip("tsc, which checks the JavaScript client's types, is not installed")
+    tsc = need("tsc")
     ended = subprocess.run([tsc, "-p", str(HERE)], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout
 

@@ -7,7 +7,6 @@ Node, there is nothing to try.
 import asyncio
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +18,9 @@ from typing import Any
 
 import pytest
 
+from tests.needs import need
 from tests.receivers import topic
+from tests.shell import environment
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
 
@@ -84,9 +85,11 @@ def installed(name: str, command: Sequence[str]) -> Path:
     if not folder.exists():
         CACHE.mkdir(mode=0o700, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as unfinished:
-            done = subprocess.run([*command, unfinished], capture_output=True, check=False)
+            words = [*command, unfinished]
+            done = subprocess.run(words, capture_output=True, check=False, env=environment())
             if done.returncode:
-                pytest.skip(f"{name} cannot be installed: {done.stderr.decode()[-200:]}")
+                print(done.stderr.decode())
+                pytest.skip(f"no {name}, which cannot be installed")
             with suppress(OSError):  # another process was first
                 Path(unfinished).rename(folder)
                 Path(unfinished).mkdir()
@@ -101,9 +104,8 @@ def flask_websub() -> Path:
 
 @pytest.fixture(scope="session")
 def pubsubhubbub() -> Path:
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("there is no Node")
-    npm = ("npm", "install", "--loglevel=error", "--no-fund", "--no-audit")
+    need("Node", "node")
+    npm = (need("npm"), "install", "--loglevel=error", "--no-fund", "--no-audit")
     return installed("pubsubhubbub", (*npm, PUBSUBHUBBUB, "--prefix"))
 
 

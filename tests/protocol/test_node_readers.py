@@ -3,13 +3,13 @@
 They are installed from their registry into a cache of their own, as the receivers are.
 """
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from rsnotify_client.notification import read_notification
 from tests.jsonform import told
+from tests.needs import need
 from tests.protocol.test_foreign_receivers import Foreign, installed, running
 from tests.receivers import topic
 from tests.running import RunningHub
@@ -40,9 +40,8 @@ events.onerror = (event) => say("error", event.message);
 
 def node_modules() -> Path:
     """Where these packages are, or a skip."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("there is no Node: ws and eventsource are not tried")
-    npm = ("npm", "install", "--loglevel=error", "--no-fund", "--no-audit")
+    need("Node", "node")
+    npm = (need("npm"), "install", "--loglevel=error", "--no-fund", "--no-audit")
     return installed("node-readers", (*npm, *PACKAGES, "--prefix")) / "node_modules"
 
 
