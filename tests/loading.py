@@ -10,6 +10,7 @@ import pytest
 
 from rsnotify.access import Access
 from rsnotify.app import build_app, resource_routes
+from rsnotify.intake import load_body
 from rsnotify.intake.resources import Resources
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.short_form import spell_out
@@ -146,6 +147,7 @@ def each_piece_is_staged() -> Iterator[None]:
     """As soon as it is read: otherwise thousands of resources are staged at once."""
     with pytest.MonkeyPatch.context() as limits:
         limits.setattr(load_parts, "GATHERED_RESOURCES", 1)
+        limits.setattr(load_body, "PIECE_BYTES", 1)
         yield
 
 

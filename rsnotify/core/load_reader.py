@@ -24,6 +24,10 @@ from rsnotify.resourcesync.short_form import LOC, LOC_END
 LOAD_RESOURCES = 5_000_000
 LOAD_BYTES = 4 * 1024 * 1024 * 1024  # decompressed
 PIECE_BYTES = 64 * 1024  # read at once: some milliseconds
+# White space compresses a thousand times. So a body is only so much longer than what it says:
+PADDING_BYTES = 16 * 1024 * 1024
+PADDING_OF_ONE = 4 * 1024  # more for each resource
+ESCAPED = 6  # times what is kept of it: escapes, indentation, names in full
 
 Ready = tuple[bytes, bytes]  # the escaped loc, and the rest of the fragment's short form
 
@@ -35,6 +39,7 @@ class LoadReader:
         self._form = _form_of(content_type)
         self._gzip = _gzip_for(content_encoding)
         self._bytes = 0
+        self._accounted = PADDING_BYTES
         self.resources = 0
 
     def feed(self, data: bytes) -> Iterator[Sequence[Ready]]:
@@ -44,6 +49,12 @@ class LoadReader:
             self._bytes += len(piece)
             if self._bytes > LOAD_BYTES:
                 raise Rejected(f"the body exceeds {LOAD_BYTES} bytes, decompressed", status=413)
+            if self._bytes > self._accounted:
+                raise Rejected(
+                    f"the body holds {self.resources} resources in {self._bytes} bytes: leave out "
+                    "white space and whatever else says nothing about a resource",
+                    status=413,
+                )
             yield self._ready(self._form.feed(piece))
 
     def close(self) -> Sequence[Ready]:
@@ -57,6 +68,8 @@ class LoadReader:
             raise Rejected(f"the body holds more than {LOAD_RESOURCES} resources", status=413)
         ready = [self._one(number, *each) for number, each in enumerate(found, self.resources)]
         self.resources += len(found)
+        said = sum(len(loc) + len(rest) for loc, rest in ready)
+        self._accounted += PADDING_OF_ONE * len(ready) + ESCAPED * said
         return ready
 
     def _one(self, number: int, change: Change, foreign: Foreign | None) -> Ready:

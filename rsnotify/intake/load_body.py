@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from rsnotify.core.load_reader import LoadReader
+from rsnotify.core.load_reader import PIECE_BYTES, LoadReader
 from rsnotify.errors import Rejected
 from rsnotify.loops import end
 from rsnotify.storage.load_parts import Gathered
@@ -79,7 +79,7 @@ class LoadBodies:
     ) -> AsyncIterator[Gathered]:
         """What is in the body."""
         gathered = Gathered()
-        async for part in parts:
+        async for part in in_pieces(parts):
             digest.update(part)
             async for ready in self._beside.each(reader.feed(part)):
                 gathered.add(ready)
@@ -88,6 +88,18 @@ class LoadBodies:
                     gathered = Gathered()
         gathered.add(await self._beside.do(LoadReader.close, reader))
         yield gathered
+
+
+async def in_pieces(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes in pieces worth a turn of the thread, however small a peer cuts them: a
+    resource that is not complete is looked through again with each piece."""
+    held = bytearray()
+    async for part in parts:
+        held += part
+        if len(held) >= PIECE_BYTES:
+            yield bytes(held)
+            held.clear()
+    yield bytes(held)
 
 
 def _digest(request: Request) -> Any:

@@ -666,3 +666,12 @@ async def test_an_unknown_set_is_refused_before_the_body_is_read(loading: Loadin
     with pytest.raises(NoSuchSet):
         await loading.loads.begin(SET, "aaaa")
     assert await loading.leavings() == []
+
+
+async def test_a_body_cut_small_is_read_in_pieces_worth_reading() -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(2 * load_reader.PIECE_BYTES + 1):
+            yield b" "
+
+    sizes = [len(piece) async for piece in load_body.in_pieces(parts())]
+    assert sizes == [load_reader.PIECE_BYTES, load_reader.PIECE_BYTES, 1]

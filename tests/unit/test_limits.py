@@ -99,6 +99,10 @@ LIMITS: dict[str, float] = {
     "resources of a load": load_reader.LOAD_RESOURCES,
     "body of a load, decompressed": load_reader.LOAD_BYTES,
     "bytes of one resource of a load, in NDJSON or JSON": load_formats.ENTRY_BYTES,
+    "bytes of a load's body besides its resources, white space above all": (
+        load_reader.PADDING_BYTES
+    ),
+    "more of them for each resource": load_reader.PADDING_OF_ONE,
     "seconds for the body of a load to come": load_body.LOAD_SECONDS,
     "percent of the known resources that a load may delete, unless `max_delete` says "
     "otherwise": load.MAX_DELETE,

@@ -5,8 +5,16 @@ import json
 
 import pytest
 
+from rsnotify.core import load_reader
 from rsnotify.core.load_formats import ENTRY_BYTES
-from rsnotify.core.load_reader import PIECE_BYTES, LoadReader, Ready
+from rsnotify.core.load_reader import (
+    ESCAPED,
+    PADDING_BYTES,
+    PADDING_OF_ONE,
+    PIECE_BYTES,
+    LoadReader,
+    Ready,
+)
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.short_form import shorten
@@ -84,6 +92,42 @@ def test_a_bomb_is_read_in_bounded_pieces(content_type: str) -> None:
     bomb = gzip.compress(b" " * 10_000_000)
     pieces = list(LoadReader(content_type, "gzip").feed(bomb))
     assert len(pieces) == -(-10_000_000 // PIECE_BYTES)
+
+
+SPACE = {JSON: (b"[", b" "), NDJSON: (b"", b" \n"), XML: (b"", b"\r\n")}
+
+
+@pytest.mark.parametrize("content_type", SPACE)
+def test_white_space_is_read_up_to_its_limit_and_no_further(content_type: str) -> None:
+    begin, space = SPACE[content_type]
+    body = (begin + space * PADDING_BYTES)[:PADDING_BYTES]
+    for beyond, pieces in ((b"", PADDING_BYTES // PIECE_BYTES), (b" " * 4 * 1024 * 1024, None)):
+        reader = LoadReader(content_type, "gzip")
+        sent = gzip.compress(body + beyond)
+        if pieces is not None:
+            assert len(list(reader.feed(sent))) == pieces
+            continue
+        with pytest.raises(Rejected, match=f"0 resources in {PADDING_BYTES + PIECE_BYTES} bytes"):
+            list(reader.feed(sent))
+
+
+@pytest.mark.parametrize(("beyond", "is_read"), [(0, True), (1, False)])
+def test_a_resource_may_have_so_much_white_space_around_it(
+    monkeypatch: pytest.MonkeyPatch, *, beyond: int, is_read: bool
+) -> None:
+    one = b'{"loc": "http://example.com/%d"}'
+    kept = sum(map(len, read(NDJSON, "", one % 0, 100)[0]))
+    monkeypatch.setattr(load_reader, "PADDING_BYTES", 1_024)
+    monkeypatch.setattr(load_reader, "PIECE_BYTES", 1_024)
+    body = b"\n".join(one % number for number in range(9)) + b"\n"
+    most = 1_024 + 9 * (PADDING_OF_ONE + ESCAPED * kept)
+    reader = LoadReader(NDJSON, "")
+    sent = body.ljust(most + beyond)
+    if is_read:
+        assert sum(map(len, reader.feed(sent))) == 9
+    else:
+        with pytest.raises(Rejected, match="9 resources in"):
+            list(reader.feed(sent))
 
 
 def test_an_empty_list_may_have_no_end_tag() -> None:
