@@ -2,6 +2,7 @@
 
 import io
 import json
+import struct
 import zipfile
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.audit import Audit, _files, judged
 from rsnotify_client.documents import Unpacker
+from rsnotify_client.mirror import dump
 from rsnotify_client.mirror.disk import Disk
-from rsnotify_client.mirror.dump import FREE_BYTES, Package
+from rsnotify_client.mirror.dump import FREE_BYTES, MEMBERS, Package
 from rsnotify_client.mirror.patch import NotApplicable, apply, candidates
 from rsnotify_client.mirror.plan import (
     Have,
@@ -298,6 +300,42 @@ def test_a_member_whose_name_cannot_be_read_is_refused() -> None:
 def test_what_is_no_package_is_refused(content: bytes) -> None:
     with pytest.raises(Rejected):
         list(Package(io.BytesIO(content), "a.zip").resources())
+
+
+def directory(members: int, *, claimed: int, zip64: bool) -> io.BytesIO:
+    """A package of nothing but its directory, which claims to have other members than it has."""
+    content = (struct.pack("<4s6H3L5H2L", b"PK\x01\x02", *[0] * 9, 1, *[0] * 6) + b"a") * members
+    size = len(content)
+    if not zip64:
+        return io.BytesIO(content + _end(claimed, size))
+    record = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, claimed, claimed, size, 0)
+    locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, size, 1)
+    return io.BytesIO(content + record + locator + _end(0, 0))
+
+
+def _end(members: int, size: int) -> bytes:
+    return struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, members, members, size, 0, 0)
+
+
+@pytest.mark.parametrize("zip64", [False, True])
+@pytest.mark.parametrize("claimed", [1, MEMBERS])
+def test_members_are_counted_in_the_directory_that_is_read_whatever_is_claimed(
+    *, claimed: int, zip64: bool
+) -> None:
+    Package(directory(MEMBERS, claimed=claimed, zip64=zip64), "a.zip")
+    with pytest.raises(Rejected, match=f"more than {MEMBERS:,} members"):
+        Package(directory(MEMBERS + 1, claimed=claimed, zip64=zip64), "a.zip")
+
+
+@pytest.mark.parametrize("zip64", [False, True])
+def test_a_directory_is_read_up_to_its_limit_in_bytes(
+    monkeypatch: pytest.MonkeyPatch, *, zip64: bool
+) -> None:
+    monkeypatch.setattr(dump, "DIRECTORY_BYTES", 3 * 47)
+    Package(directory(3, claimed=1, zip64=zip64), "a.zip")
+    monkeypatch.setattr(dump, "DIRECTORY_BYTES", 3 * 47 - 1)
+    with pytest.raises(Rejected, match="a directory of 141 bytes"):
+        Package(directory(3, claimed=1, zip64=zip64), "a.zip")
 
 
 def test_a_manifest_that_is_hostile_is_refused() -> None:

@@ -9,7 +9,7 @@ import struct
 import zipfile
 from collections.abc import Iterator
 from itertools import chain
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import DocumentStream
@@ -19,13 +19,15 @@ from rsnotify_client.web import Refused
 
 MANIFEST = "manifest.xml"
 MEMBERS = 0xFFFE  # what a ZIP without extensions can say
-DIRECTORY_BYTES = 64 * 1024 * 1024
+DIRECTORY_BYTES = 32 * 1024 * 1024
 RATIO = 200  # text compresses ten times, the emptiest honest file a hundred times
 FREE_BYTES = 1024 * 1024
 PIECE_BYTES = 256 * 1024
 
-_END = struct.Struct("<4s4H2LH")
-_END_BYTES = _END.size + 0xFFFF
+_END_BYTES = 22 + 0xFFFF  # the record at the end of a package, with the longest comment
+_RECORD_BYTES = 56  # the longest of the records before it
+_MEMBER = struct.Struct("<28x3H12x")  # of the directory: how long its name and two texts are
+_MEMBER_MARK = b"PK\x01\x02"
 
 
 class Packed(NamedTuple):
@@ -42,9 +44,9 @@ class Package:
     def __init__(self, file: BinaryIO, where: str) -> None:
         self._where = where
         self.refused: list[str] = []
-        _check_directory(file, where)
         try:
-            self._zip = zipfile.ZipFile(file)
+            self._zip = zipfile.ZipFile(cast("BinaryIO", _Opening(file, where)))
+            self._zip.fp = file
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
             raise Refused(f"{where} is no ZIP package: {error}") from None
 
@@ -119,18 +121,35 @@ def _wrong_path(path: str) -> str | None:
     return None
 
 
-def _check_directory(file: BinaryIO, where: str) -> None:
-    """How many members it has, before anything of them is read into memory."""
-    file.seek(0, 2)
-    size = file.tell()
-    file.seek(max(0, size - _END_BYTES))
-    tail = file.read()
-    at = tail.rfind(b"PK\x05\x06")
-    if at < 0 or at + _END.size > len(tail):
-        raise Refused(f"{where} is no ZIP package, or it is not whole")
-    found = _END.unpack_from(tail, at)
-    members, length = found[4], found[5]
-    if members > MEMBERS or length == 0xFFFFFFFF:
-        raise Refused(f"{where} has more than {MEMBERS:,} members: make smaller packages")
-    if length > DIRECTORY_BYTES:
-        raise Refused(f"{where} has {members} members in {length} bytes: make smaller packages")
+class _Opening:
+    """A package as `zipfile` reads it to open it: the directory that it takes is judged first.
+
+    Which one that is, what it claims to hold and what it does are three questions; only the last
+    one counts.
+    """
+
+    def __init__(self, file: BinaryIO, where: str) -> None:
+        self._where = where
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        if size > max(DIRECTORY_BYTES, _RECORD_BYTES):
+            raise Refused(
+                f"{self._where} has a directory of {size} bytes, more than {DIRECTORY_BYTES}: make "
+                "smaller packages"
+            )
+        data = self._file.read(_END_BYTES if size < 0 else size)
+        if len(data) == size and data.startswith(_MEMBER_MARK):
+            self._count(data)
+        return data
+
+    def _count(self, directory: bytes) -> None:
+        members = at = 0
+        while directory.startswith(_MEMBER_MARK, at) and at + _MEMBER.size <= len(directory):
+            members += 1
+            at += _MEMBER.size + sum(_MEMBER.unpack_from(directory, at))
+            if members > MEMBERS:
+                raise Refused(
+                    f"{self._where} has more than {MEMBERS:,} members: make smaller packages"
+                )
