@@ -1,9 +1,7 @@
 """Every number of docs/reference/limits.md is the code's; most are held at their edge here."""
 
-import io
 import json
 import re
-import struct
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -61,7 +59,6 @@ from rsnotify_client.http1 import connection as http_connection
 from rsnotify_client.http1 import pool as http_pool
 from rsnotify_client.inspection.checked import Bounds
 from rsnotify_client.mirror import dump, fetch, mirror, paths, pauses, storing, workers
-from rsnotify_client.web import Refused
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
 ROW = re.compile(
@@ -370,13 +367,3 @@ def test_a_position_may_be_5_seconds_in_the_future_and_no_more() -> None:
     with pytest.raises(Rejected, match="in the future"):
         query.check_not_future(Position(now + 5 * MICROSECONDS + 1), newest, now)
     query.check_not_future(Position(now * 9), Position(now * 9), now)  # there is such a change
-
-
-@pytest.mark.parametrize("members", [65_534, 65_535])
-def test_a_package_has_65534_members_at_most(members: int) -> None:
-    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, members, members, 0, 0, 0)
-    if members <= 65_534:
-        dump.Package(io.BytesIO(end), "package")
-        return
-    with pytest.raises(Refused, match="has more than 65,534 members"):
-        dump.Package(io.BytesIO(end), "package")
