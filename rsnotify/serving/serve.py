@@ -129,7 +129,12 @@ async def _run_hub(
         await composition.open(sets)
         drain = partial(composition.channels.drain, settings.drain_seconds)
         server = WebServer(
-            web_config(composition.app, settings, composition.connections),
+            web_config(
+                composition.app,
+                settings,
+                composition.connections,
+                composition.channels.reader_input,
+            ),
             on_ready,
             drain,
             is_worker=bool(beside),

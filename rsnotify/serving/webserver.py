@@ -16,6 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from rsnotify.delivery.channels.handshake import Handshake
+from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.serving.connections import ConnectionLimits
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.http_protocol import HttpProtocol
@@ -31,7 +32,10 @@ Drain = Callable[[], Coroutine[Any, Any, None]]
 
 
 def web_config(
-    app: ASGIApp, settings: Settings, connections: ConnectionLimits | None = None
+    app: ASGIApp,
+    settings: Settings,
+    connections: ConnectionLimits | None = None,
+    reader_input: ReaderInput | None = None,
 ) -> uvicorn.Config:
     http = partial(
         HttpProtocol,
@@ -43,7 +47,7 @@ def web_config(
         app,
         interface="asgi3",  # uvicorn would guess, and `Application` has no `async def __call__`
         http=http,  # type: ignore[arg-type]
-        ws=Handshake,
+        ws=partial(Handshake, reader_input=reader_input),  # type: ignore[arg-type]
         ws_per_message_deflate=settings.channel_compression == "on",
         lifespan="off",
         log_config=None,

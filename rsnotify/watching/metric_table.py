@@ -46,6 +46,13 @@ OF_A_PROCESS: dict[str, Metric] = {
     ),
     "rsnotify_notifications_sent": Metric("counter", "Notifications to readers.", ("form",)),
     "rsnotify_sent_bytes": Metric("counter", "Bytes of notifications to readers.", ("form",)),
+    "rsnotify_received_bytes": Metric(
+        "counter", "Bytes from peers, TLS not included.", ("transport",)
+    ),
+    "rsnotify_received_frames": Metric("counter", "WebSocket frames from readers."),
+    "rsnotify_floods": Metric(
+        "counter", "Connections that were closed because too much came.", ("transport",)
+    ),
     "rsnotify_websub_subscribers": Metric("gauge", "WebSub subscribers.", ("place",)),
     "rsnotify_websub_oldest_undelivered_seconds": Metric(
         "gauge", "The age of the oldest change that a WebSub subscriber has not got."

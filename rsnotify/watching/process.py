@@ -82,13 +82,16 @@ class ThisProcess:
     def _sending(self) -> Numbers:
         behind = {tuple(feed.channel): (feed, at) for feed, at in self._channels.behind().items()}
         seconds = [(name, _longest_wait(feed, at)) for name, (feed, at) in behind.items()]
-        sent = self._channels.sent
+        sent, received = self._channels.sent, self._channels.reader_input.received
         return {
             "rsnotify_readers": [*self._channels.limits.audiences.items()],
             "rsnotify_readers_behind": [(name, len(at)) for name, (_, at) in behind.items()],
             "rsnotify_readers_behind_seconds": seconds,
             "rsnotify_notifications_sent": _by(sent.notifications),
             "rsnotify_sent_bytes": _by(sent.bytes),
+            "rsnotify_received_bytes": _by(received.bytes),
+            "rsnotify_received_frames": _one(received.frames),
+            "rsnotify_floods": _by(received.floods),
         }
 
     def _websub(self) -> Numbers:

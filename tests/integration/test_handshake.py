@@ -12,10 +12,11 @@ from uvicorn.server import ServerState
 
 from rsnotify.access import Access
 from rsnotify.delivery.channels.admission import Channels
-from rsnotify.delivery.channels.handshake import Handshake
+from rsnotify.delivery.channels.handshake import EARLY_BYTES, Handshake
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.hub import Hub
 from rsnotify.routing import Application, WebSocketRoute
+from rsnotify.socket_input import WEBSOCKET
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.connection import Client, connect
 from rsnotify.storage.journal import Journal
@@ -23,7 +24,7 @@ from rsnotify.storage.sets import Sets
 from rsnotify.storage.tokens import Tokens
 from tests.faults import SlowWay
 from tests.protocol.test_channels import in_seconds
-from tests.raw import KEY
+from tests.raw import BINARY, KEY, PING, frame
 from tests.running import until
 
 
@@ -49,7 +50,7 @@ class Entrance:
         server.close()
 
     def _handshake(self) -> Handshake:
-        return Handshake(self._config, self.state, {})
+        return Handshake(self._config, self.state, {}, reader_input=self.channels.reader_input)
 
     def shut_down(self) -> None:
         """As uvicorn does at SIGTERM."""
@@ -58,6 +59,9 @@ class Entrance:
 
     async def is_asked(self) -> bool:
         return bool(self.state.tasks)
+
+    async def has_read(self, size: int) -> bool:
+        return self.channels.reader_input.received.bytes[WEBSOCKET] == size
 
     async def is_left(self) -> bool:
         return not self.state.connections
@@ -111,3 +115,39 @@ def test_a_handshake_that_ends_while_redis_is_asked_is_no_error(
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+@LOOPS
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_peer_may_send_a_little_before_its_handshake_is_answered(
+    redis_url: str, loop: Loop, over: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It should wait for the answer. What it sent is read afterwards; too much ends it."""
+    early = frame(BINARY, bytes(EARLY_BYTES - 8)) + bytes(over)
+
+    async def run() -> bytes:
+        async with SlowWay(redis_url) as way, connect(way.url) as client:
+            await client.flushall()
+            entrance = Entrance(client)
+            async with entrance.open() as port:
+                way.freeze()
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(request())
+                await until(entrance.is_asked)
+                writer.write(early)
+                await until(lambda: entrance.has_read(len(early)))
+                way.thaw()
+                try:
+                    await reader.readuntil(b"\r\n\r\n")
+                    writer.write(frame(PING, b"x"))
+                    return await reader.readexactly(3)
+                except (asyncio.IncompleteReadError, ConnectionError):
+                    await until(entrance.is_left)
+                    return b""
+                finally:
+                    writer.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(run()) == (b"" if over else b"\x8a\x01x")
+    logged = ["closing a websocket of 127.0.0.1: it sends more than readers may"]
+    assert [record.message for record in caplog.records] == logged * over

@@ -18,7 +18,7 @@ HUB = ROOT / "rsnotify"
 CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
-    ("errors", "json_response", "socket_backlog"),
+    ("errors", "json_response", "socket_backlog", "socket_input"),
     ("loops", "problems", "resourcesync", "settings", "single_flight"),
     ("core", "routing"),
     ("cache", "storage"),

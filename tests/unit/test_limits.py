@@ -25,7 +25,7 @@ from rsnotify.core import (
 )
 from rsnotify.core.submission import read_submission
 from rsnotify.core.websub import protocol, retry_schedule
-from rsnotify.delivery.channels import keepalive, turns
+from rsnotify.delivery.channels import handshake, keepalive, reader_input, sse_reader, turns
 from rsnotify.delivery.channels import protocol as channel_protocol
 from rsnotify.delivery.pull import pages
 from rsnotify.delivery.websub import bounded, dialler
@@ -133,6 +133,12 @@ LIMITS: dict[str, float] = {
         turns.TURN_BYTES
     ),
     "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
+    "bytes from a reader in a second": reader_input.BYTES_PER_SECOND,
+    "WebSocket frames from a reader in a second, pings and pongs included": (
+        reader_input.FRAMES_PER_SECOND
+    ),
+    "bytes that follow the request for a WebSocket before it is answered": handshake.EARLY_BYTES,
+    "bytes that follow the request for an event stream": sse_reader.IGNORED_BYTES,
     "seconds between two pings": keepalive.PING_SECONDS,
     "seconds for a pong": keepalive.PONG_SECONDS,
     "changes after a `?from=`": window.STRETCH_CHANGES,

@@ -28,6 +28,7 @@ from rsnotify.delivery.channels.entry import (
 )
 from rsnotify.delivery.channels.keepalive import Keepalive
 from rsnotify.delivery.channels.reader import Reader
+from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.delivery.channels.reader_limits import ReaderLimits
 from rsnotify.delivery.channels.revocations import Revocations
 from rsnotify.delivery.channels.several import SeveralChannels
@@ -56,6 +57,7 @@ class Channels:
         *,
         allowed_origins: tuple[str, ...] | None = None,
         limits: ReaderLimits | None = None,
+        reader_input: ReaderInput | None = None,
     ) -> None:
         self._hub = hub
         self._access = access
@@ -66,6 +68,7 @@ class Channels:
         self.is_draining = False
         self.sent = Sent()
         self.limits = ReaderLimits() if limits is None else limits
+        self.reader_input = ReaderInput() if reader_input is None else reader_input
         self.revocations = Revocations(access)
 
     async def websocket(self, websocket: WebSocket) -> None:

@@ -23,15 +23,19 @@ from websockets.server import ServerProtocol
 from rsnotify.core.forms import Form
 from rsnotify.delivery.channels.admission import READER
 from rsnotify.delivery.channels.protocol import SharedDeflate, quiet
+from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.delivery.channels.socket_reader import SocketReader
 from rsnotify.errors import INTERNAL_ERROR
+from rsnotify.socket_input import WEBSOCKET, BoundedInput, peer_address
+
+EARLY_BYTES = 4 * 1024  # that a peer may send before it is answered, though it should wait
 
 log = logging.getLogger(__name__)
 
 Message = Any  # ASGI's dictionaries
 
 
-class Handshake(asyncio.Protocol):
+class Handshake(BoundedInput):
     """A connection from its request until it is accepted or refused."""
 
     def __init__(
@@ -40,7 +44,11 @@ class Handshake(asyncio.Protocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        reader_input: ReaderInput | None = None,
     ) -> None:
+        self._input = reader_input or ReaderInput()
+        self._early = b""  # what follows the request
         self._app = config.loaded_app
         self._server_state = server_state
         self._app_state = app_state
@@ -51,6 +59,7 @@ class Handshake(asyncio.Protocol):
         self._refusal: Response | None = None
         self._is_answered = False
         self._is_connecting = True
+        self._is_asked = False
         self._disconnected = asyncio.Event()
 
     # --- what the transport and the server tell ------------------------------------------------
@@ -64,11 +73,22 @@ class Handshake(asyncio.Protocol):
         self._disconnected.set()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_asked:
+            self._keep_early(data)
+            return
         self._protocol.receive_data(data)
         for event in self._protocol.events_received():
             if isinstance(event, Request):
                 self._receive_request(event)
         self._flush()
+
+    def _keep_early(self, data: bytes) -> None:
+        """Keep a little for the open connection: peers should wait for the answer."""
+        self._input.count(WEBSOCKET, len(data))
+        self._early += data
+        if len(self._early) > EARLY_BYTES:
+            self._input.report_flood(WEBSOCKET, peer_address(self._transport))
+            self._transport.abort()
 
     def shutdown(self) -> None:
         """Called by uvicorn when the server stops."""
@@ -85,6 +105,7 @@ class Handshake(asyncio.Protocol):
     # --- the conversation with the application -------------------------------------------------
 
     def _receive_request(self, request: Request) -> None:
+        self._is_asked = True
         self._response = self._protocol.accept(request)
         if self._response.status_code != 101:
             self._send_response(self._response)
@@ -162,6 +183,8 @@ class Handshake(asyncio.Protocol):
         self._reader.take_over()
         self._server_state.connections.discard(self)
         self._protocol.parser.close()  # breaks the cycle of generator and protocol
+        if self._early:
+            self._reader.data_received(self._early)
 
     def _send_refusal(self, message: Message) -> None:
         assert self._refusal is not None  # noqa: S101

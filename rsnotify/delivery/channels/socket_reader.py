@@ -4,14 +4,20 @@ Its `ReaderProtocol` exists only once the peer has sent something other than a s
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from websockets.frames import Frame, Opcode
-from websockets.protocol import OPEN
+from websockets.protocol import OPEN, Event
 
 from rsnotify.core.forms import XML, Form
 from rsnotify.delivery.channels.frames import WIRE_FORMATS, WireFormat, close_reason
 from rsnotify.delivery.channels.protocol import ReaderProtocol, one_ping_or_pong, pong
+from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.delivery.channels.transport_reader import CLOSE_SECONDS, TransportReader
+from rsnotify.socket_input import WEBSOCKET
+
+PARSED_BYTES = 600  # before its frames are counted: a hundred of the shortest
+TOO_MUCH = "readers may not send so much"
 
 
 class SocketReader(TransportReader):
@@ -19,9 +25,15 @@ class SocketReader(TransportReader):
 
     __slots__ = ("_is_deflated", "_pending_pong", "parser")
 
-    def __init__(self, transport: asyncio.Transport, *, is_deflated: bool) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        reader_input: ReaderInput | None = None,
+        *,
+        is_deflated: bool,
+    ) -> None:
         self._is_deflated = is_deflated
-        super().__init__(self._format_of(XML), transport)
+        super().__init__(self._format_of(XML), transport, reader_input or ReaderInput())
         self.parser: ReaderProtocol | None = None
         self._pending_pong = b""  # to the newest ping, while the socket is full
 
@@ -41,21 +53,44 @@ class SocketReader(TransportReader):
     def close(self, code: int, reason: str) -> None:
         """Send a close frame, and wait a few seconds for the peer's."""
         if self.is_open:
-            protocol = self.parser = self.parser or ReaderProtocol(is_deflated=self._is_deflated)
+            protocol = self._parsing()
             protocol.send_close(code, close_reason(reason))
             self._act_on(protocol)
+
+    def _parsing(self) -> ReaderProtocol:
+        self.parser = self.parser or ReaderProtocol(is_deflated=self._is_deflated)
+        return self.parser
 
     # --- called by the transport -----------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self.parser is None:
-            frame = one_ping_or_pong(data)
-            if frame is not None:
-                self._receive_control(frame)
+        if not self._input.takes_bytes(self, len(data)):
+            self._end_flood()
+            return
+        frame = one_ping_or_pong(data) if self.parser is None else None
+        if frame is None:
+            self._parse(data)
+        elif self._input.takes_frames(self, 1):
+            self._receive_control(frame)
+        else:
+            self._end_flood()
+
+    def _parse(self, data: bytes) -> None:
+        protocol = self._parsing()
+        for start in range(0, len(data), PARSED_BYTES):
+            protocol.receive_data(data[start : start + PARSED_BYTES])
+            frames = protocol.events_received()
+            if not self._input.takes_frames(self, len(frames)):
+                self._end_flood()
                 return
-            self.parser = ReaderProtocol(is_deflated=self._is_deflated)
-        self.parser.receive_data(data)
-        self._act_on(self.parser)
+            self._react_to(frames)
+            self._act_on(protocol)
+
+    def _end_flood(self) -> None:
+        protocol = self._parsing()
+        protocol.fail(1008, TOO_MUCH)  # the end of our side, too: we wait for no answer
+        self._act_on(protocol)
+        self.end_flood(WEBSOCKET)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -72,10 +107,11 @@ class SocketReader(TransportReader):
         else:
             self.write(pong(frame))
 
+    def _react_to(self, frames: Sequence[Event]) -> None:
+        if any(isinstance(frame, Frame) and frame.opcode is Opcode.PONG for frame in frames):
+            self.deadline = None
+
     def _act_on(self, protocol: ReaderProtocol) -> None:
-        for frame in protocol.events_received():
-            if isinstance(frame, Frame) and frame.opcode is Opcode.PONG:
-                self.deadline = None
         for data in protocol.data_to_send():
             if self.is_paused and protocol.state is OPEN:
                 self._pending_pong = data

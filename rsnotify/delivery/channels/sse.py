@@ -75,7 +75,9 @@ class EventStream(Response):
 
     def _take(self, transport: asyncio.Transport, *, is_chunked: bool) -> None:
         wire_format = _wire_format(self._entry, in_gzip=self._in_gzip)
-        reader = SseReader(wire_format, transport, is_chunked=is_chunked)
+        reader = SseReader(
+            wire_format, transport, self._channels.reader_input, is_chunked=is_chunked
+        )
         reader.take_over()
         self._channels.join(reader, self._entry)
 

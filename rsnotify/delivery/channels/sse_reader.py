@@ -3,7 +3,9 @@
 import asyncio
 
 from rsnotify.delivery.channels.frames import WireFormat, in_chunks
+from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.delivery.channels.transport_reader import CLOSE_SECONDS, TransportReader
+from rsnotify.socket_input import EVENT_STREAM
 
 HAND_OVER = "rsnotify.http.hand_over"
 """A message to our server, within a response: the rest is written by what `take(transport,
@@ -19,9 +21,15 @@ class SseReader(TransportReader):
     __slots__ = ("_ignored_bytes", "_is_chunked")
 
     def __init__(
-        self, wire_format: WireFormat, transport: asyncio.Transport, *, is_chunked: bool
+        self,
+        wire_format: WireFormat,
+        transport: asyncio.Transport,
+        reader_input: ReaderInput | None = None,
+        *,
+        is_chunked: bool,
     ) -> None:
-        super().__init__(in_chunks(wire_format) if is_chunked else wire_format, transport)
+        written = in_chunks(wire_format) if is_chunked else wire_format
+        super().__init__(written, transport, reader_input or ReaderInput())
         self._is_chunked = is_chunked
         self._ignored_bytes = 0
 
@@ -43,6 +51,8 @@ class SseReader(TransportReader):
     # --- called by the transport -----------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        self._input.count(EVENT_STREAM, len(data))
         self._ignored_bytes += len(data)
         if self._ignored_bytes > IGNORED_BYTES:
+            self.end_flood(EVENT_STREAM)
             self._transport.abort()

@@ -8,23 +8,28 @@ when it holds anything (its limit is 0 bytes), and it leaves the socket open unt
 
 import asyncio
 import os
-from abc import abstractmethod
 
 from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.reader import NOWHERE, Reader
+from rsnotify.delivery.channels.reader_input import READ_BYTES, ReaderInput
 from rsnotify.socket_backlog import unread_bytes
+from rsnotify.socket_input import BoundedInput, peer_address
 
 CLOSE_SECONDS = 5.0  # how long the other side may take to read the end, or to answer it
+FLOOD_CLOSE_SECONDS = 1.0  # …if it sends so much that it is not read any more
 
 
-class TransportReader(Reader, asyncio.Protocol):
+class TransportReader(Reader, BoundedInput):
     """Writes shared bytes to its transport, and tells its channel when the socket is full."""
 
-    __slots__ = ("_closing", "_transport")
+    __slots__ = ("_closing", "_input", "_transport")
 
-    def __init__(self, wire_format: WireFormat, transport: asyncio.Transport) -> None:
+    def __init__(
+        self, wire_format: WireFormat, transport: asyncio.Transport, reader_input: ReaderInput
+    ) -> None:
         super().__init__(wire_format)
         self._transport = transport
+        self._input = reader_input
         self.descriptor = _descriptor_of(transport)
         self._closing: asyncio.TimerHandle | None = None
 
@@ -34,7 +39,9 @@ class TransportReader(Reader, asyncio.Protocol):
 
     def take_over(self) -> None:
         """From here on the transport speaks to this reader."""
+        self._transport.pause_reading()  # uvloop asks how much to read where reading begins
         self._transport.set_protocol(self)
+        self._transport.resume_reading()
         self._transport.set_write_buffer_limits(high=0)  # it says so if it holds anything
         self.is_paused = self._transport.get_write_buffer_size() > 0
 
@@ -61,15 +68,23 @@ class TransportReader(Reader, asyncio.Protocol):
     def end_within(self, seconds: float) -> None:
         """Leave the channel; cut the connection if it has not ended by then."""
         self.leave_channel()
+        if self._closing is not None:
+            self._closing.cancel()
         self._closing = asyncio.get_running_loop().call_later(seconds, self._transport.abort)
+
+    def end_flood(self, transport: str) -> None:
+        """Close the connection of a peer that sends too much, and read nothing more of it."""
+        self._transport.pause_reading()
+        self._input.report_flood(transport, peer_address(self._transport))
+        self.end_within(FLOOD_CLOSE_SECONDS)
 
     def write_delayed(self) -> None:
         """Write what could not be written while the socket was full; it may be full again then."""
 
     # --- called by the transport -----------------------------------------------------------------
 
-    @abstractmethod
-    def data_received(self, data: bytes) -> None: ...
+    def read_size(self) -> int:
+        return READ_BYTES
 
     def pause_writing(self) -> None:
         self.is_paused = True
@@ -91,6 +106,7 @@ class TransportReader(Reader, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.leave_channel()
+        self._input.forget(self)
         if self._closing is not None:
             self._closing.cancel()
         self.descriptor = NOWHERE
