@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rsnotify_client.http1.target import host_of
+from rsnotify_client.address import host_of
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.mirror.report import Event, Sums, percentile
 

@@ -390,23 +390,6 @@ def test_a_mirror_is_imported_without_what_only_channels_need() -> None:
     assert "aiohttp" not in imported("import rsnotify_client.mirror.mirror")
 
 
-async def test_a_copy_that_is_made_once_of_an_http_source_loads_no_tls_and_no_typing(
-    tmp_path: Path,
-) -> None:
-    async with Source() as source:
-        source.add("a.txt", b"a")
-        source.list_resources()
-        words = ["mirror", source.url + CAPABILITIES, str(tmp_path / "copy"), "--once"]
-        code = (
-            "import sys; from rsnotify.commands import mirror_shortcut; "
-            f"print(mirror_shortcut.run(mirror_shortcut.plain({words[1:]})), "
-            "{'ssl', 'typing_extensions'} & sys.modules.keys())"
-        )
-        done = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE)
-        said, _ = await done.communicate()
-    assert said.decode().splitlines()[-1] == "0 set()"
-
-
 def test_the_client_needs_no_server_and_no_command_line() -> None:
     whole = (
         "import rsnotify_client; from rsnotify_client import *; import rsnotify_client.audit; "

@@ -1,22 +1,18 @@
 """How a run of a mirror ends: in sync, by an error, or cancelled; nothing goes on after it."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from rsnotify_client.http1.pool import ConnectionPool
 from rsnotify_client.mirror import fetch
-from rsnotify_client.mirror.fetch import Begun
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.mirror.options import Options
 from rsnotify_client.mirror.plan import SourceResource, checker
 from rsnotify_client.mirror.report import Event
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.workers import Workers
-from rsnotify_client.multiplexer import Multiplexer
 from rsnotify_client.web import Unreachable
 from tests.sources import CAPABILITIES, Source, digest
 
@@ -104,54 +100,6 @@ async def test_what_nobody_foresaw_of_an_answer_ends_the_mirror(
             await mirror.once()
 
 
-class Held:
-    """Instead of a `Store`: asks for the first resource at once, and holds the task of another."""
-
-    def __init__(self) -> None:
-        self.heard: Callable[[Begun | None], None] | None = None
-        self.begun: list[str] = []
-        self.is_begun = asyncio.Event()
-        self.is_cancelled = asyncio.Event()
-        self.may_end = asyncio.Event()
-
-    def settle(self, _: list[Row]) -> None:
-        pass
-
-    def ask_at_once(self, _: Row, heard: Callable[[Begun | None], None], __: object) -> bool:
-        is_first, self.heard = self.heard is None, self.heard or heard
-        return is_first
-
-    async def bring_up_to_date(self, row: Row, _: Begun | None = None) -> None:
-        self.begun.append(row.loc)
-        self.is_begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.is_cancelled.set()
-            await self.may_end.wait()  # as a large file does, whose thread has to end
-
-
-async def test_an_answer_that_comes_as_a_run_ends_begins_nothing(copy: Path) -> None:
-    held, many = Held(), Multiplexer(ConnectionPool(), 100)
-    with State(copy) as state:
-        state.plan([SourceResource(f"http://a.example/{n}") for n in range(4)], 1, now=1.0)
-        workers = Workers(state, held, many, print, jobs=2, per_host=2)  # type: ignore[arg-type]
-        running = asyncio.create_task(workers.run())
-        async with asyncio.timeout(20):
-            await held.is_begun.wait()
-            running.cancel()
-            await held.is_cancelled.wait()
-            before = held.begun.copy()
-            assert held.heard is not None
-            held.heard(None)
-            many.when_told()
-            held.may_end.set()
-            await asyncio.wait([running])
-        assert running.cancelled()
-        await asyncio.sleep(0)  # a task that was made begins
-        assert held.begun == before
-
-
 class AwayAtFirst:
     """Instead of a `Store`: no host answers at first, then each resource is gone."""
 
@@ -162,10 +110,7 @@ class AwayAtFirst:
     def settle(self, _: list[Row]) -> None:
         pass
 
-    def ask_at_once(self, *_: object) -> bool:
-        return False
-
-    async def bring_up_to_date(self, row: Row, _: Begun | None = None) -> None:
+    async def bring_up_to_date(self, row: Row) -> None:
         if row.loc not in self.asked:
             self.asked.add(row.loc)
             raise Unreachable(row.loc, "it is away")
@@ -175,8 +120,8 @@ class AwayAtFirst:
 async def test_nothing_is_kept_of_hosts_at_which_all_is_done(copy: Path) -> None:
     with State(copy) as state:
         state.plan([SourceResource(f"http://{n}.example/") for n in range(9)], 1, now=1.0)
-        away, many = AwayAtFirst(state), Multiplexer(ConnectionPool(), 100)
-        workers = Workers(state, away, many, print, jobs=2, per_host=2, first_seconds=0.01)  # type: ignore[arg-type]
+        away = AwayAtFirst(state)
+        workers = Workers(state, away, print, jobs=2, per_host=2, first_seconds=0.01)  # type: ignore[arg-type]
         running = asyncio.create_task(workers.run())
         async with asyncio.timeout(20):
             while state.counts()[0]:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from rsnotify.resourcesync.xml_writer import Entry
-from rsnotify_client.http1 import connection
+from rsnotify_client import web as client_web
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.mirror.options import Options
 from rsnotify_client.mirror.report import Event
@@ -91,7 +91,7 @@ def list_these(source: Source, locs: list[str]) -> None:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(client_web, "SILENCE_SECONDS", 0.05)
 
 
 @pytest.mark.parametrize("number", NUMBERS)

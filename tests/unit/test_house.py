@@ -42,6 +42,10 @@ ROOMS_OF = {
         "rsnotify/resourcesync/stream.py",
     ),
     "aiohttp": ("rsnotify/delivery/websub/", "rsnotify/commands/", "clients/python/"),
+    "urllib3": (
+        "clients/python/rsnotify_client/bounded.py",
+        "clients/python/rsnotify_client/transport.py",
+    ),
     "uvicorn": (
         "rsnotify/serving/",
         "rsnotify/delivery/channels/handshake.py",
@@ -187,7 +191,7 @@ def test_what_an_extra_brings_is_told_to_whoever_lacks_it() -> None:
     assert dict.fromkeys(cli, "cli") | dict.fromkeys(hub, "hub") == EXTRA_OF
 
 
-OVERRIDDEN = ("aiohttp", "uvicorn", "websockets")  # whose insides we override
+OVERRIDDEN = ("aiohttp", "urllib3", "uvicorn", "websockets")  # whose insides we override
 
 
 def test_every_version_has_both_its_bounds() -> None:

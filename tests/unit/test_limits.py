@@ -49,16 +49,15 @@ from rsnotify_client import (
     batch,
     deletions,
     listing,
-    multiplexer,
     outboxfile,
     publisher,
     sender,
+    transport,
     web,
 )
-from rsnotify_client.http1 import connection as http_connection
-from rsnotify_client.http1 import pool as http_pool
+from rsnotify_client import bounded as bounded_answers
 from rsnotify_client.inspection.checked import Bounds
-from rsnotify_client.mirror import dump, fetch, mirror, paths, pauses, storing, workers
+from rsnotify_client.mirror import dump, mirror, paths, pauses, storing, workers
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
 ROW = re.compile(
@@ -188,16 +187,14 @@ LIMITS: dict[str, float] = {
     "bytes of a path": paths.PATH_BYTES,
     "a resource with `--stdout`": storing.IN_MEMORY_BYTES,
     "a resource that is fetched whole; a larger one goes on where it broke off": web.SMALL_BYTES,
-    "a resource that is asked for behind others by one connection": fetch.PIPELINED_BYTES,
-    "requests behind each other on one connection": multiplexer.PIPELINED,
-    "servers known to answer one request at a time only": multiplexer.ONE_BY_ONE_KNOWN,
-    "head of a server's answer": http_connection.HEAD_BYTES,
-    "header fields of a server's answer": http_connection.HEAD_LINES - 2,
+    "head of a server's answer": bounded_answers.HEAD_BYTES,
+    "header fields of a server's answer": bounded_answers.HEAD_LINES - 2,
+    "interim answers (1xx) before a server's answer": bounded_answers.INTERIM_ANSWERS,
+    "bytes a minute of a body, at least": bounded_answers.SLOWEST_BYTES,
     "redirects of one request": web.REDIRECTS,
-    "idle connections to one server": http_pool.IDLE_PER_ORIGIN,
-    "idle connections to all servers": http_pool.IDLE_IN_ALL,
-    "seconds idle before a connection is closed, as another becomes idle": http_pool.IDLE_SECONDS,
-    "seconds without a byte of an answer": http_connection.SILENCE_SECONDS,
+    "idle connections to one server": transport.IDLE_PER_ORIGIN,
+    "servers to which connections are kept": transport.ORIGINS,
+    "seconds without a byte of an answer": bounded_answers.SILENCE_SECONDS,
     "hours that a server's `Retry-After` is obeyed": pauses.LONGEST_SECONDS / 3600,
     "quick attempts at a resource": workers.ATTEMPTS,
     "percent of the copy that another `--select` or `--exclude` removes, unless `--max-delete` "

@@ -24,6 +24,15 @@ def joined(base: str, named: str) -> str:
         return named
 
 
+def host_of(url: str) -> str:
+    """What tells hosts apart: the part of an address before its path.
+
+    >>> host_of("http://a.example:81/x?y")
+    'http://a.example:81'
+    """
+    return "/".join(url.split("/", 3)[:3])
+
+
 def wrong_address(url: str) -> str | None:
     """What is wrong with an http or https address; None if it can be asked.
 

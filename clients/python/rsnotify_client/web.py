@@ -15,12 +15,10 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.blocking_threads import BlockingThreads
+from rsnotify_client.bounded import SILENCE_SECONDS
 from rsnotify_client.cause import cause_of, untrusted
-from rsnotify_client.http1.answer import Answer
-from rsnotify_client.http1.connection import CONNECT_SECONDS, SILENCE_SECONDS
-from rsnotify_client.http1.pool import ConnectionPool, lines_of
-from rsnotify_client.multiplexer import BusyConnection, Heard, Multiplexer
 from rsnotify_client.retry import told_seconds
+from rsnotify_client.transport import CONNECT_SECONDS, Answer, Transport
 
 if TYPE_CHECKING:
     import aiohttp
@@ -35,7 +33,6 @@ XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
 SCHEMES = ("http", "https")
 MOVED = frozenset({301, 302, 303, 307, 308})
 HEADERS = {"User-Agent": "rsnotify", "Accept": "*/*", "Accept-Encoding": "identity"}
-HEADER_LINES = lines_of(HEADERS)
 
 
 class Tag(msgspec.Struct, frozen=True):
@@ -98,7 +95,7 @@ class Reply:
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body, as it is sent."""
         while piece := await self._threads.run(
-            read, self._answer, CHUNK_BYTES, abort=self._answer.connection.abort
+            read, self._answer, CHUNK_BYTES, abort=self._answer.abort
         ):
             yield piece
 
@@ -120,8 +117,7 @@ class Web:
         self.threads = BlockingThreads(connections)
         self._token = token
         self._origin = origin and origin_of(origin)
-        self._connections = ConnectionPool()
-        self.multiplexer = Multiplexer(self._connections, SMALL_BYTES)
+        self._transport = Transport(read_seconds=SILENCE_SECONDS)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -131,8 +127,7 @@ class Web:
         await self.close()
 
     async def close(self) -> None:
-        self.multiplexer.close()
-        self._connections.close()
+        self._transport.close()
         self.threads.close()
         if self._session is not None:
             await self._session.close()
@@ -182,16 +177,6 @@ class Web:
         except (ValueError, RecursionError):
             raise Refused(f"{url} leads to no address that can be fetched") from None
 
-    def ask_at_once(
-        self, url: str, headers: dict[str, str], heard: Heard, behind: BusyConnection | None
-    ) -> bool:
-        """Whether it was asked, behind others by this connection, or else by one that is idle."""
-        try:
-            lines = HEADER_LINES + lines_of(headers | self.headers(url))
-            return self.multiplexer.ask(url, lines, heard, behind)
-        except (ValueError, Refused):
-            return False  # it is told by whoever asks in another way
-
     def _redirected(self, url: str, headers: dict[str, str], method: str) -> Answer:
         asked = url
         for _ in range(REDIRECTS + 1):
@@ -199,7 +184,7 @@ class Web:
                 raise Refused(f"{asked} is no address that can be fetched: http and https can")
             is_same = asked is url or origin_of(asked) == origin_of(url)
             shown = self.headers(asked) if is_same or self._origin else {}
-            answer = self._connections.ask(method, asked, headers | shown)
+            answer = self._transport.ask(method, asked, headers | shown)
             to = answer.headers.get("location")
             if answer.status not in MOVED or to is None:
                 return answer

@@ -13,14 +13,12 @@ import msgspec
 
 from rsnotify.errors import TryAgain
 from rsnotify_client.cause import cause_of
-from rsnotify_client.http1.answer import Answer
 from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.plan import Have, SourceResource, addresses, checker, digests
 from rsnotify_client.mirror.state import Row
-from rsnotify_client.multiplexer import BusyConnection
+from rsnotify_client.transport import READ_BYTES, Answer
 from rsnotify_client.web import (
     AGAIN,
-    MOVED,
     SMALL_BYTES,
     Refused,
     Tag,
@@ -32,8 +30,6 @@ from rsnotify_client.web import (
 )
 
 LARGE_AT_ONCE = 3
-PIPELINED_BYTES = 64 * 1024
-PIECE_BYTES = 128 * 1024  # no more than a processor keeps near
 REPORTED_BYTES = 4 * 1024 * 1024
 GONE = (404, 410)
 
@@ -79,42 +75,20 @@ class Fetcher:
         self._progress = progress
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
-    def ask_at_once(
-        self, row: Row, heard: Callable[["Begun | None"], None], behind: BusyConnection | None
-    ) -> bool:
-        """Ask by a connection that is there; `heard` gets what came, None to ask in another way."""
-        length = row.wanted.length
-        if behind is not None and (length is None or length > PIPELINED_BYTES):
-            return False
-
-        def answered(answer: Answer | None) -> None:
-            if answer is not None and answer.status in MOVED:
-                answer.close()
-                answer = None
-            begun = None if answer is None else _outcome(row, answer)
-            if isinstance(begun, Fetched):
-                self._progress(begun.length)
-            heard(begun)
-
-        return self._web.ask_at_once(row.loc, self._conditions(row), answered, behind)
-
-    async def fetch(self, row: Row, begun: "Begun | None" = None) -> Fetched:
+    async def fetch(self, row: Row) -> Fetched:
         """From the best address that has it; what the last one said is raised if none has."""
         problem: Exception = Refused(f"{row.loc} has no address")
         for number, url in enumerate(addresses(row.wanted)):
             try:
-                return await self._from(url, row, begun, is_own=url == row.loc)
+                return await self._from(url, row, is_own=url == row.loc)
             except (TryAgain, Refused, Missing) as error:
                 if number == 0 or url == row.loc:
                     problem = error
         raise problem
 
-    async def _from(self, url: str, row: Row, begun: "Begun | None", *, is_own: bool) -> Fetched:
-        if begun is None:
-            headers = self._conditions(row) if is_own else {}
-            begun = await self._web.threads.run(self._begin, url, headers, row.wanted)
-        if isinstance(begun, Exception):
-            raise begun
+    async def _from(self, url: str, row: Row, *, is_own: bool) -> Fetched:
+        headers = self._conditions(row) if is_own else {}
+        begun = await self._web.threads.run(self._begin, url, headers, row.wanted)
         if isinstance(begun, Fetched):
             self._progress(begun.length)
             return begun
@@ -147,7 +121,7 @@ class Fetcher:
             if answer.status == 200 and (known := _resumable(answer)) is not None:
                 self._keep_part(row.loc, known)
             receive = (_receive, answer, part, checking and checking[1], self._progress_in_thread())
-            length = await self._web.threads.run(*receive, abort=answer.connection.abort)
+            length = await self._web.threads.run(*receive, abort=answer.abort)
         try:
             _verify(url, row.wanted, length, checking)
         except Mismatch:
@@ -164,18 +138,6 @@ class Fetcher:
             loop.call_soon_threadsafe(self._progress, count)
 
         return progress
-
-
-Begun = Fetched | Answer | Exception
-"""A resource, or an answer whose body is still to come, or what is wrong."""
-
-
-def _outcome(row: Row, answer: Answer) -> Begun:
-    """Whatever goes wrong is told: somebody waits for it."""
-    try:
-        return _begin(row.loc, row.wanted, answer)
-    except Exception as problem:
-        return problem
 
 
 def _begin(url: str, wanted: SourceResource, answer: Answer) -> Fetched | Answer:
@@ -239,9 +201,9 @@ def _receive(answer: Answer, part: BinaryIO, digest: Any | None, progress: Progr
     """In a thread: the body goes into the part and its digest; the part's length."""
     if answer.status == 206:
         _reread(part, digest)
-    buffer, unreported = memoryview(bytearray(PIECE_BYTES)), 0
-    while piece := _next(answer, buffer):
-        left = piece
+    unreported = 0
+    while piece := _next(answer):
+        left = memoryview(piece)
         while left:
             left = left[part.write(left) :]
         if digest is not None:
@@ -254,16 +216,11 @@ def _receive(answer: Answer, part: BinaryIO, digest: Any | None, progress: Progr
     return part.tell()
 
 
-def _next(answer: Answer, buffer: memoryview) -> memoryview:
-    """So much that the file and the digest are worth a call; empty at the end."""
-    filled = 0
+def _next(answer: Answer) -> bytes:
     try:
-        while filled < len(buffer) and (count := answer.read_into(buffer[filled:])):
-            filled += count
+        return answer.piece(READ_BYTES)
     except OSError as error:
-        if not filled:
-            raise Unreachable(answer.url, cause_of(error)) from None
-    return buffer[:filled]
+        raise Unreachable(answer.url, cause_of(error)) from None
 
 
 def _reread(part: BinaryIO, digest: Any | None) -> None:

@@ -84,7 +84,6 @@ class Mirror:
         return Workers(
             self.state,
             self._store,
-            self._web.multiplexer,
             self._report,
             jobs=self._options.jobs,
             per_host=self._options.per_host,

@@ -5,7 +5,7 @@ again is decided elsewhere.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import time
@@ -15,13 +15,12 @@ from msgspec.structs import replace
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.mirror.disk import Disk
-from rsnotify_client.mirror.fetch import Begun, Fetched, Fetcher, Missing, NotModified
+from rsnotify_client.mirror.fetch import Fetched, Fetcher, Missing, NotModified
 from rsnotify_client.mirror.hooks import Hook
 from rsnotify_client.mirror.paths import Map, place_of
 from rsnotify_client.mirror.plan import (
     Have,
     SourceResource,
-    addresses,
     cheaper_patch,
     checker,
     is_current,
@@ -29,7 +28,6 @@ from rsnotify_client.mirror.plan import (
 )
 from rsnotify_client.mirror.report import Event, Kind
 from rsnotify_client.mirror.state import Row, State
-from rsnotify_client.multiplexer import BusyConnection
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import Refused, Web
 
@@ -61,34 +59,14 @@ class Store:
         self._hook = hook
         self._has_files = has_files
 
-    def ask_at_once(
-        self, row: Row, heard: Callable[[Begun | None], None], behind: BusyConnection | None
-    ) -> bool:
-        """Ask for what has nothing odd about it, if it can be asked for at once.
-
-        `heard` is told what came, to be handed to `put_at_once` or `bring_up_to_date`.
-        """
-        wanted = row.wanted
-        has_mirrors = wanted.links and len(addresses(wanted)) > 1
-        if self._hook is not None or wanted.is_deleted or has_mirrors:
-            return False
-        if row.have is not None and (row.have.hook_failed or not self._is_older(row)):
-            return False
-        return self._fetcher.ask_at_once(row, heard, behind)
-
-    def _is_older(self, row: Row) -> bool:
-        is_current_file = is_current(row.wanted, row.have) and self._is_there(row)
-        return not is_current_file and cheaper_patch(row.wanted, row.have) is None
-
-    async def bring_up_to_date(self, row: Row, begun: Begun | None = None) -> Event | None:
+    async def bring_up_to_date(self, row: Row) -> Event | None:
         """Do what the row wants; what happened, if anything did."""
         if row.wanted.is_deleted:
             return await self._delete(row)
-        if begun is None and is_current(row.wanted, row.have) and self._is_there(row):
+        if is_current(row.wanted, row.have) and self._is_there(row):
             return await self._kept_as_it_is(row, row.have or Have())
         try:
-            patched = None if begun else await self._patched(row)
-            fetched = patched or await self._fetcher.fetch(row, begun)
+            fetched = await self._patched(row) or await self._fetcher.fetch(row)
         except NotModified:
             have = row.have or Have()
             return await self._kept_as_it_is(row, replace(have, lastmod=row.wanted.lastmod))
@@ -133,12 +111,6 @@ class Store:
         """It was verified, here or elsewhere."""
         content = self._put_in_place(row, fetched)
         return await self._done(row, fetched.have, content, "stored")
-
-    def put_at_once(self, row: Row, fetched: Fetched) -> Event:
-        """The same where nobody else is to be told."""
-        self._put_in_place(row, fetched)
-        self._state.stored(row, fetched.have)
-        return _event(row, fetched.have, "stored")
 
     def _put_in_place(self, row: Row, fetched: Fetched) -> bytes | None:
         """What was fetched, if it is in memory."""

@@ -12,14 +12,11 @@ from functools import partial
 from time import time
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify_client.http1.answer import Answer
-from rsnotify_client.http1.target import host_of
-from rsnotify_client.mirror.fetch import Begun, Fetched
+from rsnotify_client.address import host_of
 from rsnotify_client.mirror.pauses import Pause, asked_for
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import START, Row, State
 from rsnotify_client.mirror.storing import Store
-from rsnotify_client.multiplexer import BusyConnection, Multiplexer
 from rsnotify_client.web import Unreachable
 
 PULLED = 250
@@ -56,7 +53,6 @@ class Workers:
         self,
         state: State,
         store: Store,
-        multiplexer: Multiplexer,
         report: Report,
         *,
         jobs: int,
@@ -65,7 +61,6 @@ class Workers:
     ) -> None:
         self._state = state
         self._store = store
-        self._multiplexer = multiplexer
         self._report = report
         self._jobs = jobs
         self._per_host = per_host
@@ -74,7 +69,6 @@ class Workers:
         self._waiting_count = 0
         self._known: set[str] = set()  # waiting or being worked on
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asked = 0  # of those that are worked on without a task
         self._tasks_at: Counter[str] = Counter()
         self._pauses: dict[str, Pause] = {}  # by host
         self._in_trouble: set[str] = set()  # hosts of which a failure was told in this run
@@ -86,9 +80,7 @@ class Workers:
         self._looked = time()
         self._ends_when_idle = False
         self._gives_up = False
-        self._runs = False
         self.problem: BaseException | None = None
-        multiplexer.when_told = self._go_on
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -108,7 +100,7 @@ class Workers:
 
     async def run(self, *, gives_up: bool = False) -> None:
         """For ever, or until `finish` and all is done; a run that `gives_up` ends what fails."""
-        self._runs, self._ends_when_idle, self.problem = True, False, None
+        self._ends_when_idle, self.problem = False, None
         self._gives_up = gives_up
         self._in_trouble.clear()
         self._pauses = {host: each for host, each in self._pauses.items() if not each.failures}
@@ -121,7 +113,6 @@ class Workers:
                     return
                 await self._wait()
         finally:
-            self._runs = False
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -130,7 +121,7 @@ class Workers:
 
     def _has_rest(self) -> bool:
         """Whether that is the end."""
-        if self._busy:
+        if self._tasks:
             return False
         seconds = self._next_in()
         if seconds > 0:
@@ -182,22 +173,13 @@ class Workers:
         asyncio.get_running_loop().call_soon(self._awake.set)  # there is room for others
 
     def _start_at(self, host: str, queue: deque[tuple[int, Row]]) -> None:
-        """Each connection may serve several small ones in turn."""
-        has_room = True
-        while queue:
-            has_room = has_room and self._has_room(host)
-            behind = None if has_room else self._multiplexer.with_room(host)
-            if not has_room and behind is None:
-                return
-            row = self._as_planned(*queue[0])
-            if row is not None and not self._start_one(row, host, behind):
-                return
-            queue.popleft()
+        while queue and self._has_room(host):
             self._waiting_count -= 1
+            if (row := self._as_planned(*queue.popleft())) is not None:
+                self._work_on(row, host)
 
     def _has_room(self, host: str) -> bool:
-        at_host = self._tasks_at.get(host, 0) + self._multiplexer.busy_at(host)
-        return at_host < self._per_host and len(self._tasks) + self._multiplexer.busy < self._jobs
+        return self._tasks_at.get(host, 0) < self._per_host and len(self._tasks) < self._jobs
 
     def _as_planned(self, replanned: int, read: Row) -> Row | None:
         """The row as it is now; None if nothing is to be done any more."""
@@ -206,65 +188,11 @@ class Workers:
             self._known.discard(read.loc)
         return row
 
-    def _start_one(self, row: Row, host: str, behind: BusyConnection | None) -> bool:
-        """Whether it could be, with the room that there is."""
-        if self._store.ask_at_once(row, partial(self._heard, row, host), behind):
-            self._asked += 1
-            return True
-        if behind is None:
-            self._work_on(row, host)
-        return behind is None
-
-    def _work_on(self, row: Row, host: str, begun: Begun | None = None) -> None:
+    def _work_on(self, row: Row, host: str) -> None:
         self._tasks_at[host] += 1
-        task = asyncio.create_task(self._work(row, host, begun))
+        task = asyncio.create_task(self._work(row, host))
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, row.loc, host))
-
-    @property
-    def _busy(self) -> bool:
-        return bool(self._tasks or self._asked)
-
-    def _heard(self, row: Row, host: str, begun: Begun | None) -> None:
-        """What is as it should be is stored at once; the rest is for a task."""
-        self._asked -= 1
-        if not self._runs:
-            self._leave(row, begun)
-            return
-        try:
-            if isinstance(begun, Fetched):
-                self._put(row, host, begun)
-            else:
-                self._work_on(row, host, begun)
-        except Exception as error:
-            self.problem = error
-
-    def _leave(self, row: Row, begun: Begun | None) -> None:
-        """It stays due: nothing is begun for a run that has ended."""
-        self._known.discard(row.loc)
-        if isinstance(begun, Answer):
-            begun.close()
-
-    def _go_on(self) -> None:
-        if not self._runs:
-            return
-        try:
-            self._start_what_can()
-            self._commit_now_and_then()
-        except Exception as error:
-            self.problem = error
-        if self.problem is not None or not self._busy:
-            self._awake.set()
-
-    def _put(self, row: Row, host: str, fetched: Fetched) -> None:
-        try:
-            event = self._store.put_at_once(row, fetched)
-            if host in self._pauses:
-                self._answers(host)
-        except OSError as error:
-            event = self._not_stored(row, error)
-        self._known.discard(row.loc)
-        self._report(event)
 
     def _answers(self, host: str) -> None:
         """If it did not before, all that failed there is tried again now."""
@@ -311,7 +239,7 @@ class Workers:
     def _pause(self) -> float:
         """Until something may be due, or a host may be asked again; what ends wakes us anyway."""
         seconds = self._next_in()
-        if seconds <= 0 and not self._busy and not self._waiting:
+        if seconds <= 0 and not self._tasks and not self._waiting:
             return 0.001
         ends = [self._pauses[host].until - time() for host in self._waiting if host in self._pauses]
         return min([1.0, *(each for each in (seconds, *ends) if each > 0)])
@@ -322,15 +250,15 @@ class Workers:
 
     def _commit_now_and_then(self) -> None:
         now = time()
-        if now - self._committed > COMMIT_SECONDS or not self._busy:
+        if now - self._committed > COMMIT_SECONDS or not self._tasks:
             self._state.commit()
             self._committed = now
 
-    async def _work(self, row: Row, host: str, begun: Begun | None) -> None:
+    async def _work(self, row: Row, host: str) -> None:
         event: Event | None = None
         began = time()
         try:
-            event = await self._store.bring_up_to_date(row, begun)
+            event = await self._store.bring_up_to_date(row)
             if not row.wanted.is_deleted:
                 self._answers(host)
         except (TryAgain, Rejected) as error:

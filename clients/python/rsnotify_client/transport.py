@@ -1,0 +1,232 @@
+"""Requests over connections that are kept: urllib3's, its errors made an `OSError`.
+
+Rules that hold here: one answer for one request, no redirect followed, no header sent that was not
+handed over; a request is repeated only if the connection that was kept for it turns out to be
+closed. Any thread may use this.
+"""
+
+import ssl
+from collections.abc import Iterator, Mapping
+from functools import cached_property, lru_cache
+from http.client import BadStatusLine, HTTPException, LineTooLong, UnknownProtocol
+from http.client import IncompleteRead as Incomplete
+from threading import Lock
+from typing import NamedTuple, cast
+from urllib.parse import quote, urljoin, urlsplit
+from weakref import WeakSet
+
+from urllib3 import HTTPResponse, PoolManager, Timeout
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import HTTPError, IncompleteRead, LocationParseError
+
+from rsnotify_client.bounded import (
+    SILENCE_SECONDS,
+    BadAnswer,
+    BoundedConnection,
+    BoundedResponse,
+    BoundedTlsConnection,
+    StaleConnection,
+)
+
+CONNECT_SECONDS = 15.0
+IDLE_PER_ORIGIN = 64
+ORIGINS = 64
+READ_BYTES = 128 * 1024
+
+_SAFE = "!$%&'()*+,-./:;=?@_~"
+
+
+class Target(NamedTuple):
+    """An address taken apart."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str  # with the query
+
+
+@lru_cache(maxsize=16)
+def target_of(url: str) -> Target:
+    """Raises `ValueError` for what is no address.
+
+    >>> target_of("http://a.example/x y/../z?q=é").path
+    '/z?q=%C3%A9'
+    """
+    parts = urlsplit(url)
+    name = parts.hostname or ""
+    host = name if ":" in name else name.encode("idna").decode()
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError("http and https addresses can be fetched")
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    path = parts.path if "/." not in parts.path else urlsplit(urljoin("http://x/", parts.path)).path
+    asked = quote((path or "/") + (f"?{parts.query}" if parts.query else ""), _SAFE)
+    return Target(parts.scheme, host, port, asked)
+
+
+class Answer:
+    """The head of an answer; its body is read piece by piece; then close it."""
+
+    def __init__(self, url: str, response: HTTPResponse) -> None:
+        self.url = url
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.headers.itermerged()}
+        """By lower-case name; one that came several times is joined by commas."""
+        self.length = response.length_remaining
+        """Of the body, if it was announced."""
+        self._response = response
+        self.http = cast("BoundedResponse", response._original_response)
+        if self.length == 0:
+            self.piece(0)  # so that the connection serves again
+
+    @property
+    def is_read(self) -> bool:
+        return self.http.isclosed()
+
+    def limit(self, until: float | None = None, *, is_endless: bool = False) -> None:
+        """When all of it has to be there; what is endless may come as slowly as it likes."""
+        self.http.reader.socket.until = until
+        if is_endless:
+            self.http.reader.socket.never_ends()
+
+    def piece(self, size: int = READ_BYTES) -> bytes:
+        """What comes next of the body, up to that size; empty at its end."""
+        try:
+            return self._response.read1(size, decode_content=False)
+        except (HTTPError, HTTPException, ValueError) as error:
+            raise _as_os_error(error) from None
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        try:
+            data = self._response.read(size, decode_content=False)
+            if len(data) == size or self.is_read:
+                return data
+        except (HTTPError, HTTPException, ValueError) as error:
+            raise _as_os_error(error) from None
+        pieces, missing = [data], size - len(data)
+        while missing and (piece := self.piece(missing)):
+            pieces.append(piece)
+            missing -= len(piece)
+        return b"".join(pieces)
+
+    def abort(self) -> None:
+        """Wake whoever waits for it, in whatever thread."""
+        self.http.abort()
+
+    def close(self) -> None:
+        """A connection whose answer was not read to its end does not serve again."""
+        if not self.is_read:
+            self._response.close()
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = BoundedConnection
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = BoundedTlsConnection
+
+
+class Transport:
+    """Connections to all origins; those that are idle serve again."""
+
+    def __init__(
+        self, *, connect_seconds: float = CONNECT_SECONDS, read_seconds: float = SILENCE_SECONDS
+    ) -> None:
+        self._timeout = Timeout(connect=connect_seconds, read=read_seconds)
+        self._pools: dict[tuple[str, str, int], HTTPConnectionPool] = {}
+        self._open: WeakSet[BoundedResponse] = WeakSet()
+        self._lock = Lock()
+        self._is_closed = False
+
+    @cached_property
+    def _manager(self) -> PoolManager:
+        manager = PoolManager(ORIGINS, maxsize=IDLE_PER_ORIGIN, ssl_context=self._tls)
+        manager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+        return manager
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()
+
+    def ask(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> Answer:
+        """One answer; close it whatever comes of it."""
+        target = target_of(url)
+        if self._is_closed:
+            raise BadAnswer("the client was closed")
+        pool = self._pool(target)
+        while True:
+            try:
+                response = pool.urlopen(
+                    method,
+                    target.path,
+                    body,
+                    headers,
+                    retries=False,
+                    redirect=False,
+                    assert_same_host=False,
+                    timeout=self._timeout,
+                    preload_content=False,
+                    decode_content=False,
+                )
+            except StaleConnection:
+                continue
+            except (HTTPError, HTTPException) as error:
+                raise _as_os_error(error) from None
+            return self._opened(Answer(url, cast("HTTPResponse", response)))
+
+    def _pool(self, target: Target) -> HTTPConnectionPool:
+        """Held here, for urllib3 takes long to find it."""
+        origin = (target.scheme, target.host, target.port)
+        if (pool := self._pools.get(origin)) is not None:
+            return pool
+        try:
+            found = self._manager.connection_from_host(target.host, target.port, target.scheme)
+        except HTTPError as error:
+            raise _as_os_error(error) from None
+        if len(self._pools) >= ORIGINS:
+            self._pools.clear()
+        return self._pools.setdefault(origin, found)
+
+    def _opened(self, answer: Answer) -> Answer:
+        with self._lock:
+            self._open.add(answer.http)
+            if not self._is_closed:
+                return answer
+        answer.close()
+        raise BadAnswer("the client was closed")
+
+    def close(self) -> None:
+        """Whoever still reads an answer gets an error at once."""
+        with self._lock:
+            self._is_closed = True
+            busy = list(self._open)
+        for http in busy:
+            http.abort()
+        self._pools.clear()
+        self._manager.clear()
+
+
+def _as_os_error(error: Exception) -> Exception:
+    """What urllib3 and http.client raise for one reason in many ways; no address is in it."""
+    for each in _chain(error):
+        if isinstance(each, LocationParseError):
+            return ValueError("it is no address")
+        if isinstance(each, IncompleteRead | Incomplete):
+            return BadAnswer("the connection was closed before the end of the answer")
+        if isinstance(each, OSError) and not isinstance(each, HTTPError):
+            return each
+        if isinstance(each, LineTooLong | BadStatusLine | UnknownProtocol | ValueError):
+            return BadAnswer("what answered does not speak HTTP")
+    return BadAnswer(str(error))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what it wraps."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        wrapped = [each for each in seen.args if isinstance(each, BaseException)]
+        seen = wrapped[0] if wrapped else seen.__cause__

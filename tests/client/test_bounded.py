@@ -1,0 +1,329 @@
+"""What a peer may send to the Python client, byte by byte, however hostile it is.
+
+These tests hold the seam below urllib3 and `http.client`: they fail when one of them reads in
+another way than `rsnotify_client/bounded.py` expects.
+"""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from itertools import chain, repeat
+from time import sleep
+
+import pytest
+import urllib3
+
+from rsnotify_client import bounded
+from rsnotify_client.bounded import HEAD_BYTES, HEAD_LINES, INTERIM_ANSWERS, BadAnswer, TooSlow
+from rsnotify_client.transport import Answer, Transport, target_of
+from rsnotify_client.web import REDIRECTS, Refused, Web
+
+OK = b"HTTP/1.1 200 OK\r\n"
+LINES = HEAD_LINES - 3  # besides the first line, Content-Length and the empty line
+
+
+@contextmanager
+def peer(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """Gives each request on each connection the next answer; an empty one closes instead."""
+    asked: list[bytes] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        left = list(answers)
+        while left:
+            with listener.accept()[0] as peer_socket:
+                while left and (request := peer_socket.recv(65_536)):
+                    asked.append(request)
+                    answer = left.pop(0)
+                    peer_socket.sendall(answer)
+                    if b"Content-Length" not in answer and b"chunked" not in answer:
+                        break
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/", asked
+    finally:
+        thread.join(10)
+        listener.close()
+
+
+@contextmanager
+def answered(sent: bytes) -> Iterator[Answer]:
+    with closing(Transport()) as transport, peer(sent) as (url, _):
+        try:
+            answer = transport.ask("GET", url, {})
+            try:
+                yield answer
+            finally:
+                answer.close()
+        finally:
+            transport.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "body"),
+    [
+        (OK + b"Content-Length: 3\r\n\r\nabc", b"abc"),
+        (OK + b"content-length:3\r\nConnection: close\r\n\r\nabc", b"abc"),
+        (OK + b"\r\nabc", b"abc"),
+        (
+            OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x=y\r\nc\r\n0\r\n\r\n",
+            b"abc",
+        ),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n", b"abc"),
+        (b"HTTP/1.1 103 Early\r\n\r\n" + OK + b"Content-Length: 0\r\n\r\n", b""),
+        (b"HTTP/1.1 204 None\r\nContent-Length: 9\r\n\r\n", b""),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na", b"a"),
+    ],
+)
+def test_a_body_ends_where_its_framing_says(sent: bytes, body: bytes) -> None:
+    with answered(sent) as answer:
+        assert (answer.read(100), answer.read(1), answer.is_read) == (body, b"", True)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        OK + b"Content-Length: 3\r\n\r\nab",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n0x2\r\nab\r\n0\r\n\r\n",
+        OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        OK + b"Content-Length: -1\r\n\r\n",
+        OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        OK + b"no field\r\n\r\n",
+        OK + b"A : b\r\n\r\n",
+        OK + b"A: b\0c\r\n\r\n",
+        OK + b"A: b\rc\r\n\r\n",
+        OK + b"A: b\r\n c\r\n\r\n",
+        OK + b"A: b\r\nConte",
+        b"HTTP/1.1 101 Switching\r\n\r\n",
+        b"HTTP/2 200 OK\r\n\r\n",
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+    ],
+)
+def test_what_is_no_whole_answer_is_refused(sent: bytes) -> None:
+    with pytest.raises(BadAnswer), answered(sent) as answer:
+        answer.read(100)
+
+
+@pytest.mark.parametrize(
+    ("sent", "fits"),
+    [
+        (OK + b"A: b\r\n" * LINES + b"Content-Length: 0\r\n\r\n", True),
+        (OK + b"A: b\r\n" * (LINES + 1) + b"Content-Length: 0\r\n\r\n", False),
+        (
+            OK + b"Content-Length: 0\r\nA: ".ljust(HEAD_BYTES - 4 - len(OK), b"a") + b"\r\n\r\n",
+            True,
+        ),
+        (
+            OK + b"Content-Length: 0\r\nA: ".ljust(HEAD_BYTES - 3 - len(OK), b"a") + b"\r\n\r\n",
+            False,
+        ),
+        (
+            b"HTTP/1.1 100 C\r\n\r\n" * INTERIM_ANSWERS + OK + b"Content-Length: 0\r\n\r\n",
+            True,
+        ),
+        (b"HTTP/1.1 100 C\r\n\r\n" * (INTERIM_ANSWERS + 1) + OK + b"\r\n", False),
+        (b"HTTP/1.1 103 E\r\nLink: <a>\r\n\r\n" * INTERIM_ANSWERS + OK + b"\r\n", True),
+        (b"HTTP/1.1 103 E\r\n\r\n" * (INTERIM_ANSWERS + 1) + OK + b"\r\n", False),
+    ],
+)
+def test_what_a_peer_may_say_before_the_body_is_bounded(sent: bytes, fits: bool) -> None:
+    if fits:
+        with answered(sent) as answer:
+            assert answer.status == 200
+    else:
+        with pytest.raises(BadAnswer), answered(sent):
+            pass
+
+
+def test_a_connection_serves_again_and_one_that_was_closed_is_made_anew() -> None:
+    sent = OK + b"Content-Length: 1\r\n\r\na"
+    with closing(Transport()) as transport, peer(sent, sent, b"", sent) as (url, asked):
+        for _ in range(3):
+            answer = transport.ask("GET", url, {})
+            assert answer.read(9) == b"a"
+            answer.close()
+        transport.close()
+    assert len(asked) == 4  # by two connections: the third request was sent again
+
+
+@pytest.mark.parametrize("url", ["ftp://a/", "http://", "http://a:b/", "http://a:99999/"])
+def test_what_is_no_address_is_a_value_error(url: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - of several origins
+        target_of(url)
+
+
+def test_no_address_can_add_a_line_to_a_request() -> None:
+    assert target_of("http://a.example/x\r\nEvil: 1?y z\n").path == "/xEvil:%201?y%20z"
+    assert target_of("http://[::1]:81/../a") == ("http", "::1", 81, "/a")
+
+
+@pytest.mark.parametrize("redirects", [REDIRECTS, REDIRECTS + 1])
+def test_a_request_is_redirected_so_often_and_no_more(redirects: int) -> None:
+    moved = b"HTTP/1.1 302 Found\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n"
+    found = OK + b"Content-Length: 0\r\n\r\n"
+    with peer(*[moved] * redirects, *[found] * (redirects == REDIRECTS)) as (url, asked):
+        asyncio.run(_redirected(url, is_refused=redirects > REDIRECTS))
+    assert len(asked) == REDIRECTS + 1
+
+
+async def _redirected(url: str, *, is_refused: bool) -> None:
+    async with Web() as web:
+        if is_refused:
+            with pytest.raises(Refused, match="is redirected more than 5 times"):
+                web.answer(url, {})
+        else:
+            answer = web.answer(url, {})
+            answer.close()
+            assert answer.status == 200
+
+
+# Hostile peers ------------------------------------------------------------------------------------
+
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+UNTIL_CLOSED = OK + b"\r\n"
+
+
+@contextmanager
+def hostile(pieces: Callable[[], Iterator[bytes]], seconds: float = 0.0) -> Iterator[str]:
+    """A peer that sends these until the client has enough, so many seconds apart."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError), listener.accept()[0] as peer_socket:
+            peer_socket.recv(65_536)
+            for piece in pieces():
+                peer_socket.sendall(piece)
+                sleep(seconds)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    finally:
+        thread.join(20)
+        assert not thread.is_alive()
+        listener.close()
+
+
+def taken(url: str, read_seconds: float = 5.0) -> int:
+    """How many bytes of a body the client reads before it has enough."""
+    with closing(Transport(read_seconds=read_seconds)) as transport:
+        answer, count = transport.ask("GET", url, {}), 0
+        with closing(answer):
+            while piece := answer.piece(65_536):
+                count += len(piece)
+        return count
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (lambda: chain([OK], repeat(b"A: b\r\n")), "more than 96 header fields"),
+        (lambda: chain([OK, b"A: "], repeat(b"a" * 8192)), "longer than 32768 bytes"),
+        (lambda: chain([OK], repeat(b"A: " + b"a" * 60_000 + b"\r\n")), "longer than 32768"),
+        (lambda: repeat(b"HTTP/1.1 100 C\r\n\r\n"), "more than 8 interim answers"),
+        (lambda: repeat(b"HTTP/1.1 103 E\r\nA: b\r\n\r\n"), "more than 8 interim answers"),
+        (lambda: chain([CHUNKED, b"1;"], repeat(b"a" * 8192)), "longer than 32768 bytes"),
+        (lambda: chain([CHUNKED, b"0\r\n"], repeat(b"A: b\r\n")), "more than 96 header fields"),
+        (lambda: chain([CHUNKED, b"0\r\nA: "], repeat(b"a" * 8192)), "longer than 32768"),
+        (
+            lambda: chain([CHUNKED], repeat(b"1;" + b"a" * 1024 + b"\r\na\r\n")),
+            "more chunk lengths than content",
+        ),
+    ],
+)
+def test_a_peer_that_never_ends_is_given_up(
+    sent: Callable[[], Iterator[bytes]], words: str
+) -> None:
+    with hostile(sent) as url, pytest.raises(BadAnswer, match=words):
+        taken(url)
+
+
+def test_many_chunks_of_a_byte_are_a_body() -> None:
+    count = 20_000
+    with hostile(lambda: iter([CHUNKED, b"1\r\na\r\n" * count, b"0\r\n\r\n"])) as url:
+        assert taken(url) == count
+
+
+@pytest.mark.parametrize("begun", [b"", OK, OK + b"A: b\r\nB", b"HTTP/1.1 103 E\r\n\r\n"])
+def test_a_head_that_comes_byte_by_byte_has_one_deadline(begun: bytes) -> None:
+    slow = chain([begun], repeat(b"a"))
+    with hostile(lambda: slow, 0.02) as url, pytest.raises((TooSlow, BadAnswer)):
+        taken(url, read_seconds=0.3)
+
+
+@pytest.mark.parametrize(
+    "begun", [UNTIL_CLOSED, OK + b"Content-Length: 9999\r\n\r\n", CHUNKED + b"270f\r\n"]
+)
+def test_a_body_that_comes_too_slowly_is_given_up(
+    begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "SLOWEST_SECONDS", 0.2)
+    slow = chain([begun], repeat(b"a"))
+    with hostile(lambda: slow, 0.02) as url, pytest.raises(TooSlow, match="fewer than 16384"):
+        taken(url)
+
+
+def test_a_body_that_comes_slowly_but_fast_enough_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "SLOWEST_SECONDS", 0.05)
+    monkeypatch.setattr(bounded, "SLOWEST_BYTES", 2)
+    with hostile(lambda: chain([UNTIL_CLOSED], [b"a" * 8] * 30), 0.01) as url:
+        assert taken(url) == 240
+
+
+def test_the_whole_of_an_answer_can_have_a_deadline() -> None:
+    with (
+        hostile(lambda: chain([UNTIL_CLOSED], repeat(b"a" * 65_536))) as url,
+        closing(Transport()) as transport,
+    ):
+        answer = transport.ask("GET", url, {})
+        answer.limit(0.0)
+        with closing(answer), pytest.raises(TooSlow, match="the whole answer"):
+            answer.read(2**30)
+
+
+def test_a_stream_of_events_may_be_as_slow_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "SLOWEST_SECONDS", 0.01)
+    with (
+        hostile(lambda: chain([UNTIL_CLOSED], [b"a"] * 5), 0.02) as url,
+        closing(Transport()) as transport,
+        closing(transport.ask("GET", url, {})) as answer,
+    ):
+        answer.limit(is_endless=True)
+        assert answer.read(9) == b"aaaaa"
+
+
+def test_a_peer_that_says_nothing_is_given_up() -> None:
+    silence = threading.Event()
+    with hostile(lambda: (b"" for _ in [silence.wait(20)])) as url:
+        with pytest.raises(TimeoutError):
+            taken(url, read_seconds=0.1)
+        silence.set()
+
+
+def test_who_waits_for_an_answer_is_woken_by_another_thread() -> None:
+    silence = threading.Event()
+    with (
+        hostile(lambda: chain([UNTIL_CLOSED, b"a"], (b"" for _ in [silence.wait(20)]))) as url,
+        closing(Transport()) as transport,
+        closing(transport.ask("GET", url, {})) as answer,
+    ):
+        assert answer.read(1) == b"a"
+        waker = threading.Timer(0.05, answer.abort)
+        waker.start()
+        assert answer.piece() == b""
+        waker.join()
+        silence.set()
+
+
+def test_the_seam_is_that_of_the_urllib3_that_was_tried() -> None:
+    assert urllib3.connection.HTTPConnection.response_class is bounded.HTTPResponse
+    with answered(OK + b"Content-Length: 1\r\n\r\na") as answer:
+        assert isinstance(answer.http, bounded.BoundedResponse)
+        assert answer.http.fp is answer.http.reader
