@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Entry, Md
@@ -17,6 +17,7 @@ from rsnotify_client.documents import Unpacker
 from rsnotify_client.mirror import dump
 from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.dump import FREE_BYTES, MEMBERS, Package
+from rsnotify_client.mirror.hooks import command_hook
 from rsnotify_client.mirror.patch import NotApplicable, apply, candidates
 from rsnotify_client.mirror.plan import (
     Have,
@@ -28,7 +29,7 @@ from rsnotify_client.mirror.plan import (
     newest,
     wanted_by,
 )
-from rsnotify_client.mirror.report import percentile
+from rsnotify_client.mirror.report import Event, percentile
 from rsnotify_client.mirror.state import START, Row, State
 from rsnotify_client.mirror.workers import ATTEMPTS, LATER_SECONDS, LATEST_SECONDS, delay
 from rsnotify_client.web import origin_of, retry_after
@@ -344,6 +345,56 @@ def test_a_manifest_that_is_hostile_is_refused() -> None:
         packed.writestr("manifest.xml", '<!DOCTYPE a [<!ENTITY x "y">]><urlset>&x;</urlset>')
     with pytest.raises(Rejected):
         list(Package(file, "a.zip").resources())
+
+
+# Commands
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("sh -c 'touch {path}'", "sh"),
+        ("/bin/bash -ec 'touch \"{loc}\"' x", "bash"),
+        ("bash --norc -l -c 'touch {path}'", "bash"),
+        ("bash -c -l 'touch {path}'", "bash"),
+        ("nice -n 5 dash -c 'touch {{path}} {path}'", "dash"),
+        ("busybox sh -c 'touch {path}'", "sh"),
+        ("su www -c 'touch {path}'", "su"),
+        ("python3.11 -c 'print(\"{loc}\")'", "python3.11"),
+        ("perl -ne 'print \"{loc}\"'", "perl"),
+        ("node --eval='console.log(\"{loc}\")'", "node"),
+        ("php -r 'echo \"{loc}\";'", "php"),
+        ("ssh web touch {path}", "ssh"),
+    ],
+)
+def test_nothing_that_a_source_writes_becomes_part_of_a_script(command: str, program: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        command_hook(command, Path("/copy"))
+    (problem,) = refused.value.problems
+    assert f"is part of what {program} runs" in problem
+    assert 'Write "$RSNOTIFY_' in problem
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sh -c 'touch \"$RSNOTIFY_PATH\"'",
+        "sh -c 'touch \"$1\"' sh {path}",
+        "sh -c 'echo {{path}} ${path}'",
+        "sh {path}",
+        "python3 -m http.server {path}",
+        "tee -c {path} 'changed: {loc}'",
+    ],
+)
+def test_a_command_may_be_given_what_a_source_writes_as_a_word(command: str) -> None:
+    command_hook(command, Path("/copy"))
+
+
+async def test_a_script_reads_from_the_environment_what_a_source_writes(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    hook = command_hook(f"""sh -c 'printf %s "$RSNOTIFY_LOC" > {out}'""", tmp_path)
+    await hook(Event("stored", "http://a/$(touch x);`id`", "a"), None)
+    assert out.read_text() == "http://a/$(touch x);`id`"
 
 
 # The rest

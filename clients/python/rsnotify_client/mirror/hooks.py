@@ -16,11 +16,24 @@ Hook = Callable[[Event, bytes | None], Awaitable[None]]
 NAMES = ("path", "loc")
 # {{name}}, or {name}; ${name} is left to a shell
 _NAMED = re.compile(r"\{\{(\w+)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
+# Programs that run a text which they are given after an option: its letter and its long form.
+_RUN_TEXT = (
+    (
+        re.compile(r"(?:[abcz]|ba|da|fi|k|mk|pdk|rba|tc|ya)?sh|su|runuser|flock|script"),
+        "c",
+        "--command",
+    ),
+    (r"(?:python|pypy)[\d.]*", "c", "--command"),
+    (r"(?:perl|ruby|lua|node|deno|bun|Rscript)[\d.]*", "eEp", "--eval"),
+    (r"php[\d.]*", "r", "--run"),
+)
+_JOIN_WORDS = ("ssh", "eval", "watch", "parallel")  # they hand all their words to a shell
 
 
 def command_hook(command: str, root: Path) -> Hook:
     """Run a command after each change, without a shell; `{path}` and `{loc}` are filled in.
 
+    A Source chooses what they are. So they are refused inside a text that a shell would run.
     The same is in its environment: RSNOTIFY_EVENT, RSNOTIFY_LOC, RSNOTIFY_PATH.
     """
     words = _words(command)
@@ -63,9 +76,47 @@ def _words(command: str) -> list[str]:
                     f"Write {{{{{name}}}}} if the program is to get {{{name}}} itself"
                 ]
             )
+    if (found := _run_as_text(words)) is not None:
+        program, name = found
+        raise InvalidSettings(
+            [
+                f"--exec: {{{name}}} is part of what {program} runs, and a Source decides what it "
+                f'is. Write "$RSNOTIFY_{name.upper()}" there (an environment variable, in quotes)'
+            ]
+        )
     if not _NAMED.search(words[0]) and shutil.which(words[0]) is None:
         raise InvalidSettings([f"--exec {words[0]}: there is no such program that may be run"])
     return words
+
+
+def _run_as_text(words: list[str]) -> tuple[str, str] | None:
+    """A program that would run what is filled in, and the name that stands there."""
+    for at, word in enumerate(words):
+        program = word.rpartition("/")[2]
+        texts = words[at + 1 :] if program in _JOIN_WORDS else _texts(program, words[at + 1 :])
+        for found in (found for text in texts for found in _NAMED.finditer(text)):
+            if found[2] is not None:
+                return program, found[2]
+    return None
+
+
+def _texts(program: str, words: list[str]) -> list[str]:
+    """The words that a program runs as a text: the option for it, and the first that is none."""
+    for pattern, letters, long_form in _RUN_TEXT:
+        if re.fullmatch(pattern, program):
+            return _after_option(words, letters, long_form)
+    return []
+
+
+def _after_option(words: list[str], letters: str, long_form: str) -> list[str]:
+    texts = list[str]()
+    for word in words:
+        is_short = word.startswith("-") and not word.startswith("--")
+        if word.startswith(long_form) or (is_short and any(letter in word for letter in letters)):
+            texts.append(word)
+        elif texts and not word.startswith(("-", "+")):
+            return [*texts, word]
+    return texts
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:
