@@ -187,6 +187,9 @@ MostDocuments = Annotated[
 MostSamples = Annotated[
     int, typer.Option("--samples", min=0, help="With --site: resources to compare.")
 ]
+MostPackages = Annotated[
+    int, typer.Option("--packages", min=0, help="With --site: ZIP packages to open.")
+]
 Listen = Annotated[
     float, typer.Option(min=0, max=3600, help="With --site: seconds to listen to each channel.")
 ]
@@ -198,6 +201,7 @@ def validate(
     site: Site = None,
     most_documents: MostDocuments = 200,
     samples: MostSamples = 20,
+    packages: MostPackages = 20,
     listen: Listen = 3,
     json: Json = False,
 ) -> None:
@@ -206,7 +210,8 @@ def validate(
     Prints each violation with its clause, its place and how to mend it, and of several documents a
     table. Exits 0 if all are valid, 1 if one is not, 2 if one cannot be read. Knows every document
     of the core 1.1, the Archives, both notifications, of 0.8, of 0.9, and of the draft of 2013.
-    With --site: discovery, all documents, each channel, and some resources.
+    With --site: discovery, all documents, packages, each channel, and some resources; exits 1 also
+    if something could not be checked.
     """
     import asyncio
 
@@ -218,7 +223,9 @@ def validate(
         from rsnotify.commands.site import run_site
         from rsnotify_client.inspection.checked import Bounds
 
-        bounds = Bounds(documents=most_documents, samples=samples, listen_seconds=listen)
+        bounds = Bounds(
+            documents=most_documents, samples=samples, packages=packages, listen_seconds=listen
+        )
         raise typer.Exit(run_site(site, token_of_environment(), bounds, json=json))
     assert documents is not None  # noqa: S101
     if len(documents) == 1:

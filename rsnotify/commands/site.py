@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rsnotify.commands.validate import print_violations
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify_client.inspection.checked import RESOURCE, Bounds, Checked
+from rsnotify_client.inspection.checked import Bounds, Checked, counted
 from rsnotify_client.inspection.inspection import Inspection, inspect
 
 
@@ -32,7 +32,7 @@ def run_site(url: str, token: str | None, bounds: Bounds, *, json: bool) -> int:
         typer.echo(msgspec.json.encode(found))
     else:
         _print(found, console)
-    return 1 if found.violations else 0
+    return 0 if found.is_right else 1
 
 
 def _print(found: Inspection, console: Console) -> None:
@@ -41,23 +41,29 @@ def _print(found: Inspection, console: Console) -> None:
             typer.echo(f"{each.document}:")
             print_violations(each.violations, indent="  ")
     console.print(_table(found.checked))
-    if found.beyond:
-        told = f"{found.beyond} documents were not looked at: see --documents"
-        typer.echo(told, err=True)
-    told = f"{found.violations} violation(s)" if found.violations else "no violation"
-    typer.echo(f"{found.site}: {told} in {len(found.checked)} checks", err=True)
+    for each in found.checked:
+        if each.note:
+            typer.echo(f"{each.kind} {each.document}: {each.note}", err=True)
+    for unchecked in found.unchecked:
+        typer.echo(f"not checked: {unchecked}", err=True)
+    told = counted(found.violations, "violation") if found.violations else "no violation"
+    checks = counted(len(found.checked), "check")
+    more = f", {len(found.unchecked)} not complete" if found.unchecked else ""
+    typer.echo(f"{found.site}: {told} in {checks}{more}", err=True)
 
 
 def _table(found: Sequence[Checked]) -> Table:
-    """A row for each check; resources that are as told have one together."""
+    """A row for each kind."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("what it is", no_wrap=True)
-    table.add_column("address", overflow="fold")
-    table.add_column("outcome")
-    right = [each for each in found if each.kind == RESOURCE and each.outcome == "valid"]
-    for each in found:
-        if each not in right:
-            table.add_row(*map(escape, (each.kind, each.document, each.outcome)))
-    if right:
-        table.add_row("resources", f"{len(right)} of them", "as their lists tell")
+    for name in ("checked", "wrong", "not checked"):
+        table.add_column(name, justify="right")
+    for kind in dict.fromkeys(each.kind for each in found):
+        those = [each for each in found if each.kind == kind]
+        wrong, unchecked = (
+            [each for each in those if each.violations],
+            [each for each in those if each.error],
+        )
+        numbers = (len(those), len(wrong), len(unchecked))
+        table.add_row(escape(kind), *(str(each or "") for each in numbers))
     return table

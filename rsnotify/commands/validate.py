@@ -1,6 +1,8 @@
 """`rsnotify validate`: documents from files, stdin or the web, and what is wrong with them."""
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.validation.entry_rules import Violation
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify_client.cause import cause_of
+from rsnotify_client.inspection.checked import counted
 
 FETCH_SECONDS = 60
 NOTHING_THERE = "there is nothing at this address: look whether it is right"
@@ -35,7 +38,7 @@ class Judged(msgspec.Struct):
     def outcome(self) -> str:
         if self.error is not None:
             return self.error
-        return f"{len(self.violations)} violation(s)" if self.violations else "valid"
+        return counted(len(self.violations), "violation") if self.violations else "valid"
 
 
 async def judged(document: str) -> Judged:
@@ -134,5 +137,21 @@ _EDITIONS = {
 
 def print_violations(violations: Iterable[Violation], indent: str = "") -> None:
     for violation in violations:
-        typer.echo(f"{indent}{violation.path}: {violation.message} [{violation.clause}]")
-        typer.echo(f"{indent}    {violation.mend}")
+        said = f"{violation.path}: {violation.message} [{violation.clause}]"
+        typer.echo(_wrapped(said, indent, indent + "  "))
+        typer.echo(_wrapped(violation.mend, indent + "    ", indent + "    "))
+
+
+def _wrapped(text: str, first: str, others: str) -> str:
+    """As wide as the terminal; whole where a program reads it. An address is never broken."""
+    if not sys.stdout.isatty():
+        return first + text
+    width = shutil.get_terminal_size().columns
+    lines = textwrap.TextWrapper(
+        width,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return lines.fill(text)

@@ -8,7 +8,7 @@ besides is another set. What is found is decided by pure functions; `discover` o
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
@@ -65,11 +65,14 @@ def linked(header: str, relation: str) -> str | None:
     >>> linked('</a>; rel="self", </b>; rel="hub resourcesync"', "resourcesync")
     '/b'
     """
+    return next(all_linked(header, relation), None)
+
+
+def all_linked(header: str, relation: str) -> Iterator[str]:
     for target, parameters in _LINK.findall(header[:8192]):
         rel = _REL.search(parameters)
         if rel and relation in (rel[1] or rel[2] or "").lower().split():
-            return str(target)
-    return None
+            yield str(target)
 
 
 def linked_in_html(text: str) -> str | None:

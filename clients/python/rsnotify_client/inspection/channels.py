@@ -10,10 +10,11 @@ from rsnotify.resourcesync.validation.document_rules import check
 from rsnotify.resourcesync.validation.entry_rules import Violation, Violations
 from rsnotify.resourcesync.validation.tables import CHANNELS
 from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify_client.address import joined
 from rsnotify_client.channel import Channel, Lost
-from rsnotify_client.discovery import linked
+from rsnotify_client.discovery import all_linked
 from rsnotify_client.inspection.checked import Bounds, Checked
-from rsnotify_client.inspection.relations import capability_of, intervals_apart
+from rsnotify_client.inspection.relations import NamedChannel, capability_of, intervals_apart
 from rsnotify_client.notification import Received, read_notification
 from rsnotify_client.web import FetchedPage, Web
 
@@ -21,12 +22,15 @@ SOCKETS = ("ws://", "wss://")
 TOKEN_NEEDED = (401, 403)
 
 
-async def checked_channel(web: Web, capability: str, url: str, bounds: Bounds) -> Checked:
+async def checked_channel(web: Web, named: NamedChannel, bounds: Bounds) -> Checked:
     """What is wrong with a channel; as a WebSub topic, or as a WebSocket."""
+    capability, url = named.capability, named.url
     checked = Checked(url, capability)
-    look = _socket if url.startswith(SOCKETS) else _topic
     try:
-        checked.violations += await look(web, capability, url, bounds)
+        if url.startswith(SOCKETS):
+            checked.violations += await _socket(web, capability, url, bounds)
+        else:
+            checked.violations += _of_topic(named, await web.page(url, accept="application/xml"))
     except (Rejected, TryAgain) as error:
         if getattr(error, "status", None) in TOKEN_NEEDED:
             checked.error = error.detail
@@ -45,25 +49,25 @@ def _refused(capability: str, detail: str) -> Violation:
 # A topic ----------------------------------------------------------------------------------------
 
 
-async def _topic(web: Web, capability: str, url: str, bounds: Bounds) -> list[Violation]:  # noqa: ARG001
-    return list(_of_topic(capability, url, await web.page(url, accept="application/xml")))
-
-
-def _of_topic(capability: str, url: str, page: FetchedPage) -> Violations:
-    clause = CHANNELS[capability]
+def _of_topic(named: NamedChannel, page: FetchedPage) -> Violations:
+    clause = CHANNELS[named.capability]
     if page.status in TOKEN_NEEDED:
-        raise Rejected(f"{url}: a token is needed", status=page.status)
+        raise Rejected(f"{named.url}: a token is needed", status=page.status)
     if page.status != 200:
         message = f"the topic answers {page.status}"
         yield Violation(clause, "/", message, "Answer 200, with an empty body if there is nothing.")
         return
     header = page.headers.get("link", "")
-    for relation in ("self", "hub"):
-        if linked(header, relation) is None:
+    for relation, told in (("self", (named.url,)), ("hub", named.hubs)):
+        found = [joined(page.url, each) for each in all_linked(header, relation)]
+        if not found:
             message = f'the answer has no Link with rel="{relation}"'
             yield Violation(clause, "/", message, f'Send Link: <…>; rel="{relation}".')
+        elif told and not {*told} & {*found}:
+            message = f"its {relation} is {found[0]}, the Capability List says {told[0]}"
+            yield Violation(clause, "/", message, "Let both say the same.")
     if page.body:
-        yield from _of_payload(capability, page.body)
+        yield from _of_payload(named.capability, page.body)
 
 
 def _of_payload(capability: str, payload: bytes) -> Violations:

@@ -10,31 +10,50 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.validation.document_rules import judge
-from rsnotify.resourcesync.validation.entry_rules import Violation
+from rsnotify.resourcesync.validation.editions import as_of_today
+from rsnotify.resourcesync.validation.entry_rules import Violation, Violations
 from rsnotify.resourcesync.validation.tables import ARCHIVES, LISTS, MAX_BYTES
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify_client.discovery import UP
 from rsnotify_client.documents import Unpacker
 from rsnotify_client.inspection.checked import Bounds, Checked
+from rsnotify_client.inspection.contents import Contents, Found
 from rsnotify_client.inspection.relations import (
+    ARCHIVE,
     NamedDocument,
     Span,
+    archive_apart,
+    before_the_whole,
     capability_of,
+    is_index,
     is_plain_sitemap,
     link_of,
     named_in,
+    names_nothing,
     not_consecutive,
+    not_in_its_index,
+    pages,
+    parts_of,
+    round_in_circles,
     span_of,
     unlike,
+    unlike_its_lists,
     wrong_way_up,
 )
+from rsnotify_client.inspection.samples import LinkedResource, Sample, linked_from, sampled
 from rsnotify_client.web import XML_FIRST, Web, check_status
 
 TOKEN_NEEDED = (401, 403)
 BELOW = (*LISTS, *ARCHIVES)  # whose `up` is the Capability List
+WHOLES = ("resourcelist", "resourcedump")
+RESOURCES = ("resourcelist", "changelist", "resourcedump-manifest", "changedump-manifest")
+UNTYPED = ("", "text/plain", "application/octet-stream", "binary/octet-stream")
+PACKED = ("application/gzip", "application/x-gzip")
 
 Report = Callable[[Checked], None]
 
@@ -54,14 +73,20 @@ class _Place(NamedTuple):
 class Documents:
     """The documents of a Source, as far as they were reached."""
 
-    def __init__(self, web: Web, bounds: Bounds, report: Report) -> None:
-        self.read: dict[str, Document] = {}
+    def __init__(self, web: Web, bounds: Bounds, report: Report, contents: Contents) -> None:
+        self.read: dict[str, Document] = {}  # lists of resources and changes without their entries
         self.checked: dict[str, Checked] = {}
+        self.relations: list[Found] = []
+        self._related: set[tuple[str, str, str]] = set()
+        self.samples: list[list[Sample]] = []  # of each document
+        self.links: list[list[LinkedResource]] = []
         self.beyond = 0  # documents that are named, but beyond the bounds
+        self.report = report
         self._web = web
         self._bounds = bounds
-        self._report = report
+        self._contents = contents
         self._left_bytes = bounds.total_bytes
+        self._left_entries = bounds.entries
         self._namer: dict[str, str] = {}
         self._waiting: deque[_Place] = deque()
 
@@ -70,7 +95,7 @@ class Documents:
         self._waiting.append(_Place(NamedDocument(url, capability, "begin"), namer, 0))
 
     async def walk(self) -> None:
-        """Read all that can be reached, what is nearest first; then look at the whole."""
+        """Read all that can be reached, what is nearest first."""
         while self._waiting:
             place = self._waiting.popleft()
             if place.named.url in self.checked:
@@ -79,7 +104,6 @@ class Documents:
                 self.beyond += 1
             else:
                 await self._visit(place)
-        self._look_at_all()
 
     def _is_beyond(self, place: _Place) -> bool:
         bounds = self._bounds
@@ -89,10 +113,10 @@ class Documents:
     async def _visit(self, place: _Place) -> None:
         url = place.named.url
         checked = self.checked[url] = Checked(url, place.named.capability or "document")
-        self._report(checked)
+        self.report(checked)
         self._namer[url] = place.namer
         try:
-            body = await fetched(self._web, url, min(MAX_BYTES, self._left_bytes))
+            body, media_type = await fetched(self._web, url, min(MAX_BYTES, self._left_bytes))
         except TooLong as error:
             self._too_long(checked, error)
         except Rejected as error:
@@ -101,7 +125,7 @@ class Documents:
             checked.violations.append(_not_there(error.detail))
         else:
             self._left_bytes -= len(body)
-            self._judge(place, checked, body)
+            self._judge(place, checked, body, media_type)
 
     def _too_long(self, checked: Checked, error: TooLong) -> None:
         """Say of a document that it is too long, or that too much was read before it."""
@@ -118,21 +142,26 @@ class Documents:
         elif await self._is_still_named(place):
             checked.violations.append(_not_there(error.detail))
         else:
-            checked.error = "it was replaced meanwhile"
+            checked.note = "it was replaced meanwhile"
 
     async def _is_still_named(self, place: _Place) -> bool:
-        if not place.namer:
-            return True
-        try:
-            document = parse_document(await fetched(self._web, place.namer, MAX_BYTES))
-        except (Rejected, TryAgain):
+        document = await self.again(place.namer) if place.namer else None
+        if document is None:
             return True
         return place.named.url in {each.url for each in named_in(place.namer, document)}
 
-    def _judge(self, place: _Place, checked: Checked, body: bytes) -> None:
+    async def again(self, url: str) -> Document | None:
+        """The document as it is now, if it can be read."""
+        try:
+            body, _ = await fetched(self._web, url, MAX_BYTES)
+            return parse_document(as_of_today(body)[0])
+        except (Rejected, TryAgain):
+            return None
+
+    def _judge(self, place: _Place, checked: Checked, body: bytes, media_type: str) -> None:
         url = place.named.url
         try:
-            document = parse_document(body)
+            document = parse_document(as_of_today(body)[0])
         except Rejected:
             checked.violations += judge(body).violations
             return
@@ -140,30 +169,72 @@ class Documents:
             checked.kind = "sitemap"
             return
         checked.kind, checked.edition, violations = judge(body)
-        checked.violations += violations
-        self.read[url] = document
+        checked.violations += [*violations, *names_nothing(document)]
+        checked.violations += served_as(media_type, document)
         if place.namer:
-            checked.violations += unlike(place.named, document, place.namer)
-        for named in named_in(url, document):
-            self._waiting.append(_Place(named, url, place.depth + 1))
+            self._relate(url, unlike(place.named, document, place.namer))
+        self._keep(url, document, checked)
+        for named in named_in(url, document) if url in self.read else ():
+            depth = place.depth if named.relation == "next" else place.depth + 1
+            self._waiting.append(_Place(named, url, depth))
+
+    def _keep(self, url: str, document: Document, checked: Checked) -> None:
+        """What is needed to hold it against others."""
+        self.samples.append(sampled(document, self._bounds.samples))
+        self.links.append(linked_from(url, document, self._bounds.links))
+        if document.root == "urlset" and capability_of(document) in RESOURCES:
+            by_lastmod = checked.edition in ("0.9", "draft of 2013")
+            self._contents.add(url, document.entries, by_lastmod=by_lastmod)
+            document = msgspec.structs.replace(document, entries=())
+        elif len(document.entries) > self._left_entries:
+            checked.error = "its entries were not followed: too many of all documents together"
+            self.beyond += len(document.entries)
+            return
+        self._left_entries -= len(document.entries)
+        self.read[url] = document
 
     def _compare(self, place: _Place) -> None:
         """A document that was read already is held against one more that names it."""
         document = self.read.get(place.named.url)
         if document is not None and place.namer:
-            found = self.checked[place.named.url].violations
-            found += unlike(place.named, document, place.namer)
+            self._relate(place.named.url, unlike(place.named, document, place.namer))
 
     # The whole ----------------------------------------------------------------------------------
 
-    def _look_at_all(self) -> None:
+    def look_at_all(self) -> list[Found]:
+        """What documents say of each other, and does not fit."""
+        self.relations += round_in_circles(self.read)
         for url, document in self.read.items():
-            found = self.checked[url].violations
             up = link_of(url, document, *UP)
             if up is not None and capability_of(document) in BELOW:
-                found += wrong_way_up(up, list(self._chain(url)), self.read)
-            spans = [self._span(named) for named in named_in(url, document) if named.entry]
-            found += not_consecutive(document, spans)
+                self._relate(url, wrong_way_up(up, list(self._chain(url)), self.read))
+            self._relate(url, not_in_its_index(url, document, self.read))
+            spans = self._spans(url, document)
+            self._relate(url, not_consecutive(document, spans))
+            self._relate(url, unlike_its_lists(document, spans))
+            for named in named_in(url, document):
+                if (
+                    named.relation in ("contained", "contents")
+                    and capability_of(document) in WHOLES
+                ):
+                    part = self.read.get(named.url)
+                    where = url if part is None else named.url
+                    self._relate(
+                        where, before_the_whole(document, named, part.md if part else None)
+                    )
+            if capability_of(document) == "capabilitylist":
+                self._archives_of(url, document)
+        sets = {url: self._set_of(url) for url in self.read}
+        self.relations += self._contents.compared(self.read, sets)
+        return self.relations
+
+    def _relate(self, url: str, found: Violations) -> None:
+        """One is enough of what several documents say of the same place."""
+        for each in found:
+            key = url, each.clause, each.path
+            if key not in self._related:
+                self._related.add(key)
+                self.relations.append((url, each))
 
     def _chain(self, url: str) -> Iterator[str]:
         seen = {""}
@@ -174,19 +245,65 @@ class Documents:
                 return
             url = self._namer.get(url, "")
 
+    def _set_of(self, url: str) -> str:
+        """The Capability List that it belongs to."""
+        named = (link_of(url, self.read[url], each) for each in reversed(UP))
+        for each in (*named, *self._chain(url)):
+            if each in self.read and capability_of(self.read[each]) == "capabilitylist":
+                return each
+        return ""
+
+    def _spans(self, url: str, document: Document) -> list[Span]:
+        """Of each list that an index or an archive names, on its next pages, too."""
+        if link_of(url, document, "prev") is not None:
+            return []
+        return [
+            self._span(named)
+            for page in pages(url, self.read)
+            for named in named_in(page, self.read[page])
+            if named.relation == "contained"
+        ]
+
     def _span(self, named: NamedDocument) -> Span:
         """What its namer says of a list, else what the list says of itself."""
         told = span_of(named.entry.md if named.entry else None)
         own = span_of(self.read[named.url].md if named.url in self.read else None)
         return told[0] or own[0], told[1] or own[1]
 
+    def _archives_of(self, url: str, document: Document) -> None:
+        named = {each.capability: each.url for each in named_in(url, document)}
+        for capability in ("changelist", "changedump"):
+            begun, archive = named.get(capability), named.get(capability + ARCHIVE)
+            if begun not in self.read or archive not in self.read:
+                continue
+            index = link_of(begun, self.read[begun], "index") or begun
+            whole = self.read.get(index, self.read[begun])
+            archives = [archive, *parts_of(archive, self.read[archive])]
+            spans = [
+                span
+                for each in archives
+                if each in self.read and not is_index(self.read[each])
+                for span in self._spans(each, self.read[each])
+            ]
+            own = [span_of(whole.md), *self._spans(index, whole)]
+            begins = min((begin for begin, _ in own if begin is not None), default=None)
+            self._relate(index, archive_apart(capability, begins, spans))
+
+
+def served_as(media_type: str, document: Document) -> Violations:
+    """Whether a document is served as something else; what says nothing is not wrong."""
+    is_xml = media_type.endswith(("/xml", "+xml")) and media_type != "application/xhtml+xml"
+    if not is_xml and media_type not in (*UNTYPED, *PACKED):
+        message = f"it is served as {media_type}"
+        yield Violation("Core 7", f"/{document.root}", message, "Serve it as application/xml.")
+
 
 def _not_there(detail: str) -> Violation:
     return Violation("Core 7", "/", detail, "Serve it, or name it no longer.")
 
 
-async def fetched(web: Web, url: str, cap: int) -> bytes:
-    """A document, unpacked if it is packed; `Rejected` says why there is none."""
+async def fetched(web: Web, url: str, cap: int) -> tuple[bytes, str]:
+    """A document, unpacked if it is packed, and its media type; `Rejected` says why none."""
     body, unpacker = bytearray(), Unpacker()
     async with web.ask(url, headers={"Accept": XML_FIRST, "Accept-Encoding": "gzip"}) as answer:
         check_status(url, answer)
@@ -198,4 +315,5 @@ async def fetched(web: Web, url: str, cap: int) -> bytes:
                         raise TooLong(f"{url} has more than {cap} bytes when it is unpacked")
         except zlib.error as error:
             raise Rejected(f"{url} is no whole gzip file: {error}") from None
-    return bytes(body)
+        media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return bytes(body), media_type

@@ -1,6 +1,6 @@
 """What documents of one Source must say of each other. Pure: nothing here fetches."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ class NamedDocument(NamedTuple):
 
     url: str
     capability: str  # nothing if the document does not say
-    relation: str  # contained, up, index, contents
+    relation: str  # contained, up, index, contents, next
     entry: Entry | None = None
 
 
@@ -55,6 +55,8 @@ def named_in(url: str, document: Document) -> Iterator[NamedDocument]:
     for entry in document.entries:
         yield from _named_by_entry(url, document, entry)
     capability = capability_of(document)
+    if (after := link_of(url, document, "next")) is not None:
+        yield NamedDocument(after, capability, "next")
     if (index := link_of(url, document, "index")) is not None:
         yield NamedDocument(index, capability, "index")
     if (up := link_of(url, document, *UP)) is not None:
@@ -76,19 +78,62 @@ def _named_by_entry(url: str, document: Document, entry: Entry) -> Iterator[Name
     elif own in ("resourcedump", "changedump"):
         contents = (link.href for link in entry.links if link.rel == "contents")
         yield from (
-            NamedDocument(joined(url, each), f"{own}-manifest", "contents") for each in contents
+            NamedDocument(joined(url, each), f"{own}-manifest", "contents", entry)
+            for each in contents
         )
 
 
-def channels_in(url: str, document: Document) -> Iterator[tuple[str, str]]:
-    """The capability and the address of each channel, its alternates included."""
+class NamedChannel(NamedTuple):
+    """A channel as a Capability List names it."""
+
+    capability: str
+    url: str
+    hubs: tuple[str, ...] = ()
+
+
+def channels_in(url: str, document: Document) -> Iterator[NamedChannel]:
+    """Each channel, its alternates included."""
     for entry in document.entries if capability_of(document) == "capabilitylist" else ():
         capability = (entry.md and entry.md.capability) or ""
         if capability in CHANNELS:
-            yield capability, joined(url, entry.loc)
+            hubs = tuple(joined(url, link.href) for link in entry.links if link.rel == "hub")
+            yield NamedChannel(capability, joined(url, entry.loc), hubs)
             for link in entry.links:
                 if link.rel == "alternate" and link.href.startswith(("ws://", "wss://")):
-                    yield capability, link.href
+                    yield NamedChannel(capability, link.href)
+
+
+class NamedPackage(NamedTuple):
+    """A ZIP as a dump names it."""
+
+    url: str
+    dump: str
+    capability: str  # of its manifest
+    md: Md
+    contents: str | None  # where a copy of its manifest is
+
+
+def packages_in(url: str, document: Document) -> Iterator[NamedPackage]:
+    own = capability_of(document)
+    if document.root == "sitemapindex" or own not in ("resourcedump", "changedump"):
+        return
+    for entry in document.entries:
+        contents = [joined(url, link.href) for link in entry.links if link.rel == "contents"]
+        copy = contents[0] if contents else None
+        loc = joined(url, entry.loc)
+        yield NamedPackage(loc, url, f"{own}-manifest", entry.md or Md(), copy)
+
+
+def parts_of(url: str, document: Document) -> list[str]:
+    """What belongs to this one as a whole: the lists of an index, a dump's manifests, a next page.
+
+    Where a dump tells no address of a manifest, that is the package's.
+    """
+    found = [each.contents or each.url for each in packages_in(url, document)]
+    if document.root == "sitemapindex":
+        found = [joined(url, entry.loc) for entry in document.entries]
+    after = link_of(url, document, "next")
+    return found if after is None else [*found, after]
 
 
 # What must agree --------------------------------------------------------------------------------
@@ -133,11 +178,141 @@ def wrong_way_up(up: str, chain: Sequence[str], upper: Mapping[str, Document]) -
         yield Violation("Core 7", path, message, "Let it lead to the Capability List of its set.")
 
 
+def is_index(document: Document) -> bool:
+    return document.root == "sitemapindex"
+
+
+def round_in_circles(read: Mapping[str, Document]) -> Iterator[tuple[str, Violation]]:
+    """Indexes that lead back to themselves, and those that name indexes; pages without an end."""
+    lists = {url: _lists_in(url, document, read) for url, document in read.items()}
+    for url, back in _leading_back(lists):
+        own = "itself" if back == url else f"{back}, which leads back to it: a circle"
+        message = f"the index names {own}"
+        wrong = Violation("Sitemap protocol", "/sitemapindex", message, "Let it name lists only.")
+        yield url, wrong
+    for url, named in lists.items():
+        for each in named:
+            if is_index(read[each]) and url not in _reached(each, lists):
+                message = f"the index names {each}, which is an index, too"
+                mend = "Let it name lists only."
+                yield url, Violation("Sitemap protocol", "/sitemapindex", message, mend)
+    pages = {url: _page_after(url, document, read) for url, document in read.items()}
+    for url, back in _leading_back(pages):
+        message = f"the next page is {back}, which has been read: the pages have no end"
+        path = f"/{read[url].root}/rs:ln[@rel='next']"
+        yield url, Violation("RFC 8288", path, message, "Let the last page have no next one.")
+
+
+def _lists_in(url: str, document: Document, read: Mapping[str, Document]) -> list[str]:
+    named = (joined(url, entry.loc) for entry in document.entries) if is_index(document) else ()
+    return [each for each in named if each in read]
+
+
+def _page_after(url: str, document: Document, read: Mapping[str, Document]) -> list[str]:
+    after = link_of(url, document, "next")
+    return [after] if after is not None and after in read else []
+
+
+def _leading_back(edges: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """One edge of each circle: the one that closes it."""
+    done: set[str] = set()
+    for start in edges:
+        path = {start: iter(edges[start])} if start not in done else {}
+        while path:
+            node = next(reversed(path))
+            after = next(path[node], None)
+            if after is None:
+                del path[node]
+                done.add(node)
+            elif after in path:
+                yield node, after
+            elif after not in done:
+                path[after] = iter(edges[after])
+
+
+def _reached(start: str, edges: Mapping[str, Sequence[str]]) -> set[str]:
+    reached, waiting = {start}, [start]
+    while waiting:
+        found = [each for each in edges[waiting.pop()] if each not in reached]
+        reached.update(found)
+        waiting += found
+    return reached
+
+
+def not_in_its_index(url: str, document: Document, read: Mapping[str, Document]) -> Violations:
+    """Whether the index that a list links to names it, or the page that it goes on from."""
+    index = link_of(url, document, "index")
+    if index is None or index not in read or not is_index(read[index]) or is_index(document):
+        return
+    named = {joined(each, entry.loc) for each in pages(index, read) for entry in read[each].entries}
+    begun = [each for each in read if url in pages(each, read)]
+    if named.isdisjoint(begun):
+        path, mend = f"/{document.root}/rs:ln[@rel='index']", "Let `index` lead to its own index."
+        yield Violation("Core 7", path, f"its index {index} does not name it", mend)
+
+
+def pages(url: str, read: Mapping[str, Document]) -> list[str]:
+    """This document and its next pages, as far as they were read."""
+    found = [url]
+    while (after := _page_after(found[-1], read[found[-1]], read)) and after[0] not in found:
+        found += after
+    return found
+
+
+def before_the_whole(whole: Document, named: NamedDocument, own: Md | None) -> Violations:
+    """Whether a part of a snapshot was taken within the time of the whole; `own` is the part's."""
+    told, md = (named.entry and named.entry.md) or Md(), own or Md()
+    begin, end = (position_of(getattr(whole.md or Md(), name)) for name in ("at", "completed"))
+    at, completed = (
+        position_of(getattr(told, name) or getattr(md, name)) for name in ("at", "completed")
+    )
+    kind = "index" if is_index(whole) else "dump"
+    mend = f"Let the {kind} have the earliest `at` and the latest `completed` of its parts."
+    if begin is not None and at is not None and at < begin:
+        message = f"at {at} is before that of its {kind}, {begin}"
+        yield Violation("Core 10.2", "/urlset/rs:md/@at", message, mend)
+    if end is not None and completed is not None and completed > end:
+        message = f"completed {completed} is after that of its {kind}, {end}"
+        yield Violation("Core 10.2", "/urlset/rs:md/@completed", message, mend)
+
+
+def unlike_its_lists(document: Document, spans: Sequence[Span]) -> Violations:
+    """Whether an index of changes covers just what its lists cover."""
+    clause = CLAUSES.get(capability_of(document))
+    if clause is None or not is_index(document) or not spans:
+        return
+    (begin, end), first, last = span_of(document.md), spans[0][0], spans[-1][1]
+    path, mend = "/sitemapindex/rs:md/@", "Let the index begin and end as its lists do."
+    if begin is not None and first is not None and begin != first:
+        where = "later" if begin > first else "earlier"
+        message = f"from {begin} is {where} than that of its first list, {first}"
+        yield Violation(clause, path + "from", message, mend)
+    if end is not None and end != last:
+        message = f"until {end} is not that of its last list, {last or 'which is open'}"
+        yield Violation(clause, path + "until", message, mend)
+
+
+def archive_apart(capability: str, begin: Position | None, archived: Iterable[Span]) -> Violations:
+    """Whether lists begin where their archive ended, or before."""
+    ended = max((until for _, until in archived if until is not None), default=None)
+    if begin is None or ended is None or begin <= ended:
+        return
+    message = f"the lists begin at {begin}, their archive ends at {ended}: a gap"
+    mend = "Let the archive end where the lists begin."
+    yield Violation(CLAUSES[capability + ARCHIVE], "/*/rs:md/@from", message, mend)
+
+
+def names_nothing(document: Document) -> Violations:
+    if capability_of(document) == "description" and not document.entries:
+        message = "the Source Description names no Capability List"
+        yield Violation("Core 8", f"/{document.root}", message, "Name one for each set.")
+
+
 def not_consecutive(document: Document, spans: Sequence[Span]) -> Violations:
     """Whether lists of changes follow each other without a gap; `spans` is one for each entry."""
     capability = capability_of(document)
     clause = CLAUSES.get(capability)
-    if clause is None or not (document.root == "sitemapindex" or capability.endswith(ARCHIVE)):
+    if clause is None or not (is_index(document) or capability.endswith(ARCHIVE)):
         return
     for number, ((_, until), (begin, _)) in enumerate(pairwise(spans), 2):
         if until is None or begin is None or until == begin:

@@ -7,21 +7,25 @@ change since: it is looked at again, and the lists are read again. So a Source m
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
-from typing import NamedTuple
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.validation.entry_rules import Violation
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
+from rsnotify_client.address import joined
 from rsnotify_client.changelists import ChangeLists, HistoryGone
-from rsnotify_client.inspection.checked import RESOURCE, Bounds, Checked
+from rsnotify_client.inspection.checked import LINKED, RESOURCE, Bounds, Checked, counted
 from rsnotify_client.inspection.relations import capability_of
 from rsnotify_client.mirror.plan import checker
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import Web
 
 ROUNDS = 4
+TOKEN_NEEDED = (401, 403)
+LINKED_RELATIONS = {"describedby": "Core 14.5", "duplicate": "Core 14.2"}
 
 
 class Sample(NamedTuple):
@@ -33,12 +37,21 @@ class Sample(NamedTuple):
     told: Position
 
 
+class LinkedResource(NamedTuple):
+    """What a link leads to."""
+
+    href: str
+    relation: str
+    document: str
+    owner: str  # the resource that it is linked from; or nothing
+
+
 # Choosing ---------------------------------------------------------------------------------------
 
 
-def chosen(documents: Iterable[Document], count: int) -> list[Sample]:
+def chosen(lists: Sequence[Sequence[Sample]], count: int) -> list[Sample]:
     """So many resources at most, from the beginning to the end of each list."""
-    lists = [found for document in documents if (found := _listed(document))]
+    lists = [found for found in lists if found]
     if not lists or count == 0:
         return []
     each = -(-count // len(lists))
@@ -46,12 +59,36 @@ def chosen(documents: Iterable[Document], count: int) -> list[Sample]:
     return list(samples.values())[:count]
 
 
-def _listed(document: Document) -> list[Sample]:
+def sampled(document: Document, count: int) -> list[Sample]:
+    """So many resources of a document."""
     if document.root != "urlset" or capability_of(document) not in ("resourcelist", "changelist"):
         return []
     at = position_of(document.md.at if document.md else None) or Position(0)
     newest = {entry.loc: change_of(entry) for entry in document.entries}
-    return [_sample(change, at) for change in newest.values() if _is_there(change)]
+    return _spread([_sample(change, at) for change in newest.values() if _is_there(change)], count)
+
+
+def linked_from(url: str, document: Document, count: int) -> list[LinkedResource]:
+    """So many descriptions and duplicates that a document links to, its own first."""
+    newest = {entry.loc: entry for entry in document.entries if entry.links or entry.md}
+    there = (each for each in newest.values() if each.md is None or each.md.change != "deleted")
+    links = chain(
+        ((link, "") for link in document.links),
+        ((link, joined(url, entry.loc)) for entry in there for link in entry.links),
+    )
+    web = (
+        LinkedResource(href, link.rel, url, owner)
+        for link, owner in links
+        if link.rel in LINKED_RELATIONS
+        and (href := joined(url, link.href)).startswith(("http://", "https://"))
+    )
+    return list(islice(web, count))
+
+
+def linked(documents: Iterable[Sequence[LinkedResource]], count: int) -> list[LinkedResource]:
+    """So many links of all documents, each once."""
+    found = {link.href: link for links in documents for link in links}
+    return list(found.values())[:count]
 
 
 def _is_there(change: Change) -> bool:
@@ -66,7 +103,7 @@ def _sample(change: Change, at: Position) -> Sample:
 
 def _spread(samples: Sequence[Sample], count: int) -> list[Sample]:
     """The first, the last, and others between."""
-    if len(samples) <= count:
+    if count < 1 or len(samples) <= count:
         return list(samples)
     step = (len(samples) - 1) / max(1, count - 1)
     return [samples[round(number * step)] for number in range(count)]
@@ -90,13 +127,17 @@ class Samples:
         found = {each.loc: Checked(each.loc, RESOURCE) for each in samples}
         left, before = list(samples), set[Sample]()
         for number in range(ROUNDS):
-            differing: dict[Sample, str] = {}
+            differing: dict[Sample, Violation] = {}
             for each in left:
                 report(found[each.loc])
-                if (why := await self._difference(each)) is not None:
-                    differing[each] = why
+                try:
+                    wrong = await self._difference(each)
+                except NotCompared as error:
+                    found[each.loc].error = str(error)
+                else:
+                    differing |= {each: wrong} if wrong else {}
             for each in differing.keys() & before:
-                found[each.loc].violations.append(_wrong(differing[each]))
+                found[each.loc].violations.append(differing[each])
             before = differing.keys() - before
             if not before:
                 return list(found.values())
@@ -106,27 +147,53 @@ class Samples:
             found[each.loc].error = "it changes too often to be compared"
         return list(found.values())
 
-    async def _difference(self, sample: Sample) -> str | None:
+    async def check_links(
+        self, links: Sequence[LinkedResource], report: Callable[[Checked], None]
+    ) -> list[Checked]:
+        """Whether links lead somewhere, those of resources that are there."""
+        found = []
+        for link in links:
+            checked = Checked(link.href, LINKED)
+            found.append(checked)
+            report(checked)
+            why = await self._answer(link.href)
+            if isinstance(why, int) and why in TOKEN_NEEDED:
+                checked.error = "a token is needed"
+            elif why == 200 or await self._answer(link.href) == 200:
+                continue
+            elif link.owner and await self._answer(link.owner) != 200:
+                checked.note = "what links to it is gone, too"
+            else:
+                checked.violations.append(_dead(link, why))
+        return found
+
+    async def _answer(self, url: str) -> int | str:
+        """The status, or why there is none."""
+        try:
+            async with self._web.ask(url) as answer:
+                return answer.status
+        except (Rejected, TryAgain) as error:
+            return error.detail
+
+    async def _difference(self, sample: Sample) -> Violation | None:
         """In what it is not as told."""
-        has = checker(sample.hash)
+        has, length = checker(sample.hash), 0
         try:
             async with self._web.ask(sample.loc) as answer:
+                if answer.status in TOKEN_NEEDED:
+                    raise NotCompared("a token is needed")
                 if answer.status != 200:
-                    return f"the answer is {answer.status}"
-                length = 0
+                    return _gone(f"the answer is {answer.status}")
                 async for piece in answer.pieces():
                     length += len(piece)
                     if length > self._bounds.sample_bytes:
-                        return None  # too long to be compared
+                        raise NotCompared(f"it has more than {self._bounds.sample_bytes} bytes")
                     if has is not None:
                         has[1].update(piece)
         except (Rejected, TryAgain) as error:
-            return error.detail
-        if sample.length is not None and length != sample.length:
-            return f"it has {length} bytes, {sample.length} were told"
-        if has is not None and has[1].hexdigest() != has[2]:
-            return f"its {has[0]} is {has[1].hexdigest()}, {has[2]} was told"
-        return None
+            return _gone(error.detail)
+        wrong = different(length, sample.length, has)
+        return _wrong(wrong) if wrong else None
 
     async def _told_since(self, samples: Iterable[Sample]) -> list[Sample]:
         """The same as the Change Lists tell of them now; those that were deleted are left out."""
@@ -151,6 +218,30 @@ class Samples:
                     newest[change.loc] = sample if is_there else None
 
 
+class NotCompared(Exception):
+    """A resource that may not be read, or not to its end."""
+
+
+def different(length: int, told: int | None, has: tuple[str, Any, str] | None) -> str | None:
+    """What is not as told of so many bytes, whose digest is in `has`."""
+    if told is not None and length != told:
+        return f"it has {counted(length, 'byte')}, {told} were told"
+    if has is not None and has[1].hexdigest() != has[2]:
+        return f"its {has[0]} is {has[1].hexdigest()}, {has[2]} was told"
+    return None
+
+
+def _dead(link: LinkedResource, why: int | str) -> Violation:
+    why = f"the answer is {why}" if isinstance(why, int) else why
+    message = f"{link.document} links to it as {link.relation}, but {why}"
+    mend = "Let the link lead to what it says, or remove it."
+    return Violation(LINKED_RELATIONS[link.relation], "/", message, mend)
+
+
+def _gone(detail: str) -> Violation:
+    return Violation("Core 7", "/", detail, "Serve it, or list it no longer.")
+
+
 def _wrong(detail: str) -> Violation:
-    mend = "Tell of the change, or tell the hash and the length that it has."
+    mend = "Announce the change, or the hash and the length that it has."
     return Violation("Core 7", "/", detail, mend)

@@ -70,7 +70,7 @@ class Ways:
         if href is not None:
             self._documents.begin_at(joined(page.url, href), namer=f"{form} of {page.url}")
         outcome = NOT_USED if href is None else None
-        self._add(Checked(page.url, f"discovery by {form}", error=outcome))
+        self._add(Checked(page.url, f"discovery by {form}", note=outcome))
         return href is not None
 
     async def _well_known(self, url: str) -> bool:
@@ -79,7 +79,7 @@ class Ways:
         is_there = page is not None and page.status == 200
         if is_there:
             self._documents.begin_at(described, "description", namer="discovery")
-        self._add(Checked(described, "discovery", error=None if is_there else NOT_USED))
+        self._add(Checked(described, "discovery", note=None if is_there else NOT_USED))
         return is_there
 
     async def _robots(self, url: str) -> bool:
@@ -89,7 +89,7 @@ class Ways:
         maps = sitemaps_of(body)
         for each in maps:
             self._documents.begin_at(joined(robots, each), namer=robots)
-        self._add(Checked(robots, "discovery", error=None if maps else NOT_USED))
+        self._add(Checked(robots, "discovery", note=None if maps else NOT_USED))
         return bool(maps)
 
     async def _page(self, url: str) -> FetchedPage | None:
