@@ -6,7 +6,7 @@ here.
 """
 
 import sys
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
@@ -33,6 +33,21 @@ _EXACT = {"postgresql": "", "mysql": " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
 _OF_BATCHES = {"postgresql": " WHERE batch_key IS NOT NULL", "mysql": "", "sqlite": ""}
 
 INSERT = "INSERT INTO rsnotify_outbox (set_name, kind, body) VALUES (?, ?, ?)"
+DROP = "DROP TABLE IF EXISTS rsnotify_outbox"
+
+_DATABASES: dict[str, Database] = {
+    "asyncpg": "postgresql",
+    "postgresql": "postgresql",
+    "psycopg": "postgresql",
+    "psycopg2": "postgresql",
+    "MySQLdb": "mysql",
+    "mariadb": "mysql",
+    "mysql": "mysql",
+    "pymysql": "mysql",
+    "sqlite": "sqlite",
+    "sqlite3": "sqlite",
+}
+"""As SQLAlchemy and Django call them, and by the names of their drivers."""
 
 
 class Outbox:
@@ -42,6 +57,21 @@ class Outbox:
     def sql(database: Database) -> str:
         """The statements that create the table; harmless where it is there already."""
         return ";\n".join(statements(database)) + ";\n"
+
+    @staticmethod
+    def create(connection: Any) -> None:
+        """Create the table, unless it is there.
+
+        The connection is one that `send` takes, and the caller commits; or an Engine of SQLAlchemy.
+        """
+        if hasattr(connection, "begin") and hasattr(connection, "connect"):  # an Engine
+            with connection.begin() as begun:
+                Outbox.create(begun)
+            return
+        if hasattr(connection, "get_bind"):
+            connection = connection.connection()
+        for statement in statements(database_behind(connection)):
+            _execute(connection, statement)
 
     def created(self, connection: Any, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
         """The resource at `loc` is new."""
@@ -62,18 +92,33 @@ class Outbox:
 
         The connection is a DB-API one, Django's, or a Connection or Session of SQLAlchemy.
         """
-        values = (*channel_of(set_name, kind), encode(change).decode())
-        if hasattr(connection, "connection") and hasattr(connection, "get_bind"):
-            connection = connection.connection()  # a Session
-        if hasattr(connection, "exec_driver_sql"):
-            style = connection.dialect.paramstyle
-            connection.exec_driver_sql(INSERT.replace("?", _mark(style)), values)
-            return
-        cursor = connection.cursor()
-        try:
-            cursor.execute(INSERT.replace("?", mark_of(connection)), values)
-        finally:
-            cursor.close()
+        if hasattr(connection, "get_bind"):  # a Session
+            connection = connection.connection()
+        _execute(connection, INSERT, (*channel_of(set_name, kind), encode(change).decode()))
+
+
+def _execute(connection: Any, statement: str, values: tuple[str, ...] = ()) -> None:
+    if hasattr(connection, "exec_driver_sql"):
+        marked = with_marks(statement, connection.dialect.paramstyle)
+        connection.exec_driver_sql(marked, values)
+        return
+    cursor = connection.cursor()
+    try:
+        cursor.execute(with_marks(statement, style_of(connection)), values)
+    finally:
+        cursor.close()
+
+
+def database_behind(connection: Any) -> Database:
+    """Which database a connection leads to, by what SQLAlchemy or Django say, or by its driver."""
+    dialect = getattr(connection, "dialect", None)
+    said = getattr(dialect, "name", None) or getattr(connection, "vendor", None)
+    names = [said] if isinstance(said, str) else packages_of(connection)
+    for name in names:
+        if name in _DATABASES:
+            return _DATABASES[name]
+    known = ", ".join(get_args(Database))
+    raise ValueError(f"an outbox table cannot be in {names[0]}: only in {known}")
 
 
 def statements(database: Database) -> list[str]:
@@ -89,12 +134,12 @@ def statements(database: Database) -> list[str]:
     return [table, f"CREATE INDEX {if_new}{by_channel}", f"CREATE INDEX {if_new}{by_batch}"]
 
 
-def mark_of(connection: Any) -> str:
-    """How this driver marks a parameter: `?` or `%s`."""
+def style_of(connection: Any) -> str:
+    """How this driver marks a parameter."""
     for package in packages_of(connection):
         if (style := getattr(sys.modules.get(package), "paramstyle", None)) is not None:
-            return _mark(style)
-    return _mark("format")
+            return str(style)
+    return "format"
 
 
 def packages_of(connection: Any) -> list[str]:
@@ -102,5 +147,15 @@ def packages_of(connection: Any) -> list[str]:
     return [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]
 
 
-def _mark(paramstyle: str) -> str:
-    return "?" if paramstyle in ("qmark", "numeric") else "%s"
+def with_marks(statement: str, paramstyle: str) -> str:
+    """The statement with a driver's marks in place of each `?`.
+
+    >>> with_marks("VALUES (?, ?)", "numeric_dollar")
+    'VALUES ($1, $2)'
+    """
+    if paramstyle in ("qmark", "numeric"):
+        return statement
+    if paramstyle != "numeric_dollar":
+        return statement.replace("?", "%s")
+    first, *others = statement.split("?")
+    return first + "".join(f"${number}{each}" for number, each in enumerate(others, 1))

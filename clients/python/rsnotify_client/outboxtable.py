@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.batch import Batch, OutboxError, fitting, new_key
 from rsnotify_client.fork import tell_of_forks
-from rsnotify_client.outbox import Database, mark_of, packages_of, statements
+from rsnotify_client.outbox import Database, packages_of, statements, style_of, with_marks
 
 log = logging.getLogger(__name__)
 
@@ -260,11 +260,11 @@ class Execute:
 
     def __init__(self, connection: Any) -> None:
         self._cursor = connection.cursor()
-        self._mark = mark_of(connection)
+        self._style = style_of(connection)
         self.close = self._cursor.close
 
     def __call__(self, statement: str, values: Sequence[object] = ()) -> Rows:
-        self._cursor.execute(statement.replace("?", self._mark), tuple(values))
+        self._cursor.execute(with_marks(statement, self._style), tuple(values))
         return self._cursor.fetchall() if self._cursor.description else ()
 
     def count(self, statement: str, values: Sequence[object] = ()) -> int:

@@ -5,7 +5,6 @@ ends in `!` is rolled back. RSNOTIFY_URL and RSNOTIFY_TOKEN say where the hub is
 """
 
 import os
-import sqlite3
 import sys
 
 from sqlalchemy import create_engine, select
@@ -42,9 +41,8 @@ def obey(session: Session, command: str, name: str) -> None:
 
 
 def main(path: str) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.executescript(Outbox.sql("sqlite"))
     engine = create_engine(f"sqlite:///{path}")
+    Outbox.create(engine)
     Base.metadata.create_all(engine)
     relay = Relay(f"sqlite:///{path}", os.environ["RSNOTIFY_URL"], os.environ.get("RSNOTIFY_TOKEN"))
     with relay:
