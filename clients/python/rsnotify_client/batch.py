@@ -19,7 +19,7 @@ BATCH_CHANGES = 1_000
 BATCH_BYTES = 1024 * 1024
 """Of a body, unless one change is longer: what a common proxy lets through by itself."""
 
-encode: Callable[[Change], bytes] = msgspec.json.Encoder().encode
+_encode: Callable[[Change], bytes] = msgspec.json.Encoder().encode
 
 
 class Batch(NamedTuple):
@@ -78,6 +78,13 @@ def channel_of(set_name: str, kind: Kind = "change") -> ChannelName:
     """The channel for a set's changes; a name that no set can have is refused."""
     check_name(set_name)
     return ChannelName(set_name, kind)
+
+
+def encode(change: Change) -> bytes:
+    """The change as the hub reads it."""
+    if not isinstance(change.loc, str):
+        raise ValueError(f"the change's loc is {change.loc!r}: it must be the resource's address")
+    return _encode(change)
 
 
 def new_key() -> str:

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Generic, TypedDict, TypeVar, Unpack
+from typing import Generic, Literal, TypedDict, TypeVar, Unpack
 
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.notification import Kind
 
 Sent = TypeVar("Sent")
+
+TIMES: tuple[Literal["lastmod"], Literal["datetime"]] = ("lastmod", "datetime")
 
 
 class Fields(TypedDict, total=False):
@@ -31,15 +33,15 @@ def make_change(loc: str, change: str, fields: Fields) -> Change:
 
 
 def _with_texts(fields: Fields) -> Fields:
-    for name in ("lastmod", "datetime"):
+    for name in TIMES:
         if isinstance(when := fields.get(name), datetime):
-            fields = fields | {name: _text_of(when)}  # type: ignore[assignment]
+            fields = fields | {name: _text_of(name, when)}  # type: ignore[assignment]
     return fields
 
 
-def _text_of(when: datetime) -> str:
+def _text_of(name: str, when: datetime) -> str:
     if when.tzinfo is None:
-        raise ValueError(f"{when!r} has no time zone: give one, such as datetime.UTC")
+        raise ValueError(f"{name} is {when!r}, which has no time zone: give one, such as UTC")
     return when.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 

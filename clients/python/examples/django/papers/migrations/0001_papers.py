@@ -1,8 +1,6 @@
-"""The papers, and the outbox of their changes."""
+"""The papers."""
 
 from django.db import migrations, models
-
-from rsnotify_client.integrations.django import create_outbox_table
 
 
 class Migration(migrations.Migration):
@@ -18,5 +16,4 @@ class Migration(migrations.Migration):
                 ("changed", models.DateTimeField(auto_now=True)),
             ],
         ),
-        migrations.RunPython(create_outbox_table, migrations.RunPython.noop),
     ]

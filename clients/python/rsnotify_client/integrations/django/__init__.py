@@ -1,0 +1,237 @@
+"""Django: what its models save and delete is published if the transaction commits.
+
+`settings.RSNOTIFY` has `URL` and `TOKEN`, `BASE_URL` (put before `get_absolute_url()`), and
+`OUTBOX`: `"database"` writes changes to a table in the same transaction, for `rsnotify relay` to
+publish; a path keeps them in a SQLite file; without it they wait in memory. With `ENABLED` set to
+False nothing is published, and nothing else is needed. `manage.py check` names what is missing or
+wrong; with `"database"` it does not ask for `URL` and `TOKEN`, for a relay elsewhere may have them.
+
+Rules that hold here: what is rolled back is never published; saving never waits for the hub; a
+change that is not taken after the commit is logged as lost. Before an object is written its row is
+read, in a transaction also locked: the address of that row is the one that goes.
+`QuerySet.update()` and the bulk methods send no signals, so they publish nothing.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+from urllib.parse import quote
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, transaction
+from django.db.models.signals import post_delete, post_save, pre_delete, pre_save
+from django.utils.timezone import get_default_timezone
+
+from rsnotify.resourcesync.change import Change
+from rsnotify_client.batch import OutboxError, check_name
+from rsnotify_client.change import Fields
+from rsnotify_client.integrations.django.configuration import (
+    INSTALL,
+    SHOWN,
+    is_enabled,
+    is_in_database,
+    need_base_url,
+    needs,
+    published_models,
+    required,
+    setting,
+    wrong_place_of_outbox,
+)
+from rsnotify_client.integrations.models import BEFORE, Naive, PublishedModel, steps
+from rsnotify_client.memory import QueueFull
+from rsnotify_client.outbox import DROP, Outbox
+from rsnotify_client.outboxtable import says_no_table
+from rsnotify_client.publisher import Publisher, PublisherClosed
+from rsnotify_client.relay import Relay
+
+log = logging.getLogger(__name__)
+
+PUBLISHER = "publisher"
+
+_made: dict[str, Publisher] = {}
+
+
+def publish_model(
+    model: type[Any],
+    set_name: str,
+    loc: Callable[[Any], str | None] | None = None,
+    fields: Callable[[Any], Fields] | None = None,
+    *,
+    when: Callable[[Any], bool] | None = None,
+    naive: Naive = None,
+) -> None:
+    """From now on publish the model's changes; call it in `AppConfig.ready`.
+
+    `loc` gives the address of an object, else it is `BASE_URL` and `get_absolute_url()`. `fields`
+    gives what else is told of it, such as `lastmod`. An object is public if its address is not None
+    and `when`, if given, is true for it. If one stops to be public, or its address changes, the old
+    address is published as deleted. `naive` says which zone the datetimes have that come without
+    one; with `USE_TZ = False` it is Django's.
+    """
+    if naive is None and not settings.USE_TZ:
+        naive = get_default_timezone()
+    published = PublishedModel(model, set_name, loc or _absolute_url, fields, when, naive)
+    published_models.add(model)
+    if loc is None:
+        need_base_url.add(model)
+
+    _Receivers(published).connect(model)
+
+
+class _Receivers:
+    """What is done at the signals of a published model."""
+
+    def __init__(self, published: PublishedModel) -> None:
+        self._published = published
+
+    def connect(self, model: type[Any]) -> None:
+        for each in _with_proxies(model):
+            pre_save.connect(self.will_change, sender=each, weak=False)
+            pre_delete.connect(self.will_change, sender=each, weak=False)
+            post_save.connect(self.saved, sender=each, weak=False)
+            post_delete.connect(self.deleted, sender=each, weak=False)
+
+    def will_change(self, instance: Any, using: str, raw: bool = False, **_: Any) -> None:
+        if not raw and is_enabled():
+            addresses = vars(instance).setdefault(BEFORE, {})
+            addresses[self._published.key] = _address_of_row(self._published, instance, using)
+
+    def saved(self, instance: Any, created: bool, using: str, raw: bool, **_: Any) -> None:
+        if not raw and is_enabled():  # a fixture may come before what `loc` needs
+            now = self._published.address(instance)
+            # what another receiver has saved meanwhile has been published by that
+            self._tell(instance, using, None if created else now, now)
+
+    def deleted(self, instance: Any, using: str, **_: Any) -> None:
+        if is_enabled():
+            self._tell(instance, using, None, None)
+
+    def _tell(self, instance: Any, using: str, otherwise: str | None, now: str | None) -> None:
+        """`otherwise` is where it was, if nobody said that it would be written."""
+        was = vars(instance).get(BEFORE, {}).pop(self._published.key, otherwise)
+        for each, kind in steps([was] if was else [], [now] if now else []):
+            publish(self._published.set_name, self._published.change(each, kind, instance), using)
+
+
+def _with_proxies(model: type[Any]) -> set[type[Any]]:
+    """A proxy writes the same rows, but sends signals of its own."""
+    if model._meta.abstract:
+        raise ValueError(f"{model.__name__} is abstract: publish the models that inherit from it")
+    found = {model, model._meta.concrete_model}
+    while more := {proxy for each in found for proxy in _proxies(each)} - found:
+        found |= more
+    return found
+
+
+def _proxies(model: type[Any]) -> list[type[Any]]:
+    return [each for each in model.__subclasses__() if each._meta.proxy]
+
+
+def _address_of_row(published: PublishedModel, instance: Any, using: str) -> str | None:
+    """Where the object is public by its row, which nobody else can change until the commit."""
+    if instance.pk is None:
+        return None
+    rows = type(instance)._base_manager.using(using).filter(pk=instance.pk)
+    if (connection := connections[using]).in_atomic_block:
+        rows = rows.select_for_update(no_key=connection.features.has_select_for_no_key_update)
+    row = rows.first()
+    return None if row is None else published.address(row)
+
+
+def publish(set_name: str, change: Change, using: str = DEFAULT_DB_ALIAS) -> None:
+    """Publish a change that no signal tells of, if the transaction commits."""
+    check_name(set_name)  # refused here: after the commit the caller would not see the error
+    if not is_enabled():
+        return
+    if is_in_database():
+        _write(set_name, change, using)
+        return
+    to = publisher()
+
+    def send() -> None:
+        try:
+            to.send(set_name, change)
+        except (QueueFull, PublisherClosed, OutboxError) as error:
+            log.error("not published: %s; %s", change, error)
+
+    transaction.on_commit(send, using=using, robust=True)
+
+
+def _write(set_name: str, change: Change, using: str) -> None:
+    try:
+        Outbox().send(connections[using], set_name, change)
+    except DatabaseError as error:
+        if says_no_table(str(error)):
+            error.add_note(f"{INSTALL}, and run `manage.py migrate`")
+        raise
+
+
+def start(using: str = DEFAULT_DB_ALIAS) -> None:
+    """Publish from now on what waits in the outbox, in a thread; for `wsgi.py` or `asgi.py`.
+
+    With `OUTBOX` in the database this is the relay, and `rsnotify relay` is not needed.
+    """
+    if not is_enabled():
+        return
+    if problems := wrong_place_of_outbox():
+        raise ImproperlyConfigured(*problems)
+    (_relay(using) if is_in_database() else publisher()).start()
+
+
+def publisher() -> Publisher:
+    """The publisher of this process, made from the settings.
+
+    If several threads make one at once, all get the first: each set has its changes in one queue.
+    """
+    if not is_enabled():
+        return Publisher("", enabled=False)
+    if is_in_database():
+        raise ImproperlyConfigured('OUTBOX is "database": call `publish`, which writes the table')
+    if PUBLISHER not in _made:
+        made = Publisher(*_hub(), outbox=setting("OUTBOX"), when_full="raise")
+        _made.setdefault(PUBLISHER, made)
+    return _made[PUBLISHER]
+
+
+@cache
+def _relay(using: str) -> Relay:
+    settings_of = connections[using].settings_dict
+    if connections[using].vendor == "sqlite":  # a file has a way of its own to lead and to begin
+        return Relay(f"sqlite:///{quote(str(settings_of['NAME']))}", *_hub())
+    return Relay(partial(_connect, using), *_hub())
+
+
+def _connect(using: str) -> Any:
+    """A connection of its own, whose transactions begin by themselves."""
+    wrapper = connections.create_connection(using)
+    wrapper.inc_thread_sharing()
+    wrapper.ensure_connection()
+    wrapper.set_autocommit(False)
+    return wrapper.connection
+
+
+def _hub() -> tuple[str, str]:
+    return required("URL"), required("TOKEN")
+
+
+def create_outbox_table(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001
+    """For a migration; that of this app has it."""
+    Outbox.create(schema_editor.connection)
+
+
+def drop_outbox_table(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001
+    """The way back, for a migration; what waits is not published."""
+    schema_editor.execute(DROP)
+
+
+def _absolute_url(instance: Any) -> str | None:
+    if (base := setting("BASE_URL")) is None:
+        raise needs("BASE_URL")
+    if (path := instance.get_absolute_url()) is None:
+        return None
+    loc = f"{base.rstrip('/')}{path}"
+    if not base and "://" not in loc:
+        raise ImproperlyConfigured(f"{SHOWN.format('BASE_URL')} is empty, but {loc} is no address")
+    return loc

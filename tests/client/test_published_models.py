@@ -1,0 +1,525 @@
+"""What is published of models whose objects move, hide and go: the same with both ORMs."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, suppress
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, Protocol
+from unittest.mock import Mock, patch
+
+import django
+import pytest
+from django.conf import settings
+from django.core.checks import run_checks
+from django.core.management import call_command
+from django.db import connections, models, transaction
+from sqlalchemy import Engine, create_engine, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from rsnotify_client import Outbox, Publisher
+from rsnotify_client.integrations.models import PublishedModel, steps
+from rsnotify_client.integrations.sqlalchemy import publish_model
+from rsnotify_client.outbox import with_marks
+
+settings.configure(
+    DATABASES={
+        "default": {
+            "ENGINE": "django.db.backends.sqlite3",
+            "OPTIONS": {"transaction_mode": "IMMEDIATE"},
+        }
+    },
+    RSNOTIFY={"OUTBOX": "database", "BASE_URL": ""},
+    INSTALLED_APPS=["rsnotify_client.integrations.django"],
+    USE_TZ=True,
+)
+django.setup()
+
+from rsnotify_client.integrations import django as of_django  # noqa: E402 - needs the settings
+
+NOON = datetime(2026, 11, 23, 12)
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Paper(Base):
+    __tablename__ = "papers"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    slug: Mapped[str | None]
+    is_public: Mapped[bool] = mapped_column(default=True)
+
+
+class DjangoPaper(models.Model):
+    class Meta:
+        app_label = "papers"
+        db_table = "papers"
+
+    slug = models.CharField(max_length=50, null=True)
+    is_public = models.BooleanField(default=True)
+
+
+class PaperProxy(DjangoPaper):
+    class Meta:
+        app_label = "papers"
+        proxy = True
+
+
+def loc(paper: Any) -> str | None:
+    return paper.slug and f"http://a/{paper.slug}"
+
+
+def is_public(paper: Any) -> bool:
+    return bool(paper.is_public)
+
+
+publish_model(Outbox(), Paper, "a", loc, when=is_public)
+of_django.publish_model(DjangoPaper, "a", loc, when=is_public)
+
+
+class Papers(Protocol):
+    """Papers in a database, written by an ORM."""
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """What is not committed if it raises."""
+
+    def savepoint(self) -> AbstractContextManager[Any]: ...
+
+    def add(self, slug: str | None, *, is_public: bool = True) -> None: ...
+
+    def change(self, name: str | None, /, **values: Any) -> None: ...
+
+    def delete(self, slug: str) -> None: ...
+
+
+class OfSQLAlchemy:
+    def __init__(self, engine: Engine) -> None:
+        self._session = Session(engine)
+        self.close = self._session.close
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        return self._session.begin()
+
+    def savepoint(self) -> AbstractContextManager[Any]:
+        return self._session.begin_nested()
+
+    def add(self, slug: str | None, *, is_public: bool = True) -> None:
+        self._session.add(Paper(slug=slug, is_public=is_public))
+        self._session.flush()
+
+    def change(self, name: str | None, /, **values: Any) -> None:
+        paper = self._found(name)
+        for field, value in values.items():
+            setattr(paper, field, value)
+        self._session.flush()
+
+    def delete(self, slug: str) -> None:
+        self._session.delete(self._found(slug))
+        self._session.flush()
+
+    def _found(self, slug: str | None) -> Paper:
+        return self._session.scalars(select(Paper).where(Paper.slug == slug)).one()
+
+
+class OfDjango:
+    def transaction(self) -> AbstractContextManager[Any]:
+        return transaction.atomic()
+
+    def savepoint(self) -> AbstractContextManager[Any]:
+        return transaction.atomic()
+
+    def add(self, slug: str | None, *, is_public: bool = True) -> None:
+        DjangoPaper.objects.create(slug=slug, is_public=is_public)
+
+    def change(self, name: str | None, /, **values: Any) -> None:
+        paper = DjangoPaper.objects.get(slug=name)
+        for field, value in values.items():
+            setattr(paper, field, value)
+        paper.save()
+
+    def delete(self, slug: str) -> None:
+        DjangoPaper.objects.get(slug=slug).delete()
+
+    def close(self) -> None:
+        connections["default"].close()
+
+
+@pytest.fixture(params=["sqlalchemy", "django"])
+def papers(request: pytest.FixtureRequest, database: Path) -> Iterator[Papers]:
+    if request.param == "django":
+        connections["default"].close()
+        connections["default"].settings_dict["NAME"] = str(database)
+        made: Any = OfDjango()
+        yield made
+        made.close()
+    else:
+        engine = create_engine(f"sqlite:///{database}")
+        made = OfSQLAlchemy(engine)
+        yield made
+        made.close()
+        engine.dispose()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    engine = create_engine(f"sqlite:///{tmp_path / 'papers.db'}")
+    Base.metadata.create_all(engine)
+    Outbox.create(engine)
+    engine.dispose()
+    return tmp_path / "papers.db"
+
+
+def told(database: Path) -> list[tuple[str, str]]:
+    """What was published until now, and not before."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        rows = connection.execute("SELECT body FROM rsnotify_outbox ORDER BY id").fetchall()
+        connection.execute("DELETE FROM rsnotify_outbox")
+    changes = [json.loads(body) for (body,) in rows]
+    return [(each["change"], each["loc"].removeprefix("http://a/")) for each in changes]
+
+
+# What happens to one paper, told by its address before and after ----------------------------------
+
+
+def write(papers: Papers) -> None:
+    papers.change("one", is_public=True)
+
+
+def rename(papers: Papers) -> None:
+    papers.change("one", slug="two")
+
+
+def rename_twice(papers: Papers) -> None:
+    papers.change("one", slug="two")
+    papers.change("two", slug="three")
+
+
+def rename_and_back(papers: Papers) -> None:
+    papers.change("one", slug="two")
+    papers.change("two", slug="one")
+
+
+def rename_and_delete(papers: Papers) -> None:
+    papers.change("one", slug="two")
+    papers.delete("two")
+
+
+def hide(papers: Papers) -> None:
+    papers.change("one", is_public=False)
+
+
+def hide_and_rename(papers: Papers) -> None:
+    papers.change("one", is_public=False, slug="two")
+
+
+def take_its_address(papers: Papers) -> None:
+    papers.change("one", slug=None)
+
+
+def delete_hidden(papers: Papers) -> None:
+    hide(papers)
+    papers.delete("one")
+
+
+def replace(papers: Papers) -> None:
+    papers.delete("one")
+    papers.add("one")
+
+
+def leave_its_address_to_another(papers: Papers) -> None:
+    papers.add("other")
+    papers.change("one", slug="two")
+    papers.change("other", slug="one")
+
+
+MOVED = [("deleted", "one"), ("created", "two")]
+GONE = [("deleted", "one")]
+
+
+@pytest.mark.parametrize(
+    ("act", "expected"),
+    [
+        (rename, MOVED),
+        (rename_twice, [*MOVED, ("deleted", "two"), ("created", "three")]),
+        (rename_and_back, [*MOVED, ("deleted", "two"), ("created", "one")]),
+        (rename_and_delete, [*MOVED, ("deleted", "two")]),
+        (hide, GONE),
+        (hide_and_rename, GONE),
+        (take_its_address, GONE),
+        (delete_hidden, GONE),
+        (replace, [*GONE, ("created", "one")]),
+        (
+            leave_its_address_to_another,
+            [("created", "other"), *MOVED, ("deleted", "other"), ("created", "one")],
+        ),
+    ],
+)
+def test_an_address_that_is_public_no_more_is_published_as_deleted(
+    papers: Papers,
+    database: Path,
+    act: Callable[[Papers], None],
+    expected: list[tuple[str, str]],
+) -> None:
+    with papers.transaction():
+        papers.add("one")
+    assert told(database) == [("created", "one")]
+    with papers.transaction():
+        act(papers)
+    assert told(database) == expected
+
+
+def test_a_draft_is_published_when_it_becomes_public_and_not_before(
+    papers: Papers, database: Path
+) -> None:
+    with papers.transaction():
+        papers.add("one", is_public=False)
+        papers.add(None)
+    with papers.transaction():
+        papers.change("one", slug="two")
+        papers.delete("two")
+        papers.add("one", is_public=False)
+    assert told(database) == []
+    with papers.transaction():
+        papers.change("one", is_public=True)
+        papers.change(None, slug="three")
+    assert told(database) == [("created", "one"), ("created", "three")]
+
+
+def test_a_rename_that_is_rolled_back_is_not_published(papers: Papers, database: Path) -> None:
+    with papers.transaction():
+        papers.add("one")
+    told(database)
+    with suppress(ZeroDivisionError), papers.transaction():
+        papers.change("one", slug="two")
+        raise ZeroDivisionError
+    assert told(database) == []
+
+
+def test_after_a_savepoint_that_is_rolled_back_the_address_is_the_one_of_before(
+    papers: Papers, database: Path
+) -> None:
+    with papers.transaction():
+        papers.add("one")
+        with suppress(ZeroDivisionError), papers.savepoint():
+            papers.change("one", slug="two")
+            raise ZeroDivisionError
+        papers.change("one", slug="three")
+    assert told(database) == [("created", "one"), ("deleted", "one"), ("created", "three")]
+
+
+def test_what_was_written_past_the_orm_is_seen_with_the_next_write(
+    papers: Papers, database: Path
+) -> None:
+    """The row counts, not what the object remembers of it."""
+    with papers.transaction():
+        papers.add("one")
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE papers SET slug = 'two'")
+    told(database)
+    with papers.transaction():
+        papers.delete("two")
+    assert told(database) == [("deleted", "two")]
+
+
+def test_objects_of_one_flush_may_hand_an_address_on(database: Path) -> None:
+    engine = create_engine(f"sqlite:///{database}")
+    with Session(engine) as session, session.begin():
+        session.add_all([Paper(id=1, slug="one"), Paper(id=2, slug="two")])
+    told(database)
+    with Session(engine) as session, session.begin():
+        one, two = session.get_one(Paper, 1), session.get_one(Paper, 2)
+        session.delete(one)
+        two.slug = "one"
+    engine.dispose()
+    assert told(database) == [("deleted", "two"), ("updated", "one")]
+
+
+def test_a_session_that_forgot_its_object_finds_the_old_address(database: Path) -> None:
+    engine = create_engine(f"sqlite:///{database}")
+    with Session(engine) as session:
+        session.add(paper := Paper(slug="one"))
+        session.commit()
+        paper.slug = "two"  # expired by the commit: its old value was never loaded
+        session.commit()
+    engine.dispose()
+    assert told(database) == [("created", "one"), ("deleted", "one"), ("created", "two")]
+
+
+def test_a_rename_goes_to_a_publisher_after_the_commit(database: Path) -> None:
+    class Note(Base):
+        __tablename__ = "notes"
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+        slug: Mapped[str | None]
+
+    sent: list[tuple[str, str]] = []
+    engine = create_engine(f"sqlite:///{database}")
+    Base.metadata.create_all(engine)
+    with patch.object(Publisher, "send") as send, Session(engine) as session:
+        publish_model(Publisher("", enabled=False), Note, "a", loc=loc)
+        session.add(note := Note(slug="one"))
+        session.commit()
+        note.slug = "two"
+        session.flush()
+        assert send.call_count == 1
+        session.commit()
+        sent = [(each.args[1].change, each.args[1].loc) for each in send.call_args_list]
+    engine.dispose()
+    names = [(change, loc.removeprefix("http://a/")) for change, loc in sent]
+    assert names == [("created", "one"), *MOVED]
+
+
+def test_a_proxy_of_djangos_writes_the_same_papers(database: Path) -> None:
+    papers = OfDjango()
+    connections["default"].close()
+    connections["default"].settings_dict["NAME"] = str(database)
+    papers.add("one")
+    paper = PaperProxy.objects.get()
+    paper.slug = "two"
+    paper.save()
+    PaperProxy.objects.all().delete()
+    papers.close()
+    assert told(database) == [("created", "one"), *MOVED, ("deleted", "two")]
+
+
+# What a model says of itself ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ([], [], []),
+        ([], ["/a"], [("/a", "created")]),
+        (["/a"], ["/a"], [("/a", "updated")]),
+        (["/a"], ["/b"], [("/a", "deleted"), ("/b", "created")]),
+        (["/a"], [], [("/a", "deleted")]),
+        (["/a", "/b"], ["/b", "/a"], [("/b", "updated"), ("/a", "updated")]),
+    ],
+)
+def test_what_happened_follows_from_the_addresses_before_and_now(
+    before: list[str], now: list[str], expected: list[tuple[str, str]]
+) -> None:
+    assert steps(before, now) == expected
+
+
+def published(**options: Any) -> PublishedModel:
+    given = {"loc": loc, "fields": None, "when": None, "naive": None} | options
+    return PublishedModel(Paper, "a", **given)
+
+
+@pytest.mark.parametrize(
+    ("naive", "lastmod"),
+    [
+        ("utc", "2026-11-23T12:00:00Z"),
+        (UTC, "2026-11-23T12:00:00Z"),
+        (timezone(timedelta(hours=1)), "2026-11-23T11:00:00Z"),
+    ],
+)
+def test_a_time_without_a_zone_is_in_the_one_that_was_said(naive: Any, lastmod: str) -> None:
+    model = published(fields=lambda _: {"lastmod": NOON}, naive=naive)
+    assert model.change("http://a/1", "updated", None).lastmod == lastmod
+
+
+def test_a_time_without_a_zone_is_refused_by_model_and_field_and_the_mend() -> None:
+    model = published(fields=lambda _: {"lastmod": NOON})
+    with pytest.raises(ValueError, match=r'^Paper: lastmod is .*: say .* naive="utc"'):
+        model.change("http://a/1", "updated", None)
+
+
+def test_a_time_with_a_zone_stays_what_it_is() -> None:
+    model = published(fields=lambda _: {"lastmod": NOON.replace(tzinfo=UTC)}, naive=None)
+    assert model.change("http://a/1", "updated", None).lastmod == "2026-11-23T12:00:00Z"
+
+
+@pytest.mark.parametrize("address", ["", 5, b"http://a/1"])
+def test_an_address_that_is_none_is_refused_with_the_name_of_the_model(address: Any) -> None:
+    with pytest.raises(ValueError, match=r"^Paper: the loc of publish_model gives "):
+        published(loc=lambda _: address).address(None)
+
+
+def test_a_zone_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r'^naive is .*: give "utc"'):
+        published(naive="local")
+
+
+def test_an_outbox_refuses_a_change_without_an_address() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        Outbox.create(connection)
+        with pytest.raises(ValueError, match="loc is None"):
+            Outbox().created(connection, "a", None)  # type: ignore[arg-type]
+
+
+# The table ----------------------------------------------------------------------------------------
+
+
+def test_the_app_of_django_creates_the_table_and_drops_it(tmp_path: Path) -> None:
+    connections["default"].close()
+    connections["default"].settings_dict["NAME"] = str(tmp_path / "new.db")
+    tables = connections["default"].introspection.table_names
+    call_command("migrate", "rsnotify", verbosity=0)
+    assert "rsnotify_outbox" in tables()
+    call_command("migrate", "rsnotify", "zero", verbosity=0)
+    assert "rsnotify_outbox" not in tables()
+    connections["default"].close()
+
+
+def test_the_check_of_django_misses_the_table(tmp_path: Path) -> None:
+    connections["default"].close()
+    connections["default"].settings_dict["NAME"] = str(tmp_path / "new.db")
+    (found,) = [each for each in run_checks(databases=["default"]) if "rsnotify" in str(each.id)]
+    assert found.msg == "DATABASES['default'] has no table rsnotify_outbox"
+    assert found.hint == "`manage.py migrate` creates it"
+    assert not run_checks()
+    connections["default"].close()
+
+
+@pytest.mark.parametrize(
+    ("options", "is_named"),
+    [
+        ({}, True),
+        ({"transaction_mode": "deferred"}, True),
+        ({"transaction_mode": "IMMEDIATE"}, False),
+    ],
+)
+def test_the_check_of_django_names_sqlite_that_does_not_wait(
+    options: dict[str, str], is_named: bool, tmp_path: Path
+) -> None:
+    database = connections["default"].settings_dict
+    with patch.dict(database, OPTIONS=options, NAME=str(tmp_path / "papers.db")):
+        found = [each for each in run_checks() if each.id == "rsnotify.W001"]
+    assert [each.msg.split(":")[0] for each in found] == (
+        ["DATABASES['default'] is SQLite without IMMEDIATE"] if is_named else []
+    )
+
+
+def test_an_engine_a_session_and_a_driver_each_create_the_table(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'new.db'}")
+    Outbox.create(engine)
+    with Session(engine) as session:
+        Outbox.create(session)
+        Outbox().created(session, "a", "http://a/one")
+        session.commit()
+    engine.dispose()
+    with closing(sqlite3.connect(tmp_path / "new.db")) as connection:
+        Outbox.create(connection)
+    assert told(tmp_path / "new.db") == [("created", "one")]
+
+
+def test_a_database_that_can_have_no_outbox_is_named() -> None:
+    class Connection:
+        dialect = Mock()
+
+    Connection.dialect.name = "mssql"
+    with pytest.raises(ValueError, match=r"^an outbox table cannot be in mssql: only in p"):
+        Outbox.create(Connection())
+
+
+@pytest.mark.parametrize(
+    ("style", "statement"),
+    [("qmark", "?, ?"), ("pyformat", "%s, %s"), ("numeric_dollar", "$1, $2")],
+)
+def test_each_driver_gets_its_own_marks(style: str, statement: str) -> None:
+    assert with_marks("?, ?", style) == statement
