@@ -35,9 +35,11 @@ def create_table(database: str, relay: Relay) -> None:
 
 
 def check(relay: Relay) -> None:
-    """A hub that refuses the token is told at once; one that is away may come back."""
+    """What the hub refuses is said at once; a hub that is away may come back."""
     try:
         relay.check()
+    except OutboxError as error:
+        raise InvalidSettings([str(error)]) from None
     except NotAHub as error:
         raise InvalidSettings([error.detail]) from None
     except TryAgain as error:

@@ -1,5 +1,6 @@
 """Changes that survive their process: the outbox file, the table in a database of one's own."""
 
+import asyncio
 import json
 import shlex
 import signal
@@ -22,7 +23,16 @@ from rsnotify.commands import outbox
 from rsnotify.commands.relay import run
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client import Outbox, OutboxError, Publisher, Relay, outboxfile, outboxtable, retry
+from rsnotify_client import (
+    AsyncPublisher,
+    Outbox,
+    OutboxError,
+    Publisher,
+    Relay,
+    outboxfile,
+    outboxtable,
+    retry,
+)
 from rsnotify_client.outboxfile import OutboxFile, SqliteTable
 from rsnotify_client.outboxtable import OutboxTable
 from rsnotify_client.relay import table_of
@@ -57,6 +67,27 @@ def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 def never(_: Posted) -> Answer:
     threading.Event().wait(0.5)
     raise ConnectionAbortedError
+
+
+async def test_an_async_publisher_begins_with_what_a_killed_process_left(tmp_path: Path) -> None:
+    path = tmp_path / "outbox"
+    left = Publisher("http://127.0.0.1:9", outbox=path)
+    left.updated("a", "http://a/1")
+    left.close(0)
+    with scripted_hub(accept) as (url, posted):
+        async with AsyncPublisher(url, outbox=path):
+            while not posted:
+                await asyncio.sleep(0.01)
+    assert [request.locs for request in posted] == [["http://a/1"]]
+
+
+def test_a_publisher_begins_with_what_a_killed_process_left(tmp_path: Path) -> None:
+    path = tmp_path / "outbox"
+    left = Publisher("http://127.0.0.1:9", outbox=path)
+    left.updated("a", "http://a/1")
+    left.close(0)
+    with scripted_hub(accept) as (url, posted), Publisher(url, outbox=path):
+        eventually(lambda: posted)
 
 
 def test_a_killed_application_s_changes_go_out_later_under_the_key_of_the_first_try(
@@ -382,8 +413,8 @@ def test_a_database_is_not_waited_for_longer_than_its_url_or_we_say(
 # The command -----------------------------------------------------------------------------------
 
 
-def relay_command(*words: str) -> subprocess.Popen[str]:
-    return python("-m", "rsnotify", "relay", *words)
+def relay_command(*words: str, token: str = "") -> subprocess.Popen[str]:
+    return python("-m", "rsnotify", "relay", *words, RSNOTIFY_TOKEN=token)
 
 
 def test_the_command_creates_the_table_and_publishes_until_it_is_told_to_end(
@@ -391,7 +422,8 @@ def test_the_command_creates_the_table_and_publishes_until_it_is_told_to_end(
 ) -> None:
     path = tmp_path / "app.db"
     with scripted_hub(lambda _: ACCEPTED) as (url, posted):
-        relay = relay_command("--database", f"sqlite:///{path}", "--create-table", "--url", url)
+        words = ("--database", f"sqlite:///{path}", "--create-table", "--url", url)
+        relay = relay_command(*words, token="good")
         assert relay.stdout is not None
         assert relay.stdout.readline() == "rsnotify relay ready, 0 waiting\n"
         with closing(sqlite3.connect(path)) as connection:
@@ -402,6 +434,62 @@ def test_the_command_creates_the_table_and_publishes_until_it_is_told_to_end(
         _, errors = relay.communicate(timeout=20)
         assert relay.returncode == 0, errors
     assert posted[0].locs == ["1"]
+
+
+def test_the_command_ends_at_once_without_a_token_though_no_hub_answers(database: Path) -> None:
+    words = ("--database", f"sqlite:///{database}", "--url", "http://127.0.0.1:9")
+    relay = relay_command(*words, "--data", str(database.parent))
+    out, errors = relay.communicate(timeout=20)
+    assert (relay.returncode, out) == (2, ""), errors
+    assert "a token is needed to publish, and none is given (none was sent, for there is" in errors
+
+
+def write_changes(database: Path, *sets: str) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for name in sets:
+            Outbox().created(connection, name, "http://a/1")
+
+
+FORBIDDEN = problem(403, "the token has no right to publish 'a'")
+
+
+def test_the_command_ends_at_once_if_its_token_may_publish_nothing_of_what_waits(
+    database: Path,
+) -> None:
+    write_changes(database, "a")
+    with scripted_hub(lambda _: FORBIDDEN) as (url, _):
+        relay = relay_command("--database", f"sqlite:///{database}", "--url", url, token="read")
+        out, errors = relay.communicate(timeout=20)
+    assert (relay.returncode, out) == (2, ""), errors
+    assert "no right to publish 'a' (it is the one in RSNOTIFY_TOKEN)" in " ".join(errors.split())
+
+
+def test_a_relay_names_the_sets_that_it_may_not_publish_and_serves_the_others(
+    database: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_changes(database, "a", "b")
+
+    def answer(request: Posted) -> Answer:
+        return FORBIDDEN if request.set_name == "a" else ACCEPTED
+
+    with (
+        scripted_hub(answer) as (url, _),
+        closing(Relay(f"sqlite:///{database}", url, "t")) as relay,
+    ):
+        relay.check()
+    assert "no right to publish 'a'" in caplog.text
+    with closing(table_of(f"sqlite:///{database}")) as table:
+        assert table.waiting() == 2
+
+
+def test_a_set_that_is_not_there_yet_holds_no_relay_up(database: Path) -> None:
+    write_changes(database, "later")
+    unknown = problem(404, "there is no set 'later'")
+    with (
+        scripted_hub(lambda _: unknown) as (url, _),
+        closing(Relay(f"sqlite:///{database}", url, "t")) as relay,
+    ):
+        relay.check()
 
 
 @pytest.mark.parametrize(

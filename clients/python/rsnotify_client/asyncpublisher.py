@@ -49,6 +49,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         return self._threads_here
 
     async def __aenter__(self) -> Self:
+        self._publisher.__enter__()
         return self
 
     async def __aexit__(self, *error: Any) -> None:

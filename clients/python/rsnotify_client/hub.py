@@ -67,20 +67,36 @@ class HubClient:
         self, channel: ChannelName, body: bytes, key: str, content_type: str = JSON
     ) -> Accepted:
         """Publish the changes of a body, once under this key however often it is asked."""
-        path = f"{self._path}/api/sets/{quote(channel.set_name, safe='')}/{PLACES[channel.kind]}"
         headers = self._headers | {"Content-Type": content_type, "Idempotency-Key": key}
         try:
-            return msgspec.convert(self._ask("POST", path, headers, body), Accepted)
+            return msgspec.convert(self._ask("POST", self._place(channel), headers, body), Accepted)
         except msgspec.ValidationError:
             raise NotAHub(self.url, "does not say what it accepted", 200) from None
 
+    def _place(self, channel: ChannelName) -> str:
+        return f"{self._path}/api/sets/{quote(channel.set_name, safe='')}/{PLACES[channel.kind]}"
+
     def check(self) -> None:
         """Ask whether this is a hub that knows the token; what else it may do is not asked."""
+        if not self._headers:
+            needed = Rejected(
+                "a token is needed to publish, and none is given", status=UNAUTHORIZED
+            )
+            raise WrongToken(self.url, needed)
         try:
             self._ask("GET", f"{self._path}/api/sets", self._headers)
         except Rejected as error:
             if error.status != FORBIDDEN:  # only the admin may see all sets
                 raise
+
+    def check_right(self, channel: ChannelName) -> None:
+        """Ask whether the token may publish to the channel, with a body that holds no change."""
+        try:
+            self._ask("POST", self._place(channel), self._headers | {"Content-Type": JSON}, b"[]")
+        except WrongToken:
+            raise
+        except Rejected:
+            pass  # there is no change, or no set yet
 
     def close(self) -> None:
         """Keep none of these connections, nor one that is being used now; later ones are kept."""

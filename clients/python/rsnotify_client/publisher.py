@@ -85,6 +85,8 @@ class Publisher(ChangeMethods[None]):
         self._is_closed = False
 
     def __enter__(self) -> Self:
+        if self._store.lasts:  # and may hold what an earlier process left
+            self.start()
         return self
 
     def __exit__(self, exc_type: object, *_: object) -> None:

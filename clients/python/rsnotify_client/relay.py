@@ -4,19 +4,26 @@ Rules that hold here: it needs nothing of the application but its database; any 
 may run for one table, one of them works. Nothing here knows how the table is written.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify_client.answer import WrongToken
 from rsnotify_client.hub import HubClient
 from rsnotify_client.outbox import Database
 from rsnotify_client.outboxtable import OutboxTable
 from rsnotify_client.publisher import BATCH_SECONDS
 from rsnotify_client.sender import Counters, RefusedChange, Sender
 
+log = logging.getLogger(__name__)
+
 LOOK_SECONDS = 0.1
 CHECK_SECONDS = 3.0
+SETS_ASKED = 20
+"""Of those that wait at the start; each is a request."""
 
 DATABASES: dict[str, Database] = {
     "postgresql": "postgresql",
@@ -83,8 +90,24 @@ class Relay:
         self._sender.start()
 
     def check(self) -> None:
-        """Ask the hub whether it knows the token; `TryAgain` if it does not answer soon."""
+        """Ask the hub whether it knows the token, and lets it publish what waits.
+
+        `TryAgain` if it does not answer soon. Sets that it refuses beside others are logged.
+        """
         self._soon.check()
+        sets = sorted({each.set_name for each in self.table.waiting_by_channel()})
+        refused = [error for each in sets[:SETS_ASKED] if (error := self._refusal(each))]
+        if refused and len(refused) == len(sets):
+            raise refused[0]
+        for error in refused:
+            log.warning("%s", error)
+
+    def _refusal(self, set_name: str) -> WrongToken | None:
+        try:
+            self._soon.check_right(ChannelName(set_name, "change"))
+        except WrongToken as error:
+            return error
+        return None
 
     def close(self) -> None:
         """End; what waits stays in the table."""
