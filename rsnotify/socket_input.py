@@ -1,18 +1,20 @@
-"""What peers send: read a little at a time, and counted.
+"""What peers send: read a little at a time, in turn, and counted.
 
 An event loop reads as much as it can from a socket that always has more: uvloop up to 8 MiB before
-it serves anybody else. So whoever reads a peer says how much at a time; the rest stays in the
-kernel, which stops the peer.
+it serves anybody else. So in a turn of the loop only so much is read of all peers together. Whoever
+has more to say waits in line; what it says stays in the kernel, which stops the peer.
 """
 
 import asyncio
 from abc import abstractmethod
+from itertools import islice
 
-READ_BYTES = 64 * 1024  # at a time, at most
+BUFFER_BYTES = 64 * 1024
+RESUMED = 16  # connections from the line, in a turn
 
 HTTP, WEBSOCKET, EVENT_STREAM = "http", "websocket", "event stream"
 
-_buffer = memoryview(bytearray(READ_BYTES))  # for all: what was read is copied before the next read
+_buffer = memoryview(bytearray(BUFFER_BYTES))  # for all: what was read is copied at once
 
 
 class ReceivedCounts:
@@ -25,23 +27,79 @@ class ReceivedCounts:
         """Connections that were closed because their peers sent too much."""
 
 
+class InputTurns:
+    """How much is read of each connection in this turn of the event loop."""
+
+    def __init__(self, *, turn_bytes: int, least_bytes: int) -> None:
+        self._turn_bytes = turn_bytes  # of all together, but for what is free
+        self._least_bytes = least_bytes  # of each, and free: most peers never say more
+        self._left = turn_bytes
+        self._is_turning = False
+        self._line: dict[BoundedInput, None] = {}
+
+    @property
+    def size(self) -> int:
+        """How much to read at once."""
+        return max(self._left, self._least_bytes)
+
+    def take(self, connection: "BoundedInput", count: int) -> None:
+        """So much was read; if there may be more, the connection waits for its next turn."""
+        if count < self._least_bytes:
+            return
+        if count == self.size:
+            self._line[connection] = None
+            connection.transport.pause_reading()
+        self._left -= count
+        self._come_back()
+
+    def _come_back(self) -> None:
+        if not self._is_turning:
+            self._is_turning = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_turning, self._left = False, self._turn_bytes
+        for connection in list(islice(self._line, RESUMED)):
+            del self._line[connection]
+            connection.turn_came()
+        if self._line:
+            self._come_back()
+
+    def is_waiting(self, connection: "BoundedInput") -> bool:
+        return connection in self._line
+
+    def leave(self, connection: "BoundedInput") -> bool:
+        """Wait no more; true if it did. Nothing is read until its reading is resumed."""
+        was_waiting = connection in self._line
+        self._line.pop(connection, None)
+        return was_waiting
+
+
 class BoundedInput(asyncio.BufferedProtocol):
-    """A protocol that gets so many bytes at once, and no more."""
+    """A protocol that is read in turn with others."""
 
     __slots__ = ()
 
-    def read_size(self) -> int:
-        """How much to read now."""
-        return READ_BYTES
+    transport: asyncio.Transport
+
+    @property
+    @abstractmethod
+    def turns(self) -> InputTurns: ...
 
     @abstractmethod
     def data_received(self, data: bytes) -> None: ...
 
+    def turn_came(self) -> None:
+        """Read on."""
+        self.transport.resume_reading()
+
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return _buffer[: self.read_size()]
+        return _buffer[: self.turns.size]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(_buffer[:nbytes]))
+        data = bytes(_buffer[:nbytes])
+        self.turns.take(self, nbytes)
+        self.data_received(data)
 
 
 def peer_address(transport: asyncio.BaseTransport) -> str:

@@ -17,6 +17,7 @@ from rsnotify.serving.exchange import Exchange, Taking
 from rsnotify.serving.http_requests import BODY, CLOSED, HEAD, IDLE, RequestReader
 from rsnotify.serving.response_head import Headers, plain_head, render_head
 from rsnotify.serving.unread_output import UnreadOutput
+from rsnotify.socket_input import HTTP, BoundedInput, InputTurns, ReceivedCounts
 
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of the content
@@ -24,9 +25,19 @@ LAST_REQUEST_SECONDS = 1.0  # for an idle peer, whose next request may be on its
 PIPELINED = 100  # requests that may wait for earlier responses
 LINGER_SECONDS = 30.0
 LINGER_BYTES = 64 * 1024 * 1024  # eight times the largest body: its sender reads the answer
+TURN_BYTES = 64 * 1024  # of all connections, in a turn of the event loop
+LEAST_BYTES = 1024  # most requests
 
 
-class HttpProtocol(asyncio.Protocol):
+class HttpInput:
+    """What all HTTP connections of a process share to read their peers."""
+
+    def __init__(self, received: ReceivedCounts | None = None) -> None:
+        self.received = ReceivedCounts() if received is None else received
+        self.turns = InputTurns(turn_bytes=TURN_BYTES, least_bytes=LEAST_BYTES)
+
+
+class HttpProtocol(BoundedInput):
     """A connection, until it is closed or becomes a WebSocket."""
 
     def __init__(
@@ -39,8 +50,8 @@ class HttpProtocol(asyncio.Protocol):
         deadlines: Deadlines,
         send_timeout_seconds: float,
         connections: ConnectionLimits | None = None,
+        http_input: HttpInput | None = None,
     ) -> None:
-        self.transport: asyncio.Transport
         self.output: UnreadOutput
         self._reader: RequestReader
         self._config = config
@@ -48,6 +59,7 @@ class HttpProtocol(asyncio.Protocol):
         self._app_state = app_state
         self._deadlines = deadlines
         self._connections = connections
+        self._input = HttpInput() if http_input is None else http_input
         self._send_timeout_seconds = send_timeout_seconds
         self._serving: Exchange | None = None
         self._waiting: list[Exchange] = []
@@ -86,7 +98,16 @@ class HttpProtocol(asyncio.Protocol):
         elif refusal is not None:
             self.refuse(*refusal)
 
+    @property
+    def turns(self) -> InputTurns:
+        return self._input.turns
+
+    def turn_came(self) -> None:
+        if not self._is_paused:
+            self.transport.resume_reading()
+
     def data_received(self, data: bytes) -> None:
+        self._input.received.bytes[HTTP] += len(data)
         if self._reader.state != CLOSED:
             self._reader.read(data)
             return
@@ -122,6 +143,8 @@ class HttpProtocol(asyncio.Protocol):
         if self._connections is not None:
             self._connections.leave(self)
         self._unregister()
+        if self.turns.leave(self):
+            self._is_paused = True
         self._reader.close()
         self._serving = None
         self._drop_waiting()
@@ -221,6 +244,8 @@ class HttpProtocol(asyncio.Protocol):
         )
         handshake.connection_made(self.transport)
         self.transport.set_protocol(handshake)
+        if self._is_paused:
+            self.transport.resume_reading()
         handshake.data_received(request)
 
     # --- how it ends -----------------------------------------------------------------------------
@@ -267,7 +292,8 @@ class HttpProtocol(asyncio.Protocol):
         if self._final_response:
             self.transport.write(self._final_response)
         is_read = self._reader.state in (IDLE, CLOSED)
-        if is_read and not self._has_unread_input and not self._is_paused:
+        is_stopped = self._is_paused or self.turns.is_waiting(self)
+        if is_read and not self._has_unread_input and not is_stopped:
             self._close()
         elif not self._is_lingering:
             self._linger()
@@ -282,9 +308,7 @@ class HttpProtocol(asyncio.Protocol):
             return
         self.transport.write_eof()
         self._deadlines.set(self._on_read_deadline, LINGER_SECONDS)
-        if self._is_paused:
-            self._is_paused = False
-            self.transport.resume_reading()
+        self._read_on()
 
     # --- deadlines for a peer that sends nothing -------------------------------------------------
 
@@ -300,7 +324,7 @@ class HttpProtocol(asyncio.Protocol):
         self._deadlines.clear(self._on_read_deadline)
 
     def _on_read_deadline(self) -> None:
-        if self._is_paused:  # we are the ones who do not read
+        if self._is_paused or self.turns.is_waiting(self):  # we are the ones who do not read
             self._deadlines.set(self._on_read_deadline, BODY_SECONDS)
         elif not self._is_lingering:
             self._close()
@@ -315,9 +339,15 @@ class HttpProtocol(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._is_paused and not self._waiting and self._reader.state != CLOSED:
+        if not self._waiting and self._reader.state != CLOSED:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Now, or when its turn comes."""
+        if self._is_paused:
             self._is_paused = False
-            self.transport.resume_reading()
+            if not self.turns.is_waiting(self):
+                self.transport.resume_reading()
 
     # --- what the peer has not read yet ----------------------------------------------------------
 

@@ -19,7 +19,7 @@ from rsnotify.delivery.channels.handshake import Handshake
 from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.serving.connections import ConnectionLimits
 from rsnotify.serving.deadlines import Deadlines
-from rsnotify.serving.http_protocol import HttpProtocol
+from rsnotify.serving.http_protocol import HttpInput, HttpProtocol
 from rsnotify.serving.listening import BACKLOG, accept_the_last
 from rsnotify.serving.sd_notify import STOPPING, notify
 from rsnotify.settings import Settings
@@ -37,11 +37,13 @@ def web_config(
     connections: ConnectionLimits | None = None,
     reader_input: ReaderInput | None = None,
 ) -> uvicorn.Config:
+    reader_input = ReaderInput() if reader_input is None else reader_input
     http = partial(
         HttpProtocol,
         deadlines=Deadlines(),
         send_timeout_seconds=settings.send_timeout_seconds,
         connections=connections,
+        http_input=HttpInput(reader_input.received),
     )
     return uvicorn.Config(
         app,

@@ -25,6 +25,7 @@ import uvloop
 from rsnotify.delivery.channels.channel import ChannelReaders
 from rsnotify.delivery.channels.frames import TEXT
 from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.delivery.channels.socket_reader import SocketReader
 from rsnotify.feed import Feed
 from rsnotify.resourcesync.change import Position
@@ -116,7 +117,7 @@ class Ways:
         hub: Any = None  # it is asked only for those who are behind
         channel = ChannelReaders(hub, feed, Keepalive(send_timeout_seconds=60))
         for transport in transports:
-            channel.join(SocketReader(transport, is_deflated=False), Position(0))
+            channel.join(SocketReader(transport, ReaderInput(), is_deflated=False), Position(0))
         return lambda: channel.push(self.notification)
 
 

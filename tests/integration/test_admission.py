@@ -15,6 +15,7 @@ from rsnotify.base_url import BaseUrl
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.delivery.channels.admission import READER, Channels
 from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.delivery.channels.socket_reader import SocketReader
 from rsnotify.delivery.channels.sse import Sse
 from rsnotify.delivery.channels.sse_reader import HAND_OVER
@@ -84,7 +85,7 @@ async def by_websocket(
         await meanwhile()
 
     def take_reader(_: object) -> SocketReader:
-        reader = SocketReader(transport, is_deflated=False)
+        reader = SocketReader(transport, ReaderInput(), is_deflated=False)
         reader.take_over()
         return reader
 

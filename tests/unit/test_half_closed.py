@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from rsnotify.delivery.channels.frames import EVENT
+from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.delivery.channels.sse_reader import HAND_OVER, SseReader
 from rsnotify.serving.deadlines import Deadlines
 from rsnotify.serving.http_protocol import HttpProtocol
@@ -74,7 +75,7 @@ class Server:
 
 
 def take(transport: asyncio.Transport, *, is_chunked: bool) -> None:
-    SseReader(EVENT, transport, is_chunked=is_chunked).take_over()
+    SseReader(EVENT, transport, ReaderInput(), is_chunked=is_chunked).take_over()
 
 
 Tell = Callable[[Server], Awaitable[None]]

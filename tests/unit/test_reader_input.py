@@ -15,8 +15,8 @@ from rsnotify.delivery.channels.frames import EVENT
 from rsnotify.delivery.channels.reader_input import (
     BYTES_PER_SECOND,
     FRAMES_PER_SECOND,
-    READ_BYTES,
     SECOND,
+    TURN_BYTES,
     ReaderInput,
 )
 from rsnotify.delivery.channels.socket_reader import PARSED_BYTES, SocketReader
@@ -215,7 +215,7 @@ def test_a_reader_that_sends_without_end_is_cut_off_after_a_bounded_number_of_by
 
     received = run(loop, SocketReader, act).input.received
     assert codes == [ANSWERED.get(flood, 1008)]
-    assert received.bytes[WEBSOCKET] <= BYTES_PER_SECOND + READ_BYTES
+    assert received.bytes[WEBSOCKET] <= BYTES_PER_SECOND + TURN_BYTES
     assert received.frames <= FRAMES_PER_SECOND + PARSED_BYTES // SHORTEST
     assert received.floods == {"http": 0, WEBSOCKET: 1, EVENT_STREAM: 0}
     assert [each.getMessage() for each in caplog.records] == [
@@ -233,6 +233,6 @@ def test_an_event_stream_whose_peer_sends_without_end_is_cut_off(
         await connected.floods(b"", b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 
     received = run(loop, SseReader, act).input.received
-    assert IGNORED_BYTES < received.bytes[EVENT_STREAM] <= IGNORED_BYTES + READ_BYTES
+    assert IGNORED_BYTES < received.bytes[EVENT_STREAM] <= IGNORED_BYTES + TURN_BYTES
     assert received.floods == {"http": 0, WEBSOCKET: 0, EVENT_STREAM: 1}
     assert len(caplog.records) == 1

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.delivery.channels.socket_reader import SocketReader
 from tests.raw import BINARY, PING, PONG, TEXT, frame
 
@@ -52,7 +53,7 @@ async def connection() -> AsyncIterator[Connection]:
     peer.setblocking(False)
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, ours)
-    reader = SocketReader(transport, is_deflated=False)
+    reader = SocketReader(transport, ReaderInput(), is_deflated=False)
     transport.set_protocol(reader)
     transport.set_write_buffer_limits(high=0)
     yield Connection(reader, transport, peer)
@@ -85,7 +86,7 @@ class FullTransport(asyncio.Transport):
 async def test_a_socket_that_is_full_again_after_the_answer_to_a_ping_stays_paused() -> None:
     """Otherwise the next frame would overtake what the transport holds."""
     transport = FullTransport()
-    reader = transport.reader = SocketReader(transport, is_deflated=False)
+    reader = transport.reader = SocketReader(transport, ReaderInput(), is_deflated=False)
     reader.pause_writing()
     reader.data_received(frame(PING, b"x"))
     assert transport.held == []

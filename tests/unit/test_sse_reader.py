@@ -10,6 +10,7 @@ import pytest
 
 from rsnotify.delivery.channels import sse_reader, transport_reader
 from rsnotify.delivery.channels.frames import DATA, EVENT, GZIP_DATA, GZIP_EVENT, in_chunks
+from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.delivery.channels.sse_reader import IGNORED_BYTES, SseReader
 
 MEBIBYTE = 1024 * 1024
@@ -45,7 +46,7 @@ async def stream(request: pytest.FixtureRequest) -> AsyncIterator[Stream]:
     peer.setblocking(False)
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, ours)
-    reader = SseReader(EVENT, transport, is_chunked=request.param)
+    reader = SseReader(EVENT, transport, ReaderInput(), is_chunked=request.param)
     reader.take_over()
     yield Stream(request.param, reader, transport, peer)
     if not transport.is_closing():

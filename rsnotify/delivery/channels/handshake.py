@@ -26,7 +26,7 @@ from rsnotify.delivery.channels.protocol import SharedDeflate, quiet
 from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.delivery.channels.socket_reader import SocketReader
 from rsnotify.errors import INTERNAL_ERROR
-from rsnotify.socket_input import WEBSOCKET, BoundedInput, peer_address
+from rsnotify.socket_input import WEBSOCKET, BoundedInput, InputTurns, peer_address
 
 EARLY_BYTES = 4 * 1024  # that a peer may send before it is answered, though it should wait
 
@@ -45,16 +45,15 @@ class Handshake(BoundedInput):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        reader_input: ReaderInput | None = None,
+        reader_input: ReaderInput,
     ) -> None:
-        self._input = reader_input or ReaderInput()
+        self._input = reader_input
         self._early = b""  # what follows the request
         self._app = config.loaded_app
         self._server_state = server_state
         self._app_state = app_state
         extensions = [SharedDeflate()] if config.ws_per_message_deflate else []
         self._protocol = ServerProtocol(extensions=extensions, logger=quiet)
-        self._transport: asyncio.Transport
         self._reader: SocketReader | None = None
         self._refusal: Response | None = None
         self._is_answered = False
@@ -65,12 +64,17 @@ class Handshake(BoundedInput):
     # --- what the transport and the server tell ------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self.transport = cast(asyncio.Transport, transport)
         self._server_state.connections.add(self)  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._server_state.connections.discard(self)
+        self.turns.leave(self)
         self._disconnected.set()
+
+    @property
+    def turns(self) -> InputTurns:
+        return self._input.turns
 
     def data_received(self, data: bytes) -> None:
         if self._is_asked:
@@ -87,8 +91,8 @@ class Handshake(BoundedInput):
         self._input.count(WEBSOCKET, len(data))
         self._early += data
         if len(self._early) > EARLY_BYTES:
-            self._input.report_flood(WEBSOCKET, peer_address(self._transport))
-            self._transport.abort()
+            self._input.report_flood(WEBSOCKET, peer_address(self.transport))
+            self.transport.abort()
 
     def shutdown(self) -> None:
         """Called by uvicorn when the server stops."""
@@ -98,9 +102,9 @@ class Handshake(BoundedInput):
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
             if data:
-                self._transport.write(data)
-            elif not self._transport.is_closing():
-                self._transport.close()
+                self.transport.write(data)
+            elif not self.transport.is_closing():
+                self.transport.close()
 
     # --- the conversation with the application -------------------------------------------------
 
@@ -129,9 +133,9 @@ class Handshake(BoundedInput):
             "type": "websocket",
             "asgi": {"version": "3.0", "spec_version": "2.4"},
             "http_version": "1.1",
-            "scheme": "wss" if self._transport.get_extra_info("sslcontext") else "ws",
-            "server": self._transport.get_extra_info("sockname"),
-            "client": self._transport.get_extra_info("peername"),
+            "scheme": "wss" if self.transport.get_extra_info("sslcontext") else "ws",
+            "server": self.transport.get_extra_info("sockname"),
+            "client": self.transport.get_extra_info("peername"),
             "root_path": "",
             "path": unquote(path),
             "raw_path": path.encode("ascii"),
@@ -179,7 +183,8 @@ class Handshake(BoundedInput):
             self._response.headers["Sec-WebSocket-Protocol"] = message["subprotocol"]
         self._send_response(self._response)
         is_deflated = bool(self._protocol.extensions)
-        self._reader = SocketReader(self._transport, is_deflated=is_deflated)
+        self._reader = SocketReader(self.transport, self._input, is_deflated=is_deflated)
+        self.turns.leave(self)
         self._reader.take_over()
         self._server_state.connections.discard(self)
         self._protocol.parser.close()  # breaks the cycle of generator and protocol

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from time import monotonic
 
 from rsnotify.delivery.channels.reader import Reader
-from rsnotify.socket_input import WEBSOCKET, ReceivedCounts
+from rsnotify.socket_input import WEBSOCKET, InputTurns, ReceivedCounts
 
-READ_BYTES = 4 * 1024  # at a time
+TURN_BYTES = 4 * 1024  # of all readers, in a turn of the event loop
+LEAST_BYTES = 128  # a pong
 BYTES_PER_SECOND = 16 * 1024  # four of the longest messages
 FRAMES_PER_SECOND = 100  # pings of a minute and more, if the hub could read none of them meanwhile
 SECOND = 1.0
@@ -28,6 +29,7 @@ class ReaderInput:
         self, received: ReceivedCounts | None = None, clock: Callable[[], float] = monotonic
     ) -> None:
         self.received = ReceivedCounts() if received is None else received
+        self.turns = InputTurns(turn_bytes=TURN_BYTES, least_bytes=LEAST_BYTES)
         self._clock = clock
         self._second_ends = 0.0
         self._bytes: dict[Reader, int] = {}  # in this second

@@ -28,12 +28,12 @@ class SocketReader(TransportReader):
     def __init__(
         self,
         transport: asyncio.Transport,
-        reader_input: ReaderInput | None = None,
+        reader_input: ReaderInput,
         *,
         is_deflated: bool,
     ) -> None:
         self._is_deflated = is_deflated
-        super().__init__(self._format_of(XML), transport, reader_input or ReaderInput())
+        super().__init__(self._format_of(XML), transport, reader_input)
         self.parser: ReaderProtocol | None = None
         self._pending_pong = b""  # to the newest ping, while the socket is full
 
@@ -134,7 +134,7 @@ class SocketReader(TransportReader):
 
     def _half_close(self) -> None:
         """Close our side only: a full close while the peer sends could lose our close frame."""
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
         else:
-            self._transport.close()
+            self.transport.close()

@@ -24,12 +24,12 @@ class SseReader(TransportReader):
         self,
         wire_format: WireFormat,
         transport: asyncio.Transport,
-        reader_input: ReaderInput | None = None,
+        reader_input: ReaderInput,
         *,
         is_chunked: bool,
     ) -> None:
         written = in_chunks(wire_format) if is_chunked else wire_format
-        super().__init__(written, transport, reader_input or ReaderInput())
+        super().__init__(written, transport, reader_input)
         self._is_chunked = is_chunked
         self._ignored_bytes = 0
 
@@ -46,7 +46,7 @@ class SseReader(TransportReader):
             self.end_within(CLOSE_SECONDS)
             if self._is_chunked:
                 self.write(LAST_CHUNK)
-            self._transport.close()
+            self.transport.close()
 
     # --- called by the transport -----------------------------------------------------------------
 
@@ -55,4 +55,4 @@ class SseReader(TransportReader):
         self._ignored_bytes += len(data)
         if self._ignored_bytes > IGNORED_BYTES:
             self.end_flood(EVENT_STREAM)
-            self._transport.abort()
+            self.transport.abort()

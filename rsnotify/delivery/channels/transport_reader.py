@@ -11,9 +11,9 @@ import os
 
 from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.reader import NOWHERE, Reader
-from rsnotify.delivery.channels.reader_input import READ_BYTES, ReaderInput
+from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.socket_backlog import unread_bytes
-from rsnotify.socket_input import BoundedInput, peer_address
+from rsnotify.socket_input import BoundedInput, InputTurns, peer_address
 
 CLOSE_SECONDS = 5.0  # how long the other side may take to read the end, or to answer it
 FLOOD_CLOSE_SECONDS = 1.0  # …if it sends so much that it is not read any more
@@ -22,13 +22,13 @@ FLOOD_CLOSE_SECONDS = 1.0  # …if it sends so much that it is not read any more
 class TransportReader(Reader, BoundedInput):
     """Writes shared bytes to its transport, and tells its channel when the socket is full."""
 
-    __slots__ = ("_closing", "_input", "_transport")
+    __slots__ = ("_closing", "_input", "transport")
 
     def __init__(
         self, wire_format: WireFormat, transport: asyncio.Transport, reader_input: ReaderInput
     ) -> None:
         super().__init__(wire_format)
-        self._transport = transport
+        self.transport = transport
         self._input = reader_input
         self.descriptor = _descriptor_of(transport)
         self._closing: asyncio.TimerHandle | None = None
@@ -39,17 +39,17 @@ class TransportReader(Reader, BoundedInput):
 
     def take_over(self) -> None:
         """From here on the transport speaks to this reader."""
-        self._transport.pause_reading()  # uvloop asks how much to read where reading begins
-        self._transport.set_protocol(self)
-        self._transport.resume_reading()
-        self._transport.set_write_buffer_limits(high=0)  # it says so if it holds anything
-        self.is_paused = self._transport.get_write_buffer_size() > 0
+        self.transport.pause_reading()  # uvloop asks how much to read where reading begins
+        self.transport.set_protocol(self)
+        self.transport.resume_reading()
+        self.transport.set_write_buffer_limits(high=0)  # it says so if it holds anything
+        self.is_paused = self.transport.get_write_buffer_size() > 0
 
     # --- called by the channel -------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
-        return self._closing is None and not self._transport.is_closing()
+        return self._closing is None and not self.transport.is_closing()
 
     def write(self, data: bytes, /) -> None:
         """Write it, or have it written as soon as there is room."""
@@ -60,22 +60,23 @@ class TransportReader(Reader, BoundedInput):
             except OSError:  # no room, or an error that the transport will have, too
                 written = 0
         if written != len(data):
-            self._transport.write(memoryview(data)[written:])
+            self.transport.write(memoryview(data)[written:])
 
     def backlog(self) -> int:
-        return unread_bytes(self._transport)
+        return unread_bytes(self.transport)
 
     def end_within(self, seconds: float) -> None:
         """Leave the channel; cut the connection if it has not ended by then."""
         self.leave_channel()
         if self._closing is not None:
             self._closing.cancel()
-        self._closing = asyncio.get_running_loop().call_later(seconds, self._transport.abort)
+        self._closing = asyncio.get_running_loop().call_later(seconds, self.transport.abort)
 
     def end_flood(self, transport: str) -> None:
         """Close the connection of a peer that sends too much, and read nothing more of it."""
-        self._transport.pause_reading()
-        self._input.report_flood(transport, peer_address(self._transport))
+        self.turns.leave(self)
+        self.transport.pause_reading()
+        self._input.report_flood(transport, peer_address(self.transport))
         self.end_within(FLOOD_CLOSE_SECONDS)
 
     def write_delayed(self) -> None:
@@ -83,8 +84,9 @@ class TransportReader(Reader, BoundedInput):
 
     # --- called by the transport -----------------------------------------------------------------
 
-    def read_size(self) -> int:
-        return READ_BYTES
+    @property
+    def turns(self) -> InputTurns:
+        return self._input.turns
 
     def pause_writing(self) -> None:
         self.is_paused = True
@@ -106,6 +108,7 @@ class TransportReader(Reader, BoundedInput):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.leave_channel()
+        self.turns.leave(self)
         self._input.forget(self)
         if self._closing is not None:
             self._closing.cancel()

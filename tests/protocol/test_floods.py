@@ -1,0 +1,47 @@
+"""Strangers who send without end to a running hub: they are closed, logged once and counted."""
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rsnotify.delivery.channels.reader_input import BYTES_PER_SECOND, FRAMES_PER_SECOND
+from tests.raw import PING, PONG, TEXT, frame, raw_channel
+from tests.running import RunningHub, until
+
+FLOODS = {
+    "pongs": frame(PONG) * (FRAMES_PER_SECOND + 1),
+    "pings": frame(PING) * (FRAMES_PER_SECOND + 1),
+    "texts": frame(TEXT, bytes(1000)) * (BYTES_PER_SECOND // 1000 + 1),
+}
+
+
+async def numbers(hub: RunningHub) -> dict[tuple[str, str], float]:
+    """The metrics, by name and transport."""
+    async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/metrics") as answer:
+        families = text_string_to_metric_families(await answer.text())
+    return {
+        (sample.name, sample.labels.get("transport", "")): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_a_reader_that_sends_too_much_is_closed_logged_and_counted(
+    hub: RunningHub, flood: str
+) -> None:
+    async with raw_channel(hub.channel()) as honest, raw_channel(hub.channel()) as channel:
+        await channel.send(FLOODS[flood])
+        assert await channel.closed_with() == (1008, "readers may not send so much")
+        await hub.publish("http://example.com/a")
+        assert b"http://example.com/a" in await honest.text()
+
+    async def is_counted() -> bool:
+        return (await numbers(hub))["rsnotify_floods_total", "websocket"] == 1
+
+    await until(is_counted)
+    counted = await numbers(hub)
+    assert 0 < counted["rsnotify_received_bytes_total", "websocket"] <= len(FLOODS[flood])
+    assert counted["rsnotify_received_frames_total", ""] <= FRAMES_PER_SECOND + 1
+    line = "closing a websocket of 127.0.0.1: it sends more than readers may"
+    assert hub.log.read_text().count(line) == 1
