@@ -13,7 +13,8 @@ import msgspec
 from lxml import etree
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import Link
+from rsnotify.resourcesync.change import Link, Position
+from rsnotify.resourcesync.values import is_datetime
 from rsnotify.resourcesync.xml_guard import ENCODINGS, PARSER_OPTIONS, TAG_BYTES
 from rsnotify.resourcesync.xml_reader import EntryReader, root_of
 from rsnotify.resourcesync.xml_structure import (
@@ -23,10 +24,14 @@ from rsnotify.resourcesync.xml_structure import (
     oddities_of_entry,
     stray_text,
 )
-from rsnotify.resourcesync.xml_writer import ENTRY, SITEMAP_NS, Entry, Md, Root
+from rsnotify.resourcesync.xml_writer import DRAFT_NS, ENTRY, SITEMAP_NS, Entry, Md, Root
 
 SKIPPED_NAMED = 100
 """A hostile document has as many faults as bytes; so many are kept in words."""
+
+DATED_BY_LASTMOD = ("changelist", "changedump-manifest")
+SNAPSHOTS = ("resourcelist", "resourcedump", "resourcedump-manifest")
+"""Of the draft of 2013: changes tell their time in `lastmod`, snapshots theirs in `modified`."""
 
 _ENDLESS = re.compile(rb"<[^<]{%d}" % TAG_BYTES)
 _ENCODING = re.compile(rb"<\?xml[^>]{0,80}?encoding\s*=\s*[\"']([A-Za-z0-9._-]+)")
@@ -59,7 +64,8 @@ class DocumentStream:
         self.skipped: list[str] = []
         self.skipped_count = 0
         self._parser = etree.XMLPullParser(events=("end",), tag=_TAGS, **PARSER_OPTIONS)
-        self._reader = EntryReader()
+        self._reader = EntryReader(reads_draft=not is_judged)
+        self._held: list[Entry] | None = None  # changes of the draft, which may be newest first
         self._unseen = b""  # after the last `<`, not judged yet
         self._fed = 0
         self._number = 0
@@ -92,7 +98,8 @@ class DocumentStream:
             self._root = self._parser.close()
         except etree.XMLSyntaxError as error:
             raise _not_well_formed(error) from None
-        return self._entries()
+        entries = self._entries()
+        return entries if self._held is None else sorted(self._held, key=_changed_at)
 
     def _judge(self, data: bytes) -> None:
         if not self._fed:
@@ -117,13 +124,18 @@ class DocumentStream:
         if self._root is None:
             return []
         if self._head is None:
-            self._head = _head(self._root)
+            self._head = _head(self._root, self._reader)
+            if _is_draft(self._root) and self._head.md.capability in DATED_BY_LASTMOD:
+                self._held = []
         tag = f"{{{SITEMAP_NS}}}{ENTRY[self._head.root]}"
         entries = [entry for each in elements if (entry := self._entry(each, tag)) is not None]
         if self._is_judged:
             self._judge_texts(self._root)
         del self._root[: max(0, len(self._root) - 1)]  # the last may not be whole yet
-        return entries
+        if self._held is None:
+            return entries
+        self._held += entries
+        return []
 
     def _judge_texts(self, root: etree._Element) -> None:
         """Judge the text between the entries that were read."""
@@ -168,12 +180,25 @@ def _judge_beginning(data: bytes) -> None:
         raise Rejected(f"the encoding {declared[1].decode()} is not read: send UTF-8")
 
 
-def _head(root: etree._Element) -> Head:
+def _is_draft(root: etree._Element) -> bool:
+    return DRAFT_NS in root.nsmap.values()
+
+
+def _changed_at(entry: Entry) -> Position:
+    time = entry.lastmod or ""
+    time = f"{time}T00:00:00Z" if len(time) == len("2013-01-31") else time
+    return Position.parse(time) if is_datetime(time) else Position(0)
+
+
+def _head(root: etree._Element, reader: EntryReader) -> Head:
     name = root_of(root)
     tag = f"{{{SITEMAP_NS}}}{ENTRY[name]}"
     children: Iterable[etree._Element] = (child for child in root if child.tag != tag)
-    values = EntryReader().lenient(children)
-    return Head(root=name, md=values.get("md") or Md(), links=values.get("links", ()))
+    values = reader.lenient(children)
+    md = values.get("md") or Md()
+    if _is_draft(root) and md.capability in SNAPSHOTS and md.at is None:
+        md = msgspec.structs.replace(md, at=md.modified)
+    return Head(root=name, md=md, links=values.get("links", ()))
 
 
 def _not_well_formed(error: etree.XMLSyntaxError) -> Rejected:

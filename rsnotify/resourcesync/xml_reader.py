@@ -16,6 +16,7 @@ from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.xml_guard import PARSER_OPTIONS, check_before_parsing
 from rsnotify.resourcesync.xml_structure import Oddity, oddities_of
 from rsnotify.resourcesync.xml_writer import (
+    DRAFT_NS,
     ENTRY,
     LINK_FIELDS,
     MD_FIELDS,
@@ -36,6 +37,8 @@ _ROOTS: Mapping[str, Root] = {f"{{{SITEMAP_NS}}}{root}": root for root in ENTRY}
 _TEXTS = {f"{{{SITEMAP_NS}}}{name}": name for name in ("loc", "lastmod", "changefreq", "priority")}
 _MD = f"{{{RS_NS}}}md"
 _LN = f"{{{RS_NS}}}ln"
+
+_DRAFT: Mapping[Any, str] = {f"{{{DRAFT_NS}}}md": _MD, f"{{{DRAFT_NS}}}ln": _LN}
 
 _NUMBERS = ("length", "pri")
 _NUMBER = re.compile(r"\s*\d{1,18}\s*", re.ASCII)
@@ -109,7 +112,8 @@ def root_of(element: etree._Element) -> Root:
 class EntryReader:
     """Turns elements into structs; collects the faults of those that cannot be turned into one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, reads_draft: bool = False) -> None:
+        self._older = _DRAFT if reads_draft else {}
         self.faults: list[Fault] = []
         self.strays: list[Fault] = []  # attributes out of place: faults only if there are too many
         self.index: int | None = None  # of the entry being read
@@ -147,8 +151,9 @@ class EntryReader:
         values: dict[str, Any] = {}
         links: list[Link] = []
         texts: Mapping[Any, str] = {} if self.index is None else _TEXTS
+        older = self._older
         for child in elements:
-            tag = child.tag
+            tag = older.get(child.tag, child.tag) if older else child.tag
             field = texts.get(tag)
             value: str | Md
             if field is not None:

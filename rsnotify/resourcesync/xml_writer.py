@@ -15,6 +15,7 @@ from rsnotify.resourcesync.change import Link
 
 SITEMAP_NS = "http://www.sitemaps.org/schemas/sitemap/0.9"
 RS_NS = "http://www.openarchives.org/rs/terms/"
+DRAFT_NS = "http://www.openarchives.org/rs/"  # of January 2013
 XML_NS = "http://www.w3.org/XML/1998/namespace"
 
 Root = Literal["urlset", "sitemapindex"]

@@ -485,6 +485,23 @@ MORE_FAULTS: dict[str, tuple[Spoil, str, str]] = {
         "/page2.xml",
         "at is missing",
     ),
+    "a next page is at another host": (
+        lambda site: site.part("/part1.xml", "/a", after="@127.0.0.2/page2.xml"),
+        "/part1.xml",
+        "names a next page at another host",
+    ),
+    "a next page that the header names is not there": (
+        lambda site: site.handlers.update(
+            {
+                "/part1.xml": answering(
+                    site.documents["/part1.xml"].decode(),
+                    headers={"Link": '</page2.xml>; rel="next"'},
+                )
+            }
+        ),
+        "/page2.xml",
+        "there is nothing at this address",
+    ),
     "pages go round in a circle": (
         lambda site: (
             site.part("/part1.xml", "/a", after="/page2.xml"),

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from rsnotify.errors import PROBLEM, Rejected
+from rsnotify.errors import PROBLEM, Rejected, TryAgain
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined, without_tokens
@@ -24,9 +24,10 @@ log = logging.getLogger(__name__)
 WELL_KNOWN = "/.well-known/resourcesync"
 STEPS = 8  # from an address to a Capability List; a longer way goes in a circle
 DESCRIPTIONS = ("description", "resourcesync")  # the latter until 0.9
-UP = ("up", "resourcesync")  # the latter until 0.9
+UP = ("up", "resourcesync", "top")  # the second until 0.9, the last in the draft of 2013
 OFFERS = ("resourcelist", "resourcedump", "changelist", "changedump", "changelist-archive")
 NAMED_SETS = 20
+MAX_SETS_ASKED = 100  # of a hub, for the one that has a topic
 SOCKETS = ("ws://", "wss://")
 DOCUMENTS = (".xml", ".xml.gz")
 
@@ -131,9 +132,9 @@ def _channel(found: dict[str, str], url: str, entry: Entry, loc: str) -> None:
 def found_in(url: str, head: Head, entries: Sequence[Entry]) -> DiscoveryStep:
     """What a ResourceSync document says of where it belongs."""
     capability = head.md.capability
-    if capability == "capabilitylist":
+    if capability == "capabilitylist" and head.root == "urlset":
         return DiscoveryStep(source=offered(url, entries))
-    if capability in DESCRIPTIONS:
+    if capability in ("capabilitylist", *DESCRIPTIONS):  # 0.9 has indexes of Capability Lists
         return DiscoveryStep(next=_the_only(url, [joined(url, entry.loc) for entry in entries]))
     up = head.link(*UP)
     if up is not None and joined(url, up) != url:
@@ -190,6 +191,8 @@ async def _look(web: Web, url: str) -> DiscoveryStep:
     _check_right(web, url, page)
     if page.status == 200 and (found := _read(page)) is not None:
         return found
+    if _link_of(page) is None and (source := await _named_by_hub(web, page)) is not None:
+        return DiscoveryStep(source=source)
     if _names_document(url):
         return _beside_document(url, page)
     if page.status == 200 or urlsplit(url).path in ("", "/", WELL_KNOWN):
@@ -288,6 +291,41 @@ async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep
         f"{url} leads to no ResourceSync document: neither a link, {WELL_KNOWN} nor robots.txt "
         "does; give the address of its Capability List"
     )
+
+
+async def socket_of_topic(web: Web, topic: str) -> str | None:
+    """The WebSocket beside a topic of which a Capability List names none, by the topic's hub."""
+    try:
+        source = await _named_by_hub(web, await web.page(topic))
+    except (Rejected, TryAgain):
+        return None
+    return None if source is None else source.socket
+
+
+async def _named_by_hub(web: Web, page: FetchedPage) -> Source | None:
+    """A topic is at its Source's own address, its set on the hub that the page names."""
+    header = page.headers.get("link", "") if page.status == 200 else ""
+    hub, topic = linked(header, "hub"), linked(header, "self")
+    if hub is None or topic is None:
+        return None
+    topic = joined(page.url, topic)
+    for url in await _sets_of_hub(web, joined(page.url, hub)):
+        listed = await web.page(url)
+        document = _document(listed) if listed.status == 200 else None
+        if document is not None and (source := offered(listed.url, document[1])).topic == topic:
+            return source
+    return None
+
+
+async def _sets_of_hub(web: Web, hub: str) -> list[str]:
+    described = await web.page(joined(hub, WELL_KNOWN))
+    document = _document(described) if described.status == 200 else None
+    if document is None or document[0].md.capability not in DESCRIPTIONS:
+        return []
+    found = [joined(described.url, entry.loc) for entry in document[1]]
+    if len(found) > MAX_SETS_ASKED:
+        log.warning("%s has %d sets: only the first %d are asked", hub, len(found), MAX_SETS_ASKED)
+    return found[:MAX_SETS_ASKED]
 
 
 async def _of_channel(web: Web, url: str) -> Source:

@@ -11,6 +11,8 @@ import random
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+import msgspec
+
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify_client.changedumps import lists_of
@@ -24,7 +26,7 @@ from rsnotify_client.channel import (
     TooOld,
     in_short,
 )
-from rsnotify_client.discovery import SOCKETS, Source, discover
+from rsnotify_client.discovery import SOCKETS, Source, discover, socket_of_topic
 from rsnotify_client.notification import Received, channel_named, read_notification, standing
 from rsnotify_client.retry import delay_seconds, in_words
 from rsnotify_client.timeline import NotJoined, Timeline
@@ -147,6 +149,9 @@ class Follower:
             return self._url
         if self._source is None:
             self._source = await discover(self._web, self._url)
+        if self._source.socket is None and self._source.topic is not None:
+            socket = await socket_of_topic(self._web, self._source.topic)
+            self._source = msgspec.structs.replace(self._source, socket=socket)
         address = self._source.socket or self._source.topic
         await self._prepare_lists()
         if address is None and self._lists is None:

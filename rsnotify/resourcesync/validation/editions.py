@@ -16,11 +16,10 @@ from rsnotify.resourcesync.validation.tables import (
     SPAN,
     Schema,
 )
-from rsnotify.resourcesync.xml_writer import RS_NS, Document, Root
+from rsnotify.resourcesync.xml_writer import DRAFT_NS, RS_NS, Document, Root
 
 Edition = Literal["1.1", "0.9", "0.8", "draft of 2013"]
 
-DRAFT_NS = "http://www.openarchives.org/rs/"
 DRAFT_ATTRIBUTES = frozenset({"etag"})  # that no later edition has
 
 _LISTED = dict.fromkeys(("resourcelist", "resourcedump", "changelist", "changedump"), ())

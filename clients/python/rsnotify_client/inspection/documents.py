@@ -13,14 +13,15 @@ from typing import NamedTuple
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.validation.editions import as_of_today
 from rsnotify.resourcesync.validation.entry_rules import Violation, Violations
 from rsnotify.resourcesync.validation.tables import ARCHIVES, LISTS, MAX_BYTES
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
-from rsnotify_client.discovery import UP
-from rsnotify_client.documents import Unpacker
+from rsnotify_client.discovery import UP, linked
+from rsnotify_client.documents import Unpacker, next_after
 from rsnotify_client.inspection.checked import Bounds, Checked
 from rsnotify_client.inspection.contents import Contents, Found
 from rsnotify_client.inspection.relations import (
@@ -46,7 +47,7 @@ from rsnotify_client.inspection.relations import (
     wrong_way_up,
 )
 from rsnotify_client.inspection.samples import LinkedResource, Sample, linked_from, sampled
-from rsnotify_client.web import XML_FIRST, Web, check_status
+from rsnotify_client.web import XML_FIRST, FetchedPage, Web, check_status
 
 TOKEN_NEEDED = (401, 403)
 BELOW = (*LISTS, *ARCHIVES)  # whose `up` is the Capability List
@@ -116,7 +117,7 @@ class Documents:
         self.report(checked)
         self._namer[url] = place.namer
         try:
-            body, media_type = await fetched(self._web, url, min(MAX_BYTES, self._left_bytes))
+            page = await fetched(self._web, url, min(MAX_BYTES, self._left_bytes))
         except TooLong as error:
             self._too_long(checked, error)
         except Rejected as error:
@@ -124,8 +125,8 @@ class Documents:
         except TryAgain as error:
             checked.violations.append(_not_there(error.detail))
         else:
-            self._left_bytes -= len(body)
-            self._judge(place, checked, body, media_type)
+            self._left_bytes -= len(page.body)
+            self._judge(place, checked, page)
 
     def _too_long(self, checked: Checked, error: TooLong) -> None:
         """Say of a document that it is too long, or that too much was read before it."""
@@ -153,29 +154,32 @@ class Documents:
     async def again(self, url: str) -> Document | None:
         """The document as it is now, if it can be read."""
         try:
-            body, _ = await fetched(self._web, url, MAX_BYTES)
-            return parse_document(as_of_today(body)[0])
+            return parsed(await fetched(self._web, url, MAX_BYTES))
         except (Rejected, TryAgain):
             return None
 
-    def _judge(self, place: _Place, checked: Checked, body: bytes, media_type: str) -> None:
+    def _judge(self, place: _Place, checked: Checked, page: FetchedPage) -> None:
         url = place.named.url
         try:
-            document = parse_document(as_of_today(body)[0])
+            document = parsed(page)
         except Rejected:
-            checked.violations += judge(body).violations
+            checked.violations += judge(page.body).violations
             return
         if is_plain_sitemap(document) and place.named.relation == "begin":
             checked.kind = "sitemap"
             return
-        checked.kind, checked.edition, violations = judge(body)
-        checked.violations += [*violations, *names_nothing(document)]
-        checked.violations += served_as(media_type, document)
+        checked.kind, checked.edition, violations = judge(page.body)
+        checked.violations += [*violations, *names_nothing(document), *served_as(page, document)]
+        elsewhere = list(page_elsewhere(page, document))
+        checked.violations += elsewhere
         if place.namer:
             self._relate(url, unlike(place.named, document, place.namer))
         self._keep(url, document, checked)
         for named in named_in(url, document) if url in self.read else ():
-            depth = place.depth if named.relation == "next" else place.depth + 1
+            is_page = named.relation == "next"
+            if is_page and elsewhere:
+                continue
+            depth = place.depth if is_page else place.depth + 1
             self._waiting.append(_Place(named, url, depth))
 
     def _keep(self, url: str, document: Document, checked: Checked) -> None:
@@ -290,8 +294,29 @@ class Documents:
             self._relate(index, archive_apart(capability, begins, spans))
 
 
-def served_as(media_type: str, document: Document) -> Violations:
+def parsed(page: FetchedPage) -> Document:
+    """The document, with the next page that the header names if it names none itself."""
+    document = parse_document(as_of_today(page.body)[0])
+    after = linked(page.headers.get("link", ""), "next")
+    if after is None or link_of(page.url, document, "next") is not None:
+        return document
+    return msgspec.structs.replace(document, links=(*document.links, Link("next", after)))
+
+
+def page_elsewhere(page: FetchedPage, document: Document) -> Violations:
+    """Whether the next page is one that clients go to; those that go round are found later."""
+    after = link_of(page.url, document, "next")
+    try:
+        if after is not None and after != page.url:
+            next_after([page.url], page.url, after)
+    except Rejected as error:
+        path = f"/{document.root}/rs:ln[@rel='next']"
+        yield Violation("RFC 8288", path, error.detail, "Let all pages be at one host.")
+
+
+def served_as(page: FetchedPage, document: Document) -> Violations:
     """Whether a document is served as something else; what says nothing is not wrong."""
+    media_type = page.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_xml = media_type.endswith(("/xml", "+xml")) and media_type != "application/xhtml+xml"
     if not is_xml and media_type not in (*UNTYPED, *PACKED):
         message = f"it is served as {media_type}"
@@ -302,8 +327,8 @@ def _not_there(detail: str) -> Violation:
     return Violation("Core 7", "/", detail, "Serve it, or name it no longer.")
 
 
-async def fetched(web: Web, url: str, cap: int) -> tuple[bytes, str]:
-    """A document, unpacked if it is packed, and its media type; `Rejected` says why none."""
+async def fetched(web: Web, url: str, cap: int) -> FetchedPage:
+    """A document, unpacked if it is packed; `Rejected` says why there is none."""
     body, unpacker = bytearray(), Unpacker()
     async with web.ask(url, headers={"Accept": XML_FIRST, "Accept-Encoding": "gzip"}) as answer:
         check_status(url, answer)
@@ -315,5 +340,4 @@ async def fetched(web: Web, url: str, cap: int) -> tuple[bytes, str]:
                         raise TooLong(f"{url} has more than {cap} bytes when it is unpacked")
         except zlib.error as error:
             raise Rejected(f"{url} is no whole gzip file: {error}") from None
-        media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return bytes(body), media_type
+        return FetchedPage(url, answer.status, answer.headers, bytes(body))

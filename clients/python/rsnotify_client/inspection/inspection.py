@@ -102,7 +102,11 @@ async def _walked(web: Web, url: str, bounds: Bounds, report: Report) -> _Walk:
 
 def _unchecked(walk: _Walk, checked: Sequence[Checked]) -> list[str]:
     """What could not be judged, and why."""
-    found = [f"{each.document}: {each.error}" for each in checked if each.error]
+    found = [
+        f"{each.document}: {each.error.removeprefix(f'{each.document}: ')}"
+        for each in checked
+        if each.error
+    ]
     if walk.documents.beyond:
         count = counted(walk.documents.beyond, "document")
         found.append(f"{count} beyond the limits: see --documents")
