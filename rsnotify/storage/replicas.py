@@ -3,9 +3,13 @@
 `WAITAOF` counts the replicas that have it on disk; a server that does not know the command is asked
 with `WAIT`, which counts those that have it in memory. Both look at what their own connection has
 written, and a repeated append writes nothing: so something is always written first.
+
+A replica says what it has on disk when it is asked, and that is before its `fsync`; by itself it
+says so once a second. So `WAITAOF` is repeated, at first after a few milliseconds.
 """
 
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -14,8 +18,10 @@ from rsnotify.errors import RedisRefuses, TooFewReplicas, TryAgain
 from rsnotify.storage import keys
 from rsnotify.storage.exchange import AskCommands, Confirm
 from rsnotify.storage.failures import code_of, judge
+from rsnotify.storage.script import Command
 
 WAIT_MILLISECONDS = 1_500  # less than an answer of Redis may take
+WAITS_FOR_FILES = (5, 10, 20, 40, 80, 160, 320, 640, 225)  # milliseconds, so many in all
 
 
 class Replicas:
@@ -60,22 +66,36 @@ class Replicas:
     async def _wait(self, ask: AskCommands, key: str) -> int:
         if self._knows_files:
             try:
-                answer = await _written(ask, key, "WAITAOF", 0, self.count)
-                return int(answer[1])  # the primary's own file comes first
+                return await self._wait_for_files(ask, key)
             except ResponseError as error:
                 if "unknown command" not in str(error):
                     raise
             self._knows_files = False
-        return int(await _written(ask, key, "WAIT", self.count))
+        return int(await _waited(ask, _write(key), ("WAIT", self.count, WAIT_MILLISECONDS)))
+
+    async def _wait_for_files(self, ask: AskCommands, key: str) -> int:
+        """How many have it on disk; the primary's own file comes first in the answers."""
+        first, *others = WAITS_FOR_FILES
+        until = monotonic() + WAIT_MILLISECONDS / 1000
+        _, have_it = await _waited(ask, _write(key), ("WAITAOF", 0, self.count, first))
+        for milliseconds in others:
+            if have_it >= self.count or monotonic() >= until:
+                break
+            _, have_it = await _waited(ask, ("WAITAOF", 0, self.count, milliseconds))
+        return int(have_it)
 
 
-async def _written(ask: AskCommands, key: str, *wait: Any) -> Any:
-    """Write, and wait for what was written."""
-    written, waited = await ask([("SET", key, ""), (*wait, WAIT_MILLISECONDS)])
-    for answer in (waited, written):
+def _write(key: str) -> Command:
+    return ("SET", key, "")
+
+
+async def _waited(ask: AskCommands, *commands: Command) -> Any:
+    """The last answer, if none is an error."""
+    answers = await ask(commands)
+    for answer in reversed(answers):
         if isinstance(answer, Exception):
             raise answer
-    return waited
+    return answers[-1]
 
 
 def _too_few(have_it: int, wanted: int) -> TooFewReplicas:

@@ -13,7 +13,7 @@ from redis.exceptions import (
 )
 
 from rsnotify.errors import TooFewReplicas
-from rsnotify.storage.replicas import Replicas
+from rsnotify.storage.replicas import WAIT_MILLISECONDS, WAITS_FOR_FILES, Replicas
 from rsnotify.storage.script import Command
 
 WRITTEN = [1, ResponseError("WRONGTYPE"), b"OK"]
@@ -22,8 +22,8 @@ WRITTEN = [1, ResponseError("WRONGTYPE"), b"OK"]
 async def confirmed(*answers: Any) -> list[Any]:
     """What is made of answers by a server that answers so to the `SET` and to the waiting."""
 
-    async def ask(_: Sequence[Command]) -> list[Any]:
-        return list(answers)
+    async def ask(commands: Sequence[Command]) -> list[Any]:
+        return list(answers)[-len(commands) :]
 
     confirm = Replicas(1).confirmation()
     assert confirm is not None
@@ -32,6 +32,24 @@ async def confirmed(*answers: Any) -> list[Any]:
 
 async def test_what_enough_replicas_have_is_answered_as_it_was() -> None:
     assert await confirmed(b"OK", [1, 1]) == WRITTEN
+
+
+async def test_files_are_asked_about_again_before_replicas_say_so_by_themselves() -> None:
+    asked: list[list[Command]] = []
+
+    async def ask(commands: Sequence[Command]) -> list[Any]:
+        asked.append(list(commands))
+        return [b"OK", [1, int(len(asked) == 3)]][-len(commands) :]
+
+    confirm = Replicas(1).confirmation("key")
+    assert confirm is not None
+    assert await confirm(ask, WRITTEN) == WRITTEN
+    waits = [("WAITAOF", 0, 1, milliseconds) for milliseconds in WAITS_FOR_FILES[:3]]
+    assert asked == [[("SET", "key", ""), waits[0]], [waits[1]], [waits[2]]]
+
+
+def test_files_are_waited_for_as_long_as_memory_is() -> None:
+    assert sum(WAITS_FOR_FILES) == WAIT_MILLISECONDS
 
 
 @pytest.mark.parametrize(
