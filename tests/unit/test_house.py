@@ -63,12 +63,18 @@ def sources(folder: Path) -> list[Path]:
 
 
 @cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All of a module, from the module itself to the last name."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
 def imports(path: Path) -> list[str]:
     return list(_imports(path))
 
 
 def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -236,7 +242,7 @@ INSIDES = {
 def test_tests_use_what_is_public(path: Path) -> None:
     private = {
         node.attr
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr)
         if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls", "raw"))
         if not isinstance(node.value, ast.Call)  # super()
@@ -247,8 +253,9 @@ def test_tests_use_what_is_public(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sources(HUB) + sources(CLIENT), ids=lambda path: path.name)
 def test_every_module_says_what_it_is_for(path: Path) -> None:
-    source = path.read_text()
-    assert not source.strip() or ast.get_docstring(ast.parse(source))
+    module = nodes(path)[0]
+    assert isinstance(module, ast.Module)
+    assert not module.body or ast.get_docstring(module)
 
 
 FUNCTION_LINES = 30  # without its docstring
@@ -256,7 +263,7 @@ FUNCTION_LINES = 30  # without its docstring
 
 @pytest.mark.parametrize("path", sources(HUB) + sources(CLIENT), ids=lambda path: path.name)
 def test_functions_are_short(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node) and node.body[1:] else node.body
             lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
@@ -269,7 +276,7 @@ def test_a_type_has_a_name_of_its_own() -> None:
         node.name
         for path in [*sources(HUB), *sources(CLIENT)]
         if path != HUB / "openapi/schemas.py"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     assert [name for name, count in Counter(names).items() if count > 1] == []
