@@ -14,8 +14,11 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 import msgspec
 
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.resourcesync.change import Position
+from rsnotify_client.changedumps import lists_of
 from rsnotify_client.changelists import ChangeLists, HistoryGone
+from rsnotify_client.deletions import MAX_DELETE
 from rsnotify_client.discovery import discover
 from rsnotify_client.mirror.baseline import Baseline, record
 from rsnotify_client.mirror.disk import Disk
@@ -222,18 +225,29 @@ async def _read_now(
         raise InvalidSettings(
             [f"{copy.directory} is the mirror of {known}, not of {source.url}: give its address"]
         )
-    lists = source.changelist and ChangeLists(web, source.changelist, source.archive)
     baseline = Baseline(web, source, state, selection, report)
-    at = await baseline.plan(lists or None)
-    if lists and at is not None and source.resourcelist is not None:
+    lists = lists_of(web, source, skip=baseline.skip)
+    at = await baseline.plan(lists)
+    if lists is not None and at is not None and baseline.is_of_resources:
+        await _read_changes(lists, at, baseline, state, selection)
+    state.commit()
+    return baseline.summary()
+
+
+async def _read_changes(
+    lists: ChangeLists, at: Position, baseline: Baseline, state: State, selection: Selection
+) -> None:
+    try:
         try:
             async for received in lists.after(at):
                 record(state, received, selection, state.generation)
         except HistoryGone as error:
+            if (gap := baseline.gap_before(error.begins, at)) is not None:
+                baseline.skip(gap)
             async for received in lists.after(error.begins):
                 record(state, received, selection, state.generation)
-    state.commit()
-    return baseline.summary()
+    except (Rejected, TryAgain) as error:
+        baseline.skip(error.detail)
 
 
 def check_may_repair(directory: Path) -> None:
@@ -251,15 +265,19 @@ async def repair(
     *,
     token: str | None = None,
     report: Report | None = None,
+    max_delete: float = MAX_DELETE,
 ) -> bool:
-    """Fetch what is missing or wrong and remove what is not at the Source."""
+    """Fetch what is missing or wrong and remove what is not at the Source.
+
+    Of the copy's resources at most `max_delete` percent are removed at once.
+    """
     with State(directory, is_writer=False) as state:
         selection = msgspec.json.decode(state.fact("selection") or "{}", type=Selection)
         maps = msgspec.json.decode(state.fact("maps") or "[]", type=tuple[Map, ...])
-    options = Options(selection=selection, maps=maps)
+    options = Options(selection=selection, maps=maps, max_delete=max_delete)
     async with Mirror(url, directory, options, token=token, report=report) as mirror:
         mirror.mend(
-            [each.loc for each in found.findings if each.loc],
+            [each.loc for each in found.findings if each.loc and each.kind != "extra"],
             [each.path for each in found.findings if each.loc is None and each.path],
         )
         return await mirror.once()

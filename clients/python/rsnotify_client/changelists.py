@@ -22,6 +22,7 @@ from rsnotify_client.web import Tag, Unchanged, Web
 log = logging.getLogger(__name__)
 
 AT_ONCE = 1_000
+TIMED = ("changelist", "changedump-manifest")
 POLL_SECONDS = 60.0  # between two readings, where there is no channel
 
 
@@ -107,8 +108,18 @@ def closed_at(first: Head, last: Head) -> Position | None:
 class ChangeLists:
     """The Change Lists of one Source."""
 
-    def __init__(self, web: Web, url: str, archive: str | None = None) -> None:
+    is_in_package = False  # whether what is handed on comes from a package that is not kept yet
+
+    def __init__(
+        self,
+        web: Web,
+        url: str,
+        archive: str | None = None,
+        *,
+        skip: Callable[[str], object] | None = None,
+    ) -> None:
         self._web = web
+        self._skip = skip or log_skipped
         self._url = url
         self._archive = archive
         self._read: dict[str, ReadTo] = {}
@@ -150,7 +161,7 @@ class ChangeLists:
                         cursor = max(received.until, cursor or received.until)
                         yield received
             except Malformed as error:
-                skip(error.detail)
+                self._skip(error.detail)
                 if number < len(refs) and ref.until is not None:
                     cursor = max(ref.until, cursor or ref.until)
         self._forget_all_but(refs)
@@ -231,7 +242,7 @@ class ChangeLists:
         before: Position | None = None
         try:
             async for entries in document:
-                begin = before or _beginning_of(document.head, cursor)
+                begin = before or beginning_of(document.head, cursor)
                 for received in stretches(entries, begin, cursor, document.skip):
                     yield received
                     before = received.until
@@ -239,9 +250,9 @@ class ChangeLists:
             return
         for skipped in document.skipped:
             if read is None or skipped not in read.skipped:
-                skip(f"{document.url}: {skipped}")
+                self._skip(f"{document.url}: {skipped}")
         closed = closed_at(document.head, document.last_head)
-        begun = _beginning_of(document.head, cursor)
+        begun = beginning_of(document.head, cursor)
         self._stands_alone &= not (closed and document.head.link("index"))
         end = closed or before or begun
         if end is not None:
@@ -249,13 +260,13 @@ class ChangeLists:
             self._read[url] = ReadTo(document.tag, max(end, cursor or end), document.skipped)
 
 
-def skip(what: str) -> None:
+def log_skipped(what: str) -> None:
     """It cannot be read."""
     log.warning("skipped: %s", without_tokens(what))
 
 
-def _beginning_of(head: Head, cursor: Position | None) -> Position | None:
-    begin = position_of(head.md.from_) if head.md.capability == "changelist" else None
+def beginning_of(head: Head, cursor: Position | None) -> Position | None:
+    begin = position_of(head.md.from_) if head.md.capability in TIMED else None
     if begin is not None and cursor is not None and begin > cursor:
         raise HistoryGone(cursor, begin)
     return begin

@@ -50,6 +50,7 @@ class Follower:
         token: str | None = None,
         web: Web | None = None,
         source: Source | None = None,
+        lists: ChangeLists | None = None,
         poll_seconds: float = POLL_SECONDS,
         quiet_seconds: float = QUIET_SECONDS,
         pong_seconds: float = PONG_SECONDS,
@@ -58,7 +59,7 @@ class Follower:
         self._web = web or Web(token, url)
         self._owns_web = web is None
         self._source = source
-        self._lists: ChangeLists | None = None
+        self._lists = lists
         self._timeline = Timeline(cursor)
         self._poll_seconds = poll_seconds
         self._silence = {"quiet_seconds": quiet_seconds, "pong_seconds": pong_seconds}

@@ -1,15 +1,13 @@
 """What a Source has at one moment, recorded as work: from Resource List, Dumps or Change Lists.
 
 Rules that hold here: lists are read as they come and kept nowhere but in the state; what could not
-be read makes the baseline incomplete, and of an incomplete one no resource is taken for deleted.
+be read makes the baseline incomplete, and of an incomplete one no resource is taken for deleted. A
+baseline that would delete too much deletes nothing, and is not complete either.
 """
 
 import asyncio
-import io
-import logging
 from collections.abc import AsyncIterator, Sequence
 from time import time
-from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urljoin
 
 from rsnotify.errors import Rejected, TryAgain
@@ -17,66 +15,103 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
+from rsnotify_client.address import joined
+from rsnotify_client.changedumps import package_of
 from rsnotify_client.changelists import ChangeLists
+from rsnotify_client.deletions import MAX_DELETE, too_many
 from rsnotify_client.discovery import Source
 from rsnotify_client.documents import RemoteDocument
-from rsnotify_client.mirror.disk import Disk
-from rsnotify_client.mirror.fetch import Fetched, Fetcher, Missing, NotModified
-from rsnotify_client.mirror.plan import (
-    Have,
-    Selection,
-    SourceResource,
-    checker,
-    newest,
-    wanted_by,
-)
+from rsnotify_client.mirror.dump import RemotePackages
+from rsnotify_client.mirror.plan import Selection, SourceResource, newest, wanted_by
 from rsnotify_client.mirror.report import Event, Report
-from rsnotify_client.mirror.state import Row, State
-from rsnotify_client.mirror.storing import Store
+from rsnotify_client.mirror.state import HELD_BACK_SECONDS, State
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.web import Refused, Web
-
-if TYPE_CHECKING:
-    from rsnotify_client.mirror.dump import Package, Packed
-
-log = logging.getLogger(__name__)
 
 ATTEMPTS = 4
 DEPTH = 3
 
 
 class Baseline:
-    """Plans, and where packages are offered, stores, all that the Source has."""
+    """Plans all that the Source has, and hands on the packages where it offers them."""
 
     def __init__(
-        self, web: Web, source: Source, state: State, selection: Selection, report: Report
+        self,
+        web: Web,
+        source: Source,
+        state: State,
+        selection: Selection,
+        report: Report,
+        *,
+        packages: RemotePackages | None = None,
+        fills: bool = False,
+        max_delete: float = MAX_DELETE,
     ) -> None:
         self.is_complete = True
+        self.completed: Position | None = None  # when its Source had made it
         self.listed = self.selected = 0
         self._web = web
         self._source = source
         self._state = state
         self._selection = selection
         self._report = report
+        self._packages = packages or RemotePackages(web)
+        self._fills = fills and source.resourcedump is not None  # an empty copy, from packages
+        self._max_delete = max_delete
+        self._generation = state.generation + 1
+        self._parts: set[str] = set()
+
+    @property
+    def is_of_resources(self) -> bool:
+        """Whether a list of resources is read, after which changes follow."""
+        return (self._source.resourcelist or self._source.resourcedump) is not None
 
     async def plan(self, lists: ChangeLists | None) -> Position | None:
         """Record it; up to where the changes are in it, None if the Source does not say."""
-        generation = self._state.generation + 1
-        self._state.set_fact("generation", str(generation))
+        self._state.set_fact("generation", str(self._generation))
         if self._source.resourcelist is not None:
-            at = await self._lists(self._source.resourcelist, generation)
-        elif lists is not None:
-            at = await self._changes(lists, generation)
+            at = await self._lists(self._source.resourcelist)
+            if self._fills and self._source.resourcedump is not None:
+                await self._fill(self._source.resourcedump)
         elif self._source.resourcedump is not None:
-            at = None
+            at = await self._dumps(self._source.resourcedump)
+        elif lists is not None:
+            at = await self._changes(lists)
         else:
             raise Refused(
                 f"{self._source.url} offers nothing to copy: no Resource List, Dump or Change List"
             )
+        self.selected = self._state.listed(self._generation)
         if self.is_complete:
-            self._state.plan_deletions(generation, time())
+            self._plan_deletions()
+        self._state.release(time())
         self._state.commit()
-        return at if self.is_complete else None
+        return at
+
+    def _plan_deletions(self) -> None:
+        """What is listed no more is gone, unless that is too much to be believed."""
+        gone = self._state.unlisted(self._generation)
+        held = [loc for loc, is_held in gone if is_held and self._selection.takes(loc)]
+        known = sum(map(self._selection.takes, self._state.held()))
+        refusal = too_many(len(held), known, self._max_delete, "resources of the copy")
+        if refusal is not None:
+            self.skip(f"{self._listing} leaves out, and so would delete, {refusal}")
+        kept = set(held) if refusal is not None else set()
+        deleted = [SourceResource(loc, "deleted") for loc, _ in gone if loc not in kept]
+        self._state.plan(deleted, self._generation, time())
+
+    @property
+    def _listing(self) -> str | None:
+        return self._source.resourcelist or self._source.resourcedump or self._source.changelist
+
+    def gap_before(self, begins: Position, at: Position) -> str | None:
+        """What is wrong where Change Lists begin after `at`: what changed before is told nowhere.
+
+        Many a Source tells only what changed after its list was complete.
+        """
+        if self.completed is not None and begins <= self.completed:
+            return None
+        return f"what changed from {at} to {begins} is told by no list of the Source"
 
     def summary(self) -> Event:
         """How much the Resource List has, how much of it is selected, and what is to be done."""
@@ -95,28 +130,34 @@ class Baseline:
 
     # Resource Lists -----------------------------------------------------------------------------
 
-    async def _lists(self, url: str, generation: int, depth: int = 0) -> Position | None:
+    async def _lists(self, url: str, depth: int = 0) -> Position | None:
         head: Head | None = None
         parts: list[Entry] = []
         async for head, entries in self._read(url):
             if head.root == "sitemapindex":
                 parts += entries
             else:
-                self._plan(entries, generation)
+                self._plan(entries, is_held_back=self._fills)
         if head is None:
             return None
         for part in parts:
             if depth < DEPTH:
-                await self._part(url, part.loc, generation, depth + 1)
+                await self._part(url, part.loc, depth + 1)
+            else:
+                self.skip(f"{url}: an index under an index under an index is not read")
+        if not depth:
+            self.completed = position_of(head.md.completed)
         return position_of(head.md.at) or position_of(head.md.from_)
 
-    async def _part(self, index: str, loc: str, generation: int, depth: int) -> None:
+    async def _part(self, index: str, loc: str, depth: int) -> None:
         try:
             url = _joined(index, loc)
         except Refused as error:
             self.skip(error.detail)
-        else:
-            await self._lists(url, generation, depth)
+            return
+        if url not in self._parts:
+            self._parts.add(url)
+            await self._lists(url, depth)
 
     async def _read(self, url: str) -> AsyncIterator[tuple[Head, list[Entry]]]:
         """A list's entries; what cannot be read is skipped and named."""
@@ -140,23 +181,101 @@ class Baseline:
                     self.skip(f"{url}: {skipped}")
                 return
 
-    def _plan(self, entries: Sequence[Entry], generation: int) -> None:
+    def _plan(self, entries: Sequence[Entry], *, is_held_back: bool = False) -> None:
         wanted = newest(wanted_by(change_of(entry)) for entry in entries if entry.loc)
         selected = [each for each in wanted if self._selection.takes(each.loc)]
-        self._state.plan(selected, generation, time())
+        due = time() + HELD_BACK_SECONDS * is_held_back
+        self._state.plan(selected, self._generation, due)
         self.listed += len(wanted)
-        self.selected += len(selected)
 
-    async def _changes(self, lists: ChangeLists, generation: int) -> Position | None:
-        """Where there is no Resource List, all changes together are one."""
+    async def _changes(self, lists: ChangeLists) -> Position | None:
+        """Where there is no list of resources, all changes together are one."""
         at: Position | None = None
-        async for received in lists.after(None):
-            record(self._state, received, self._selection, generation)
-            at = received.until
+        try:
+            async for received in lists.after(None):
+                record(
+                    self._state,
+                    received,
+                    self._selection,
+                    self._generation,
+                    is_held_back=lists.is_in_package,
+                )
+                at = received.until
+        except (Rejected, TryAgain) as error:
+            self.skip(error.detail)
         return at
 
+    # Resource Dumps -----------------------------------------------------------------------------
 
-def record(state: State, received: Received, selection: Selection, generation: int) -> int:
+    async def _dumps(self, url: str) -> Position | None:
+        """What the manifests say; each package is handed on with its manifest."""
+        at: Position | None = None
+        async for head, base, entries in self._packages_of(url):
+            at, self.completed = position_of(head.md.at), position_of(head.md.completed)
+            for entry in entries:
+                await self._package(base, entry)
+        return at
+
+    async def _fill(self, url: str) -> None:
+        """The list says what there is; what packages cannot give is fetched one by one."""
+        is_complete = self.is_complete
+        async for _, base, entries in self._packages_of(url):
+            for entry in entries:
+                await self._package(base, entry, is_planned=True)
+        self.is_complete = is_complete
+
+    async def _packages_of(
+        self, url: str, depth: int = 0
+    ) -> AsyncIterator[tuple[Head, str, list[Entry]]]:
+        """Pieces of a Resource Dump; the last has the head of the whole, and where it was."""
+        head: Head | None = None
+        parts: list[Entry] = []
+        async for head, entries in self._read(url):
+            if head.root == "sitemapindex":
+                parts += entries
+            else:
+                yield head, url, entries
+        for part in parts:
+            if depth:
+                self.skip(f"{url}: an index under an index is not read")
+                return
+            async for piece in self._packages_of(joined(url, part.loc), 1):
+                yield piece
+        if head is not None:
+            yield head, url, []
+
+    async def _package(self, base: str, entry: Entry, *, is_planned: bool = False) -> None:
+        wanted, contents = package_of(base, entry)
+        try:
+            if is_planned:
+                async with self._packages.open(wanted) as package:
+                    await self._packages.unpack(wanted, package)
+                return
+            if contents is not None:
+                async for _, entries in self._read(contents):
+                    self._plan(entries, is_held_back=True)
+                await self._packages.unpack(wanted, None)
+            else:
+                async with self._packages.open(wanted) as package:
+                    for batch in package.batches():
+                        self._plan(batch, is_held_back=True)
+                    for refused in package.refused:
+                        self.skip(refused)
+                    await self._packages.unpack(wanted, package)
+        except (Rejected, TryAgain) as error:
+            self.skip(error.detail)
+        if not is_planned:
+            self._state.release(time())
+
+
+def record(
+    state: State,
+    received: Received,
+    selection: Selection,
+    generation: int,
+    *,
+    is_held_back: bool = False,
+) -> int:
     """Record changes as work; the newest of several to one resource."""
     pairs = zip(received.changes, received.positions, strict=True)
     wanted = newest(
@@ -164,7 +283,7 @@ def record(state: State, received: Received, selection: Selection, generation: i
         for change, position in pairs
         if selection.takes(change.loc)
     )
-    return state.plan(wanted, generation, time())
+    return state.plan(wanted, generation, time() + HELD_BACK_SECONDS * is_held_back)
 
 
 def _joined(index: str, loc: str) -> str:
@@ -172,93 +291,3 @@ def _joined(index: str, loc: str) -> str:
         return urljoin(index, loc)
     except ValueError:
         raise Refused(f"{index} names {loc[:200]!r}, which is no address") from None
-
-
-# Packages -----------------------------------------------------------------------------------------
-
-
-class Dumps:
-    """Fills an empty copy from Resource Dump packages."""
-
-    def __init__(
-        self, baseline: Baseline, web: Web, state: State, disk: Disk, store: Store
-    ) -> None:
-        self._baseline = baseline
-        self._web = web
-        self._state = state
-        self._disk = disk
-        self._store = store
-
-    async def fill(self, url: str, selection: Selection, fetcher: Fetcher, report: Report) -> None:
-        """Store what the packages hold; what they cannot give is fetched one by one later."""
-        async for packages in self._packages(url):
-            for wanted in packages:
-                try:
-                    await self._unpack(wanted, selection, fetcher, report)
-                except (Rejected, TryAgain, Missing, NotModified) as error:
-                    report(Event("skipped", wanted.loc, problem=str(error)))
-
-    async def _packages(self, url: str, depth: int = 0) -> AsyncIterator[list[SourceResource]]:
-        document = RemoteDocument(self._web, url)
-        try:
-            async for entries in document:
-                if document.head.root == "sitemapindex" and depth == 0:
-                    for entry in entries:
-                        async for packages in self._packages(_joined(url, entry.loc), 1):
-                            yield packages
-                else:
-                    yield [wanted_by(change_of(entry)) for entry in entries]
-        except (Rejected, TryAgain) as error:
-            log.warning("skipped: %s", error.detail)
-
-    async def _unpack(
-        self, wanted: SourceResource, selection: Selection, fetcher: Fetcher, report: Report
-    ) -> None:
-        fetched = await fetcher.fetch(Row(wanted.loc, None, wanted, None, None, 0, 0, None))
-        try:
-            if fetched.content is not None:
-                await self._unpack_file(io.BytesIO(fetched.content), wanted.loc, selection, report)
-            else:
-                with self._disk.open_part(wanted.loc, keep=True) as part:
-                    await self._unpack_file(part, wanted.loc, selection, report)
-        finally:
-            self._disk.drop_part(wanted.loc)
-
-    async def _unpack_file(
-        self, file: BinaryIO, where: str, selection: Selection, report: Report
-    ) -> None:
-        from rsnotify_client.mirror.dump import Package  # noqa: PLC0415 - seldom needed
-
-        package = Package(file, where)
-        for packed in package.resources():
-            wanted = wanted_by(change_of(packed.entry))
-            if not selection.takes(wanted.loc):
-                continue
-            try:
-                report(await self._store_one(package, packed, wanted))
-            except (Rejected, TryAgain) as error:
-                report(Event("skipped", wanted.loc, problem=error.detail))
-            await asyncio.sleep(0)
-        for refused in package.refused:
-            report(Event("skipped", problem=refused))
-        self._state.commit()
-
-    async def _store_one(
-        self, package: "Package", packed: "Packed", wanted: SourceResource
-    ) -> Event:
-        self._state.plan([wanted], self._state.generation, time())
-        row = self._state.row(wanted.loc)
-        assert row is not None  # noqa: S101
-        checking, length = checker(wanted.hash), 0
-        with self._disk.open_part(wanted.loc) as part:
-            for piece in package.content(packed):
-                part.write(piece)
-                length += len(piece)
-                if checking is not None:
-                    checking[1].update(piece)
-        is_right = checking is None or checking[1].hexdigest() == checking[2]
-        if not is_right or (wanted.length is not None and wanted.length != length):
-            self._disk.drop_part(wanted.loc)
-            raise Refused(f"{packed.path} in the package is not what the manifest says")
-        have = Have(wanted.lastmod, length, wanted.hash)
-        return await self._store.put(row, Fetched(have, None, length))

@@ -1,4 +1,4 @@
-"""Resource Dumps: ZIP packages of many resources, with a manifest that names and describes them.
+"""Dumps: ZIP packages of many resources, with a manifest that names and describes them.
 
 Rules that hold here: a name in a package is never a path on our disk; what is inflated is bounded
 by what the manifest says, or by what compression can honestly reach; one that breaks a rule is
@@ -7,21 +7,26 @@ refused as a whole or in that member, and named.
 
 import struct
 import zipfile
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import chain, islice
+from tempfile import TemporaryFile
 from typing import BinaryIO, NamedTuple, cast
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.stream import DocumentStream
+from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Entry, Md
-from rsnotify_client.web import Refused
+from rsnotify_client.mirror.plan import SourceResource, checker
+from rsnotify_client.web import Refused, Web, check_status
 
 MANIFEST = "manifest.xml"
 MEMBERS = 0xFFFE  # what a ZIP without extensions can say
 DIRECTORY_BYTES = 32 * 1024 * 1024
 RATIO = 200  # text compresses ten times, the emptiest honest file a hundred times
 FREE_BYTES = 1024 * 1024
+PACKAGE_BYTES = 4 * 1024**3
+AT_ONCE = 1_000
 PIECE_BYTES = 256 * 1024
 
 _END_BYTES = 22 + 0xFFFF  # the record at the end of a package, with the longest comment
@@ -43,6 +48,7 @@ class Package:
 
     def __init__(self, file: BinaryIO, where: str) -> None:
         self._where = where
+        self.head = Head("urlset", Md())  # of the manifest, once its entries are read
         self.refused: list[str] = []
         try:
             self._zip = zipfile.ZipFile(cast("BinaryIO", _Opening(file, where)))
@@ -56,14 +62,22 @@ class Package:
         for entry in self.entries():
             yield from self._held(entry, names)
 
+    def batches(self) -> Iterator[list[Entry]]:
+        """All that the manifest says, so many entries at a time."""
+        entries = self.entries()
+        while batch := list(islice(entries, AT_ONCE)):
+            yield batch
+
     def entries(self) -> Iterator[Entry]:
-        """All that the manifest tells; a path that leads out of the package is in `refused`."""
+        """All that the manifest says; a path that leads out of the package is in `refused`."""
         name = self._names().get(MANIFEST)
         if name is None:
             raise Refused(f"{self._where} has no {MANIFEST}, which every package must have")
         stream = DocumentStream()
         for piece in chain(self._pieces(name, MAX_BYTES), (None,)):
-            yield from filter(self._is_inside, self._read(stream, piece))
+            entries = self._read(stream, piece)
+            self.head = stream.head if stream.has_head else self.head
+            yield from filter(self._is_inside, entries)
         self.refused += [f"{self._where}: {each}" for each in stream.skipped]
 
     def _names(self) -> dict[str, str]:
@@ -111,6 +125,38 @@ class Package:
             raise
         except Exception as error:  # each way to compress has errors of its own
             raise Refused(f"{self._where}: {name[:200]!r} cannot be read: {error}") from None
+
+
+class RemotePackages:
+    """RemotePackages over HTTP, for a caller who only wants their manifests."""
+
+    def __init__(self, web: Web) -> None:
+        self._web = web
+
+    @asynccontextmanager
+    async def open(self, wanted: SourceResource) -> AsyncIterator[Package]:
+        checking = checker(wanted.hash)
+        with TemporaryFile() as file:
+            async with self._web.ask(wanted.loc) as answer:
+                check_status(wanted.loc, answer)
+                async for piece in answer.pieces():
+                    file.write(piece)
+                    if checking is not None:
+                        checking[1].update(piece)
+                    if file.tell() > PACKAGE_BYTES:
+                        raise Refused(f"{wanted.loc} is longer than {PACKAGE_BYTES} bytes")
+            is_right = checking is None or checking[1].hexdigest() == checking[2]
+            if not is_right or wanted.length not in (None, file.tell()):
+                raise Refused(
+                    f"{wanted.loc} does not have the length and digest that its list says"
+                )
+            yield Package(cast("BinaryIO", file), wanted.loc)
+
+    async def unpack(self, wanted: SourceResource, package: Package | None) -> None:
+        """What a manifest says is planned; without `package` only the manifest was read."""
+
+    async def keep(self, wanted: SourceResource, package: Package | None) -> None:
+        """The same for changes, of which the next package may have newer ones."""
 
 
 def _wrong_path(path: str) -> str | None:

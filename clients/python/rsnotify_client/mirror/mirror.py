@@ -9,13 +9,13 @@ done is decided elsewhere, and so is how.
 
 import asyncio
 import os
+import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from time import time
 from typing import Any, Self
 
 from rsnotify.errors import InvalidSettings
-from rsnotify_client.mirror.baseline import Baseline, Dumps
 from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.fetch import Fetcher
 from rsnotify_client.mirror.hooks import Hook
@@ -25,6 +25,7 @@ from rsnotify_client.mirror.report import Event, Report, Sums
 from rsnotify_client.mirror.state import State
 from rsnotify_client.mirror.statefile import mirror_around
 from rsnotify_client.mirror.storing import Store
+from rsnotify_client.mirror.unpacking import Unpacking
 from rsnotify_client.mirror.workers import SOON_SECONDS, Workers
 from rsnotify_client.web import Web
 
@@ -63,7 +64,9 @@ class Mirror:
             self._web,
             self.state,
             self._options,
-            fill=self._fill_from_dumps,
+            packages=Unpacking(
+                self._web, self.state, self._disk, self._store, self._fetcher, self._report
+            ),
             report=self._report,
             wake=self._workers.wake,
         )
@@ -131,10 +134,12 @@ class Mirror:
             await asyncio.wait([plan, work], return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 await work
-            is_whole = await plan
-            self._workers.finish()
-            await work
-            return is_whole
+            try:
+                return await plan
+            finally:
+                if not isinstance(sys.exception(), asyncio.CancelledError):
+                    self._workers.finish()  # what is planned is done, whatever became of the rest
+                    await work
         finally:
             await _end([plan, work])
 
@@ -170,10 +175,6 @@ class Mirror:
         await self._planner.prepare()
         await self._planner.bring_up_to_date()
         return self.state.counts()[1]
-
-    async def _fill_from_dumps(self, baseline: Baseline, url: str) -> None:
-        dumps = Dumps(baseline, self._web, self.state, self._disk, self._store)
-        await dumps.fill(url, self._options.selection, self._fetcher, self._report)
 
     def _progress(self, count: int) -> None:
         self.sums.fetched_bytes += count

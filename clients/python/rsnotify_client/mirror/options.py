@@ -19,7 +19,9 @@ class Options(msgspec.Struct, frozen=True):
     """How a copy is kept."""
 
     selection: Selection = Selection()
-    max_delete: float = MAX_DELETE  # percent of the copy that another selection may remove
+    max_delete: float = (
+        MAX_DELETE  # percent of the copy that a list or another selection may remove
+    )
     maps: tuple[Map, ...] = ()
     jobs: int = JOBS
     per_host: int = PER_HOST

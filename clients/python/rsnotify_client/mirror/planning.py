@@ -1,19 +1,22 @@
 """What a mirror has to do, recorded as work: from the beginning, and from the cursor on.
 
 Rules that hold here: work is recorded before it is done, and the cursor with it, in one
-transaction. Nothing is stored here, but for what packages bring.
+transaction. What could not be read does not end the rest: it is named, and the copy is not whole;
+what that may have told is looked for in a new baseline.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import aclosing
+from time import time
 
 import msgspec
 
-from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
+from rsnotify_client.changedumps import lists_of
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.deletions import too_many
 from rsnotify_client.discovery import Source, discover
@@ -23,6 +26,7 @@ from rsnotify_client.mirror.paths import Map
 from rsnotify_client.mirror.plan import Selection, as_words
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import State
+from rsnotify_client.mirror.unpacking import Unpacking
 from rsnotify_client.notification import Received
 from rsnotify_client.timeline import Timeline
 from rsnotify_client.web import Refused, Tag, Web
@@ -32,7 +36,7 @@ log = logging.getLogger(__name__)
 DISCOVERY_ATTEMPTS = 4
 LISTS_REMEMBERED = 20
 
-FillFromDumps = Callable[[Baseline, str], Awaitable[None]]
+LIST_ATTEMPTS = 3
 
 
 class Planner:
@@ -45,7 +49,7 @@ class Planner:
         state: State,
         options: Options,
         *,
-        fill: FillFromDumps,
+        packages: Unpacking,
         report: Report,
         wake: Callable[[], None],
     ) -> None:
@@ -53,7 +57,9 @@ class Planner:
         self.state = state
         self._web = web
         self._options = options
-        self._fill_from_dumps = fill
+        self._packages = packages
+        packages.when_kept = self._kept
+        self._reached: Position | None = None  # by changes whose package is not kept yet
         self._report = report
         self._wake = wake
         self._source: Source | None = None
@@ -74,7 +80,7 @@ class Planner:
             self._known = Timeline(cursor)
         try:
             return await self._read_on(lists, self._known)
-        except (HistoryGone, TryAgain) as error:
+        except (HistoryGone, TryAgain, Rejected) as error:
             log.info("%s", error)
             return self.state.cursor != cursor
 
@@ -83,8 +89,8 @@ class Planner:
         self._source = await self._discovered()
         self._claim_directory(self._source.url)
         self._select(self._options.selection)
-        if self._source.changelist is not None:
-            self._lists = ChangeLists(self._web, self._source.changelist, self._source.archive)
+        self._lists = lists_of(self._web, self._source, skip=self._skip, packages=self._packages)
+        if self._lists is not None:
             self._recall_lists(self._lists)
         self.state.commit()
 
@@ -139,47 +145,80 @@ class Planner:
                 await asyncio.sleep(max(error.retry_after_seconds, 0.4 * 2**attempt))
 
     async def bring_up_to_date(self) -> bool:
-        """From the cursor on by Change Lists; else anew."""
-        if self.state.cursor is not None and self._lists is not None:
+        """From the cursor on by Change Lists; else from the beginning. Whether all was read."""
+        if self.state.cursor is not None and self._lists is not None and self._is_whole:
             try:
-                await self._catch_up(self._lists, self.state.cursor)
+                return await self._catch_up(self._lists, self.state.cursor)
             except HistoryGone as error:
                 log.info("%s", error)
-            else:
-                return True
         return await self._baseline()
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether all that was told up to the cursor could be read."""
+        return self.state.fact("incomplete") is None
+
+    def _skip(self, problem: str) -> None:
+        """It cannot be read, and what it told is looked for in the next baseline."""
+        self.state.set_fact("incomplete", "1")
+        self._report(Event("skipped", problem=problem))
 
     async def _baseline(self) -> bool:
         assert self._source is not None  # noqa: S101
         self.state.set_fact("cursor", None)
+        self.state.set_fact("incomplete", None)
+        is_empty = self.state.counts()[0] == 0
         baseline = Baseline(
-            self._web, self._source, self.state, self._options.selection, self._report
+            self._web,
+            self._source,
+            self.state,
+            self._options.selection,
+            self._report,
+            packages=self._packages,
+            fills=is_empty,
+            max_delete=self._options.max_delete,
         )
-        if self._source.resourcedump and self._options.has_files and self.state.counts()[0] == 0:
-            await self._fill_from_dumps(baseline, self._source.resourcedump)
         at = await baseline.plan(self._lists)
         self._report(baseline.summary())
-        self._wake()
-        if at is None:
-            return baseline.is_complete
-        self.state.set_fact("cursor", str(at))
+        if not baseline.is_complete:
+            self.state.set_fact("incomplete", "1")
+        if at is not None:
+            self.state.set_fact("cursor", str(at))
         self.state.commit()
-        if self._lists is not None and self._source.resourcelist is not None:
-            await self._join(self._lists, at)
-        return baseline.is_complete
+        self._wake()
+        if at is None or self._lists is None or not baseline.is_of_resources:
+            return self._is_whole
+        return await self._join(self._lists, baseline, at) and self._is_whole
 
-    async def _join(self, lists: ChangeLists, at: Position) -> None:
-        """From the Resource List on; a Source whose Change Lists begin later leaves a gap."""
+    async def _join(self, lists: ChangeLists, baseline: Baseline, at: Position) -> bool:
+        """From the baseline on."""
         try:
-            await self._catch_up(lists, at)
+            return await self._catch_up(lists, at)
         except HistoryGone as error:
-            log.warning("%s to %s is told by no list of the Source", at, error.begins)
+            if (gap := baseline.gap_before(error.begins, at)) is not None:
+                self._skip(gap)
             self.state.set_fact("cursor", str(error.begins))
-            await self._catch_up(lists, error.begins)
+            return await self._catch_up(lists, error.begins)
 
-    async def _catch_up(self, lists: ChangeLists, cursor: Position) -> None:
+    async def _catch_up(self, lists: ChangeLists, cursor: Position) -> bool:
+        """Whether all could be read; what could be is recorded."""
         self._known = Timeline(cursor)
-        await self._read_on(lists, self._known)
+        for attempt in range(LIST_ATTEMPTS):
+            try:
+                await self._read_on(lists, self._known)
+            except TryAgain as error:
+                if attempt + 1 < LIST_ATTEMPTS:
+                    await asyncio.sleep(max(error.retry_after_seconds, 0.25 * 2**attempt))
+                    continue
+                self._report(Event("skipped", problem=error.detail))
+            except Rejected as error:
+                self._report(Event("skipped", problem=error.detail))
+            else:
+                return self._is_whole
+            finally:
+                self._kept()
+            return False
+        return False
 
     async def _read_on(self, lists: ChangeLists, known: Timeline) -> bool:
         """Record what is not known yet; whether there was any. The rest goes on as planned."""
@@ -193,20 +232,47 @@ class Planner:
         return is_news
 
     def _record(self, received: Received) -> None:
-        """The changes and the cursor, in one transaction."""
-        record(self.state, received, self._options.selection, self.state.generation)
-        if self.state.cursor is None or received.until > self.state.cursor:
-            self.state.set_fact("cursor", str(received.until))
+        """The changes and the cursor, in one transaction; after those of a package, the cursor."""
+        is_packed = self._lists is not None and self._lists.is_in_package
+        record(
+            self.state,
+            received,
+            self._options.selection,
+            self.state.generation,
+            is_held_back=is_packed,
+        )
+        if is_packed:
+            self._reached = received.until
+        else:
+            self._move_to(received.until)
         self.state.commit()
         if received.changes:
             self._wake()
 
+    def _move_to(self, cursor: Position) -> None:
+        if self.state.cursor is None or cursor > self.state.cursor:
+            self.state.set_fact("cursor", str(cursor))
+
+    def _kept(self) -> None:
+        """What a package has is stored; the rest of what it told is due."""
+        if self._reached is not None:
+            self._move_to(self._reached)
+            self._reached = None
+        self.state.release(time())
+        self.state.commit()
+        self._wake()
+
     async def follow_for_ever(self) -> bool:
         while True:
             try:
-                if self.state.cursor is None:
+                if self.state.cursor is None or not self._is_whole:
                     await self._baseline()
-                await self._follow()
+                async with asyncio.timeout(
+                    None if self._is_whole else self._options.relist_seconds
+                ):
+                    await self._follow()
+            except TimeoutError:
+                log.info("reading again what could not be read")
             except HistoryGone as error:
                 log.info("%s", error)
                 self.state.set_fact("cursor", None)
@@ -219,7 +285,7 @@ class Planner:
 
         source = self._source
         assert source is not None  # noqa: S101
-        if self.state.cursor is None or not (source.socket or source.topic or source.changelist):
+        if self.state.cursor is None or not (source.socket or source.topic or self._lists):
             await asyncio.sleep(self._options.relist_seconds)
             self.state.set_fact("cursor", None)
             return
@@ -233,6 +299,7 @@ class Planner:
             cursor=self.state.cursor,
             web=self._web,
             source=source,
+            lists=self._lists,
             poll_seconds=self._options.poll_seconds,
         )
         self._report(Event("live"))

@@ -36,6 +36,9 @@ class Row(msgspec.Struct):
 
 
 _ROW = "loc, path, wanted, have, part, version, attempts, problem"
+HELD_BACK_SECONDS = 3_600.0
+"""Planned so much later, what a package may hold is not fetched before it is unpacked."""
+_HELD_BACK = "due > ? AND problem IS NULL"
 _wanted = msgspec.json.Decoder(SourceResource)
 _have = msgspec.json.Decoder(Have)
 _encoder = msgspec.json.Encoder()
@@ -112,15 +115,29 @@ class State(StateFile):
         )
         return {loc: have and _have.decode(have) for loc, have in found}
 
-    def plan_deletions(self, generation: int, now: float) -> int:
-        """Resources that a complete baseline did not name are gone."""
+    def unlisted(self, generation: int) -> list[tuple[str, bool]]:
+        """Resources that the baseline did not name, and of each whether the copy has it."""
+        query = "SELECT loc, have IS NOT NULL FROM resource WHERE generation < ?"
+        return [
+            (loc, bool(is_held)) for loc, is_held in self.database.execute(query, (generation,))
+        ]
+
+    def listed(self, generation: int) -> int:
+        """How many resources the baseline named."""
+        query = "SELECT count(*) FROM resource WHERE generation = ?"
+        count: int = self.database.execute(query, (generation,)).fetchone()[0]
+        return count
+
+    def has_held_back(self, now: float) -> bool:
+        """Whether something is planned for later than now, for a package may hold it."""
+        query = f"SELECT 1 FROM resource WHERE {_HELD_BACK} LIMIT 1"  # noqa: S608
+        return self.database.execute(query, (now,)).fetchone() is not None
+
+    def release(self, now: float) -> None:
+        """What was held back is due."""
         self.begin()
-        gone = self.database.execute(
-            "SELECT loc FROM resource WHERE generation < ?", (generation,)
-        ).fetchall()
-        for (loc,) in gone:
-            self.plan([SourceResource(loc, "deleted")], generation, now)
-        return len(gone)
+        query = f"UPDATE resource SET due = ? WHERE {_HELD_BACK}"  # noqa: S608
+        self.database.execute(query, (now, now))
 
     # The work -----------------------------------------------------------------------------------
 

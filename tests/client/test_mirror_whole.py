@@ -1,0 +1,279 @@
+"""Where a Source's lists are broken, cut or emptied, a mirror loses nothing and is not whole."""
+
+import asyncio
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from rsnotify.resourcesync.change import Link, Position
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
+from rsnotify_client.audit import audit, repair
+from rsnotify_client.mirror.mirror import Mirror
+from rsnotify_client.mirror.options import Options
+from tests.client.test_mirror import files, once
+from tests.running import clean_environment, until
+from tests.sources import CAPABILITIES, Source, digest, entry_of, rendered
+
+MANY = 40
+
+
+@pytest.fixture
+async def many(source: Source) -> Source:
+    """Forty resources in a Resource List, and nothing else."""
+    source.resources.clear()
+    for number in range(MANY):
+        source.add(f"{number}.txt", f"first {number}".encode())
+    source.list_resources()
+    source.documents[CAPABILITIES] = source.capability_list("resourcelist")
+    return source
+
+
+def leave_out(source: Source, count: int) -> None:
+    for path in list(source.resources)[:count]:
+        del source.resources[path]
+    source.list_resources()
+
+
+def begin_again(source: Source) -> None:
+    """Its Change Lists no longer reach back to any cursor."""
+    source.now += 1_000_000_000
+    source.at = Position(source.now)
+    source.changes.clear()
+    source.list_resources()
+
+
+# Suddenly empty ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left_out", [5, MANY // 2, MANY])
+async def test_a_list_that_leaves_out_too_much_deletes_nothing_until_that_is_meant(
+    many: Source, copy: Path, left_out: int
+) -> None:
+    await once(many, copy)
+    leave_out(many, left_out)
+    for _ in range(2):  # it is said again, for nothing has become better
+        ran = await once(many, copy)
+        assert (ran.is_whole, len(files(copy))) == (False, MANY)
+        assert f"so would delete, {left_out} of 40 resources" in ran.problems()
+    assert f"--max-delete {min(100, 100 * left_out // MANY + 1)}" in ran.problems()
+    assert (await once(many, copy, max_delete=100)).is_whole
+    assert len(files(copy)) == MANY - left_out
+    assert (await once(many, copy)).is_whole
+
+
+async def test_a_tenth_may_be_left_out(many: Source, copy: Path) -> None:
+    await once(many, copy)
+    leave_out(many, MANY // 10)
+    assert (await once(many, copy)).is_whole
+    assert len(files(copy)) == MANY - MANY // 10
+
+
+async def test_deletions_that_are_announced_one_by_one_are_obeyed(many: Source, copy: Path) -> None:
+    many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
+    await once(many, copy)
+    for number in range(MANY):
+        many.change(f"{number}.txt", None)
+    assert (await once(many, copy)).is_whole
+    assert files(copy) == {}
+
+
+async def test_what_changed_is_taken_though_deletions_are_held_back(
+    many: Source, copy: Path
+) -> None:
+    await once(many, copy)
+    leave_out(many, MANY // 2)
+    many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
+    begin_again(many)
+    many.change("39.txt", b"second")
+    many.change("new.txt", b"first")
+    assert not (await once(many, copy)).is_whole
+    assert (files(copy)["39.txt"], files(copy)["new.txt"]) == (b"second", b"first")
+    assert len(files(copy)) == MANY + 1
+
+
+async def test_a_repair_holds_back_what_a_mirror_does(many: Source, copy: Path) -> None:
+    await once(many, copy)
+    leave_out(many, MANY)
+    url = many.url + CAPABILITIES
+    found = await audit(url, copy)
+    assert len(found.findings) == MANY
+    assert not await repair(url, copy, found)
+    assert len(files(copy)) == MANY
+    assert await repair(url, copy, found, max_delete=100)
+    assert files(copy) == {}
+
+
+async def test_what_another_selection_leaves_out_is_no_deletion_by_the_source(
+    many: Source, copy: Path
+) -> None:
+    from rsnotify_client.mirror.plan import Selection
+
+    await once(many, copy)
+    leave_out(many, 4)
+    chosen = Selection(exclude=("*/3?.txt",))
+    ran = await once(many, copy, selection=chosen, max_delete=25)
+    assert (ran.is_whole, len(files(copy))) == (True, 40 - 10 - 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "left"), [((), 1, MANY), (("--max-delete", "100"), 0, 0)]
+)
+async def test_the_command_ends_with_status_1_and_says_why(
+    many: Source, copy: Path, words: tuple[str, ...], status: int, left: int
+) -> None:
+    await once(many, copy)
+    leave_out(many, MANY)
+    command = [sys.executable, "-m", "rsnotify", "mirror", many.url + CAPABILITIES, str(copy)]
+    ran = await asyncio.to_thread(
+        subprocess.run,
+        [*command, "--once", *words],
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+        check=False,
+    )
+    assert (ran.returncode, len(files(copy))) == (status, left), ran.stderr
+    assert ("40 of 40 resources" in ran.stderr) == bool(status)
+
+
+async def test_a_mirror_that_is_kept_asks_again_for_what_it_could_not_read(
+    many: Source, copy: Path
+) -> None:
+    await once(many, copy)
+    many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
+    whole = dict(many.resources)
+    leave_out(many, MANY)
+    begin_again(many)
+    options = Options(poll_seconds=0.05, relist_seconds=0.3, first_retry_seconds=0.01)
+    async with Mirror(many.url + CAPABILITIES, copy, options) as mirror:
+        keeping = asyncio.create_task(mirror.keep())
+        many.change("1.txt", b"second")  # followed though the baseline is not whole
+
+        async def is_followed() -> bool:
+            return files(copy).get("1.txt") == b"second"
+
+        await until(is_followed)
+        many.resources |= whole | {"/0.txt": b"second"}
+        begin_again(many)
+
+        async def is_read_again() -> bool:
+            return files(copy)["0.txt"] == b"second"
+
+        await until(is_read_again)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+    assert len(files(copy)) == MANY
+
+
+# Broken Change Lists ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"status": 404}, "there is nothing at this address"),
+        ({"status": 500}, "cannot be served now (500)"),
+        ({"body": b"<html>log in</html>", "content_type": "text/html"}, "changelist.xml: "),
+        ({"body": rendered("changelist", [])[:-4], "content_type": "text/xml"}, "well-formed"),
+    ],
+)
+async def test_a_broken_change_list_does_not_end_a_baseline(
+    many: Source, copy: Path, answer: dict[str, object], said: str
+) -> None:
+    async def broken(_: web.Request) -> web.Response:
+        return web.Response(**answer)  # type: ignore[arg-type]
+
+    many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
+    many.handlers["/changelist.xml"] = broken
+    ran = await once(many, copy)
+    assert (ran.is_whole, len(files(copy))) == (False, MANY)
+    assert said in ran.problems()
+    many.change("1.txt", b"second")
+    assert not (await once(many, copy)).is_whole
+    del many.handlers["/changelist.xml"]
+    assert (await once(many, copy)).is_whole
+    assert files(copy)["1.txt"] == b"second"
+
+
+async def test_what_a_broken_list_of_an_index_told_is_found_by_the_next_baseline(
+    many: Source, copy: Path
+) -> None:
+    """The lists after it are read; the copy counts as whole only when nothing is missing."""
+    many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
+    await once(many, copy)
+    begin, lists = str(many.at), []
+    for name in "ab":
+        change = many.change(f"{1 if name == 'a' else 2}.txt", b"second")
+        md = {"from": begin, "until": str(change.datetime)}
+        many.documents[f"/{name}.xml"] = rendered("changelist", [entry_of(change)], **md)
+        lists.append(Entry(many.loc(f"{name}.xml"), md=Md(from_=begin, until=change.datetime)))
+        begin = str(change.datetime)
+    whole, many.documents["/a.xml"] = many.documents["/a.xml"], b"<html>"
+    index = Document("sitemapindex", Md(capability="changelist"), (), tuple(lists))
+    many.documents["/changelist.xml"] = render_document(index)
+    ran = await once(many, copy)
+    assert (ran.is_whole, files(copy)["2.txt"]) == (False, b"second")
+    assert not (await once(many, copy)).is_whole
+    many.documents["/a.xml"] = whole
+    assert (await once(many, copy)).is_whole
+    assert files(copy)["1.txt"] == b"second"
+
+
+async def test_what_no_list_tells_between_a_baseline_and_the_change_lists_is_named(
+    many: Source, copy: Path
+) -> None:
+    many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
+    many.documents["/changelist.xml"] = rendered(
+        "changelist", [], **{"from": "2026-11-21T00:00:00Z"}
+    )
+    ran = await once(many, copy)
+    assert (ran.is_whole, len(files(copy))) == (False, MANY)
+    assert "is told by no list" in ran.problems()
+    md = {"at": str(many.at), "completed": "2026-11-21T00:00:00Z"}
+    entries = [
+        Entry(many.url + path, md=Md(hash=digest(body))) for path, body in many.resources.items()
+    ]
+    many.documents["/resourcelist.xml"] = rendered("resourcelist", entries, **md)
+    assert (await once(many, copy)).is_whole
+    assert (await audit(many.url + CAPABILITIES, copy)).is_in_sync
+
+
+# Packages ---------------------------------------------------------------------------------------
+
+
+def tar_xz() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:xz") as packed:
+        packed.addfile(tarfile.TarInfo("manifest.xml"), io.BytesIO())
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("body", "md", "said"),
+    [
+        (tar_xz(), Md(), "dump.zip is no ZIP package"),
+        (b"PK", Md(hash=digest(b"other")), "sha-256 digest"),
+        (b"PK", Md(length=3), "2 bytes"),
+        (None, Md(), "dump.zip answers 404"),
+    ],
+)
+@pytest.mark.parametrize("capability", ["resourcedump", "changedump"])
+async def test_a_package_that_cannot_be_read_is_named_and_the_copy_is_not_whole(
+    source: Source, copy: Path, capability: str, body: bytes | None, md: Md, said: str
+) -> None:
+    source.documents[CAPABILITIES] = source.capability_list(capability)
+    entries = [Entry(source.loc("dump.zip"), md=md, links=(Link("other", "x"),))]
+    times = {"at": str(source.at)} if capability == "resourcedump" else {"from": str(source.at)}
+    source.documents[f"/{capability}.xml"] = rendered(capability, entries, **times)
+    if body is not None:
+        source.documents["/dump.zip"] = body
+    ran = await once(source, copy)
+    assert not ran.is_whole
+    assert said in ran.problems()
+    found = await audit(source.url + CAPABILITIES, copy)
+    assert not found.is_in_sync
