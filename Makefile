@@ -5,6 +5,9 @@ DATA ?= data
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 SOAK_ARGS ?=
+SCENARIO ?=
+SEED ?=
+SECONDS ?= 60
 
 # Unless PYTHON names one, the first of these that is new enough makes the environment.
 PYTHONS := $(strip $(PYTHON) $(if $(filter file,$(origin PYTHON)),python3.12 python3.11 python3.13 python3.14))
@@ -15,7 +18,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-versions soak bench release-check images clean
+.PHONY: help run check test test-versions simulate soak bench release-check images clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +34,9 @@ check: $(VENV)/test.stamp ## the fast half: format, lint, types and the unit tes
 
 test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest
 	@$(BIN)/python tests/versions.py $(PYTEST_ARGS)
+
+simulate: $(VENV)/test.stamp ## run the hub in simulated worlds for SECONDS; SCENARIO=… SEED=… shows one history
+	@$(BIN)/python -m tests.simulation $(SCENARIO) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 soak: $(VENV)/test.stamp ## prove what takes minutes; SOAK_ARGS=storm SOAK_SECONDS=600: all that can fail
 	@$(BIN)/python -m tests.soak $(SOAK_ARGS)

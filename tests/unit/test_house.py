@@ -233,9 +233,13 @@ INSIDES = {
     },
     "integration/test_closed_connections.py": {"_writer"},
     "unit/test_several.py": {"_max_bytes", "_serving"},
+    "simulation/loop.py": {"_cancelled", "_context"},
+    "simulation/virtual.py": {"_urandom"},
+    "simulation/world.py": {"_getaddrinfo"},
     "soak/databases.py": {"_connect", "_connection", "_sock"},
 }
-"""A fork that comes at the worst moment, a connection that is cut: no public step does that."""
+"""A fork that comes at the worst moment, a connection that is cut, a host that crashes: no public
+step does that."""
 
 
 @pytest.mark.parametrize("path", sources(ROOT / "tests"), ids=lambda path: path.name)

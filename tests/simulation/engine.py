@@ -1,0 +1,280 @@
+"""A real Redis in the world: each command is one step of it, at the world's time.
+
+On the network it is a host of its own. What it is asked is handed to the real server and answered
+within the same step; what may go wrong on the way is decided here. A failover that loses starts a
+second server from the file that the first had written a while before.
+"""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import hiredis
+
+from tests.needs import COMPILER, need
+from tests.simulation.loop import Host
+from tests.simulation.virtual import real_monotonic
+
+SOURCE = Path(__file__).with_name("engine.c")
+START_SECONDS = 10
+PORT = 6379
+URL = f"redis://redis:{PORT}"
+INCOMPLETE = object()
+MAY_PUBLISH = frozenset((b"EVAL", b"EVALSHA", b"PUBLISH", b"EXEC"))
+REFUSALS = {
+    "busy": b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL.\r\n",
+    "loading": b"-LOADING Redis is loading the dataset in memory\r\n",
+    "misconf": b"-MISCONF Errors writing to the AOF file: No space left on device\r\n",
+    "readonly": b"-READONLY You can't write against a read only replica.\r\n",
+    "oom": b"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+}
+
+
+def library() -> Path:
+    """Compiled once a machine and version of the source."""
+    version = sha256(SOURCE.read_bytes()).hexdigest()[:12]
+    made = Path(tempfile.gettempdir(), f"rsnotify-tests-{os.getuid()}-engine-{version}.so")
+    if not made.exists():
+        part = made.with_suffix(f".{os.getpid()}")
+        command = [need(*COMPILER), "-shared", "-fPIC", "-O1", "-o", part, SOURCE, "-ldl"]
+        subprocess.run(command, check=True)
+        part.replace(made)
+    return made
+
+
+class Server:
+    """A process of Redis whose clock stands still between two steps."""
+
+    def __init__(self, binary: str, folder: Path, seed: str) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self._clock = (folder / "clock").open("w+b", buffering=0)
+        self.set_time(0)
+        chance = folder / "chance"
+        chance.write_bytes(Random(seed).randbytes(4096))
+        environment = dict(os.environ) | {
+            "LD_PRELOAD": str(library()),
+            "WORLD_CLOCK": self._clock.name,
+            "WORLD_CHANCE": str(chance),
+        }
+        self._command = [
+            *(binary, "--port", "0", "--unixsocket", "s", "--save", "", "--hz", "1"),
+            *("--enable-debug-command", "yes", "--daemonize", "no"),
+        ]
+        self._environment = environment
+        self._process: subprocess.Popen[bytes]
+
+    def start(self) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, cwd=self.folder, env=self._environment, stdout=log, stderr=log
+            )
+        deadline = real_monotonic() + START_SECONDS
+        while real_monotonic() < deadline:
+            try:
+                asker = Asker(self)
+            except OSError:
+                continue
+            if asker.ask(b"PING") == b"+PONG\r\n":
+                asker.ask(b"DEBUG", b"SET-ACTIVE-EXPIRE", b"0")
+                asker.close()
+                return
+        raise RuntimeError((self.folder / "log").read_text())
+
+    def set_time(self, seconds: float) -> None:
+        os.pwrite(self._clock.fileno(), int(seconds * 1e6).to_bytes(8, "little"), 0)
+
+    def save(self) -> None:
+        Asker(self).ask(b"SAVE")
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class Asker:
+    """One connection to a server, on which one thing at a time is asked and waited for."""
+
+    def __init__(self, server: Server) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(server.folder / "s"))
+        self._reader = hiredis.Reader(notEnoughData=INCOMPLETE, replyError=Exception)
+
+    def ask(self, *words: bytes) -> bytes:
+        """The answer, as it was sent."""
+        self._socket.sendall(hiredis.pack_command(words))
+        return self._read(until_pong=False)
+
+    def pushed(self) -> bytes:
+        """What has been published to this connection, which has subscribed to something."""
+        self._socket.sendall(hiredis.pack_command((b"PING",)))
+        return self._read(until_pong=True)
+
+    def read_more(self, answers: int) -> bytes:
+        return b"".join(self._read(until_pong=False) for _ in range(answers))
+
+    def _read(self, *, until_pong: bool) -> bytes:
+        found = b""
+        while True:
+            data = self._socket.recv(1 << 20)
+            if not data:
+                raise ConnectionError("the server has closed the connection")
+            found += data
+            self._reader.feed(data)
+            while (answer := self._reader.gets()) is not INCOMPLETE:
+                if not until_pong:
+                    return found
+                if answer == [b"pong", b""]:
+                    return found[: -len(PONG)]
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+PONG = b"*2\r\n$4\r\npong\r\n$0\r\n\r\n"
+
+
+class Engine:
+    """The host named redis: which server answers there now, and what it does to its clients."""
+
+    def __init__(self, host: Host, chance: Random, wall: Callable[[], float], binary: str) -> None:
+        self.host = host
+        self.chance = chance
+        self.folder = Path(tempfile.mkdtemp(prefix="world-"))
+        self.refusal: bytes | None = None  # what it answers instead of doing anything
+        self.commands = 0
+        self.clock_moved = 0.0
+        self.lose_answer_of = 0.0  # of all answers are lost with their connection, once executed
+        self._wall = wall
+        self._binary = binary
+        self._servers = 0
+        self._connections: list[Connection] = []
+        self.server = self._started(None)
+
+    def _started(self, copy: Path | None) -> Server:
+        self._servers += 1
+        name = str(self._servers)
+        server = Server(self._binary, self.folder / name, f"{self.chance.random()} {name}")
+        server.set_time(self.now())
+        if copy is not None:
+            shutil.copy(copy, server.folder / "dump.rdb")
+        server.start()
+        return server
+
+    def now(self) -> float:
+        return self._wall() + self.clock_moved
+
+    def keep(self) -> None:
+        """What is there now is what a failover will find."""
+        self.server.set_time(self.now())
+        (self.server.folder / "dump.rdb").unlink(missing_ok=True)
+        self.server.save()
+
+    def fail_over(self) -> None:
+        """Another server takes over with what was kept; all later writes are lost."""
+        former = self.server
+        self.server = self._started(former.folder / "dump.rdb")
+        self.drop_connections()
+        former.kill()
+
+    def restart(self) -> None:
+        """The same data, another process."""
+        self.keep()
+        self.fail_over()
+
+    def drop_connections(self) -> None:
+        for connection in [*self._connections]:
+            connection.end()
+
+    def connection(self) -> "Connection":
+        made = Connection(self)
+        self._connections.append(made)
+        return made
+
+    def forget(self, connection: "Connection") -> None:
+        if connection in self._connections:
+            self._connections.remove(connection)
+
+    def announce(self) -> None:
+        """What was published reaches its listeners."""
+        for connection in [*self._connections]:
+            connection.hand_on_pushed()
+
+    def close(self) -> None:
+        self.server.kill()
+        shutil.rmtree(self.folder)
+
+
+class Connection(asyncio.Protocol):
+    """One client of the engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._asker = Asker(engine.server)
+        self._requests = hiredis.Reader(notEnoughData=INCOMPLETE)
+        self._subscriptions: set[bytes] = set()
+        self._transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._engine.forget(self)
+        self._asker.close()
+
+    def end(self) -> None:
+        self._engine.forget(self)
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._requests.feed(data)
+        while (words := self._requests.gets()) is not INCOMPLETE:
+            if self._transport.is_closing():
+                return
+            self._answer([bytes(word) for word in words])
+
+    def _answer(self, words: list[bytes]) -> None:
+        engine = self._engine
+        engine.commands += 1
+        name = words[0].upper()
+        if engine.refusal is not None and name not in (b"HELLO", b"CLIENT", b"SELECT"):
+            self._transport.write(engine.refusal)
+            return
+        engine.server.set_time(engine.now())
+        answer = self._ask(name, words)
+        if name in MAY_PUBLISH:
+            engine.announce()
+        lost = engine.lose_answer_of and engine.chance.random() < engine.lose_answer_of
+        if lost:
+            self._transport.write(answer[: engine.chance.randrange(len(answer))])
+            self.end()
+            return
+        self._transport.write(answer)
+
+    def _ask(self, name: bytes, words: list[bytes]) -> bytes:
+        if name in (b"SUBSCRIBE", b"UNSUBSCRIBE"):
+            answer = self._asker.ask(*words)
+            answer += self._asker.read_more(len(words) - 2)
+            change = set(words[1:])
+            self._subscriptions = (
+                self._subscriptions | change
+                if name == b"SUBSCRIBE"
+                else self._subscriptions - change
+            )
+            return answer
+        if name in (b"WAIT", b"WAITAOF"):
+            return b":1\r\n"
+        return self._asker.ask(*words)
+
+    def hand_on_pushed(self) -> None:
+        is_listening = self._subscriptions and not self._transport.is_closing()
+        if is_listening and (pushed := self._asker.pushed()):
+            self._transport.write(pushed)

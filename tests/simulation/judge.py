@@ -1,0 +1,126 @@
+"""What must be true of every history, once its faults have ended and all is calm again."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tests.simulation.peers import (
+    DATETIME,
+    ENTRY,
+    Reader,
+    Receiver,
+    Source,
+    Unreachable,
+    ask,
+)
+from tests.simulation.world import World
+
+CALM_SECONDS = 30.0  # by then everybody has everything
+
+
+class Wrong(Exception):
+    """Something that may not be."""
+
+
+async def listed(hub: str, set_name: str = "dataset1") -> tuple[list[str], list[str]]:
+    """What the open Change List holds, and the datetimes."""
+    answer = await ask(hub, "GET", f"/{set_name}/changelist.xml")
+    if answer.status != 200:
+        raise Unreachable(f"status {answer.status}")
+    locs = [each.decode() for each in ENTRY.findall(answer.body)]
+    times = [each.decode() for each in DATETIME.findall(answer.body)]
+    return locs, times
+
+
+class Judge:
+    """Waits for calm, then compares all stories."""
+
+    def __init__(
+        self,
+        world: World,
+        hubs: Iterable[str],
+        sources: Sequence[Source],
+        readers: Sequence[Reader] = (),
+        receivers: Sequence[Receiver] = (),
+        *,
+        may_lose: bool = False,
+    ) -> None:
+        self._world = world
+        self._hubs = [*hubs]
+        self._sources = sources
+        self._readers = readers
+        self._receivers = receivers
+        self._may_lose = may_lose
+
+    async def judge(self) -> None:
+        until = self._world.now() + CALM_SECONDS
+        while True:
+            wrong = await self._wrong()
+            if not wrong or self._world.now() > until:
+                break
+            await asyncio.sleep(0.5)
+        wrong += self._world.errors
+        if wrong:
+            raise Wrong("\n".join(wrong))
+
+    async def _wrong(self) -> list[str]:
+        found: list[str] = []
+        acknowledged = {
+            loc
+            for source in self._sources
+            for key in source.acknowledged
+            for loc in source.locs[key]
+        }
+        lists = []
+        for hub in self._hubs:
+            try:
+                lists.append((hub, *await listed(hub)))
+            except Unreachable as error:
+                found.append(f"{hub} has no list: {error}")
+        for hub, locs, times in lists:
+            counts = Counter(locs)
+            found += [f"{hub} lists {loc} {n} times" for loc, n in counts.items() if n > 1]
+            if missing := acknowledged - counts.keys():
+                found.append(f"{hub} does not list {sorted(missing)}")
+            if times != sorted(set(times)):
+                found.append(f"{hub} lists positions out of order")
+        for source in self._sources:
+            found += self._answers(source, lists)
+        for reader in self._readers:
+            found += self._story(reader, lists)
+        for receiver in self._receivers:
+            if missing := acknowledged - set(receiver.locs):
+                found.append(f"{receiver.name} was not sent {sorted(missing)}")
+        return found
+
+    def _answers(
+        self, source: Source, lists: Sequence[tuple[str, list[str], list[str]]]
+    ) -> list[str]:
+        """What a request was answered is where its changes are."""
+        found = []
+        for hub, locs, times in lists:
+            at = dict(zip(locs, times, strict=False))
+            for key, (from_, until) in source.acknowledged.items():
+                found += [
+                    f"{hub} lists {loc} at {at[loc]}, not in ({from_}, {until}]"
+                    for loc in source.locs[key]
+                    if loc in at and not from_ < at[loc] <= until
+                ]
+        return [] if self._may_lose else found
+
+    def _story(
+        self, reader: Reader, lists: Sequence[tuple[str, list[str], list[str]]]
+    ) -> list[str]:
+        found = [f"{reader.name}: {fault}" for fault in reader.faults]
+        heard = Counter(loc for each in reader.story for loc in each.locs)
+        began = reader.began
+        for hub, locs, times in lists[:1]:
+            pairs = zip(locs, times, strict=False)
+            expected = [loc for loc, when in pairs if began is not None and when > began]
+            if missing := set(expected) - heard.keys():
+                found.append(f"{reader.name} was not told {sorted(missing)} that {hub} lists")
+        if not self._may_lose:
+            found += [
+                f"{reader.name} was told {loc} {n} times" for loc, n in heard.items() if n > 1
+            ]
+        return found

@@ -1,0 +1,171 @@
+"""Many histories on all cores, each in a process of its own; the shortest that fails is shown.
+
+A process is forked for each history from one that has loaded everything, so nothing of a history is
+left for the next one, and the same seed begins from the same state.
+"""
+
+import argparse
+import asyncio
+import ctypes
+import gc
+import json
+import logging
+import os
+import select
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from rsnotify.storage.embedded_redis.binaries import installed_binaries
+from tests.simulation import virtual
+from tests.simulation.engine import PORT, Engine, library
+from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.world import World
+
+LONGEST_SECONDS = 600.0  # of a world's time
+NO_RANDOM_ADDRESSES = 0x0040000
+STORY_LINES = 200
+
+
+class Result(NamedTuple):
+    scenario: str
+    seed: int
+    failure: str | None
+    story: list[tuple[float, str, str]]
+    seconds: float
+    virtual_seconds: float
+    steps: int
+
+
+def history(name: str, seed: int, binary: str) -> Result:
+    """One history in this process, which must not run another."""
+    text = f"{name} {seed}"
+    world = World(text)
+    began = virtual.real_monotonic()
+    failure = None
+    gc.disable()
+    with virtual.given_by(world.now, world.wall, text):
+        redis = Engine(world.host("redis"), Random(f"{text} redis"), world.wall, binary)
+        world.host("redis").context().run(world.network.listen, redis.connection, PORT)
+        try:
+            world.run(lambda _: SCENARIOS[name](world, redis), LONGEST_SECONDS)
+        except Exception as error:
+            failure = "".join(traceback.format_exception_only(error)).strip()
+            if type(error).__name__ not in ("Wrong", "TimeoutError"):
+                failure = traceback.format_exc()
+        finally:
+            redis.close()
+    seconds = virtual.real_monotonic() - began
+    return Result(name, seed, failure, world.story, seconds, world.now(), redis.commands)
+
+
+def forked(name: str, seed: int, binary: str) -> tuple[int, int]:
+    """Start it in a child; its process and where its result can be read."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(write)
+        return child, read
+    os.close(read)
+    logging.getLogger().handlers[:] = [logging.NullHandler()]
+    try:
+        with os.fdopen(write, "w") as out:
+            json.dump(history(name, seed, binary), out)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def results(jobs: Iterator[tuple[str, int]], binary: str, cores: int) -> Iterator[Result]:
+    """Of each job, as they end."""
+    running: dict[int, tuple[int, str, int]] = {}
+    waiting: dict[int, bytearray] = {}
+    for name, seed in jobs:
+        child, read = forked(name, seed, binary)
+        running[read] = (child, name, seed)
+        waiting[read] = bytearray()
+        while len(running) >= cores:
+            yield from _ended(running, waiting)
+    while running:
+        yield from _ended(running, waiting)
+
+
+def _ended(running: Any, waiting: Any) -> Iterator[Result]:
+    ready, _, _ = select.select([*running], [], [])
+    for read in ready:
+        if data := os.read(read, 1 << 20):
+            waiting[read] += data
+            continue
+        child, name, seed = running.pop(read)
+        os.close(read)
+        _, status = os.waitpid(child, 0)
+        data = waiting.pop(read)
+        if status or not data:
+            yield Result(name, seed, f"the history's process ended: {status}", [], 0, 0, 0)
+        else:
+            yield Result(*json.loads(data))
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make simulate")
+    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []])
+    parser.add_argument("--seed", type=int, help="one history, with its story")
+    parser.add_argument("--first", type=int, help="the first seed; by default a new one")
+    parser.add_argument("--seconds", type=float, default=60, help="no history begins after these")
+    parser.add_argument("--redis", help="the server to run instead of the first of this machine")
+    parser.add_argument("--count", type=int, default=10**9)
+    given = parser.parse_args(arguments)
+    _fix_addresses()
+    logging.basicConfig(level=logging.WARNING)
+    binary = given.redis or asyncio.run(installed_binaries())[0].path
+    library()
+    names = given.scenarios or [*SCENARIOS]
+    if given.seed is not None:
+        return _show(history(names[0], given.seed, binary))
+    gc.freeze()
+    first = Random().randrange(10**9) if given.first is None else given.first
+    until = virtual.real_monotonic() + given.seconds
+    failed: list[Result] = []
+    done: dict[str, list[Result]] = {name: [] for name in names}
+
+    def jobs() -> Iterator[tuple[str, int]]:
+        for seed in range(first, first + given.count):
+            for name in names:
+                if virtual.real_monotonic() < until:
+                    yield name, seed
+
+    for result in results(jobs(), binary, os.cpu_count() or 1):
+        done[result.scenario].append(result)
+        if result.failure:
+            failed.append(result)
+            print(f"{result.scenario} {result.seed}: {result.failure}", flush=True)
+    for name, found in done.items():
+        each = sum(result.seconds for result in found) / max(1, len(found))
+        wrong = sum(result.failure is not None for result in found)
+        print(f"{name:20} {len(found):6} histories, {wrong} failed, {each:.2f} s each")
+    if failed:
+        _show(min(failed, key=lambda result: len(result.story)))
+    return int(bool(failed))
+
+
+def _show(result: Result) -> int:
+    for when, who, what in result.story[-STORY_LINES:]:
+        print(f"{when:10.6f}  {who:12} {what}")
+    print(f"{result.seconds:.2f} s for {result.virtual_seconds:.1f} s, {result.steps} commands")
+    print(result.failure or "all is well")
+    print(f"again: make simulate SCENARIO={result.scenario} SEED={result.seed}")
+    return int(result.failure is not None)
+
+
+def _fix_addresses() -> None:
+    """Begin again without random addresses and hashes: the order of sets depends on them."""
+    if os.environ.get("PYTHONHASHSEED") == "0":
+        return
+    ctypes.CDLL(None).personality(NO_RANDOM_ADDRESSES)
+    environment = dict(os.environ) | {"PYTHONHASHSEED": "0"}
+    os.execve(
+        sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], environment
+    )

@@ -1,0 +1,54 @@
+"""The clock and the chance of this process, handed to whoever runs the world.
+
+Imported before anything of the hub, because its modules bind `time` and `monotonic` by name. While
+no world runs, both are those of the machine.
+"""
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+EPOCH = 1_800_000_000.0  # when each world begins
+
+_real = (time.time, time.monotonic, os.urandom)
+_monotonic: Callable[[], float] | None = None
+_wall: Callable[[], float] = time.time
+_chance: random.Random | None = None
+
+
+def _time() -> float:
+    return _real[0]() if _monotonic is None else _wall()
+
+
+def _elapsed() -> float:
+    return _real[1]() if _monotonic is None else _monotonic()
+
+
+def _urandom(size: int) -> bytes:
+    return _real[2](size) if _chance is None else _chance.randbytes(size)
+
+
+time.time = _time
+time.monotonic = time.perf_counter = _elapsed
+time.time_ns = lambda: int(_time() * 1e9)
+time.monotonic_ns = lambda: int(_elapsed() * 1e9)
+os.urandom = _urandom
+random._urandom = _urandom  # type: ignore[attr-defined]
+
+real_monotonic = _real[1]
+
+
+@contextmanager
+def given_by(
+    monotonic: Callable[[], float], wall: Callable[[], float], seed: str
+) -> Iterator[None]:
+    """Let clocks and chance come from a world."""
+    global _monotonic, _wall, _chance  # noqa: PLW0603
+    _monotonic, _wall, _chance = monotonic, wall, random.Random(seed)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        _monotonic = _chance = None
