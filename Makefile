@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-versions simulate soak bench release-check images clean
+.PHONY: help run check test test-packages test-versions simulate soak bench release-check images clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,10 @@ test: $(VENV)/test.stamp ## run every check; PYTEST_ARGS="-k journal" narrows th
 	@$(BIN)/python tests/run.py $(PYTEST_ARGS)
 
 check: $(VENV)/test.stamp ## the fast half: format, lint, types and the unit tests, in 20 seconds
-	@$(BIN)/python tests/run.py tests/unit $(PYTEST_ARGS)
+	@$(BIN)/python tests/run.py -n 2 tests/unit $(PYTEST_ARGS)
+
+test-packages: ## install what some tests need: Redis, Chromium, proxies, Node, a C compiler
+	@.ci/packages
 
 test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest
 	@$(BIN)/python tests/versions.py $(PYTEST_ARGS)

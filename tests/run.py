@@ -5,55 +5,84 @@ All of them run, whatever fails. Each test counts, and each tool counts as one. 
 status says whether anything failed.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
 TOOLS = (("ruff", "format", "--check"), ("ruff", "check"), ("mypy",))
+SLOWEST = 10
+BEFORE = "CHECKS_FAILED_BEFORE"  # how many, in the environment: of another run, counted with this
+INSTALL = "; `make test-packages` installs what is missing"
 
 
 class Counts(NamedTuple):
     passed: int
     failed: int
     skipped: int
-    reasons: frozenset[str] = frozenset()  # why something was skipped
+    reasons: tuple[str, ...] = ()  # why each one was skipped
 
     def __add__(self, other: "Counts") -> "Counts":  # type: ignore[override]
         sums = (mine + theirs for mine, theirs in zip(self[:3], other[:3], strict=True))
-        return Counts(*sums, self.reasons | other.reasons)
+        return Counts(*sums, self.reasons + other.reasons)
 
     def __str__(self) -> str:
-        reasons = "".join(f"; {reason}" for reason in sorted(self.reasons))
-        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped{reasons}"
+        counted = Counter(self.reasons).most_common()
+        reasons = ", ".join(f"{reason} ({count})" for reason, count in counted)
+        install = INSTALL if any(reason.startswith("no ") for reason in self.reasons) else ""
+        counts = f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+        return f"{counts}{': ' if reasons else ''}{reasons}{install}"
 
 
 def main(pytest_arguments: Sequence[str]) -> int:
-    """Run all and say the sum."""
-    total = sum(map(check, TOOLS), Counts(0, 0, 0)) + run_tests(pytest_arguments)
-    print(total, flush=True)
+    """Run all and say the sum; the tools run beside the tests."""
+    before = Counts(0, int(os.environ.get(BEFORE, "0")), 0)
+    with ExitStack() as stack:
+        tools = [stack.enter_context(Tool(words)) for words in TOOLS]
+        tests = run_tests(pytest_arguments)
+        total = sum((tool.counts() for tool in tools), before + tests)
+    print(f"\n{total}", flush=True)
     return int(total.failed > 0)
 
 
-def check(tool: Sequence[str]) -> Counts:
-    passed = succeeds(*tool)
-    return Counts(int(passed), int(not passed), 0)
+class Tool:
+    """A tool that runs beside the tests, and says what it says after them."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed at the end
+
+    def __enter__(self) -> "Tool":
+        command = [sys.executable, "-m", *self._words]
+        self._process = subprocess.Popen(command, stdout=self._said, stderr=subprocess.STDOUT)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._said.close()
+
+    def counts(self) -> Counts:
+        passed = self._process.wait() == 0
+        self._said.seek(0)
+        print(f"\n$ {' '.join(self._words)}\n{self._said.read()}", end="", flush=True)
+        return Counts(int(passed), int(not passed), 0)
 
 
 def run_tests(arguments: Sequence[str]) -> Counts:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        passed = succeeds("pytest", f"--junitxml={report}", *arguments)
+        command = ["pytest", f"--junitxml={report}", f"--durations={SLOWEST}", *arguments]
+        print(f"$ {' '.join(command)}", flush=True)
+        done = subprocess.run([sys.executable, "-m", *command], check=False)
         counts = read_report(report)
-    return counts if passed or counts.failed else counts._replace(failed=1)
-
-
-def succeeds(*command: str) -> bool:
-    print(f"\n$ {' '.join(command)}", flush=True)
-    return subprocess.run([sys.executable, "-m", *command], check=False).returncode == 0
+    return counts if done.returncode == 0 or counts.failed else counts._replace(failed=1)
 
 
 def read_report(path: Path) -> Counts:
@@ -66,7 +95,7 @@ def read_report(path: Path) -> Counts:
         sum(int(suite[name]) for suite in suites)
         for name in ("tests", "failures", "errors", "skipped")
     )
-    reasons = frozenset(each.get("message", "") for each in report.iter("skipped"))
+    reasons = tuple(each.get("message", "") for each in report.iter("skipped"))
     return Counts(tests - failures - errors - skipped, failures + errors, skipped, reasons)
 
 

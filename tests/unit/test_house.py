@@ -197,7 +197,7 @@ def test_what_an_extra_brings_is_told_to_whoever_lacks_it() -> None:
     assert dict.fromkeys(cli, "cli") | dict.fromkeys(hub, "hub") == EXTRA_OF
 
 
-OVERRIDDEN = ("aiohttp", "urllib3", "uvicorn", "websockets")  # whose insides we override
+OVERRIDDEN = ("aiohttp", "redis", "urllib3", "uvicorn", "websockets")  # whose insides we use
 
 
 def test_every_version_has_both_its_bounds() -> None:

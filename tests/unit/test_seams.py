@@ -10,6 +10,14 @@ from contextlib import suppress
 
 import pytest
 from hiredis import pack_command
+from redis.exceptions import (
+    MovedError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+)
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,6 +38,7 @@ from rsnotify.serving.http_protocol import HttpProtocol
 from rsnotify.serving.webserver import WebServer, web_config
 from rsnotify.settings import Settings
 from rsnotify.storage.connection import connect
+from rsnotify.storage.exchange import exchange
 from tests import raw
 
 PAYLOAD = b"<urlset/>" * 10
@@ -57,6 +66,29 @@ async def test_what_is_written_past_redis_py_is_answered_through_it() -> None:
     async with await asyncio.start_server(echo, "127.0.0.1", 0) as server:
         client = connect(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         assert await client.once([("ECHO", "é"), ("ECHO", b"hi")]) == ["é".encode(), b"hi"]
+        await client.aclose()
+
+
+ERRORS = {
+    "ERR unknown command": ResponseError,
+    "MOVED 3999 127.0.0.1:6381": MovedError,
+    "NOPERM this user has no permissions to run it": NoPermissionError,
+    "NOSCRIPT No matching script.": NoScriptError,
+    "OOM command not allowed": OutOfMemoryError,
+    "READONLY You can't write against a read only replica.": ReadOnlyError,
+}
+
+
+async def test_what_is_read_past_redis_py_is_the_error_that_redis_py_makes_of_it() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.writelines(f"-{said}\r\n".encode() for said in ERRORS)
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        client = connect(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        answers = await exchange(client.connection_pool, [("GET", "key")] * len(ERRORS))
+        assert [type(each) for each in answers] == [*ERRORS.values()]
         await client.aclose()
 
 
