@@ -21,7 +21,10 @@ FILE = "_FILE"
 Network = IPv4Network | IPv6Network
 RawSetting = tuple[Field[Any] | None, str, str]  # the setting, how it was written, its text
 # read by the commands, not by the hub
-OF_CLIENTS = frozenset({"RSNOTIFY_DATABASE", "RSNOTIFY_TOKEN", "RSNOTIFY_URL"})
+OF_CLIENTS = frozenset(
+    f"RSNOTIFY_{name}"
+    for name in ("CLIENT_CERTIFICATE", "CLIENT_KEY", "CONTACT", "DATABASE", "TOKEN", "URL")
+)
 WORKER = "RSNOTIFY_WORKER"  # the number of a worker, which its parent tells it
 
 _WEB_ADDRESS = re.compile(

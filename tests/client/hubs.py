@@ -95,6 +95,7 @@ class Answer(NamedTuple):
     status: int
     content: Any = None
     headers: tuple[tuple[str, str], ...] = ()
+    closes: bool = False  # the connection, without saying so
 
 
 ACCEPTED = Answer(201)
@@ -142,6 +143,7 @@ class ScriptedAnswers(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+        self.close_connection |= answer.closes
 
     def log_message(self, *_: object) -> None:
         pass

@@ -474,9 +474,9 @@ def test_after_the_end_connections_are_kept_again() -> None:
         publisher.close()
         publisher.publish("a", [])
         publisher.publish("a", [])
-        assert len(publisher._hub._idle) == 1
+        assert publisher._hub.idle == 1
         publisher.close()
-        assert not publisher._hub._idle
+        assert not publisher._hub.idle
     assert len(posted) == 2
 
 
@@ -489,7 +489,7 @@ def test_a_request_that_an_end_does_not_wait_for_keeps_no_connection() -> None:
         publisher.close()
         gate.set()
         publishing.join()
-        assert not publisher._hub._idle
+        assert not publisher._hub.idle
 
 
 def test_a_process_that_ends_does_not_wait_twice() -> None:
@@ -560,10 +560,10 @@ def test_a_publisher_that_was_not_used_is_not_kept() -> None:
 
 
 def test_a_connection_that_the_hub_closed_meanwhile_costs_no_retry() -> None:
-    with scripted_hub(accept) as (url, _), Publisher(url) as publisher:
+    closes = Answer(201, {"accepted": 1, "from": "a", "until": "b"}, closes=True)
+    with scripted_hub(in_turn(closes)) as (url, _), Publisher(url) as publisher:
         publisher.updated("a", "1")
         publisher.flush(10)
-        publisher._hub._idle[0].sock.shutdown(2)
         publisher.updated("a", "2")
         publisher.flush(10)
         assert publisher.counters.retries == 0

@@ -9,6 +9,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 EXAMPLE = "http://127.0.0.1:8080"
 _TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
+_SHOWN_LOGIN = re.compile(r"(?<=://)[^/\s@]+@")
 _SHOWN_TOKEN = re.compile(r"(?<=[?&]access_token=)[^&#\s]+?(?=[:;,]?(?:[&#\s]|$))")
 
 
@@ -31,6 +32,17 @@ def host_of(url: str) -> str:
     'http://a.example:81'
     """
     return "/".join(url.split("/", 3)[:3])
+
+
+def origin(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port; a channel's ws address has the origin of its http twin.
+
+    Raises `ValueError` for what is no address.
+    """
+    parts = urlsplit(url)
+    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+    port = parts.port or {"http": 80, "https": 443}.get(scheme)
+    return scheme, (parts.hostname or "").lower(), port
 
 
 def wrong_address(url: str) -> str | None:
@@ -70,9 +82,9 @@ def wrong_token(token: str) -> str | None:
 
 
 def without_tokens(text: str) -> str:
-    """What is said, without the tokens of the addresses in it.
+    """What is said, without the tokens and passwords of the addresses in it.
 
     >>> without_tokens("http://a/?access_token=b&c=d answers 404; http://a/?access_token=b: gone")
     'http://a/?access_token=…&c=d answers 404; http://a/?access_token=…: gone'
     """
-    return _SHOWN_TOKEN.sub("…", text)
+    return _SHOWN_TOKEN.sub("…", _SHOWN_LOGIN.sub("", text) if "@" in text else text)

@@ -19,6 +19,9 @@ from typing import Any
 
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
+from rsnotify_client.cause import TooSlow
+from rsnotify_client.proxies import Proxy, connected_by
+
 HEAD_BYTES = 32 * 1024
 HEAD_LINES = 96  # http.client itself takes a hundred
 INTERIM_ANSWERS = 8
@@ -34,10 +37,6 @@ _FRAMING = re.compile(rb"[0-9a-fA-F]{1,15}[ \t]*(?:;[^\r\n\0]*)?\r?\n|" + _FIELD
 
 class BadAnswer(OSError):
     """What came is no HTTP, or less than was announced."""
-
-
-class TooSlow(TimeoutError):
-    """The peer answers, but not in a time that anyone can wait for."""
 
 
 class StaleConnection(Exception):
@@ -203,6 +202,13 @@ class _Bounded:
 
     response_class = BoundedResponse
     served = 0
+    socks: Proxy | None = None
+
+    def _new_conn(self) -> socket.socket:
+        if self.socks is None:
+            found: socket.socket = super()._new_conn()  # type: ignore[misc]
+            return found
+        return connected_by(self.socks, self._dns_host, self.port, self.timeout)  # type: ignore[attr-defined]
 
     def connect(self) -> None:
         self.served = 0

@@ -23,6 +23,10 @@ MENDS = {
 """How to mend what OpenSSL finds wrong with a certificate; all else by trusting its authority."""
 
 
+class TooSlow(TimeoutError):
+    """The peer answers, but not in a time that anyone can wait for."""
+
+
 def cause_of(error: BaseException) -> str:
     """The cause without addresses and types, such as `connection refused`.
 
@@ -31,7 +35,7 @@ def cause_of(error: BaseException) -> str:
     """
     error = _wrapped(error)
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return str(error) if isinstance(error, TooSlow) else "no answer in time"
     if _is_of_tls(error, "SSLError"):  # its errno is a number of OpenSSL's
         return untrusted(error) or _of_tls(error)
     if isinstance(error, ValueError) and isinstance(error.__cause__, ValueError):

@@ -4,24 +4,27 @@ Nothing here knows what is asked of the hub.
 """
 
 import asyncio
-import io
 import logging
+import os
 import random
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any, NamedTuple, Self
 
-import aiohttp
-
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.answer import HubUnreachable, content_of, in_short
+from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.cause import cause_of, untrusted
+from rsnotify_client.network import Credentials, Network, without_login
 from rsnotify_client.retry import delay_seconds, in_words
+from rsnotify_client.transport import Transport
 
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 60.0
 ANSWER_SECONDS = 30.0
+ANSWER_BYTES = 64 * 1024 * 1024
+AT_ONCE = 64
 
 
 class HubAnswer(NamedTuple):
@@ -37,20 +40,21 @@ class Connection:
     def __init__(
         self, url: str, token: str | None = None, *, patience_seconds: float = PATIENCE_SECONDS
     ) -> None:
-        self.url = url.rstrip("/")
+        network = Network.of(os.environ)
+        self.url = without_login(url.rstrip("/"))
         self.token = token
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._headers = {"User-Agent": network.agent, "Accept-Encoding": "identity"}
+        self._headers |= Credentials(network, token, url).headers(url)
         self._patience_seconds = patience_seconds
-        self._session: aiohttp.ClientSession | None = None
+        self._transport = Transport(network, read_seconds=ANSWER_SECONDS)
+        self._threads = BlockingThreads(AT_ONCE)
 
     async def __aenter__(self) -> Self:
-        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
-        self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+        self._transport.close()
+        self._threads.close()
 
     async def ask(
         self,
@@ -88,18 +92,23 @@ class Connection:
     async def _ask_once(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> HubAnswer:
-        assert self._session is not None, "use it in `async with`"  # noqa: S101
+        until = monotonic() + ANSWER_SECONDS
+        words = (method, self.url + path, self._headers | dict(headers), body, until)
+        return await self._threads.run(self._answered, *words)
+
+    def _answered(
+        self, method: str, url: str, headers: dict[str, str], body: bytes | None, until: float
+    ) -> HubAnswer:
         try:
-            async with self._session.request(
-                method,
-                self.url + path,
-                data=body and io.BytesIO(body),
-                headers=headers,
-                allow_redirects=False,
-            ) as answer:
-                pause, body = answer.headers.get("Retry-After"), await answer.read()
-                return HubAnswer(answer.status, content_of(self.url, answer.status, pause, body))
-        except (aiohttp.ClientError, TimeoutError) as error:
+            answer = self._transport.ask(method, url, headers, body)
+            try:
+                answer.limit(until)
+                content = answer.read(ANSWER_BYTES)
+            finally:
+                answer.close()
+        except (OSError, ValueError) as error:
             if (why := untrusted(error)) is not None:
                 raise Rejected(f"{self.url} is not spoken to: {why}") from None
             raise HubUnreachable(self.url, cause_of(error)) from None
+        pause = answer.headers.get("retry-after")
+        return HubAnswer(answer.status, content_of(self.url, answer.status, pause, content))

@@ -1,13 +1,12 @@
 """One hub, spoken to from threads: a request, and its answer or an error.
 
-Rules that hold here: a connection serves one thread at a time and is kept for the next request; a
-forked process never uses those of its parent. Nothing here knows when to try again, but for a
-kept connection that the hub has closed meanwhile.
+Rules that hold here: connections are kept for the next request; a forked process never uses those
+of its parent. Nothing here knows when to try again, but for a kept connection that the hub has
+closed meanwhile.
 """
 
 import os
-import ssl
-from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
+from time import monotonic
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -15,9 +14,11 @@ import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client.address import wrong_address, wrong_token
+from rsnotify_client.address import origin, without_tokens, wrong_address, wrong_token
 from rsnotify_client.answer import NOTHING_THERE, HubUnreachable, NotAHub, WrongToken, content_of
 from rsnotify_client.cause import cause_of, untrusted
+from rsnotify_client.network import Credentials, Network, without_login
+from rsnotify_client.transport import Transport
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
@@ -50,17 +51,18 @@ class HubClient:
     ) -> None:
         self.url = url.rstrip("/")
         if (wrong := wrong_address(self.url)) is not None:
-            raise ValueError(f"the hub's url is {url!r}: {wrong}")
+            raise ValueError(f"the hub's url is {without_tokens(url)!r}: {wrong}")
         if token and (wrong := wrong_token(token)) is not None:
             raise ValueError(f"the token cannot be sent: {wrong}")
-        parts = urlsplit(self.url)
-        self._path = parts.path
-        self._host, self._port = parts.hostname or "", parts.port
+        self._network = Network.of(os.environ)
+        self._network.proxies.lead_to(*origin(self.url))  # or it says what is missing
+        shown = Credentials(self._network, token, self.url).headers(self.url)
+        self._headers = {"User-Agent": self._network.agent, "Accept-Encoding": "identity"} | shown
+        self.url = without_login(self.url)
+        self._path = urlsplit(self.url).path
+        self._origin = self.url.removesuffix(self._path)
         self._seconds = (connect_seconds, answer_seconds)
-        self._is_secure = parts.scheme == "https"
-        self._certificates: ssl.SSLContext | None = None
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._idle: list[HTTPConnection] = []
+        self._transport = self._new_transport()
         self._process = os.getpid()
 
     def publish(
@@ -98,11 +100,14 @@ class HubClient:
         except Rejected:
             pass  # there is no change, or no set yet
 
+    @property
+    def idle(self) -> int:
+        """How many connections are kept."""
+        return self._transport.idle
+
     def close(self) -> None:
         """Keep none of these connections, nor one that is being used now; later ones are kept."""
-        idle, self._idle = self._idle, []
-        while idle:
-            idle.pop().close()
+        self._connections().release()
 
     def _ask(
         self, method: str, path: str, headers: dict[str, str], body: bytes | None = None
@@ -113,7 +118,7 @@ class HubClient:
             raise
         except Rejected as refused:
             raise self._explained(refused, path) from None
-        except (OSError, HTTPException) as error:
+        except (OSError, ValueError) as error:
             if (why := untrusted(error)) is not None:
                 raise Rejected(f"{self.url} is not spoken to: {why}", status=UNTRUSTED) from None
             raise HubUnreachable(self.url, cause_of(error)) from None
@@ -131,54 +136,22 @@ class HubClient:
         return refused
 
     def _answered(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Any:
-        idle = self._idle_here()
-        connection, is_kept = self._connection(idle)
-        is_whole = False
+        until = monotonic() + self._seconds[0] + self._seconds[1]
+        answer = self._connections().ask(method, self._origin + path, headers, body)
         try:
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
+            answer.limit(until)
             content = answer.read(ANSWER_BYTES)
-            if answer.length and len(content) < ANSWER_BYTES:
-                raise IncompleteRead(content, answer.length)
-            is_whole = answer.isclosed() and not answer.will_close
-        except ConnectionError:
-            if not is_kept:
-                raise
-            # the hub closed it while it was idle
-            return self._answered(method, path, headers, body)
+            return content_of(self.url, answer.status, answer.headers.get("retry-after"), content)
         finally:
-            if is_whole and idle is self._idle:
-                idle.append(connection)
-            else:
-                connection.close()
-        return content_of(self.url, answer.status, answer.headers.get("Retry-After"), content)
+            answer.close()
 
-    def _idle_here(self) -> list[HTTPConnection]:
+    def _connections(self) -> Transport:
+        """Those of this process."""
         if self._process != os.getpid():
-            self._idle, self._process = [], os.getpid()
-        return self._idle
+            self._transport.abandon()
+            self._transport, self._process = self._new_transport(), os.getpid()
+        return self._transport
 
-    def _connection(self, idle: list[HTTPConnection]) -> tuple[HTTPConnection, bool]:
-        """A connection, and whether it is one that was kept."""
-        try:
-            return idle.pop(), True
-        except IndexError:
-            return self._connect(), False
-
-    def _connect(self) -> HTTPConnection:
+    def _new_transport(self) -> Transport:
         connect, answer = self._seconds
-        connection = (
-            HTTPSConnection(self._host, self._port, timeout=connect, context=self._trusted())
-            if self._is_secure
-            else HTTPConnection(self._host, self._port, timeout=connect)
-        )
-        connection.connect()
-        connection.sock.settimeout(answer)
-        connection.auto_open = 0
-        return connection
-
-    def _trusted(self) -> ssl.SSLContext:
-        """Made once, without a lock that a fork could leave locked: two threads may make two."""
-        if self._certificates is None:
-            self._certificates = ssl.create_default_context()
-        return self._certificates
+        return Transport(self._network, connect_seconds=connect, read_seconds=answer)

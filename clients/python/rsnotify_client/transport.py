@@ -7,17 +7,17 @@ closed. Any thread may use this.
 
 import ssl
 from collections.abc import Iterator, Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from http.client import BadStatusLine, HTTPException, LineTooLong, UnknownProtocol
 from http.client import IncompleteRead as Incomplete
 from threading import Lock
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urljoin, urlsplit
 from weakref import WeakSet
 
-from urllib3 import HTTPResponse, PoolManager, Timeout
+from urllib3 import HTTPResponse, PoolManager, ProxyManager, Timeout
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import HTTPError, IncompleteRead, LocationParseError
+from urllib3.exceptions import HTTPError, IncompleteRead, LocationParseError, ProxyError
 
 from rsnotify_client.bounded import (
     SILENCE_SECONDS,
@@ -27,11 +27,18 @@ from rsnotify_client.bounded import (
     BoundedTlsConnection,
     StaleConnection,
 )
+from rsnotify_client.cause import cause_of
+from rsnotify_client.network import Network
+from rsnotify_client.proxies import EXAMPLE, Proxy
 
 CONNECT_SECONDS = 15.0
 IDLE_PER_ORIGIN = 64
 ORIGINS = 64
 READ_BYTES = 128 * 1024
+
+REFUSED_BY_PROXY = "Tunnel connection failed: 407"
+WANTS_PASSWORD = f"it wants a user and a password: give them in its address, as {EXAMPLE}"
+NETWORK = Network()
 
 _SAFE = "!$%&'()*+,-./:;=?@_~"
 
@@ -43,6 +50,11 @@ class Target(NamedTuple):
     host: str
     port: int
     path: str  # with the query
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
 
 
 @lru_cache(maxsize=16)
@@ -131,23 +143,30 @@ class Transport:
     """Connections to all origins; those that are idle serve again."""
 
     def __init__(
-        self, *, connect_seconds: float = CONNECT_SECONDS, read_seconds: float = SILENCE_SECONDS
+        self,
+        network: Network = NETWORK,
+        *,
+        connect_seconds: float = CONNECT_SECONDS,
+        read_seconds: float = SILENCE_SECONDS,
     ) -> None:
-        self._timeout = Timeout(connect=connect_seconds, read=read_seconds)
+        self._network = network
+        self._timeout = Timeout(
+            connect=network.timeout_seconds or connect_seconds,
+            read=network.timeout_seconds or read_seconds,
+        )
+        self._certificates: ssl.SSLContext | None = None
+        self._managers: dict[tuple[Proxy | None, str], PoolManager] = {}
         self._pools: dict[tuple[str, str, int], HTTPConnectionPool] = {}
         self._open: WeakSet[BoundedResponse] = WeakSet()
         self._lock = Lock()
         self._is_closed = False
 
-    @cached_property
-    def _manager(self) -> PoolManager:
-        manager = PoolManager(ORIGINS, maxsize=IDLE_PER_ORIGIN, ssl_context=self._tls)
-        manager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
-        return manager
-
-    @cached_property
+    @property
     def _tls(self) -> ssl.SSLContext:
-        return ssl.create_default_context()
+        """Made once, without a lock that a fork could leave locked: two threads may make two."""
+        if self._certificates is None:
+            self._certificates = self._network.tls()
+        return self._certificates
 
     def ask(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
@@ -157,11 +176,12 @@ class Transport:
         if self._is_closed:
             raise BadAnswer("the client was closed")
         pool = self._pool(target)
+        is_forwarded = pool.proxy is not None and target.scheme == "http"
         while True:
             try:
                 response = pool.urlopen(
                     method,
-                    target.path,
+                    target.url if is_forwarded else target.path,
                     body,
                     headers,
                     retries=False,
@@ -174,7 +194,7 @@ class Transport:
             except StaleConnection:
                 continue
             except (HTTPError, HTTPException) as error:
-                raise _as_os_error(error) from None
+                raise _as_os_error(error, pool.proxy) from None
             return self._opened(Answer(url, cast("HTTPResponse", response)))
 
     def _pool(self, target: Target) -> HTTPConnectionPool:
@@ -182,13 +202,53 @@ class Transport:
         origin = (target.scheme, target.host, target.port)
         if (pool := self._pools.get(origin)) is not None:
             return pool
+        proxy = self._network.proxies.lead_to(*origin)
+        if (manager := self._managers.get((proxy, target.scheme))) is None:
+            made = self._manager(proxy, target.scheme)
+            manager = self._managers.setdefault((proxy, target.scheme), made)
         try:
-            found = self._manager.connection_from_host(target.host, target.port, target.scheme)
+            found = manager.connection_from_host(target.host, target.port, target.scheme)
         except HTTPError as error:
             raise _as_os_error(error) from None
         if len(self._pools) >= ORIGINS:
             self._pools.clear()
         return self._pools.setdefault(origin, found)
+
+    def _manager(self, proxy: Proxy | None, scheme: str) -> PoolManager:
+        options: dict[str, Any] = {"maxsize": IDLE_PER_ORIGIN}
+        if "https" in (scheme, proxy and proxy.scheme):
+            options["ssl_context"] = self._tls
+        if proxy is None or proxy.is_socks:
+            manager = PoolManager(ORIGINS, **options)
+        else:
+            shown = {"Proxy-Authorization": proxy.login} if proxy.login else {}
+            over_tls = {"proxy_ssl_context": self._tls} if proxy.scheme == "https" else {}
+            options |= over_tls | {"proxy_headers": shown}
+            manager = ProxyManager(proxy.name, ORIGINS, **options)
+        plain, tls = (_Pool, _TlsPool) if proxy is None or not proxy.is_socks else _socks(proxy)
+        manager.pool_classes_by_scheme = {"http": plain, "https": tls}
+        return manager
+
+    @property
+    def idle(self) -> int:
+        """How many connections are kept."""
+        kept = [each for pool in self._pools.values() for each in _queue(pool)]
+        return sum(each is not None and not each.is_closed for each in kept)
+
+    def release(self) -> None:
+        """Keep none of these connections, nor one that is being used now; later ones are kept."""
+        with self._lock:
+            pools, self._pools, self._managers = list(self._pools.values()), {}, {}
+        for pool in pools:
+            pool.close()
+
+    def abandon(self) -> None:
+        """In a forked process: close what the parent kept. Its locks may be locked for ever."""
+        for pool in self._pools.values():
+            for connection in _queue(pool):
+                if connection is not None:
+                    connection.close()
+        _ABANDONED.append(self._managers)  # what ends a pool would take its lock
 
     def _opened(self, answer: Answer) -> Answer:
         with self._lock:
@@ -205,12 +265,35 @@ class Transport:
             busy = list(self._open)
         for http in busy:
             http.abort()
-        self._pools.clear()
-        self._manager.clear()
+        self.release()
 
 
-def _as_os_error(error: Exception) -> Exception:
+_ABANDONED: list[object] = []
+
+
+def _queue(pool: HTTPConnectionPool) -> list[Any]:
+    return [] if pool.pool is None else list(pool.pool.queue)
+
+
+def _socks(proxy: Proxy) -> tuple[type[HTTPConnectionPool], type[HTTPConnectionPool]]:
+    """Pools whose connections are made by this proxy."""
+
+    by = {"socks": proxy}
+    plain = type("SocksConnection", (BoundedConnection,), by)
+    tls = type("SocksTlsConnection", (BoundedTlsConnection,), by)
+    return (
+        type("SocksPool", (HTTPConnectionPool,), {"ConnectionCls": plain}),
+        type("SocksTlsPool", (HTTPSConnectionPool,), {"ConnectionCls": tls}),
+    )
+
+
+def _as_os_error(error: Exception, proxy: Any = None) -> Exception:
     """What urllib3 and http.client raise for one reason in many ways; no address is in it."""
+    if isinstance(error, ProxyError) and proxy is not None:
+        cause = _as_os_error(error.original_error)
+        if REFUSED_BY_PROXY in str(cause):
+            cause = OSError(WANTS_PASSWORD)
+        return BadAnswer(f"the proxy {proxy.host}:{proxy.port}: {cause_of(cause)}")
     for each in _chain(error):
         if isinstance(each, LocationParseError):
             return ValueError("it is no address")

@@ -4,6 +4,7 @@ Rules that hold here: the token is shown to the origin that it is for, and to no
 may send is bounded; certificates are verified; no error says a token that stands in an address.
 """
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from time import time
@@ -13,10 +14,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify_client.address import joined, without_tokens
+from rsnotify_client.address import joined, origin, without_tokens
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.bounded import SILENCE_SECONDS
 from rsnotify_client.cause import cause_of, untrusted
+from rsnotify_client.network import Credentials, Network, without_login
 from rsnotify_client.retry import told_seconds
 from rsnotify_client.transport import CONNECT_SECONDS, Answer, Transport
 
@@ -32,7 +34,7 @@ RETRY_AFTER_SECONDS = 3_600
 XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
 SCHEMES = ("http", "https")
 MOVED = frozenset({301, 302, 303, 307, 308})
-HEADERS = {"User-Agent": "rsnotify", "Accept": "*/*", "Accept-Encoding": "identity"}
+HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
 
 
 class Tag(msgspec.Struct, frozen=True):
@@ -112,12 +114,19 @@ class Web:
     """One client: connections are kept and shared by all who ask."""
 
     def __init__(
-        self, token: str | None = None, origin: str | None = None, *, connections: int = 32
+        self,
+        token: str | None = None,
+        url: str | None = None,
+        *,
+        connections: int = 32,
+        network: Network | None = None,
     ) -> None:
         self.threads = BlockingThreads(connections)
-        self._token = token
-        self._origin = origin and origin_of(origin)
-        self._transport = Transport(read_seconds=SILENCE_SECONDS)
+        self.network = network or Network.of(os.environ)
+        if url is not None:
+            origin_of(url)
+        self._credentials = Credentials(self.network, token, url)
+        self._transport = Transport(self.network, read_seconds=SILENCE_SECONDS)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -144,16 +153,14 @@ class Web:
                     total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
                 ),
                 auto_decompress=False,  # it would inflate a bomb before anyone can count
-                headers={"User-Agent": "rsnotify", "Accept-Encoding": "identity"},
+                headers={"User-Agent": self.network.agent, "Accept-Encoding": "identity"},
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
 
     def headers(self, url: str) -> dict[str, str]:
-        """The token, for its own origin only; without a named origin, for every address."""
-        if self._token is None or (self._origin and origin_of(url) != self._origin):
-            return {}
-        return {"Authorization": f"Bearer {self._token}"}
+        """What is shown to this address: the token to its own origin only, for example."""
+        return self._credentials.headers(url)
 
     @asynccontextmanager
     async def ask(
@@ -169,7 +176,8 @@ class Web:
     def answer(self, url: str, headers: Mapping[str, str], method: str = "GET") -> Answer:
         """The same for a thread, which closes it."""
         try:
-            return self._redirected(url, HEADERS | dict(headers), method)
+            common = HEADERS | {"User-Agent": self.network.agent}
+            return self._redirected(url, common | dict(headers), method)
         except OSError as error:  # first: a certificate's error is a ValueError, too
             if (why := untrusted(error)) is not None:
                 raise Refused(f"{urlsplit(url).netloc} is not spoken to: {why}") from None
@@ -183,8 +191,8 @@ class Web:
             if not _can_be_fetched(asked):
                 raise Refused(f"{asked} is no address that can be fetched: http and https can")
             is_same = asked is url or origin_of(asked) == origin_of(url)
-            shown = self.headers(asked) if is_same or self._origin else {}
-            answer = self._transport.ask(method, asked, headers | shown)
+            shown = self._credentials.headers(asked, is_asked_for=is_same)
+            answer = self._transport.ask(method, without_login(asked), headers | shown)
             to = answer.headers.get("location")
             if answer.status not in MOVED or to is None:
                 return answer
@@ -280,9 +288,6 @@ def _can_be_fetched(url: str) -> bool:
 def origin_of(url: str) -> tuple[str, str, int | None]:
     """Scheme, host and port; a channel's ws address has the origin of its http twin."""
     try:
-        parts, port = urlsplit(url), urlsplit(url).port
+        return origin(url)
     except ValueError as error:
         raise Refused(f"{url} is no address that can be fetched: {error}") from None
-    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
-    port = port or {"http": 80, "https": 443}.get(scheme)
-    return scheme, (parts.hostname or "").lower(), port

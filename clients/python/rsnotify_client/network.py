@@ -1,0 +1,225 @@
+"""How the network is used: by which proxies, with whose certificates, as whom.
+
+Rules that hold here: what is secret goes to the host that it was given for and to no other: a
+token or a password to its own origin, a header or a cookie to the host that it names. A
+`.netrc` never counts before a token or a password that was given for this use.
+"""
+
+import logging
+import ssl
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from rsnotify import __version__
+from rsnotify.errors import InvalidSettings
+from rsnotify_client.address import origin, wrong_token
+from rsnotify_client.proxies import Proxies
+
+if TYPE_CHECKING:
+    from http.cookiejar import MozillaCookieJar
+    from netrc import netrc
+
+log = logging.getLogger(__name__)
+
+CERTIFICATE = "RSNOTIFY_CLIENT_CERTIFICATE"
+KEY = "RSNOTIFY_CLIENT_KEY"
+CONTACT = "RSNOTIFY_CONTACT"
+BUNDLE = "REQUESTS_CA_BUNDLE"
+
+
+class GivenHeader(NamedTuple):
+    """A header for one host; without one, for the host that was named to begin with."""
+
+    host: str | None
+    name: str
+    value: str
+
+
+class Network(msgspec.Struct, frozen=True):
+    """The same for all that one client does."""
+
+    proxies: Proxies = Proxies()
+    bundle: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    contact: str | None = None
+    netrc: str | None = None
+    headers: tuple[GivenHeader, ...] = ()
+    cookies: str | None = None
+    timeout_seconds: float | None = None
+    rate: float | None = None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Self:
+        """Raises `InvalidSettings` for what cannot be used."""
+        home = environment.get("HOME")
+        return cls(
+            proxies=Proxies.of(environment),
+            bundle=environment.get(BUNDLE) or None,
+            certificate=environment.get(CERTIFICATE) or None,
+            key=environment.get(KEY) or None,
+            contact=environment.get(CONTACT) or None,
+            netrc=environment.get("NETRC") or (home and str(Path(home, ".netrc"))),
+        )
+
+    @property
+    def agent(self) -> str:
+        """The `User-Agent`."""
+        return f"rsnotify/{__version__}" + (f" ({self.contact})" if self.contact else "")
+
+    def tls(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()  # which reads SSL_CERT_FILE and SSL_CERT_DIR
+        if self.bundle is not None:
+            is_folder = Path(self.bundle).is_dir()
+            where = {"capath": self.bundle} if is_folder else {"cafile": self.bundle}
+            with _told_as(BUNDLE, self.bundle):
+                context.load_verify_locations(**where)
+        if self.certificate is not None:
+            with _told_as(CERTIFICATE, self.certificate):
+                context.load_cert_chain(self.certificate, self.key)
+        return context
+
+
+def parse_header(text: str) -> GivenHeader:
+    """`Name: value`, or `HOST Name: value`.
+
+    >>> parse_header("data.example.org X-Key: abc")
+    GivenHeader(host='data.example.org', name='X-Key', value='abc')
+    """
+    before, colon, value = text.partition(": ")
+    host, _, name = before.rpartition(" ")
+    value = value.strip()
+    if not colon or wrong_token(value) or not name.replace("-", "").isalnum() or " " in host:
+        named = before.split(" ")[-1].partition(":")[0]  # the value may be secret
+        raise InvalidSettings(
+            [f"--header {named}…: write 'Name: value', or 'HOST Name: value' for another host"]
+        )
+    if name.lower() in ("host", "content-length", "transfer-encoding", "connection", "range"):
+        raise InvalidSettings([f"--header {name}: this one is ours to say"])
+    return GivenHeader(host.lower() or None, name, value)
+
+
+class Credentials:
+    """What is shown to whom: a token or a password, headers, cookies."""
+
+    def __init__(self, network: Network, token: str | None, url: str | None) -> None:
+        self._network = network
+        self._token = token
+        self._first = None if url is None else origin(url)
+        self._login = None if url is None else _login(url)
+
+    def headers(self, url: str, *, is_asked_for: bool = True) -> dict[str, str]:
+        """All for this address; a redirect leads to what nobody has asked for."""
+        host, is_first = _host(url), self._first is not None and origin(url) == self._first
+        found = self._given(host, is_first=is_first) if self._network.headers else {}
+        if self._network.cookies is not None and (cookie := self._cookie(url)):
+            found.setdefault("Cookie", cookie)
+        if "authorization" not in map(str.lower, found):
+            is_for_all = self._first is None and is_asked_for
+            if shown := self._authorization(url, host, is_own=is_first or is_for_all):
+                found["Authorization"] = shown
+        return found
+
+    def _given(self, host: str, *, is_first: bool) -> dict[str, str]:
+        return {
+            each.name: each.value
+            for each in self._network.headers
+            if (is_first if each.host is None else each.host in (host, host.rpartition(":")[0]))
+        }
+
+    def _authorization(self, url: str, host: str, *, is_own: bool) -> str | None:
+        if self._token is not None and is_own:
+            return f"Bearer {self._token}"
+        if (login := _login(url) or (self._login if is_own else None)) is not None:
+            return login
+        return self._of_netrc(host)
+
+    def _of_netrc(self, host: str) -> str | None:
+        """What is said of `default` there is shown to nobody: a list may name any host."""
+        if self._netrc is None:
+            return None
+        for name in (host, host.rpartition(":")[0]):
+            if name in self._netrc.hosts:
+                user, _, password = self._netrc.hosts[name]
+                return _basic(user, password or "")
+        return None
+
+    @cached_property
+    def _netrc(self) -> "netrc | None":
+        if self._network.netrc is None or not Path(self._network.netrc).is_file():
+            return None
+        from netrc import NetrcParseError, netrc  # noqa: PLC0415 - seldom needed
+
+        try:
+            return netrc(self._network.netrc)
+        except (OSError, NetrcParseError, UnicodeDecodeError) as error:
+            why = getattr(error, "msg", None) or getattr(error, "strerror", None) or "no text"
+            log.warning("%s is left out: %s", self._network.netrc, why)
+            return None
+
+    @cached_property
+    def _jar(self) -> "MozillaCookieJar":
+        from http.cookiejar import LoadError, MozillaCookieJar  # noqa: PLC0415 - seldom needed
+
+        jar = MozillaCookieJar(self._network.cookies)
+        try:
+            jar.load(ignore_discard=True, ignore_expires=True)
+        except (LoadError, OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no file of cookies as browsers keep it"
+            raise InvalidSettings([f"--cookies {self._network.cookies}: {why}"]) from None
+        for cookie in jar:
+            cookie.expires = cookie.expires or None  # browsers write 0 for those of a session
+        return jar
+
+    def _cookie(self, url: str) -> str | None:
+        from urllib.request import Request  # noqa: PLC0415 - seldom needed
+
+        request = Request(url)  # noqa: S310 - it is not sent
+        self._jar.add_cookie_header(request)
+        return request.get_header("Cookie")
+
+
+def without_login(url: str) -> str:
+    """The address as it is asked for, and as it may be shown.
+
+    >>> without_login("https://user:secret@a.example/x")
+    'https://a.example/x'
+    """
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
+
+
+def _login(url: str) -> str | None:
+    """The user and password that an address brings, as they are shown."""
+    if "@" not in url:
+        return None
+    parts = urlsplit(url)
+    if parts.username is None:
+        return None
+    return _basic(unquote(parts.username), unquote(parts.password or ""))
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def _host(url: str) -> str:
+    """The name, and the port if one is said."""
+    return urlsplit(url).netloc.rpartition("@")[2].lower()
+
+
+@contextmanager
+def _told_as(name: str, value: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror if not isinstance(error, ssl.SSLError) else "it is no certificate"
+        raise InvalidSettings([f"{name}={value}: {why}"]) from None

@@ -1,0 +1,298 @@
+"""The Python client in the network of an institution: proxies, certificates, credentials."""
+
+import ssl
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web as web_server
+
+from rsnotify import __version__
+from rsnotify.errors import InvalidSettings
+from rsnotify_client.address import without_tokens
+from rsnotify_client.mirror.mirror import Mirror
+from rsnotify_client.network import Credentials, Network, parse_header
+from rsnotify_client.publisher import Publisher
+from rsnotify_client.web import Refused, Unreachable, Web
+from tests.client.hubs import accept, scripted_hub
+from tests.forward_proxy import ForwardProxy, forward_proxy
+from tests.redis_tls import AUTHORITY
+from tests.sources import CAPABILITIES, Source
+
+NAME = "source.example"
+
+
+def only_the_proxy_knows(url: str) -> str:
+    """The same address by a name that leads nowhere without the proxy."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{NAME}:{parts.port}"
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForwardProxy]:
+    with forward_proxy({NAME: "127.0.0.1"}, "p:w") as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://user:p%3Aw@127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("HTTPS_PROXY", f"http://user:p%3Aw@127.0.0.1:{proxy.port}")
+        yield proxy
+
+
+async def test_a_source_behind_a_proxy_is_mirrored(proxy: ForwardProxy, tmp_path: Path) -> None:
+    async with Source() as source:
+        source.url = only_the_proxy_knows(source.url)
+        source.documents[CAPABILITIES] = source.capability_list("resourcelist", "changelist")
+        source.add("a.txt", b"a")
+        source.list_resources()
+        async with Mirror(source.url + CAPABILITIES, tmp_path / "copy") as mirror:
+            assert await mirror.once()
+    assert [path.name for path in (tmp_path / "copy").rglob("*.txt")] == ["a.txt"]
+    assert f"GET {source.url}/a.txt HTTP/1.1" in proxy.seen
+
+
+def test_changes_are_published_through_a_proxy(proxy: ForwardProxy) -> None:
+    with scripted_hub(accept) as (url, posted), Publisher(only_the_proxy_knows(url)) as publisher:
+        publisher.updated("a", "1")
+        publisher.flush(10)
+    assert [request.locs for request in posted] == [["1"]]
+    assert proxy.seen[0].startswith(f"POST http://{NAME}:")
+
+
+OF_NAME = Path(__file__).parents[1] / "source-example.pem"
+
+
+OF_LOCALHOST = AUTHORITY.with_name("server.pem")
+
+
+def tls_of_server(certificate: Path = OF_LOCALHOST) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+async def test_tls_goes_through_the_proxy_without_being_read_there(
+    proxy: ForwardProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(OF_NAME))
+    async with Source(tls_of_server(OF_NAME)) as source, Web() as web:
+        source.documents["/x"] = b"found"
+        port = urlsplit(source.url).port
+        for _ in range(2):
+            page = await web.page(f"https://{NAME}:{port}/x")
+            assert page.body == b"found"
+        proxy.names["other.example"] = "127.0.0.1"
+        with pytest.raises(Refused, match=r"not trusted .*the name that it was made"):
+            await web.page(f"https://other.example:{port}/x")
+    tunnels = [line.split()[:2] for line in proxy.seen]  # the first one served twice
+    assert tunnels == [["CONNECT", f"{NAME}:{port}"], ["CONNECT", f"other.example:{port}"]]
+
+
+async def test_an_authority_may_be_named_as_requests_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(AUTHORITY))
+    async with Source(tls_of_server()) as source, Web() as web:
+        source.documents["/x"] = b"found"
+        assert (await web.page(f"{source.url}/x")).body == b"found"
+
+
+async def test_a_proxy_that_refuses_the_password_is_named_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with forward_proxy(password="right") as proxy:
+        network = Network.of({"ALL_PROXY": f"http://user:wr0ng@127.0.0.1:{proxy.port}"})
+        async with Web(network=network) as web:
+            with pytest.raises(Unreachable) as tunnel:
+                await web.page(f"https://{NAME}/")
+            page = await web.page(f"http://{NAME}/")
+    assert "wants a user and a password" in str(tunnel.value)
+    assert f"the proxy 127.0.0.1:{proxy.port}" in str(tunnel.value)
+    assert "wr0ng" not in str(tunnel.value)
+    assert page.status == 407
+
+
+async def test_a_proxy_that_is_not_there_is_named(unused_tcp_port: int) -> None:
+    network = Network.of({"ALL_PROXY": f"http://user:secret@127.0.0.1:{unused_tcp_port}"})
+    async with Web(network=network) as web:
+        for scheme in ("http", "https"):
+            with pytest.raises(Unreachable) as failed:
+                await web.page(f"{scheme}://{NAME}/")
+            why = f"the proxy 127.0.0.1:{unused_tcp_port}: connection refused"
+            assert str(failed.value) == f"{scheme}://{NAME}/ cannot be reached: {why}"
+
+
+async def test_a_socks_proxy_looks_up_the_name() -> None:
+    with forward_proxy({NAME: "127.0.0.1"}) as proxy:
+        async with Source() as source:
+            source.documents["/x"] = b"found"
+            async with Web(network=Network.of({"ALL_PROXY": proxy.socks_url})) as web:
+                page = await web.page(only_the_proxy_knows(source.url) + "/x")
+    assert page.body == b"found"
+    assert proxy.seen[0].startswith(f"SOCKS {NAME}:")
+
+
+# Who is shown what -------------------------------------------------------------------------------
+
+OWN, OTHER = "https://own.example/a", "https://other.example/a"
+
+
+def basic(pair: str) -> str:
+    return f"Basic {b64encode(pair.encode()).decode()}"
+
+
+def shown(
+    url: str, network: Network | None = None, token: str | None = None, first: str = OWN
+) -> dict[str, str]:
+    return Credentials(network or Network(), token, first).headers(url)
+
+
+def test_a_token_is_shown_to_its_own_origin_only() -> None:
+    assert shown(OWN, token="t") == {"Authorization": "Bearer t"}
+    assert shown("https://own.example:443/b", token="t") == {"Authorization": "Bearer t"}
+    for other in (
+        OTHER,
+        "http://own.example/a",
+        "https://own.example:81/",
+        "https://a.own.example",
+    ):
+        assert shown(other, token="t") == {}
+
+
+def test_user_and_password_of_an_address_are_for_its_whole_origin() -> None:
+    first = "https://me:p%40ss@own.example/a"
+    assert shown("https://own.example/b", first=first) == {"Authorization": basic("me:p@ss")}
+    assert shown(OTHER, first=first) == {}
+    assert shown("http://own.example/b", first=first) == {}
+    assert shown(OWN, token="t", first=first) == {"Authorization": "Bearer t"}
+
+
+@pytest.fixture
+def netrc(tmp_path: Path) -> str:
+    path = tmp_path / "netrc"
+    path.write_text(
+        "machine own.example login me password of-own\n"
+        "machine other.example login me password of-other\n"
+        "default login me password of-all\n"
+    )
+    path.chmod(0o600)
+    return str(path)
+
+
+def test_a_netrc_counts_for_the_hosts_that_it_names_and_never_before_a_token(netrc: str) -> None:
+    network = Network(netrc=netrc)
+    assert shown(OWN, network) == {"Authorization": basic("me:of-own")}
+    assert shown(OTHER, network) == {"Authorization": basic("me:of-other")}
+    assert shown("https://third.example/", network) == {}
+    assert shown(OWN, network, token="t") == {"Authorization": "Bearer t"}
+    assert shown(OTHER, network, token="t") == {"Authorization": basic("me:of-other")}
+    given = shown(OWN, network, first="https://you:here@own.example/")
+    assert given == {"Authorization": basic("you:here")}
+
+
+def test_a_netrc_that_cannot_be_read_is_named_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "netrc"
+    path.write_text("machine own.example secret")
+    assert shown(OWN, Network(netrc=str(path))) == {}
+    assert f"{path} is left out" in caplog.text
+
+
+def test_a_header_is_for_the_first_origin_or_for_the_host_that_it_names() -> None:
+    headers = (parse_header("X-Key: a b"), parse_header("other.example X-Key: c"))
+    network = Network(headers=headers)
+    assert shown(OWN, network) == {"X-Key": "a b"}
+    assert shown(OTHER, network) == {"X-Key": "c"}
+    assert shown("https://third.example/", network) == {}
+    given = Network(headers=(parse_header("Authorization: Negotiate abc"),))
+    assert shown(OWN, given, token="t") == {"Authorization": "Negotiate abc"}
+
+
+@pytest.mark.parametrize(
+    "wrong", ["X-Key", "X-Key:", "X Y Key: b", "X-Key: s3cret\r\nA: b", "Host: a", "range: a"]
+)
+def test_a_header_that_cannot_be_sent_is_refused_without_its_value(wrong: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        parse_header(wrong)
+    assert "s3cret" not in refused.value.problems[0]
+
+
+def test_cookies_go_to_the_hosts_of_their_file(tmp_path: Path) -> None:
+    jar = tmp_path / "cookies.txt"
+    jar.write_text(
+        "# Netscape HTTP Cookie File\n"
+        "own.example\tFALSE\t/\tTRUE\t0\tsession\tabc\n"
+        ".other.example\tTRUE\t/b\tFALSE\t0\tlogin\tdef\n"
+    )
+    network = Network(cookies=str(jar))
+    assert shown(OWN, network) == {"Cookie": "session=abc"}
+    assert shown("http://own.example/a", network) == {}
+    assert shown(OTHER, network) == {}
+    assert shown("https://www.other.example/b/c", network) == {"Cookie": "login=def"}
+    jar.write_text("no cookies")
+    with pytest.raises(InvalidSettings) as refused:
+        shown(OWN, Network(cookies=str(jar)))
+    assert "no file of cookies" in refused.value.problems[0]
+
+
+async def test_a_redirect_to_another_host_shows_nothing_of_the_first() -> None:
+    async with Source() as source, Source() as other:
+        there = other.url.replace("127.0.0.1", "localhost") + "/there"
+
+        async def moved(_: web_server.Request) -> web_server.Response:
+            return web_server.Response(status=302, headers={"Location": there})
+
+        source.handlers["/moved"] = moved
+        other.documents["/there"] = b"found"
+        first = source.url.replace("//", "//me:secret@")
+        network = Network(headers=(parse_header("X-Key: a"),))
+        for token in ("t", None):
+            async with Web(token, first, network=network) as web:
+                assert (await web.page(f"{source.url}/moved")).body == b"found"
+    for _, headers in source.requests:
+        assert {"Authorization", "X-Key"} <= headers.keys()
+    for _, headers in other.requests:
+        assert not {"Authorization", "X-Key"} & headers.keys()
+
+
+async def test_everyone_is_told_who_asks() -> None:
+    network = Network.of({"RSNOTIFY_CONTACT": "mailto:it@example.org"})
+    async with Source() as source, Web(network=network) as web:
+        await web.page(f"{source.url}/x")
+    agent = source.requests[0][1]["User-Agent"]
+    assert agent == f"rsnotify/{__version__} (mailto:it@example.org)"
+
+
+def test_no_error_shows_the_password_of_an_address() -> None:
+    said = "https://me:p@a.example/x?access_token=b fails; http://you@b/ too"
+    shown = "https://a.example/x?access_token=… fails; http://b/ too"
+    assert without_tokens(said) == shown
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"REQUESTS_CA_BUNDLE": "/nowhere"}, "REQUESTS_CA_BUNDLE=/nowhere: No such file"),
+        ({"REQUESTS_CA_BUNDLE": __file__}, "it is no certificate"),
+        ({"RSNOTIFY_CLIENT_CERTIFICATE": "/nowhere"}, "RSNOTIFY_CLIENT_CERTIFICATE=/nowhere: No"),
+    ],
+)
+def test_a_certificate_that_cannot_be_read_is_named(
+    environment: dict[str, str], words: str
+) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        Network.of(environment).tls()
+    assert words in refused.value.problems[0]
+
+
+async def test_a_client_certificate_is_shown_to_who_asks_for_one() -> None:
+    demanding = tls_of_server()
+    demanding.verify_mode = ssl.CERT_REQUIRED
+    demanding.load_verify_locations(AUTHORITY)
+    pem = str(AUTHORITY.with_name("hub.pem"))
+    base = {"REQUESTS_CA_BUNDLE": str(AUTHORITY)}
+    async with Source(demanding) as source:
+        source.documents["/x"] = b"found"
+        async with Web(network=Network.of(base)) as web:
+            with pytest.raises(Unreachable):
+                await web.page(f"{source.url}/x")
+        async with Web(network=Network.of(base | {"RSNOTIFY_CLIENT_CERTIFICATE": pem})) as web:
+            assert (await web.page(f"{source.url}/x")).body == b"found"
