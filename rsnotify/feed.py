@@ -24,6 +24,7 @@ from rsnotify.resourcesync.notification import (
 
 log = logging.getLogger(__name__)
 
+NEVER = Position(0)
 PAST_NOTIFICATIONS = 16  # read from behind the tail, and as many joined ones
 
 
@@ -86,6 +87,7 @@ class Feed:
         "losses",
         "memory",
         "newest_known",
+        "removed",
         "tail",
     )
 
@@ -93,6 +95,7 @@ class Feed:
         self.channel = channel
         self.created = created
         self.newest_known = head  # position of the newest change, read or not
+        self.removed = NEVER  # when changes were last removed from the journal
         self.losses = 0  # how often Redis may have lost changes of it
         self.tail = Tail(head)
         self.memory = Memory(head)
@@ -174,6 +177,13 @@ class Feed:
         for watcher in self.watchers:
             if isinstance(watcher, _Arrival):
                 watcher.reach(end)
+
+    def note_removed(self, at: Position) -> None:
+        """Changes were removed from the journal then: drop all that was made of them."""
+        if at != self.removed:
+            self.removed = at
+            self.losses += 1
+            self.release()
 
     @contextmanager
     def arrival_at(self, position: Position) -> Iterator[asyncio.Future[None]]:

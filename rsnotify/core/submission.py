@@ -3,6 +3,7 @@
 One fault refuses the whole body. Every length that a stranger controls has a cap.
 """
 
+import base64
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ BODY_BYTES = 8 * 1024 * 1024  # the longest request must not keep Redis busy for
 ENTRIES_BYTES = BODY_BYTES + 2 * 1024 * 1024  # written as entries, where `&` takes five bytes
 FRAGMENT_BYTES = 32 * 1024  # a notification reads up to 1,000 at once: this bounds its memory
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
+DIGEST_LENGTH = 12  # characters: of what stands for a key in Redis
+PRINT_LENGTH = 6  # of a fingerprint, where it stands in a row of the journal
 
 
 class Fragment(msgspec.Struct, frozen=True):
@@ -59,6 +62,14 @@ class Submission(msgspec.Struct, frozen=True):
     key: str | None = None
     fingerprint: str = ""
     not_kept: Sequence[Fault] = ()  # what was allowed in the body, but is not in the fragments
+
+    @property
+    def digest(self) -> str:
+        """What stands for its key in Redis."""
+        if not self.key:
+            return ""
+        digest = hashlib.blake2b(self.key.encode(), digest_size=DIGEST_LENGTH * 3 // 4).digest()
+        return base64.urlsafe_b64encode(digest).decode()
 
     @property
     def size(self) -> int:

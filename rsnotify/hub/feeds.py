@@ -128,7 +128,8 @@ class Feeds:
     def remember_append(self, feed: Feed, submission: Submission, stored: Appended) -> None:
         key = None
         if submission.key:
-            key = UsedKey(submission.key, submission.fingerprint, *stored.interval)
+            interval, count = stored.interval, len(stored.rows)
+            key = UsedKey(submission.digest, submission.fingerprint, *interval, count)
         rows = (*stored.before, *stored.rows)
         feed.memory.appended(rows, stored.until, key, begin=stored.from_)
         self._cache.use(feed.memory)

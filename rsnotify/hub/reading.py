@@ -16,6 +16,7 @@ from rsnotify.resourcesync.notification import (
     NOTIFICATION_CHANGES,
     ChannelName,
     Notification,
+    Row,
     first_batch,
     render_notification,
 )
@@ -92,9 +93,10 @@ class Reading:
         until = tail.boundary_after(cursor)
         try:
             async with self._catching_up:
-                rows = await self._history.read(
-                    feed.channel, cursor, until=until, count=NOTIFICATION_CHANGES
-                )
+                rows = await self._read(feed, cursor, until)
+                while not rows and until < tail.head:  # they were lost, and stand further on now
+                    until = tail.boundary_after(Position(until + 1))
+                    rows = await self._read(feed, cursor, until)
         except Trimmed as trimmed:
             raise self._history_deleted(feed.channel, trimmed) from None
         if not rows:
@@ -105,6 +107,11 @@ class Reading:
         if feed.tail is tail:  # otherwise Redis has lost changes meanwhile
             feed.past.keep(found)
         return found
+
+    async def _read(self, feed: Feed, cursor: Position, until: Position) -> list[Row]:
+        return await self._history.read(
+            feed.channel, cursor, until=until, count=NOTIFICATION_CHANGES
+        )
 
     def _history_deleted(self, channel: ChannelName, trimmed: Trimmed) -> HistoryDeleted:
         index = self._base_url + change_list_index(channel.set_name)

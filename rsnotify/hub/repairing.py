@@ -12,7 +12,7 @@ from time import monotonic
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from rsnotify.core.healing import Repair, lost_until, plan_repair
+from rsnotify.core.healing import Repair, lost_rows, lost_until, plan_repair
 from rsnotify.core.submission import Submission
 from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, TryAgain
 from rsnotify.feed import Feed
@@ -133,6 +133,7 @@ class Repairing:
         if standing.gap > feed.tail.head:
             feed.pass_gap(standing.gap)
             self._feeds.ring(feed.channel, standing.head)
+        feed.note_removed(standing.removed)
         if standing.head < seen:
             self._suspects[feed] = None
 
@@ -167,7 +168,9 @@ class Repairing:
     async def _look(self, feed: Feed) -> _Look:
         memory, created = feed.memory, Position.parse(feed.created)
         left = await self._repairs.remains(feed.channel, created, memory.begins)
-        plan = plan_repair(memory, left.rows, left.last, left.repaired)
+        lost_keys = memory.keys_of(lost_rows(memory, left.rows, left.repaired))
+        stored = await self._repairs.stored_keys(feed.channel, created, lost_keys)
+        plan = plan_repair(memory, left.rows, left.last, left.repaired, stored)
         lost = lost_until(memory, left.rows, left.begin, left.repaired)
         is_needed = plan or lost is not None or left.last < memory.newest
         return _Look(left.last, plan if is_needed else None, lost, left.is_held)
@@ -226,6 +229,7 @@ class Repairing:
             return
         if standing.gap > feed.tail.head:
             feed.pass_gap(standing.gap)
+        feed.note_removed(standing.removed)
         self._feeds.ring(feed.channel, standing.head)
 
     async def _standing(self, channel: ChannelName) -> Standing | None:

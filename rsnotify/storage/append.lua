@@ -2,10 +2,13 @@
 --
 -- ARGV  7 writer, who makes one call after the other   8 number of the call, higher than of the one before
 --       9 seconds to remember the call   10 seconds to remember a key
---       .. for each submission: key, or nothing; fingerprint; number of changes; and the changes. The
---            datetime of a change is the Source's own
+--       .. for each submission: digest of its key, or nothing; fingerprint; number of changes; and the
+--            changes. The datetime of a change is the Source's own
 --
--- A key is remembered for the submission that came with it: "fingerprint from until". Those without one
+-- A key is remembered for the submission that came with it: "fingerprint from until", the fingerprint
+-- perhaps only its beginning. And the last row has a note of it, for those who read the row: digest, six
+-- characters of the fingerprint, `.` and in hexadecimal how far `from` lies behind; and if there are more
+-- rows than this one, `:` and how many. Those without a key
 -- are remembered together, for a repetition of the same call: "number; from until; from until …".
 -- A writer makes its next call when it does not wait for this one any more. So a call with a lower
 -- number than the one that is remembered stores nothing: a Redis that was stopped may read it late.
@@ -83,14 +86,28 @@ local function is_outdated(i)
   return of_load ~= load or redis.call('SISMEMBER', KEYS[7], name_in_shard(i)) == 1
 end
 
-local function append(first, count)
+-- The last change that is stored: those behind it may be outdated.
+local function last_stored(first, after)
+  for i = after, first, -5 do if not is_outdated(i) then return i end end
+end
+
+local function note_of(key, fingerprint, length, count)
+  local several = count > 1 and string.format(':%x', count) or ''
+  return key .. string.sub(fingerprint, 1, 6) .. string.format('.%x', length) .. several
+end
+
+local function append(first, number, key, fingerprint)
   if not appended then note_beginning(head) end -- the others begin where this caller's own end
-  local after = first + (count - 1) * 5
+  local after = first + (number - 1) * 5
   local from, positions = head, must_tell_positions(first, after) and {}
+  local noted, count = key ~= '' and last_stored(first, after), 0
   for i = first, after, 5 do
     local outdated = is_outdated(i)
     if not outdated then
-      store(next_position(tonumber(ARGV[i])), i, shards)
+      local position = next_position(tonumber(ARGV[i]))
+      count = count + 1
+      local note = i == noted and note_of(key, fingerprint, position - from, count)
+      store(position, i, shards, note or nil)
       head = last
     end
     if positions then positions[#positions + 1] = outdated and 0 or last end
@@ -101,7 +118,8 @@ end
 local function answer_again(known, fingerprint)
   local known_fingerprint, from, until_ = string.match(known, '^(%S*) (%d+) (%d+)$')
   note_beginning(tonumber(from))
-  return known_fingerprint == fingerprint and {tonumber(from), tonumber(until_), 1} or {}
+  local is_same = string.sub(fingerprint, 1, #known_fingerprint) == known_fingerprint
+  return is_same and {tonumber(from), tonumber(until_), 1} or {}
 end
 
 local without_key = {}
@@ -112,7 +130,7 @@ while at <= #ARGV do
   if known then
     answers[#answers + 1] = answer_again(known, fingerprint)
   else
-    local from, positions = append(at + 3, count)
+    local from, positions = append(at + 3, count, key, fingerprint)
     known = fingerprint .. ' ' .. digits(from) .. ' ' .. digits(head)
     if key ~= '' then
       redis.call('SET', remembered .. key, known, 'EX', ARGV[10])

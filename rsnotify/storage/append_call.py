@@ -106,7 +106,7 @@ def _arguments(channel: ChannelName, group: Sequence[PendingAppend]) -> list[obj
     found: list[object] = []
     for append in group:
         fragments = append.submission.fragments
-        found += (append.submission.key or "", append.submission.fingerprint, len(fragments))
+        found += (append.submission.digest, append.submission.fingerprint, len(fragments))
         for fragment in fragments:
             found += change_arguments(fragment, of_changes)
     return found

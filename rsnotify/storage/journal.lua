@@ -125,12 +125,13 @@ local function note_newer(i)
   end
 end
 
--- Store the change that stands at ARGV[i]; nothing may be at or after its position.
-local function store(position, i, shards)
+-- Store the change that stands at ARGV[i]; nothing may be at or after its position. Its field is the
+-- note of the key of its request, if it is the last of one that has a key.
+local function store(position, i, shards, note)
   local size = tonumber(ARGV[i + 3]) + FILLED
   make_room(position, size)
   last = position
-  redis.call('XADD', stream, stream_id(last), '', ARGV[i + 4])
+  redis.call('XADD', stream, stream_id(last), note or '', ARGV[i + 4])
   local gone = string.sub(ARGV[i + 2], 1, 1) == 'd'
   fold(shards, ARGV[i + 1], gone, ARGV[i + 4])
   note_newer(i)

@@ -12,18 +12,20 @@ from rsnotify.storage import keys
 from rsnotify.storage.append_call import UNSEEN, used_otherwise
 from rsnotify.storage.appends import Appends
 from rsnotify.storage.connection import Client, each
-from rsnotify.storage.journal_format import rows_of
+from rsnotify.storage.journal_format import parse_known, remembered_key, rows_of
 from rsnotify.storage.script import Script
 
 READ_BACK = Script("read_back.lua")
 
 
 class Standing(NamedTuple):
-    """Where a journal begins, its newest change, and where its newest gap ends."""
+    """Where a journal begins, its newest change, where its newest gap ends, and when changes were
+    last removed, because they were appended again."""
 
     first: Position
     head: Position
     gap: Position = UNSEEN
+    removed: Position = UNSEEN
 
 
 class Journal:
@@ -43,12 +45,10 @@ class Journal:
             pipeline.hget(keys.record(channel), "created")
         created = await pipeline.execute() if keyed else []
         for channel, begun in zip(keyed, created, strict=True):
-            pipeline.get(
-                f"{keys.remembered(channel)}{(begun or b'').decode()}:{keyed[channel].key}"
-            )
+            pipeline.get(remembered_key(channel, int(begun or 0), keyed[channel].digest))
         known = await pipeline.execute() if keyed else []
         for submission, found in zip(keyed.values(), known, strict=True):
-            if found is not None and found.split(b" ")[0].decode() != submission.fingerprint:
+            if found and not submission.fingerprint.startswith(parse_known(found)[0]):
                 raise used_otherwise(submission)
 
     async def read(
@@ -111,7 +111,7 @@ class Journal:
         """Where each journal stands; None if there is no such channel, or why nobody knows."""
         pipeline = self.client.pipeline(transaction=False)
         for channel in channels:
-            pipeline.hmget(keys.record(channel), "first", "head", "gaps")
+            pipeline.hmget(keys.record(channel), "first", "head", "gaps", "removed")
         return each(await pipeline.execute(raise_on_error=False), _standing)
 
     async def latest(self, channel: ChannelName) -> Position | None:
@@ -121,10 +121,11 @@ class Journal:
 
 
 def _standing(fields: Sequence[bytes | None]) -> Standing | None:
-    first, head, gaps = fields
+    first, head, gaps, removed = fields
     if first is None or head is None:
         return None
-    return Standing(Position(int(first)), Position(int(head)), max(_gaps(gaps), default=UNSEEN))
+    ends = Position(int(first)), Position(int(head))
+    return Standing(*ends, max(_gaps(gaps), default=UNSEEN), Position(int(removed or 0)))
 
 
 def _gaps(gaps: bytes | None) -> list[Position]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from zlib import crc32
 
+from rsnotify.core.healing import KeyedRow
 from rsnotify.core.submission import Fragment
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
@@ -39,8 +40,23 @@ def change_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]
 
 
 def rows_of(entries: Sequence[tuple[bytes, tuple[bytes, bytes]]]) -> list[Row]:
+    """The rows; the field of an entry is the note of a key, or empty."""
     xmls = spell_out_each([fields[1] for _, fields in entries])
-    return [(_position(stream_id), xml) for (stream_id, _), xml in zip(entries, xmls, strict=True)]
+    return [
+        KeyedRow(_position(stream_id), xml, note) if note else (_position(stream_id), xml)
+        for (stream_id, (note, _)), xml in zip(entries, xmls, strict=True)
+    ]
+
+
+def remembered_key(channel: ChannelName, created: int, digest: str) -> str:
+    """What journal.lua calls what it remembers of a key."""
+    return f"{keys.remembered(channel)}{int(created)}:{digest}"
+
+
+def parse_known(known: bytes) -> tuple[str, Position, Position]:
+    """The fingerprint and the interval of what is remembered of a key."""
+    fingerprint, from_, until = known.decode().split(" ")
+    return fingerprint, Position(int(from_)), Position(int(until))
 
 
 def _position(stream_id: bytes) -> Position:

@@ -5,12 +5,12 @@ What the repair is, `rsnotify.core.healing` decides.
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, NamedTuple
 
-from rsnotify.core.healing import Repair, Repaired
+from rsnotify.core.healing import Repair, Repaired, StoredKeys, UsedKey
 from rsnotify.core.submission import Fragment
 from rsnotify.errors import NoSuchSet
 from rsnotify.resourcesync.change import Position
@@ -25,6 +25,8 @@ from rsnotify.storage.journal_format import (
     change_arguments,
     channel_arguments,
     channel_keys,
+    parse_known,
+    remembered_key,
     rows_of,
 )
 from rsnotify.storage.script import Script
@@ -118,8 +120,19 @@ class Repairs:
         begin = Position(max(map(int, [first, *(gaps or b"").split()])))
         return Remains(rows, Position(int(last)), begin, _repaired(marks), bool(is_held))
 
+    async def stored_keys(
+        self, channel: ChannelName, created: Position, wanted: Iterable[UsedKey]
+    ) -> StoredKeys:
+        """What the journal of the set created then remembers of these keys."""
+        digests = list({key.digest for key in wanted})
+        pipeline = self._client.pipeline(transaction=False)
+        for digest in digests:
+            pipeline.get(remembered_key(channel, created, digest))
+        found = zip(digests, await pipeline.execute() if digests else (), strict=True)
+        return {digest: parse_known(known)[1:] for digest, known in found if known is not None}
+
     async def is_moved(self, channel: ChannelName, position: Position) -> bool:
-        """Whether the change that was there was lost, and has been appended again elsewhere."""
+        """Whether the change that was there stands elsewhere now."""
         mark = await self._client.hget(keys.repaired(channel), str(int(position)))
         return bool(mark == b"a")
 
@@ -141,21 +154,38 @@ class Repairs:
     async def repair(
         self, channel: ChannelName, repair: Repair, *, last: Position, seen: Position, holder: str
     ) -> bool:
-        """Do it; False if the journal has changed since its `last` was read, or is not held."""
-        of_changes = channel.kind == "change"
-        arguments: list[object] = [int(last), REMEMBERED_SECONDS]
-        arguments += [len(repair.put_back), len(repair.again), holder]
-        for row in (*repair.put_back, *repair.again):
-            arguments += change_arguments(Fragment.of_row(*row), of_changes)
-        for each in repair.keys:
-            known = f"{each.fingerprint} {int(each.from_)} {int(each.until)}"
-            arguments += [each.key, KEY_SECONDS, known]
+        """Do it; False if the journal has changed since its `last` was read, or is not held.
+
+        If something is removed, the version of the sets moves: so every process looks at its
+        journals, and drops what it has made of those rows.
+        """
         common = channel_arguments(channel, self._window, seen)
-        names = (*channel_keys(channel), keys.repaired(channel))
+        arguments = [int(last), REMEMBERED_SECONDS, *_counts(repair, holder)]
+        arguments += _arguments(repair, channel.kind == "change")
+        names = (*channel_keys(channel), keys.repaired(channel), keys.packed(channel))
         done = await _REPAIR.run(self._client, names, *common, *arguments)
         if done is None:
             raise NoSuchSet(channel.set_name)
+        if done and repair.removed:
+            await self._client.incr(keys.SETS_VERSION)
         return bool(done)
+
+
+def _counts(repair: Repair, holder: str) -> list[object]:
+    return [len(repair.put_back), len(repair.again), holder, len(repair.keys), KEY_SECONDS]
+
+
+def _arguments(repair: Repair, of_changes: bool) -> list[object]:
+    rows, removed = [*repair.put_back, *repair.again], set(repair.removed)
+    found: list[object] = []
+    for row in rows:
+        found += change_arguments(Fragment.of_row(*row), of_changes)
+    found += [repair.notes.get(row, b"") for row in rows]
+    found += [int(row in removed) for row in repair.again]
+    for key in repair.keys:
+        found += [key.digest, f"{key.fingerprint} {int(key.from_)} {int(key.until)}"]
+    found += map(int, repair.elsewhere)
+    return found
 
 
 def _repaired(marks: dict[bytes, bytes]) -> Repaired:

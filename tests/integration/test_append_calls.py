@@ -41,7 +41,7 @@ async def of_a_set(client: Client) -> None:
 
 def submission(*names: str, key: str | None = None, at: str | None = None) -> Submission:
     changes = [Change(f"http://example.com/{name}", "updated", datetime=at) for name in names]
-    return Submission([fragment_of(each) for each in changes], key, "print" if key else "")
+    return Submission([fragment_of(each) for each in changes], key, "fingerprint" if key else "")
 
 
 async def called(

@@ -35,7 +35,7 @@ def submission(
 ) -> Submission:
     datetime = None if at is None else str(at)
     changes = [Change(f"http://example.com/{loc}", change, datetime=datetime) for loc in locs]
-    return Submission([fragment_of(each) for each in changes], key, "print" if key else "")
+    return Submission([fragment_of(each) for each in changes], key, "fingerprint" if key else "")
 
 
 async def positions(journal: Journal) -> list[Position]:

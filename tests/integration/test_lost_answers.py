@@ -47,7 +47,7 @@ def journal(client: Client) -> Journal:
 
 def submission(name: str = "1", key: str | None = None) -> Submission:
     change = Change(f"http://example.com/{name}", "updated")
-    return Submission([fragment_of(change)], key, "print" if key else "")
+    return Submission([fragment_of(change)], key, "fingerprint" if key else "")
 
 
 async def stored(redis: OwnRedis) -> int:

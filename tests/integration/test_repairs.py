@@ -4,16 +4,17 @@ import asyncio
 
 import pytest
 
+from rsnotify.core.gzip_parts import PackedEntries, Packer
 from rsnotify.core.healing import loc_of
 from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.core.window import following_from, stretch_after
-from rsnotify.errors import HistoryDeleted, TryAgain
+from rsnotify.errors import HistoryDeleted, Rejected, TryAgain
 from rsnotify.hub import Hub, repairing
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage import keys, repairs
 from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client
+from rsnotify.storage.connection import Client, redis_now
 from rsnotify.storage.journal import Journal
 from rsnotify.storage.sets import Sets
 from rsnotify.storage.windows import Windows
@@ -43,7 +44,7 @@ async def started(client: Client) -> Hub:
 
 def submission(name: str, *, key: str | None = None, kind: str = "updated") -> Submission:
     change = Change(f"http://example.com/{name}", kind)
-    return Submission([fragment_of(change)], key, "print" if key else "")
+    return Submission([fragment_of(change)], key, "fingerprint" if key else "")
 
 
 async def stored(client: Client) -> list[tuple[Position, str]]:
@@ -125,7 +126,7 @@ async def test_the_newest_change_of_a_resource_stays_the_newest(hub, client, los
     await other.publish(CHANNEL, submission("1", kind="deleted"))
     await hub.start()
     await hub.publish(CHANNEL, submission("2"))
-    assert await names(client) == ["1", "1", "1", "2"]
+    assert await names(client) == ["1", "1", "2"]
     assert await state(client) == {"2"}
 
 
@@ -175,6 +176,127 @@ async def test_positions_do_not_come_again_when_nobody_remembers_the_changes(hub
     after = await hub.publish(CHANNEL, submission("next"))
     assert after.until > lost.until
     assert await names(client) == ["next"]
+
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+async def read_by(hub: Hub) -> None:
+    """Let it read on, as for a reader, what has come."""
+    feed = hub.feed(CHANNEL)
+    feed.watch(Silent())
+    await hub.start()
+    assert feed.memory.rows
+
+
+async def test_a_key_is_stored_once_although_a_reading_hub_repairs_first(hub, client, losing):
+    other = await started(client)
+    async with losing:
+        for number in range(20):
+            await hub.publish(CHANNEL, submission(str(number), key=f"k{number}"))
+        await read_by(other)
+    await other.start()
+    for publisher in (hub, other):
+        for number in range(20):
+            await publisher.publish(CHANNEL, submission(str(number), key=f"k{number}"))
+    assert await names(client) == [*map(str, range(20))]
+
+
+async def test_a_key_that_is_repeated_before_the_repair_is_stored_once(hub, client, losing):
+    """Its row was read by one hub, and lost; another has stored the repetition meanwhile."""
+    new = await started(client)
+    other = await started(client)
+    async with losing:
+        await hub.publish(CHANNEL, submission("1", key="k"))
+        await hub.publish(CHANNEL, submission("2"))
+        await read_by(other)
+    repeated = await new.publish(CHANNEL, submission("1", key="k"))
+    for each in (other, hub):
+        await each.start()
+        assert await each.publish(CHANNEL, submission("1", key="k")) == repeated
+    await new.publish(CHANNEL, submission("3"))
+    assert await names(client) == ["1", "2", "3"]
+
+
+async def test_what_was_stored_elsewhere_does_not_stop_a_reader(hub, client, losing):
+    new = await started(client)
+    reader = Reader()
+    hub.feed(CHANNEL).watch(reader)
+    async with losing:
+        await hub.publish(CHANNEL, submission("1", key="k"))
+    await new.publish(CHANNEL, submission("1", key="k"))
+    await hub.start()
+    await hub.publish(CHANNEL, submission("2"))
+    await hub.start()
+    assert reader.joins
+    assert reader.told == ["1", "1", "2"]  # again, because its first position is lost
+
+
+@pytest.mark.parametrize("fingerprint", ["", "fingerprint"])
+async def test_a_key_of_the_hub_itself_needs_no_fingerprint(hub, client, losing, fingerprint):
+    request = Submission(submission("1").fragments, "k", fingerprint)
+    async with losing:
+        before = await hub.publish(CHANNEL, request)
+    await hub.start()
+    assert await hub.publish(CHANNEL, request) == before
+    assert await names(client) == ["1"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_request_that_is_stored_again_is_one_under_its_key(hub, client, losing, count):
+    """At its new positions, also when it is lost once more."""
+    changes = [fragment_of(Change(f"http://example.com/{n}", "updated")) for n in range(count)]
+    request = Submission(changes, "k", "fingerprint")
+    new = await started(client)
+    async with losing:
+        before = await hub.publish(CHANNEL, request)
+    await new.publish(CHANNEL, submission("new"))
+    await hub.start()  # what it puts back comes behind what is new
+    there = await stored(client)
+    found = await new.publish(CHANNEL, request)
+    assert (found.until, found.until - found.from_) == (there[-1][0], count)
+    assert found != before
+    assert [name for _, name in there] == ["new", *map(str, range(count))]
+
+
+async def test_a_key_is_known_for_a_mistake_after_a_repair(hub, client, losing):
+    async with losing:
+        await hub.publish(CHANNEL, submission("1", key="k"))
+    await hub.start()
+    with pytest.raises(Rejected, match="was used for other changes"):
+        await hub.publish(CHANNEL, Submission(submission("2").fragments, "k", "another"))
+
+
+async def test_what_is_removed_from_a_closed_list_is_in_another(client, losing):
+    """Readers of one hub are past a change that another has appended below: it moves to the end."""
+    journal = Journal(client, window_changes=2)
+    hub = Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+    await hub.add_set("a")
+    await hub.start()
+    feed = hub.feed(CHANNEL)
+    feed.watch(Silent())
+    async with losing:
+        clock_ahead = await redis_now(client) + 10_000_000
+        await client.hset(keys.record(CHANNEL), "last", clock_ahead)
+        await hub.publish(CHANNEL, submission("ahead", key="ahead"))
+        await hub.start()
+    other = Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+    await other.start()
+    for name in ("1", "2", "3"):
+        await other.publish(CHANNEL, submission(name, key=name))
+    windows = Windows(client)
+    (closed,) = (await windows.span("a")).windows
+    await windows.keep("a", closed, PackedEntries.from_bytes(Packer().packed().to_bytes()))
+    await hub.start()
+    assert sorted(await names(client)) == ["1", "2", "3", "ahead"]
+    span = await windows.span("a")
+    found = [window.changes for window in span.windows]
+    assert found[0] == 0
+    assert sum(found) + span.record.window_count == 4
+    assert await windows.packed("a", closed) is None
+    for name in ("1", "2", "3"):
+        await other.publish(CHANNEL, submission(name, key=name))
+    assert len(await names(client)) == 4
 
 
 # --- what nobody remembers ------------------------------------------------------------------------
