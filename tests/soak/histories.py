@@ -1,7 +1,10 @@
 """Judges what the peers of a storm were told, by the journal and by what was acknowledged.
 
-A row is the position of a change, and its resource; each resource is published once. If Redis may
-have lost changes, those that came back may be told twice: then the last row of each counts.
+A row is the position of a change, and its resource; each resource is published once, those of a
+publisher with keys under a key of their own. If Redis may have lost changes, those that came back
+may be told at another position too: then the last row of each counts. What was published with a key
+is in the journal and the lists once in any case, and once among the rows of a story that the
+journal still has.
 """
 
 import re
@@ -21,7 +24,11 @@ def check(
     was_lossy: bool = False,
 ) -> None:
     """What was acknowledged is there, nothing is twice, and everybody has got all in order."""
-    assert was_lossy or [loc for loc, n in Counter(map(_loc, journal)).items() if n > 1] == []
+    stories = [*histories, *([row for each in told for row in rows_of(each)] for told in callbacks)]
+    for publisher in publishers:
+        if publisher.is_keyed or not was_lossy:
+            check_stored_once(journal, publisher)
+            check_told_once(stories, journal, publisher)
     for publisher in publishers:
         check_publisher(journal, publisher, was_lossy=was_lossy)
     expected = newest_rows(journal) if was_lossy else list(journal)
@@ -31,6 +38,21 @@ def check(
         assert found == expected, difference(found, expected)
     for deliveries in callbacks:
         check_callback(deliveries, expected, was_lossy=was_lossy)
+
+
+def check_stored_once(rows: Sequence[Row], publisher: Publisher) -> None:
+    """Each of its keys is there once."""
+    stored = Counter(loc for _, loc in rows if loc.startswith(publisher.prefix))
+    assert [row for row in rows if stored[row[1]] > 1] == [], "stored twice"
+
+
+def check_told_once(
+    stories: Sequence[Sequence[Row]], journal: Sequence[Row], publisher: Publisher
+) -> None:
+    """Each of its keys is told once, but for what was lost; a delivery may be repeated."""
+    there = set(journal)
+    for story in stories:
+        check_stored_once([row for row in dict.fromkeys(story) if row in there], publisher)
 
 
 def check_publisher(journal: Sequence[Row], publisher: Publisher, *, was_lossy: bool) -> None:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import aiohttp
 
 from tests.running import RunningHub, until
-from tests.soak.histories import difference
-from tests.soak.peers import LOST, PATIENCE, Peer, Row, rows_of
+from tests.soak.histories import check_stored_once, difference
+from tests.soak.peers import LOST, PATIENCE, Peer, Publisher, Row, rows_of
 
 INDEX = "/dataset1/changelist-index.xml"
 LISTED = re.compile(rb'<loc>([^<]+)</loc><rs:md [^>]*from="[^"]+" until="')
@@ -65,13 +65,17 @@ class Archivist(Peer):
             said = answer.headers
             return Answer(said["ETag"], "immutable" in said["Cache-Control"], body)
 
-    async def check(self, journal: Sequence[Row]) -> None:
-        """All lists together are the journal from its beginning; what was kept is still true."""
+    async def check(self, journal: Sequence[Row], publishers: Sequence[Publisher]) -> None:
+        """All lists together are the journal from its beginning, each key is in them once, and what
+        was kept is still true."""
         async with aiohttp.ClientSession(timeout=PATIENCE) as session:
             now = await self._all(session)
         check_kept(self.kept, now)
         self.closed_again = sum(now.get(path) != each for path, each in self.kept.items())
         told = [row for each in now.values() for row in rows_of(each.body)]
+        for publisher in publishers:
+            if publisher.is_keyed:
+                check_stored_once(told, publisher)
         rows = [row for row in told if row >= journal[0]]
         assert rows == list(journal[: len(rows)]), difference(rows, journal)
 

@@ -55,7 +55,7 @@ class Publisher(Peer):
         self.acknowledged: list[str] = []
         self.refused = 0
         self.is_ending = False
-        self._keyed = keyed
+        self.is_keyed = keyed
 
     async def run(self) -> None:
         number = 0
@@ -63,13 +63,13 @@ class Publisher(Peer):
             while not self.is_ending:
                 number += 1
                 loc = f"{self.prefix}{number}"
-                while not await self._is_acknowledged(session, loc) and self._keyed:
+                while not await self._is_acknowledged(session, loc) and self.is_keyed:
                     await self.pause()
                 await self.pause()
 
     async def _is_acknowledged(self, session: aiohttp.ClientSession, loc: str) -> bool:
         url = f"{self.hub().url}/api/sets/dataset1/changes"
-        headers = {"Idempotency-Key": loc[-40:]} if self._keyed else {}
+        headers = {"Idempotency-Key": loc[-40:]} if self.is_keyed else {}
         change = {"loc": loc, "change": "updated"}
         status = 0
         with suppress(*LOST):

@@ -141,7 +141,7 @@ class Storm:
         histories = [each.found for each in peers]
         deliveries = [[each.body for each in receiver.deliveries] for receiver in self._callbacks]
         check(journal, self._publishers, histories, deliveries, was_lossy=True)
-        await self._archivist.check(journal)
+        await self._archivist.check(journal, self._publishers)
         footprint = [*_footprint(self._troubled, self._size.readers), *watch.rows()]
         return [*sorted(troubles.done.items()), *footprint, *self._sums(journal)]
 

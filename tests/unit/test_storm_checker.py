@@ -12,8 +12,8 @@ ONE, TWO, THREE = JOURNAL = [(f"2026-11-22T00:00:0{n}Z", loc) for n, loc in enum
 TWO_AGAIN = ("2026-11-22T00:00:09Z", LOCS[1])
 
 
-def publisher(*acknowledged: str) -> Publisher:
-    made = Publisher([], random.Random(), "p", keyed=True)
+def publisher(*acknowledged: str, keyed: bool = False) -> Publisher:
+    made = Publisher([], random.Random(), "p", keyed=keyed)
     made.acknowledged += acknowledged
     return made
 
@@ -75,6 +75,30 @@ def test_what_came_back_after_a_loss_may_be_told_twice() -> None:
 def test_nothing_else_is_allowed_after_a_loss(journal: list[Row], history: list[Row]) -> None:
     with pytest.raises(AssertionError):
         check(journal, [publisher(*LOCS)], [history], [], was_lossy=True)
+
+
+def test_a_key_that_is_stored_twice_is_found_after_a_loss_too() -> None:
+    journal = [*JOURNAL, TWO_AGAIN]
+    check(journal, [publisher(*LOCS)], [], [], was_lossy=True)
+    with pytest.raises(AssertionError, match="stored twice"):
+        check(journal, [publisher(*LOCS, keyed=True)], [], [], was_lossy=True)
+
+
+@pytest.mark.parametrize("by", ["history", "callback"])
+def test_a_story_that_has_a_key_twice_is_found_after_a_loss_too(by: str) -> None:
+    """Once at a position that the journal still has, and once more."""
+    told = [*JOURNAL, TWO_AGAIN]
+    stories = {
+        "history": ([told], []),
+        "callback": ([], [[delivery(0, 3, *JOURNAL), delivery(3, 9, TWO_AGAIN)]]),
+    }
+    with pytest.raises(AssertionError):
+        check(JOURNAL, [publisher(*LOCS, keyed=True)], *stories[by], was_lossy=True)
+
+
+def test_a_key_that_was_lost_may_be_told_once_more() -> None:
+    journal = [ONE, THREE, TWO_AGAIN]
+    check(journal, [publisher(*LOCS, keyed=True)], [[*JOURNAL, TWO_AGAIN]], [], was_lossy=True)
 
 
 @pytest.mark.parametrize(
