@@ -8,9 +8,11 @@ Nothing is waited for without a time limit.
 import asyncio
 import logging
 import os
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from time import monotonic
 from typing import Any, TypeVar
+
+from rsnotify.errors import TryAgain
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +23,18 @@ RECANCEL_SECONDS = 0.1
 Loop = Coroutine[Any, Any, None]
 Task = asyncio.Task[Any]
 Result = TypeVar("Result")
+
+
+async def repeat(chore: Callable[[], Awaitable[object]], seconds: float) -> None:
+    """Do it for as long as the hub runs, whatever becomes of it this time."""
+    while True:
+        try:
+            await chore()
+        except TryAgain as error:
+            log.debug("a chore waits: %s", error.detail)
+        except Exception as error:  # a bug, or data that cannot be read: the hub goes on
+            log.warning("%s failed, trying again", chore.__qualname__, exc_info=error)
+        await asyncio.sleep(seconds)
 
 
 async def run_beside(loops: Mapping[str, Loop], main: Loop) -> None:

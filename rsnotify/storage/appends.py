@@ -8,6 +8,7 @@ append has an answer of its own, and none may join a round that has begun.)
 """
 
 import asyncio
+import logging
 import secrets
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -38,6 +39,8 @@ from rsnotify.storage.append_call import (
 )
 from rsnotify.storage.connection import Client
 from rsnotify.storage.script import Command
+
+log = logging.getLogger(__name__)
 
 APPEND_SECONDS = 2.5  # a Source hears 503 before three seconds have passed, unless…
 CERTAIN_SECONDS = 10.0  # …it has no key to ask again with: for so long we ask in its place
@@ -193,6 +196,9 @@ class Appends:
             *replies, version = await self._run(commands)
             answer_round(groups, replies, version)
         except Exception as error:  # whoever waits for the answer gets it
+            if not isinstance(error, TryAgain):
+                log.warning("the answer to an append cannot be read", exc_info=error)
+                error = TryAgain(UNCERTAIN)
             for group in groups:
                 fail_all(group, error)
 

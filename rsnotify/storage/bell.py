@@ -11,8 +11,6 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from redis.exceptions import RedisError
-
 from rsnotify.storage import keys
 from rsnotify.storage.connection import pool_at
 from rsnotify.storage.listening_connection import ListeningConnection
@@ -54,7 +52,7 @@ class Bell:
         while True:
             try:
                 await self._on_one_connection(hear)
-            except (RedisError, OSError) as error:
+            except Exception as error:  # also a ValueError, where an answer cannot be read
                 if not self._is_doubted:
                     log.warning("%s; until Redis answers, %s", error, WITHOUT)
             self._heard_at = float("-inf")

@@ -7,9 +7,9 @@ from typing import Any
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import RedisError
 
-from rsnotify.errors import RedisRefuses, Unanswered
+from rsnotify.errors import RedisRefuses, TryAgain, Unanswered
 from rsnotify.storage.direct_connection import DirectConnection
-from rsnotify.storage.failures import judge
+from rsnotify.storage.failures import judge, judge_unforeseen
 from rsnotify.storage.pool import Pool
 from rsnotify.storage.script import Command
 
@@ -42,8 +42,12 @@ async def exchange(
         if confirm is not None and not all(isinstance(each, Exception) for each in stored):
             answers = await confirm(connection.ask, answers)
         return answers
-    except (RedisError, OSError) as error:
-        found = judge(error)
+    except TryAgain:
+        raise
+    except Exception as error:
+        found = judge_unforeseen(error)
+        if found is not error and not isinstance(error, RedisError | OSError):
+            connection.abort()
         raise found if isinstance(found, RedisRefuses) else Unanswered(str(found)) from error
     finally:
         await pool.give_back(connection)
@@ -52,8 +56,8 @@ async def exchange(
 async def _borrowed(pool: Pool, began: float, *, new: bool) -> DirectConnection:
     try:
         return await pool.borrow(new=new, until=began + WHOLE_SECONDS - LEAST_SECONDS)
-    except (RedisError, OSError, RuntimeError) as error:
-        found = judge(error)
+    except Exception as error:
+        found = judge_unforeseen(error)
         if found is error:
             raise
         raise found from error
@@ -108,7 +112,10 @@ def judge_answers(answers: Sequence[Any], *, raise_on_error: bool) -> list[Any]:
 
 
 def parsed_as(callbacks: Any, command: Command, answer: Any, options: Mapping[str, Any]) -> Any:
-    """The answer as redis-py gives it."""
+    """The answer as redis-py gives it; `TryAgain` if it cannot be what Redis has said."""
     callback = callbacks.get(command[0])
     known = {name: value for name, value in options.items() if name != "keys"}
-    return answer if callback is None else callback(answer, **known)
+    try:
+        return answer if callback is None else callback(answer, **known)
+    except Exception as error:
+        raise judge_unforeseen(error) from error

@@ -5,6 +5,7 @@ behind what a pipeline or a script puts before it), else by its class. What is i
 or damaged data of one set, and is not translated.
 """
 
+import logging
 import re
 import ssl
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as AnswerLate
 
 from rsnotify.errors import RedisRefuses, StoreFull, TryAgain
+
+log = logging.getLogger(__name__)
 
 # Failures that pass by themselves.
 PASSING = {
@@ -58,6 +61,8 @@ LASTING = {
 }
 
 MEANINGS = {TryAgain: PASSING, StoreFull: FULL, RedisRefuses: LASTING}
+
+SPOILT = "the journal cannot be used: an answer of Redis cannot be read"
 
 OF_ITS_AUTHORITY = "add ?ssl_ca_certs=FILE, with the certificate of its authority, to its address"
 
@@ -117,6 +122,15 @@ def judge(error: Exception) -> Exception:
     if isinstance(error, ConnectionLost | AnswerLate | OSError) or _is_closed(error):
         return TryAgain(f"the journal cannot be reached: {error or type(error).__name__}")
     return error
+
+
+def judge_unforeseen(error: Exception) -> Exception:
+    """The same for whatever is raised where an answer is read: what is in no table was spoilt."""
+    found = judge(error)
+    if isinstance(found, TryAgain):
+        return found
+    log.warning(SPOILT, exc_info=error)
+    return TryAgain(SPOILT)
 
 
 def _is_closed(error: Exception) -> bool:

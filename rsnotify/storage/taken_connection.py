@@ -62,6 +62,8 @@ class TakenConnection(asyncio.Protocol):
             found.extend(iter(self._reader.gets, _INCOMPLETE))
         except InvalidResponse as error:
             self._end(error)
+        except Exception as error:  # the parser of a refusal fails as it likes
+            self._end(InvalidResponse(f"an answer of Redis cannot be read: {error!r}"))
 
     def abort(self) -> None:
         """Close it at once; whoever waits is told."""

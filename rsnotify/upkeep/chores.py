@@ -13,7 +13,7 @@ from rsnotify.core.clock_history import ClockHistory
 from rsnotify.core.window import DAY, DocumentSchedule, JournalRecord, Window, is_due, until_due
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.hub import Hub
-from rsnotify.loops import Loop
+from rsnotify.loops import Loop, repeat
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.snapshots import Snapshot, Snapshots
@@ -250,15 +250,3 @@ class Upkeep:
 
 def _seconds(microseconds: int | None) -> float | None:
     return None if microseconds is None else microseconds / MICROSECONDS
-
-
-async def repeat(chore: Callable[[], Awaitable[None]], seconds: float) -> None:
-    """Do it for as long as the hub runs, whatever becomes of it this time."""
-    while True:
-        try:
-            await chore()
-        except TryAgain as error:
-            log.debug("a chore waits: %s", error.detail)
-        except Exception as error:  # a bug, or damaged data: the other chores go on
-            log.warning("the chore %s failed", chore.__name__, exc_info=error)
-        await asyncio.sleep(seconds)

@@ -16,13 +16,13 @@ from rsnotify.core.load import PUBLISHED_CHANGES, fragments_of
 from rsnotify.core.submission import Submission
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.hub import Hub
-from rsnotify.loops import Loop, end
+from rsnotify.loops import Loop, end, repeat
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.claims import Claim
 from rsnotify.storage.keys import STATE_SHARDS
 from rsnotify.storage.loads import CLAIM_SECONDS, Load, Loads
 from rsnotify.storage.snapshots import Snapshot
-from rsnotify.upkeep.chores import ROUND_SECONDS, repeat
+from rsnotify.upkeep.chores import ROUND_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +83,12 @@ class LoadKeeper:
     async def _keep_up(self, claim: Claim) -> None:
         while True:
             await asyncio.sleep(CLAIM_SECONDS / 4)
-            with suppress(TryAgain):  # who has lost it cannot do anything with the load either
+            try:
                 await self._loads.keep_up(claim)
+            except TryAgain:  # who has lost it cannot do anything with the load either
+                pass
+            except Exception as error:
+                log.warning("a claim to load cannot be kept up", exc_info=error)
 
     def finish(self, load: Load, held: AsyncExitStack) -> asyncio.Task[Outcome]:
         """Do what is decided to its end, even if nobody waits, and let go of what is held."""

@@ -2,12 +2,11 @@
 readers use it.
 """
 
-import asyncio
 import logging
 
 from rsnotify.access import Access
 from rsnotify.delivery.channels.reader import Reader
-from rsnotify.errors import TryAgain
+from rsnotify.loops import repeat
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +28,7 @@ class Revocations:
 
     async def run(self) -> None:
         """Check for as long as the hub runs."""
-        while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            try:
-                await self.check()
-            except TryAgain as error:
-                log.debug("cannot check for revoked tokens, trying again: %s", error.detail)
+        await repeat(self.check, CHECK_SECONDS)
 
     async def check(self) -> None:
         """Close the readers of revoked tokens."""

@@ -21,6 +21,7 @@ from rsnotify.delivery.websub.subscribers import Subscribers
 from rsnotify.delivery.websub.survey import Survey, survey
 from rsnotify.delivery.websub.verification import Verification, Verifier
 from rsnotify.errors import TryAgain
+from rsnotify.loops import repeat
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.heartbeats import CLAIM_SECONDS
 from rsnotify.storage.subscription_format import ShareContent
@@ -107,6 +108,8 @@ class Ownership:
                 await self.round()
             except TryAgain as error:
                 log.debug("subscriptions wait: %s", error.detail)
+            except Exception as error:  # a bug, or data that cannot be read: the hub goes on
+                log.warning("subscriptions wait", exc_info=error)
             until_end = self._store.heartbeats.seconds_to_next_end()
             await asyncio.sleep(
                 RENEW_SECONDS if until_end is None else min(RENEW_SECONDS, until_end)
@@ -205,6 +208,9 @@ class Ownership:
                 pending = await self._store.requests([share.number for share in shares])
             except TryAgain:
                 continue  # the next round tries again
+            except Exception as error:  # …also of a bug, or data that cannot be read
+                log.warning("pending requests cannot be read", exc_info=error)
+                continue
             for share, before, requests in zip(shares, finished, pending, strict=True):
                 self.add_requests(share, requests)
                 share.finished -= before  # no later read can return them again
@@ -221,12 +227,7 @@ class Ownership:
 
     async def _end(self) -> None:
         """In a loop of its own: ending many subscriptions must not delay the renewal of claims."""
-        while True:
-            await asyncio.sleep(END_SECONDS)
-            try:
-                await self.end_subscriptions()
-            except TryAgain as error:
-                log.debug("ending subscriptions waits: %s", error.detail)
+        await repeat(self.end_subscriptions, END_SECONDS)
 
     async def end_subscriptions(self) -> None:
         """End those whose lease is over (WEBSUB 18); deny those that may not read any more (15)."""
@@ -246,10 +247,7 @@ class Ownership:
     # --- progress --------------------------------------------------------------------------------
 
     async def _record(self) -> None:
-        while True:
-            await asyncio.sleep(RECORD_SECONDS)
-            with suppress(TryAgain):  # kept until Redis answers again
-                await self.record_progress()
+        await repeat(self.record_progress, RECORD_SECONDS)  # kept until Redis answers again
 
     async def record_progress(self) -> None:
         """One round trip for all shares: Redis syncs its file once."""
