@@ -3,155 +3,45 @@
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from unittest.mock import Mock, patch
 
-import django
 import pytest
-from django.conf import settings
 from django.core.checks import run_checks
 from django.core.management import call_command
-from django.db import connections, models, transaction
-from sqlalchemy import Engine, create_engine, select
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from django.db import connections
+from django.db.models import F
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from rsnotify_client import Outbox, Publisher
 from rsnotify_client.integrations.models import PublishedModel, steps
 from rsnotify_client.integrations.sqlalchemy import publish_model
 from rsnotify_client.outbox import with_marks
-
-settings.configure(
-    DATABASES={
-        "default": {
-            "ENGINE": "django.db.backends.sqlite3",
-            "OPTIONS": {"transaction_mode": "IMMEDIATE"},
-        }
-    },
-    RSNOTIFY={"OUTBOX": "database", "BASE_URL": ""},
-    INSTALLED_APPS=["rsnotify_client.integrations.django"],
-    USE_TZ=True,
+from tests.applications import (
+    ADDRESS,
+    Base,
+    DjangoPaper,
+    OfDjango,
+    OfSQLAlchemy,
+    Paper,
+    PaperProxy,
+    Papers,
+    create_tables,
+    loc,
+    use_in_django,
 )
-django.setup()
-
-from rsnotify_client.integrations import django as of_django  # noqa: E402 - needs the settings
 
 NOON = datetime(2026, 11, 23, 12)
-
-
-class Base(DeclarativeBase):
-    pass
-
-
-class Paper(Base):
-    __tablename__ = "papers"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    slug: Mapped[str | None]
-    is_public: Mapped[bool] = mapped_column(default=True)
-
-
-class DjangoPaper(models.Model):
-    class Meta:
-        app_label = "papers"
-        db_table = "papers"
-
-    slug = models.CharField(max_length=50, null=True)
-    is_public = models.BooleanField(default=True)
-
-
-class PaperProxy(DjangoPaper):
-    class Meta:
-        app_label = "papers"
-        proxy = True
-
-
-def loc(paper: Any) -> str | None:
-    return paper.slug and f"http://a/{paper.slug}"
-
-
-def is_public(paper: Any) -> bool:
-    return bool(paper.is_public)
-
-
-publish_model(Outbox(), Paper, "a", loc, when=is_public)
-of_django.publish_model(DjangoPaper, "a", loc, when=is_public)
-
-
-class Papers(Protocol):
-    """Papers in a database, written by an ORM."""
-
-    def transaction(self) -> AbstractContextManager[Any]:
-        """What is not committed if it raises."""
-
-    def savepoint(self) -> AbstractContextManager[Any]: ...
-
-    def add(self, slug: str | None, *, is_public: bool = True) -> None: ...
-
-    def change(self, name: str | None, /, **values: Any) -> None: ...
-
-    def delete(self, slug: str) -> None: ...
-
-
-class OfSQLAlchemy:
-    def __init__(self, engine: Engine) -> None:
-        self._session = Session(engine)
-        self.close = self._session.close
-
-    def transaction(self) -> AbstractContextManager[Any]:
-        return self._session.begin()
-
-    def savepoint(self) -> AbstractContextManager[Any]:
-        return self._session.begin_nested()
-
-    def add(self, slug: str | None, *, is_public: bool = True) -> None:
-        self._session.add(Paper(slug=slug, is_public=is_public))
-        self._session.flush()
-
-    def change(self, name: str | None, /, **values: Any) -> None:
-        paper = self._found(name)
-        for field, value in values.items():
-            setattr(paper, field, value)
-        self._session.flush()
-
-    def delete(self, slug: str) -> None:
-        self._session.delete(self._found(slug))
-        self._session.flush()
-
-    def _found(self, slug: str | None) -> Paper:
-        return self._session.scalars(select(Paper).where(Paper.slug == slug)).one()
-
-
-class OfDjango:
-    def transaction(self) -> AbstractContextManager[Any]:
-        return transaction.atomic()
-
-    def savepoint(self) -> AbstractContextManager[Any]:
-        return transaction.atomic()
-
-    def add(self, slug: str | None, *, is_public: bool = True) -> None:
-        DjangoPaper.objects.create(slug=slug, is_public=is_public)
-
-    def change(self, name: str | None, /, **values: Any) -> None:
-        paper = DjangoPaper.objects.get(slug=name)
-        for field, value in values.items():
-            setattr(paper, field, value)
-        paper.save()
-
-    def delete(self, slug: str) -> None:
-        DjangoPaper.objects.get(slug=slug).delete()
-
-    def close(self) -> None:
-        connections["default"].close()
 
 
 @pytest.fixture(params=["sqlalchemy", "django"])
 def papers(request: pytest.FixtureRequest, database: Path) -> Iterator[Papers]:
     if request.param == "django":
-        connections["default"].close()
-        connections["default"].settings_dict["NAME"] = str(database)
+        use_in_django(f"sqlite:///{database}")
         made: Any = OfDjango()
         yield made
         made.close()
@@ -165,10 +55,7 @@ def papers(request: pytest.FixtureRequest, database: Path) -> Iterator[Papers]:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    engine = create_engine(f"sqlite:///{tmp_path / 'papers.db'}")
-    Base.metadata.create_all(engine)
-    Outbox.create(engine)
-    engine.dispose()
+    create_tables(f"sqlite:///{tmp_path / 'papers.db'}")
     return tmp_path / "papers.db"
 
 
@@ -348,6 +235,46 @@ def test_a_session_that_forgot_its_object_finds_the_old_address(database: Path) 
     assert told(database) == [("created", "one"), ("deleted", "one"), ("created", "two")]
 
 
+def test_an_object_of_an_older_row_publishes_what_the_database_has_of_it(database: Path) -> None:
+    engine = create_engine(f"sqlite:///{database}")
+    with Session(engine, expire_on_commit=False) as session:
+        session.add(paper := Paper(slug="one"))
+        session.commit()
+        paper.edition = 2
+        write_past_it(database)
+        session.commit()
+        assert not paper.is_public
+        assert told(database) == [("created", "one"), *GONE]
+        paper.edition = 3
+        session.commit()
+    engine.dispose()
+    assert told(database) == []
+
+
+def test_an_object_of_djangos_saved_in_part_publishes_what_the_database_has_of_it(
+    database: Path,
+) -> None:
+    use_in_django(f"sqlite:///{database}")
+    paper = DjangoPaper.objects.create(slug="one")
+    write_past_it(database)
+    paper.edition = 2
+    paper.save(update_fields=["edition"])
+    assert told(database) == [("created", "one"), *GONE]
+    paper.edition = F("edition") + 1
+    paper.save()
+    connections["default"].close()
+    with closing(sqlite3.connect(database)) as connection:
+        rows = connection.execute("SELECT body FROM rsnotify_outbox").fetchall()
+    assert [json.loads(body)["length"] for (body,) in rows] == [3]
+
+
+def write_past_it(database: Path) -> None:
+    """Another process hides the paper, and says so."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE papers SET is_public = false")
+        Outbox().deleted(connection, "a", f"{ADDRESS}one")
+
+
 def test_a_rename_goes_to_a_publisher_after_the_commit(database: Path) -> None:
     class Note(Base):
         __tablename__ = "notes"
@@ -374,8 +301,7 @@ def test_a_rename_goes_to_a_publisher_after_the_commit(database: Path) -> None:
 
 def test_a_proxy_of_djangos_writes_the_same_papers(database: Path) -> None:
     papers = OfDjango()
-    connections["default"].close()
-    connections["default"].settings_dict["NAME"] = str(database)
+    use_in_django(f"sqlite:///{database}")
     papers.add("one")
     paper = PaperProxy.objects.get()
     paper.slug = "two"
@@ -456,8 +382,7 @@ def test_an_outbox_refuses_a_change_without_an_address() -> None:
 
 
 def test_the_app_of_django_creates_the_table_and_drops_it(tmp_path: Path) -> None:
-    connections["default"].close()
-    connections["default"].settings_dict["NAME"] = str(tmp_path / "new.db")
+    use_in_django(f"sqlite:///{tmp_path / 'new.db'}")
     tables = connections["default"].introspection.table_names
     call_command("migrate", "rsnotify", verbosity=0)
     assert "rsnotify_outbox" in tables()
@@ -467,8 +392,7 @@ def test_the_app_of_django_creates_the_table_and_drops_it(tmp_path: Path) -> Non
 
 
 def test_the_check_of_django_misses_the_table(tmp_path: Path) -> None:
-    connections["default"].close()
-    connections["default"].settings_dict["NAME"] = str(tmp_path / "new.db")
+    use_in_django(f"sqlite:///{tmp_path / 'new.db'}")
     (found,) = [each for each in run_checks(databases=["default"]) if "rsnotify" in str(each.id)]
     assert found.msg == "DATABASES['default'] has no table rsnotify_outbox"
     assert found.hint == "`manage.py migrate` creates it"

@@ -5,17 +5,20 @@ With a `Publisher` it is handed over after the commit, so it is lost if the proc
 
 Rules that hold here: what is rolled back, a savepoint too, is never published. A commit never fails
 because of a publisher; a change that it does not take is logged as lost. Before an object is
-written its row is read, and locked until the commit: the address of that row is the one that goes.
+written its row is read, and locked until the commit: the address of that row is the one that goes,
+and what the object has from an older row is forgotten.
 Statements that pass the session by (bulk updates, SQL) are not seen.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from sqlalchemy import event, inspect
 from sqlalchemy.engine import Connection
-from sqlalchemy.orm import Session, SessionTransaction, lazyload, object_session
+from sqlalchemy.orm import ColumnProperty, Session, SessionTransaction, lazyload, object_session
+from sqlalchemy.orm.attributes import History
 
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.change import Fields
@@ -65,34 +68,53 @@ def publish_model(
     If one stops to be public, or its address changes, the old address is published as deleted.
     `naive` says which zone the datetimes have that come without one.
     """
-    published = PublishedModel(model, set_name, loc, fields, when, naive)
+    listeners = _Listeners(to, PublishedModel(model, set_name, loc, fields, when, naive))
+    event.listen(model, "before_update", listeners.will_update, propagate=True)
+    event.listen(model, "before_delete", listeners.will_delete, propagate=True)
+    event.listen(model, "after_insert", listeners.was_inserted, propagate=True)
+    event.listen(model, "after_update", listeners.was_updated, propagate=True)
+    event.listen(model, "after_delete", listeners.was_deleted, propagate=True)
 
-    def will_update(mapper: Any, connection: Connection, target: Any) -> None:
+
+class _Listeners:
+    """What is done while a flush writes an object of a published model."""
+
+    def __init__(self, to: Outbox | Publisher, published: PublishedModel) -> None:
+        self._to = to
+        self._published = published
+
+    def will_update(self, _: Any, connection: Connection, target: Any) -> None:
         if _is_modified(target):
-            will_delete(mapper, connection, target)
+            with _row_of(target, connection) as row:
+                self._remember(target, row)
+                if row is not None:
+                    _forget_what_differs(target, row)
 
-    def will_delete(mapper: Any, connection: Connection, target: Any) -> None:  # noqa: ARG001
-        addresses = vars(target).setdefault(BEFORE, {})
-        addresses[published.key] = _address_of_row(published, connection, target)
+    def will_delete(self, _: Any, connection: Connection, target: Any) -> None:
+        with _row_of(target, connection) as row:
+            self._remember(target, row)
 
-    def was_inserted(mapper: Any, connection: Connection, target: Any) -> None:  # noqa: ARG001
-        _note(Written(to, published, connection, None, published.address(target), target))
+    def was_inserted(self, _: Any, connection: Connection, target: Any) -> None:
+        self._note(connection, None, self._published.address(target), target)
 
-    def was_updated(mapper: Any, connection: Connection, target: Any) -> None:  # noqa: ARG001
+    def was_updated(self, _: Any, connection: Connection, target: Any) -> None:
         addresses = vars(target).get(BEFORE, {})
-        if published.key in addresses:
-            before, now = addresses.pop(published.key), published.address(target)
-            _note(Written(to, published, connection, before, now, target))
+        if self._published.key in addresses:
+            before = addresses.pop(self._published.key)
+            self._note(connection, before, self._published.address(target), target)
 
-    def was_deleted(mapper: Any, connection: Connection, target: Any) -> None:  # noqa: ARG001
-        before = vars(target)[BEFORE].pop(published.key)
-        _note(Written(to, published, connection, before, None, target))
+    def was_deleted(self, _: Any, connection: Connection, target: Any) -> None:
+        self._note(connection, vars(target)[BEFORE].pop(self._published.key), None, target)
 
-    event.listen(model, "before_update", will_update, propagate=True)
-    event.listen(model, "before_delete", will_delete, propagate=True)
-    event.listen(model, "after_insert", was_inserted, propagate=True)
-    event.listen(model, "after_update", was_updated, propagate=True)
-    event.listen(model, "after_delete", was_deleted, propagate=True)
+    def _remember(self, target: Any, row: Any) -> None:
+        address = None if row is None else self._published.address(row)
+        vars(target).setdefault(BEFORE, {})[self._published.key] = address
+
+    def _note(
+        self, connection: Connection, before: str | None, now: str | None, target: Any
+    ) -> None:
+        written = Written(self._to, self._published, connection, before, now, target)
+        inspect(target).session.info.setdefault(WRITTEN, []).append(written)
 
 
 def _is_modified(target: Any) -> bool:
@@ -101,29 +123,46 @@ def _is_modified(target: Any) -> bool:
     return session is None or session.is_modified(target, include_collections=False)
 
 
-def _address_of_row(published: PublishedModel, connection: Connection, target: Any) -> str | None:
-    """Where the object is public by its row, which nobody else can change until the commit."""
+@contextmanager
+def _row_of(target: Any, connection: Connection) -> Iterator[Any]:
+    """The object as the database has it, where nobody else can change it until the commit."""
     if connection.dialect.name == "sqlite":
         _begin_to_write(connection)
     state = inspect(target)
     with Session(connection, autoflush=False, join_transaction_mode="rollback_only") as reader:
-        row = reader.get(
+        yield reader.get(
             state.mapper.class_,
             state.identity,
             options=[lazyload("*")],  # a row of an outer join cannot be locked
             with_for_update={"key_share": True},
         )
-        return None if row is None else published.address(row)
+
+
+def _forget_what_differs(target: Any, row: Any) -> None:
+    """What another transaction has written since the object was loaded, and this one does not."""
+    state = inspect(target)
+    differing = [
+        each.key
+        for each in state.mapper.column_attrs
+        if each.columns[0] is not state.mapper.version_id_col
+        if _differs(each, state.attrs[each.key].history, row)
+    ]
+    if differing:
+        state.session.expire(target, differing)
+
+
+def _differs(attribute: ColumnProperty[Any], history: History, row: Any) -> bool:
+    """Whether a value that is loaded, and will not be written, is not the row's."""
+    if not history.unchanged:
+        return False
+    is_same = attribute.columns[0].type.compare_values
+    return not is_same(history.unchanged[0], getattr(row, attribute.key))
 
 
 def _begin_to_write(connection: Connection) -> None:
     """SQLite locks no rows, and its driver begins a transaction with the first write only."""
     if not getattr(connection.connection.driver_connection, "in_transaction", True):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _note(written: Written) -> None:
-    inspect(written.target).session.info.setdefault(WRITTEN, []).append(written)
 
 
 @event.listens_for(Session, "after_flush")

@@ -95,22 +95,29 @@ class _Receivers:
 
     def will_change(self, instance: Any, using: str, raw: bool = False, **_: Any) -> None:
         if not raw and is_enabled():
-            addresses = vars(instance).setdefault(BEFORE, {})
-            addresses[self._published.key] = _address_of_row(self._published, instance, using)
+            row = _row_of(instance, using)
+            address = None if row is None else self._published.address(row)
+            vars(instance).setdefault(BEFORE, {})[self._published.key] = address
 
-    def saved(self, instance: Any, created: bool, using: str, raw: bool, **_: Any) -> None:
-        if not raw and is_enabled():  # a fixture may come before what `loc` needs
-            now = self._published.address(instance)
-            # what another receiver has saved meanwhile has been published by that
-            self._tell(instance, using, None if created else now, now)
+    def saved(self, instance: Any, created: bool, using: str, raw: bool, **more: Any) -> None:
+        if raw or not is_enabled():  # a fixture may come before what `loc` needs
+            return
+        is_whole = more.get("update_fields") is None and not _has_expressions(instance)
+        written = instance if is_whole else _row_of(instance, using)
+        now = self._published.address(written)
+        # what another receiver has saved meanwhile has been published by that
+        self._tell(written, using, self._before(instance, None if created else now), now)
 
     def deleted(self, instance: Any, using: str, **_: Any) -> None:
         if is_enabled():
-            self._tell(instance, using, None, None)
+            self._tell(instance, using, self._before(instance, None), None)
 
-    def _tell(self, instance: Any, using: str, otherwise: str | None, now: str | None) -> None:
+    def _before(self, instance: Any, otherwise: str | None) -> str | None:
         """`otherwise` is where it was, if nobody said that it would be written."""
-        was = vars(instance).get(BEFORE, {}).pop(self._published.key, otherwise)
+        address: str | None = vars(instance).get(BEFORE, {}).pop(self._published.key, otherwise)
+        return address
+
+    def _tell(self, instance: Any, using: str, was: str | None, now: str | None) -> None:
         for each, kind in steps([was] if was else [], [now] if now else []):
             publish(self._published.set_name, self._published.change(each, kind, instance), using)
 
@@ -129,15 +136,22 @@ def _proxies(model: type[Any]) -> list[type[Any]]:
     return [each for each in model.__subclasses__() if each._meta.proxy]
 
 
-def _address_of_row(published: PublishedModel, instance: Any, using: str) -> str | None:
-    """Where the object is public by its row, which nobody else can change until the commit."""
+def _has_expressions(instance: Any) -> bool:
+    """Values that only the database knows, such as `F("edition") + 1`."""
+    return any(hasattr(value, "resolve_expression") for value in vars(instance).values())
+
+
+def _row_of(instance: Any, using: str) -> Any:
+    """The object as the database has it; in a transaction nobody else can change it until the end.
+
+    What is saved in part may have the rest of its values from an older row.
+    """
     if instance.pk is None:
         return None
     rows = type(instance)._base_manager.using(using).filter(pk=instance.pk)
     if (connection := connections[using]).in_atomic_block:
         rows = rows.select_for_update(no_key=connection.features.has_select_for_no_key_update)
-    row = rows.first()
-    return None if row is None else published.address(row)
+    return rows.first()
 
 
 def publish(set_name: str, change: Change, using: str = DEFAULT_DB_ALIAS) -> None:
