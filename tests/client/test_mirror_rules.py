@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.audit import Audit, _files, judged
@@ -25,6 +25,7 @@ from rsnotify_client.mirror.plan import (
     SourceResource,
     addresses,
     cheaper_patch,
+    compared,
     is_current,
     newest,
     wanted_by,
@@ -37,6 +38,7 @@ from tests.sources import rendered
 
 MD5, SHA = "md5:" + "a" * 32, "sha-256:" + "b" * 64
 LOC = "http://example.com/a"
+EXACT = "2013-01-02T03:04:05.6Z"
 
 
 @pytest.mark.parametrize(
@@ -46,8 +48,8 @@ LOC = "http://example.com/a"
         ({"hash": SHA.upper().replace("SHA", "sha")}, {"hash": SHA}, True),
         ({"hash": f"{MD5} {SHA}"}, {"hash": SHA}, True),
         ({"hash": SHA[:-1] + "c"}, {"hash": SHA}, False),
-        ({"hash": MD5, "lastmod": "2013"}, {"hash": SHA, "lastmod": "2013"}, True),
-        ({"lastmod": "2013"}, {"lastmod": "2013"}, True),
+        ({"hash": MD5, "lastmod": EXACT}, {"hash": SHA, "lastmod": EXACT}, True),
+        ({"lastmod": EXACT}, {"lastmod": EXACT}, True),
         ({"lastmod": "2014"}, {"lastmod": "2013"}, False),
         ({"lastmod": "2013", "length": 2}, {"lastmod": "2013", "length": 1}, False),
         ({}, {}, False),
@@ -132,6 +134,31 @@ def test_mirrors_are_asked_by_pri_first_if_what_they_send_can_be_verified() -> N
     known = SourceResource(LOC, hash=SHA, links=links)
     assert addresses(known) == ["http://one/", "http://two/", "http://last/", LOC]
     assert addresses(SourceResource(LOC, links=links))[0] == LOC
+
+
+@pytest.mark.parametrize(
+    ("lastmod", "ends"),
+    [
+        ("2026-11-20", "2026-11-21T12:00:00Z"),  # in the last of the time zones
+        ("2026-11", "2026-12-02T12:00:00Z"),
+        ("2026", "2027-01-02T12:00:00Z"),
+        ("2026-11-20T10:00Z", "2026-11-20T10:01:00Z"),
+        ("2026-11-20T10:00+01:00", "2026-11-20T09:01:00Z"),
+        ("2026-11-20T10:00:07Z", "2026-11-20T10:00:08Z"),
+        ("2026-11-20T10:00:07-01:00", "2026-11-20T11:00:08Z"),
+    ],
+)
+def test_a_time_is_a_proof_once_all_that_it_may_mean_is_over(lastmod: str, ends: str) -> None:
+    wanted, over = SourceResource(LOC, lastmod=lastmod), int(Position.parse(ends)) // 1_000_000
+    assert compared(wanted, Have(lastmod, asked=over)) is True
+    assert compared(wanted, Have(lastmod, asked=over - 1)) is None
+    assert compared(wanted, Have(lastmod)) is None
+    assert compared(wanted, Have("2026-11-19", asked=over)) is False
+
+
+@pytest.mark.parametrize("lastmod", ["2026-11-20T10:00:07", "yesterday", "2026-13-40", ""])
+def test_a_time_that_cannot_be_read_proves_nothing(lastmod: str) -> None:
+    assert compared(SourceResource(LOC, lastmod=lastmod), Have(lastmod, asked=2**40)) is None
 
 
 @pytest.mark.parametrize(

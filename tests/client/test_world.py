@@ -11,7 +11,19 @@ from rsnotify_client.audit import audit
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.mirror.options import Options
 from tests.client.test_mirror import Once, files
-from tests.client.world import FourLists, Kind, World
+from tests.client.world import (
+    BySeconds,
+    ClosedLists,
+    FourLists,
+    Heratio,
+    Kind,
+    NinthDraft,
+    PackedSitemap,
+    PagesOfTheHub,
+    PlainSitemap,
+    PyResourceSync,
+    World,
+)
 from tests.sources import Source
 
 ROUNDS = 3
@@ -22,6 +34,16 @@ COMBINATIONS = [
     for chosen in itertools.combinations(LISTS, count)
     if {"resourcelist", "resourcedump"} & {*chosen}
 ]
+KINDS = (
+    PlainSitemap,
+    BySeconds,
+    PackedSitemap,
+    Heratio,
+    PagesOfTheHub,
+    ClosedLists,
+    PyResourceSync,
+    NinthDraft,
+)
 
 
 async def copied(kind: Kind, copy: Path, **options: object) -> Once:
@@ -52,8 +74,19 @@ async def test_every_combination_of_the_four_lists(
     lists: tuple[str, ...], seed: int, tmp_path: Path
 ) -> None:
     async with Source() as source:
-        kind = FourLists(source, world_of(f"{lists}{seed}"), lists)
-        for _ in range(1 + ROUNDS):
-            kind.publish()
-            await is_the_source(kind, tmp_path / "copy")
-            kind.world.step()
+        await tell(FourLists(source, world_of(f"{lists}{seed}"), lists), tmp_path / "copy")
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", KINDS)
+async def test_sources_that_others_write(kind: type[Kind], seed: int, tmp_path: Path) -> None:
+    async with Source() as source:
+        await tell(kind(source, world_of(f"{kind}{seed}")), tmp_path / "copy")
+
+
+async def tell(kind: Kind, copy: Path) -> None:
+    """The beginning, and so many rounds; after each the copy is what the Source has."""
+    for _ in range(1 + ROUNDS):
+        kind.publish()
+        await is_the_source(kind, copy)
+        kind.world.step()

@@ -4,6 +4,7 @@ A kind renders the documents of a Source, and says which resources can be had on
 decides all that happens.
 """
 
+import gzip
 import hashlib
 import io
 import random
@@ -11,9 +12,12 @@ import zipfile
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from aiohttp import web
+from msgspec.structs import replace
+
 from rsnotify.resourcesync.change import Link, Position
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, Root, render_document
-from tests.sources import CAPABILITIES, Source, rendered
+from tests.sources import CAPABILITIES, Handler, Source, rendered
 
 RESOURCES = 42
 SECOND = 1_000_000
@@ -244,3 +248,255 @@ class FourLists(Kind):
             links = (Link("contents", self.source.loc(f"{name}.xml")),)
         md = Md(hash=md5(body), length=len(body), type="application/zip")
         return Entry(self.source.loc(f"{name}.zip"), md=md, links=links)
+
+
+class PlainSitemap(Kind):
+    """A sitemap of the kind that most sites have: only days, and it is found from robots.txt."""
+
+    name = "sitemap.xml"
+
+    @staticmethod
+    def lastmod(at: Position) -> str | None:
+        return str(at)[:10]
+
+    def begin(self) -> None:
+        self.source.documents.pop(CAPABILITIES)
+        self.address = self.source.url + "/"
+        self.put("robots.txt", f"Sitemap: {self.source.loc(self.name)}\n".encode())
+
+    def render(self) -> None:
+        entries = [
+            Entry(self.source.loc(name), self.lastmod(changed))
+            for name, changed in self.world.changed.items()
+        ]
+        self.put(self.name, render_document(Document("urlset", None, (), tuple(entries))))
+
+
+class BySeconds(PlainSitemap):
+    @staticmethod
+    def lastmod(at: Position) -> str | None:
+        return second(at)
+
+
+class PackedSitemap(PlainSitemap):
+    """A sitemap index with parts in gzip, which says nothing of when anything changed."""
+
+    name = "sitemap_index.xml"
+
+    @staticmethod
+    def lastmod(_: Position) -> str | None:
+        return None
+
+    def render(self) -> None:
+        locs, parts = [self.source.loc(name) for name in self.world.state], []
+        for number, at in enumerate(range(0, len(locs), 15)):
+            part = Document("urlset", None, (), tuple(Entry(loc) for loc in locs[at : at + 15]))
+            parts.append(Entry(self.source.loc(f"sitemap{number}.xml.gz")))
+            self.put(f"sitemap{number}.xml.gz", gzip.compress(render_document(part)))
+        self.put(self.name, render_document(Document("sitemapindex", None, (), tuple(parts))))
+
+
+class Heratio(Kind):
+    """Pages of both lists, made when they are asked for: `until` is now, each page says the same.
+
+    All that is there comes first, in the order of its last change, then what was deleted.
+    """
+
+    capabilities = ("resourcelist", "changelist")
+    has_digests = False
+    page = 11
+
+    def begin(self) -> None:
+        super().begin()
+        self.source.handlers["/resourcelist.xml"] = self.served("resourcelist")
+        self.source.handlers["/changelist.xml"] = self.served("changelist")
+
+    def render(self) -> None:
+        pass
+
+    def served(self, capability: str) -> Handler:
+        async def serve(request: web.Request) -> web.Response:
+            number = int(request.query.get("page", "1"))
+            entries = self.listed() if capability == "resourcelist" else self.changes()
+            links = []
+            if number * self.page < len(entries):
+                links.append(Link("next", self.source.loc(f"{capability}.xml?page={number + 1}")))
+            if number > 1:
+                links.append(Link("prev", self.source.loc(f"{capability}.xml?page={number - 1}")))
+            now = second(self.world.now)
+            md = Md(capability=capability, at=now)
+            if capability == "changelist":
+                began = Position(self.world.began - 86_400 * SECOND)
+                md = Md(capability=capability, from_=second(began), until=now)
+            part = entries[(number - 1) * self.page : number * self.page]
+            body = self.document("urlset", md, part, *links)
+            return web.Response(body=body, content_type="application/xml")
+
+        return serve
+
+    def listed(self) -> list[Entry]:
+        return [
+            Entry(self.source.loc(name), second(at), md=Md(datetime=second(at)))
+            for name, at in self.world.changed.items()
+        ]
+
+    def changes(self) -> list[Entry]:
+        last = {each.name: each for each in self.world.events}
+        there = [each for each in last.values() if each.content is not None]
+        gone = [each for each in last.values() if each.content is None]
+        return [self._entry(each) for each in (*there, *gone)]
+
+    def _entry(self, event: Event) -> Entry:
+        md = Md(change=event.change, datetime=second(event.at))
+        return Entry(self.source.loc(event.name), second(event.at), md=md)
+
+
+def second(at: Position) -> str:
+    return f"{str(at)[:19]}Z"
+
+
+class PagesOfTheHub(Kind):
+    """As this hub has them with `?limit=`: each page says where it ends, the last one is open."""
+
+    capabilities = ("resourcelist", "changelist")
+    page = 7
+
+    def render(self) -> None:
+        if self.round % 2 == 0:
+            self.pages("resourcelist", self.resources(), Md(at=str(self.world.tick())))
+        entries = [self.event(each) for each in self.world.events]
+        self.pages("changelist", entries, None)
+
+    def pages(self, capability: str, entries: list[Entry], md: Md | None) -> None:
+        pages = [entries[at : at + self.page] for at in range(0, len(entries), self.page)] or [[]]
+        begin = str(self.world.began)
+        for number, part in enumerate(pages):
+            is_last = number + 1 == len(pages)
+            links = () if is_last else (Link("next", f"{capability}{number + 1}.xml"),)
+            name = f"{capability}{number or ''}.xml"
+            said = Md(capability=capability, at=md and md.at)
+            if md is None:
+                end = None if is_last or not part[-1].md else part[-1].md.datetime
+                said = Md(capability=capability, from_=begin, until=end)
+                begin = end or begin
+            self.put(name, self.document("urlset", said, part, *links))
+
+
+class ClosedLists(Kind):
+    """An index of Change Lists, one for each round, all closed; the oldest are in the archive."""
+
+    capabilities = ("resourcelist", "changelist", "changelist-archive")
+
+    def __init__(self, source: Source, world: World) -> None:
+        super().__init__(source, world)
+        self.lists: list[Entry] = []
+        self.told = 0
+
+    def render(self) -> None:
+        if not self.round:
+            at = {"at": second(self.world.tick())}
+            self.put("resourcelist.xml", rendered("resourcelist", self.resources(), **at))
+            self.last = str(self.world.began)
+        new, self.told = self.world.events[self.told :], len(self.world.events)
+        begin, self.last = self.last, str(self.world.tick())
+        name, md = f"changes{self.round}.xml", Md(from_=begin, until=self.last)
+        listed = Md(capability="changelist", from_=begin, until=self.last)
+        index = Link("index", self.source.loc("changelist.xml"))
+        self.put(name, self.document("urlset", listed, map(self.event, new), index))
+        self.lists.append(Entry(self.source.loc(name), md=md))
+        for place, lists, capability in (
+            ("changelist.xml", self.lists[-2:], "changelist"),
+            ("changelist-archive.xml", self.lists[:-2], "changelist-archive"),
+        ):
+            begin = lists[0].md.from_ if lists and lists[0].md else str(self.world.began)
+            md = Md(capability=capability, from_=begin)
+            root: Root = "sitemapindex" if capability == "changelist" else "urlset"
+            self.put(place, self.document(root, md, lists))
+
+
+class PyResourceSync(Kind):
+    """As `py-resourcesync` writes them: an index with parts, and a closed list for each run.
+
+    All changes of a run have the time of the run, at which its list begins, too; deletions have no
+    `lastmod`. The first list begins when the Resource List was complete, which is after its `at`.
+    """
+
+    capabilities = ("resourcelist", "changelist")
+
+    def __init__(self, source: Source, world: World) -> None:
+        super().__init__(source, world)
+        self.lists: list[tuple[str, str | None, list[Entry]]] = []
+        self.told = 0
+
+    def render(self) -> None:
+        if not self.round:
+            self.render_resources()
+            return
+        new = {each.name: each for each in self.world.events[self.told :]}
+        self.told, run = len(self.world.events), second(self.world.tick())
+        if self.lists:
+            begin, _, entries = self.lists[-1]
+            self.lists[-1] = begin, run, entries
+        begin = run if self.lists else self.completed
+        self.lists.append((begin, None, [self._entry(each, run) for each in new.values()]))
+        named = []
+        for number, (begin, until, entries) in enumerate(self.lists):
+            md = Md(capability="changelist", from_=begin, until=until)
+            index = Link("index", self.source.loc("changelist.xml"))
+            self.put(f"changelist_{number:04}.xml", self.document("urlset", md, entries, index))
+            md = Md(from_=begin, until=until)
+            named.append(Entry(self.source.loc(f"changelist_{number:04}.xml"), md=md))
+        md = Md(capability="changelist", from_=self.completed)
+        self.put("changelist.xml", self.document("sitemapindex", md, named))
+
+    def _entry(self, event: Event, run: str) -> Entry:
+        entry = self.event(event)
+        assert entry.md is not None
+        lastmod = entry.lastmod and second(event.at)
+        return replace(entry, lastmod=lastmod, md=replace(entry.md, datetime=run))
+
+    def render_resources(self) -> None:
+        at, self.completed = second(self.world.now), second(self.world.tick(3))
+        entries, parts = self.resources(), []
+        for number, start in enumerate(range(0, len(entries), 20)):
+            md = Md(capability="resourcelist", at=at, completed=self.completed)
+            name = f"resourcelist_{number:04}.xml"
+            index = Link("index", self.source.loc("resourcelist.xml"))
+            self.put(name, self.document("urlset", md, entries[start : start + 20], index))
+            parts.append(Entry(self.source.loc(name), md=Md(at=at, completed=self.completed)))
+        md = Md(capability="resourcelist", at=at, completed=self.completed)
+        self.put("resourcelist.xml", self.document("sitemapindex", md, parts))
+        md = Md(capability="changelist", from_=self.completed)
+        self.put("changelist.xml", self.document("urlset", md, []))
+
+
+class NinthDraft(Kind):
+    """Documents of version 0.9: `resourcesync` for `up`, and changes without `datetime`."""
+
+    capabilities = ("resourcelist", "changelist")
+
+    def begin(self) -> None:
+        offered = [
+            Entry(self.source.loc(f"{each}.xml"), md=Md(capability=each))
+            for each in self.capabilities
+        ]
+        md = Md(capability="capabilitylist", modified=str(self.world.now))
+        links = (Link("resourcesync", self.source.loc(".well-known/resourcesync")),)
+        body = render_document(Document("urlset", md, links, tuple(offered)))
+        self.source.documents[CAPABILITIES] = body
+
+    def render(self) -> None:
+        if self.round % 2 == 0:
+            md = Md(capability="resourcelist", at=str(self.world.tick()))
+            self.put("resourcelist.xml", self._document(md, self.resources()))
+        md = Md(capability="changelist", from_=str(self.world.began))
+        self.put("changelist.xml", self._document(md, map(self._change, self.world.events)))
+
+    def _change(self, event: Event) -> Entry:
+        entry = self.event(event)
+        assert entry.md is not None
+        return replace(entry, lastmod=str(event.at), md=replace(entry.md, datetime=None))
+
+    def _document(self, md: Md, entries: Iterable[Entry]) -> bytes:
+        links = (Link("resourcesync", self.source.url + CAPABILITIES),)
+        return render_document(Document("urlset", md, links, tuple(entries)))

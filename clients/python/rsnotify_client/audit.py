@@ -1,10 +1,12 @@
 """Hold a copy against the Source as it is now: by length, by digest, by time.
 
-Rules that hold here: what the Source has now is its Resource List and the changes since, read anew;
-nothing that the mirror believes of a file counts without a look at the file.
+Rules that hold here: what the Source has now is its Resource List and the changes since, as they
+are read now; nothing that the mirror believes of a file counts without a look at the file. Where
+the lists do not say enough to judge a file, the server is asked whether it has changed.
 """
 
 import asyncio
+import hashlib
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -25,13 +27,21 @@ from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.mirror.options import Options
 from rsnotify_client.mirror.paths import OURS, Map, key_of
-from rsnotify_client.mirror.plan import Selection, SourceResource, checker, is_current
+from rsnotify_client.mirror.plan import (
+    Have,
+    Selection,
+    SourceResource,
+    checker,
+    compared,
+    digests,
+)
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.statefile import FILE
-from rsnotify_client.web import Web
+from rsnotify_client.web import Tag, Unchanged, Web, check_status
 
 READ_BYTES = 1024 * 1024
+ASKED_AT_ONCE = 8
 
 Kind = Literal["missing", "length", "hash", "older", "extra"]
 KINDS: dict[Kind, str] = {
@@ -72,6 +82,7 @@ class Audit(msgspec.Struct):
 class Now(NamedTuple):
     """The Source's state of now, in a database of its own, and what of it could not be read."""
 
+    web: Web
     state: State
     baseline: Event
     skipped: list[str]
@@ -86,7 +97,7 @@ def judged(wanted: SourceResource, row: Row | None, length: int | None) -> Findi
         return Finding("length", wanted.loc, path, f"{length} bytes, not {wanted.length}")
     if row.have is not None and row.have.length not in (None, length):
         return Finding("length", wanted.loc, path, f"{length} bytes, not {row.have.length}")
-    if checker(wanted.hash) is None and wanted.lastmod and not is_current(wanted, row.have):
+    if checker(wanted.hash) is None and compared(wanted, row.have) is False:
         have = row.have.lastmod if row.have else None
         return Finding("older", wanted.loc, path, f"of {have}, not {wanted.lastmod}")
     return None
@@ -116,11 +127,17 @@ async def _compared(now: Now, copy: State, disk: Disk, sample: int | None) -> Au
     found.resources = now.state.database.execute(f"SELECT count(*) FROM ({query})").fetchone()[0]  # noqa: S608
     if sample is not None:
         query += f" ORDER BY random() LIMIT {min(sample, found.resources)}"
+    unknown: list[tuple[SourceResource, Row]] = []
     for (loc,) in now.state.database.execute(query):
-        wanted = now.state.row(loc)
+        wanted, row = now.state.row(loc), copy.row(loc)
         assert wanted is not None  # noqa: S101
         with _noting(found, f"the file of {loc}"):
-            await _check(found, wanted.wanted, copy.row(loc), disk)
+            is_right = await _check(found, wanted.wanted, row, disk)
+            if is_right and row and _is_unknown(wanted.wanted, row.have):
+                unknown.append((wanted.wanted, row))
+        if len(unknown) >= ASKED_AT_ONCE:
+            await _ask(found, now.web, disk, unknown)
+    await _ask(found, now.web, disk, unknown)
     if sample is None:
         _find_extra(found, now.state, copy, disk)
     return found
@@ -139,7 +156,46 @@ def _skip(found: Audit, what: str, error: OSError) -> None:
     found.skipped.append(f"{what} cannot be read: {error.strerror}")
 
 
-async def _check(found: Audit, wanted: SourceResource, row: Row | None, disk: Disk) -> None:
+def _is_unknown(wanted: SourceResource, have: Have | None) -> bool:
+    """Whether only the server can say that the copy has what the Source has."""
+    return not digests(wanted.hash) and compared(wanted, have) is None
+
+
+async def _ask(
+    found: Audit, web: Web, disk: Disk, unknown: list[tuple[SourceResource, Row]]
+) -> None:
+    """Whether the server still has what is in these files."""
+    await asyncio.gather(*(_ask_one(found, web, disk, *each) for each in unknown))
+    unknown.clear()
+
+
+async def _ask_one(found: Audit, web: Web, disk: Disk, wanted: SourceResource, row: Row) -> None:
+    assert row.path is not None  # noqa: S101 - it was looked at
+    have, now = row.have or Have(), hashlib.sha256()
+    try:
+        with disk.open_file(row.path) as file:
+            async with web.ask(
+                wanted.loc, headers=Tag(have.etag, have.modified).condition
+            ) as answer:
+                check_status(wanted.loc, answer)
+                async for piece in answer.pieces():
+                    now.update(piece)
+            held = await asyncio.to_thread(_digest, file, hashlib.sha256())
+    except Unchanged:
+        return
+    except (Rejected, TryAgain) as error:
+        found.skipped.append(error.detail)
+        return
+    except OSError as error:
+        _skip(found, f"the file of {wanted.loc}", error)
+        return
+    if now.hexdigest() != held:
+        detail = "the server has another one, though the lists do not say that it has changed"
+        found.findings.append(Finding("hash", wanted.loc, row.path, detail))
+
+
+async def _check(found: Audit, wanted: SourceResource, row: Row | None, disk: Disk) -> bool:
+    """Whether it is right, as far as that shows."""
     status = disk.status(row.path) if row and row.path else None
     finding = judged(wanted, row, status.st_size if status else None)
     if finding is None and (checking := checker(wanted.hash)) and row and row.path:
@@ -151,6 +207,7 @@ async def _check(found: Audit, wanted: SourceResource, row: Row | None, disk: Di
     found.checked += 1
     if finding is not None:
         found.findings.append(finding)
+    return finding is None
 
 
 def _digest(file: BinaryIO, digest: Any) -> str:
@@ -213,7 +270,7 @@ async def _source_now(url: str, token: str | None, copy: State) -> AsyncIterator
     ):
         async with Web(token, url) as web:
             baseline = await _read_now(web, url, copy, state, selection, report)
-        yield Now(state, baseline, skipped)
+            yield Now(web, state, baseline, skipped)
 
 
 async def _read_now(

@@ -128,7 +128,7 @@ class Package:
 
 
 class RemotePackages:
-    """RemotePackages over HTTP, for a caller who only wants their manifests."""
+    """Packages over HTTP, for a caller who only wants their manifests."""
 
     def __init__(self, web: Web) -> None:
         self._web = web

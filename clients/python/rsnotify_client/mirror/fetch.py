@@ -7,6 +7,8 @@ large file that broke off is continued where it stopped, if the server still has
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any, BinaryIO
 
 import msgspec
@@ -43,7 +45,11 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 class NotModified(Exception):
-    """The server has what the copy has."""
+    """The server has what the copy has; `asked` is when, by its own clock."""
+
+    def __init__(self, asked: int | None) -> None:
+        super().__init__()
+        self.asked = asked
 
 
 class Missing(Exception):
@@ -155,7 +161,7 @@ def _begin(url: str, wanted: SourceResource, answer: Answer) -> Fetched | Answer
 
 def _check(url: str, answer: Answer) -> None:
     if answer.status == 304:
-        raise NotModified
+        raise NotModified(_date(answer.headers.get("date")))
     if answer.status in GONE:
         raise Missing(url, answer.status)
     if answer.status in AGAIN:
@@ -186,7 +192,17 @@ def _verify(
 def _have(wanted: SourceResource, length: int, answer: Answer) -> Have:
     headers = answer.headers
     modified = headers.get("last-modified")
-    return Have(wanted.lastmod, length, wanted.hash, headers.get("etag"), modified)
+    asked = _date(headers.get("date"))
+    return Have(wanted.lastmod, length, wanted.hash, headers.get("etag"), modified, asked)
+
+
+@lru_cache(maxsize=100)
+def _date(text: str | None) -> int | None:
+    """Seconds since 1970; many answers come in one second."""
+    try:
+        return None if text is None else int(parsedate_to_datetime(text).timestamp())
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _resumable(answer: Answer) -> Have | None:

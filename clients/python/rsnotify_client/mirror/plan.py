@@ -1,12 +1,16 @@
 """What the Source has and what the copy has, compared. Pure: nothing here fetches or stores.
 
-Rules that hold here: the same digest is the same content, whatever else differs; where a Source
-tells too little to compare, the server is asked with a condition.
+Rules that hold here: the same digest is the same content, whatever else differs; the same time is,
+if the copy was fetched after all that this time may mean, a day for instance. Where a Source tells
+too little to compare, the server is asked with a condition.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
+from math import inf
 from typing import Any
 
 import msgspec
@@ -14,6 +18,7 @@ import msgspec
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.values import HASH_DIGITS
+from rsnotify_client.notification import position_of
 
 CONSTRUCTORS = {
     name: getattr(hashlib, name.replace("sha-", "sha")) for name in reversed(HASH_DIGITS)
@@ -21,6 +26,10 @@ CONSTRUCTORS = {
 """By the specification's names, strongest first."""
 
 KEPT_LINKS = ("canonical", "alternate", "describedby", "describes", "collection", "via", "memento")
+DAY_SECONDS = 86_400
+ZONE_SECONDS = 12 * 3_600  # so much later a day ends in the last of the time zones
+_SECONDS = re.compile(r"T\d\d:\d\d:\d\d")
+_FRACTION = re.compile(r"T\d\d:\d\d:\d\d[.,]\d")
 JSON_PATCH = ("application/json-patch", "application/json-patch+json")
 
 
@@ -49,6 +58,7 @@ class Have(msgspec.Struct, frozen=True, omit_defaults=True):
     hash: str | None = None
     etag: str | None = None
     modified: str | None = None
+    asked: int | None = None  # when the server sent it or said that it has not changed, by its Date
     hook_failed: bool = False  # call the hook again; do not fetch
 
 
@@ -125,15 +135,43 @@ def checker(text: str | None) -> tuple[str, Any, str] | None:
 
 def is_current(wanted: SourceResource, have: Have | None) -> bool:
     """Whether what is in the copy is known to be what the Source has."""
+    return compared(wanted, have) is True
+
+
+def compared(wanted: SourceResource, have: Have | None) -> bool | None:
+    """Whether the copy has what the Source has; None where only the server can say."""
     if have is None:
         return False
     theirs, ours = digests(wanted.hash), digests(have.hash)
     if shared := theirs.keys() & ours.keys():
         return all(theirs[name] == ours[name] for name in shared)
-    if wanted.lastmod is None or have.lastmod is None:
+    if wanted.length not in (None, have.length):
         return False
-    same_length = wanted.length is None or wanted.length == have.length
-    return wanted.lastmod == have.lastmod and same_length
+    if wanted.lastmod is None or have.lastmod is None:
+        return None
+    if wanted.lastmod != have.lastmod:
+        return False
+    ends = may_change_until(wanted.lastmod)
+    return True if ends is None or (have.asked is not None and have.asked >= ends) else None
+
+
+@lru_cache(maxsize=1_000)
+def may_change_until(lastmod: str) -> float | None:
+    """Until when a resource may change again without another `lastmod`, in seconds since 1970.
+
+    None where it is so exact that it cannot. A day may be one of any time zone.
+
+    >>> may_change_until("1970-01-01"), may_change_until("1970-01-01T00:00Z")
+    (129600.0, 60.0)
+    """
+    if "T" in lastmod and _FRACTION.search(lastmod):
+        return None
+    if (begins := position_of(lastmod)) is None:
+        return inf
+    seconds = begins / 1_000_000
+    if "T" in lastmod:
+        return seconds + (1 if _SECONDS.search(lastmod) else 60)
+    return seconds + {4: 366, 7: 31}.get(len(lastmod), 1) * DAY_SECONDS + ZONE_SECONDS
 
 
 def addresses(wanted: SourceResource) -> list[str]:

@@ -67,9 +67,10 @@ class Store:
             return await self._kept_as_it_is(row, row.have or Have())
         try:
             fetched = await self._patched(row) or await self._fetcher.fetch(row)
-        except NotModified:
+        except NotModified as same:
             have = row.have or Have()
-            return await self._kept_as_it_is(row, replace(have, lastmod=row.wanted.lastmod))
+            kept = replace(have, lastmod=row.wanted.lastmod, asked=same.asked)
+            return await self._kept_as_it_is(row, kept)
         except Missing as missing:
             if missing.status == 410:
                 return await self._delete(row)

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import time
 
+from msgspec.structs import replace
+
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify_client.mirror.disk import Disk
@@ -20,6 +22,7 @@ from rsnotify_client.mirror.plan import Have, SourceResource, checker, is_curren
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.storing import Store
+from rsnotify_client.notification import position_of
 from rsnotify_client.web import Refused, Web
 
 
@@ -72,23 +75,25 @@ class Unpacking(RemotePackages):
 
     async def _unpack(self, package: Package) -> None:
         newest = {packed.entry.loc: packed for packed in package.resources()}
+        at = position_of(package.head.md.at or package.head.md.until)
+        asked = None if at is None else at // 1_000_000
         for packed in newest.values():
             wanted = wanted_by(change_of(packed.entry))
             row = self._state.row(wanted.loc)
-            held = Have(wanted.lastmod, wanted.length, wanted.hash)
+            held = Have(wanted.lastmod, wanted.length, wanted.hash, asked=asked)
             if row is None or row.wanted.is_deleted or is_current(row.wanted, row.have):
                 continue
             if row.wanted != wanted and not is_current(row.wanted, held):
                 continue
             try:
-                self._report(await self._store_one(package, packed, row))
+                self._report(await self._store_one(package, packed, row, held))
             except (Rejected, TryAgain) as error:
                 self._report(Event("skipped", wanted.loc, problem=error.detail))
             await asyncio.sleep(0)
         for refused in package.refused:
             self._report(Event("skipped", problem=refused))
 
-    async def _store_one(self, package: Package, packed: Packed, row: Row) -> Event:
+    async def _store_one(self, package: Package, packed: Packed, row: Row, held: Have) -> Event:
         wanted = row.wanted
         checking, length = checker(wanted.hash), 0
         with self._disk.open_part(wanted.loc) as part:
@@ -101,6 +106,5 @@ class Unpacking(RemotePackages):
         if not is_right or wanted.length not in (None, length):
             self._disk.drop_part(wanted.loc)
             raise Refused(f"{packed.path} in the package is not what the manifest says")
-        return await self._store.put(
-            row, Fetched(Have(wanted.lastmod, length, wanted.hash), None, length)
-        )
+        have = replace(held, lastmod=wanted.lastmod, length=length, hash=wanted.hash)
+        return await self._store.put(row, Fetched(have, None, length))
