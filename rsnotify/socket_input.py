@@ -6,6 +6,7 @@ has more to say waits in line; what it says stays in the kernel, which stops the
 """
 
 import asyncio
+import logging
 from abc import abstractmethod
 from itertools import islice
 
@@ -13,6 +14,8 @@ BUFFER_BYTES = 64 * 1024
 RESUMED = 16  # connections from the line, in a turn
 
 HTTP, WEBSOCKET, EVENT_STREAM = "http", "websocket", "event stream"
+
+log = logging.getLogger(__name__)
 
 _buffer = memoryview(bytearray(BUFFER_BYTES))  # for all: what was read is copied at once
 
@@ -25,6 +28,13 @@ class ReceivedCounts:
         self.frames = 0
         self.floods = dict.fromkeys((HTTP, WEBSOCKET, EVENT_STREAM), 0)
         """Connections that were closed because their peers sent too much."""
+
+    def report_flood(self, transport: str, connection: asyncio.BaseTransport) -> None:
+        """This connection is closed because of that."""
+        self.floods[transport] += 1
+        peer = connection.get_extra_info("peername")
+        address = peer[0] if isinstance(peer, tuple) else "a local peer"
+        log.warning("closing a connection (%s) of %s: it sends too much", transport, address)
 
 
 class InputTurns:
@@ -100,9 +110,3 @@ class BoundedInput(asyncio.BufferedProtocol):
         data = bytes(_buffer[:nbytes])
         self.turns.take(self, nbytes)
         self.data_received(data)
-
-
-def peer_address(transport: asyncio.BaseTransport) -> str:
-    """The address of whoever is connected, as it stands in the log."""
-    peer = transport.get_extra_info("peername")
-    return str(peer[0]) if isinstance(peer, tuple) else "a local peer"

@@ -6,6 +6,8 @@ read for a while. Of uvicorn this uses what it gives to any protocol: configurat
 """
 
 import asyncio
+from collections.abc import Callable
+from time import monotonic
 from typing import Any, cast
 
 from uvicorn.config import Config
@@ -22,19 +24,34 @@ from rsnotify.socket_input import HTTP, BoundedInput, InputTurns, ReceivedCounts
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of the content
 LAST_REQUEST_SECONDS = 1.0  # for an idle peer, whose next request may be on its way at shutdown
-PIPELINED = 100  # requests that may wait for earlier responses
+PIPELINED = 32  # requests that may wait for earlier responses
 LINGER_SECONDS = 30.0
 LINGER_BYTES = 64 * 1024 * 1024  # eight times the largest body: its sender reads the answer
+LINGER_LEAST_BYTES = 1024 * 1024  # of each connection, if all together send more in a second
 TURN_BYTES = 64 * 1024  # of all connections, in a turn of the event loop
-LEAST_BYTES = 1024  # most requests
+LEAST_BYTES = 512  # many a request
 
 
 class HttpInput:
     """What all HTTP connections of a process share to read their peers."""
 
-    def __init__(self, received: ReceivedCounts | None = None) -> None:
+    def __init__(
+        self, received: ReceivedCounts | None = None, clock: Callable[[], float] = monotonic
+    ) -> None:
         self.received = ReceivedCounts() if received is None else received
         self.turns = InputTurns(turn_bytes=TURN_BYTES, least_bytes=LEAST_BYTES)
+        self._clock = clock
+        self._lingering_bytes = 0  # of all together, in this second
+        self._second_ends = 0.0
+
+    def may_linger(self, count: int, total: int) -> bool:
+        """Whether a connection that is ending may have sent so much, of which these bytes now."""
+        now = self._clock()
+        if now >= self._second_ends:
+            self._second_ends, self._lingering_bytes = now + 1, 0
+        self._lingering_bytes += count
+        bytes_of_all = max(total, self._lingering_bytes)
+        return total <= LINGER_LEAST_BYTES or bytes_of_all <= LINGER_BYTES
 
 
 class HttpProtocol(BoundedInput):
@@ -114,7 +131,8 @@ class HttpProtocol(BoundedInput):
         self._has_unread_input = True
         if self._is_lingering:
             self._lingering_bytes += len(data)
-            if self._lingering_bytes > LINGER_BYTES:
+            if not self._input.may_linger(len(data), self._lingering_bytes):
+                self._input.received.report_flood(HTTP, self.transport)
                 self.transport.abort()
         else:
             self.pause_reading()

@@ -142,6 +142,9 @@ class RequestReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.state == HEAD:  # otherwise it is a trailer
             self._headers.append((name.lower(), value))
+            if len(self._headers) > HEAD_FIELDS:
+                self._refusal = TOO_LONG
+                raise _StopParsing
 
     def on_headers_complete(self) -> None:
         if self._expects_body_of_upgrade:
@@ -182,7 +185,7 @@ class RequestReader:
             self._refusal = 505, "The hub supports HTTP/1.1 only."
             raise _StopParsing
         is_long = self._must_measure and head_length(self._url, self._headers) > HEAD_BYTES
-        if is_long or len(self._headers) > HEAD_FIELDS:
+        if is_long:
             self._refusal = TOO_LONG
             raise _StopParsing
         if not is_unambiguous(version, self._headers):

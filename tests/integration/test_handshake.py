@@ -149,5 +149,5 @@ def test_a_peer_may_send_a_little_before_its_handshake_is_answered(
 
     with asyncio.Runner(loop_factory=loop) as runner:
         assert runner.run(run()) == (b"" if over else b"\x8a\x01x")
-    logged = ["closing a websocket of 127.0.0.1: it sends more than readers may"]
+    logged = ["closing a connection (websocket) of 127.0.0.1: it sends too much"]
     assert [record.message for record in caplog.records] == logged * over

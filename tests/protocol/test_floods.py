@@ -43,5 +43,5 @@ async def test_a_reader_that_sends_too_much_is_closed_logged_and_counted(
     counted = await numbers(hub)
     assert 0 < counted["rsnotify_received_bytes_total", "websocket"] <= len(FLOODS[flood])
     assert counted["rsnotify_received_frames_total", ""] <= FRAMES_PER_SECOND + 1
-    line = "closing a websocket of 127.0.0.1: it sends more than readers may"
+    line = "closing a connection (websocket) of 127.0.0.1: it sends too much"
     assert hub.log.read_text().count(line) == 1

@@ -19,8 +19,10 @@ from rsnotify.serving.http_protocol import (
     HEAD_SECONDS,
     LAST_REQUEST_SECONDS,
     LINGER_BYTES,
+    LINGER_LEAST_BYTES,
     LINGER_SECONDS,
     PIPELINED,
+    HttpInput,
     HttpProtocol,
 )
 from rsnotify.serving.http_requests import FRAMING_BYTES, HEAD_BYTES, HEAD_FIELDS
@@ -86,7 +88,9 @@ class Transport(asyncio.Transport):
 class Peer:
     """Whoever has the connection; time passes when it says so."""
 
-    def __init__(self, deadlines: Deadlines | None = None) -> None:
+    def __init__(
+        self, deadlines: Deadlines | None = None, http_input: HttpInput | None = None
+    ) -> None:
         self.now = 0.0
         self.state = ServerState()
         self.transport = Transport()
@@ -98,7 +102,12 @@ class Peer:
         self.deadlines = deadlines or Deadlines(clock=lambda: self.now)
         self.config: Any = SimpleNamespace(loaded_app=self.app)
         self.protocol = HttpProtocol(
-            self.config, self.state, {}, deadlines=self.deadlines, send_timeout_seconds=60
+            self.config,
+            self.state,
+            {},
+            deadlines=self.deadlines,
+            send_timeout_seconds=60,
+            http_input=http_input,
         )
         self.protocol.connection_made(self.transport)
 
@@ -187,6 +196,11 @@ async def test_a_head_has_at_most_256_fields(peer: Peer, over: int, status: int)
     fields = b"Host: h\r\n" + b"a: b\r\n" * (HEAD_FIELDS - 1 + over)
     await peer.sends(b"GET /quick HTTP/1.1\r\n" + fields + b"\r\n")
     assert peer.transport.statuses == [status]
+
+
+async def test_a_head_is_refused_as_soon_as_it_has_too_many_fields(peer: Peer) -> None:
+    await peer.sends(b"GET /quick HTTP/1.1\r\n" + b"a: b\r\n" * (HEAD_FIELDS + 2))
+    assert peer.transport.statuses == [431]
 
 
 async def test_a_field_without_end_is_refused(peer: Peer) -> None:
@@ -413,7 +427,7 @@ async def test_a_websocket_behind_an_unanswered_request_is_refused_after_its_ans
 
 
 @pytest.mark.parametrize("over", [0, 1])
-async def test_100_requests_may_wait_for_an_answer(peer: Peer, over: int) -> None:
+async def test_32_requests_may_wait_for_an_answer(peer: Peer, over: int) -> None:
     await peer.sends(SLOW + GET * (PIPELINED - 1 + over))
     peer.slow.set()
     for _ in range(PIPELINED):
@@ -443,6 +457,26 @@ async def test_an_answer_before_the_body_has_come_closes_half_and_reads_on(peer:
     assert peer.transport.ended == ["half"]
     await peer.sends(b"x")
     assert peer.transport.ended == ["half", "aborted"]
+
+
+async def test_those_who_are_read_on_share_64_mib_in_a_second_beyond_1_mib_each() -> None:
+    now = 0.0
+    shared = HttpInput(clock=lambda: now)
+    first, second, third = (Peer(http_input=shared) for _ in range(3))
+    for peer in (first, second, third):
+        await peer.sends(post(LINGER_BYTES * 2, "/refused"))
+    await first.sends(bytes(LINGER_BYTES // 2))
+    await second.sends(bytes(LINGER_BYTES // 2))
+    assert [first.transport.ended, second.transport.ended] == [["half"], ["half"]]
+    await third.sends(bytes(LINGER_LEAST_BYTES))
+    assert third.transport.ended == ["half"]
+    await first.sends(b"x")
+    await third.sends(b"x")
+    assert first.transport.ended == third.transport.ended == ["half", "aborted"]
+    now += 1
+    await second.sends(b"x")
+    assert second.transport.ended == ["half"]
+    assert shared.received.floods["http"] == 2
 
 
 async def test_reading_on_ends_after_30_seconds(peer: Peer) -> None:

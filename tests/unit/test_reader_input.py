@@ -219,7 +219,7 @@ def test_a_reader_that_sends_without_end_is_cut_off_after_a_bounded_number_of_by
     assert received.frames <= FRAMES_PER_SECOND + PARSED_BYTES // SHORTEST
     assert received.floods == {"http": 0, WEBSOCKET: 1, EVENT_STREAM: 0}
     assert [each.getMessage() for each in caplog.records] == [
-        "closing a websocket of 127.0.0.1: it sends more than readers may"
+        "closing a connection (websocket) of 127.0.0.1: it sends too much"
     ]
 
 

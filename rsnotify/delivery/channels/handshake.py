@@ -26,7 +26,7 @@ from rsnotify.delivery.channels.protocol import SharedDeflate, quiet
 from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.delivery.channels.socket_reader import SocketReader
 from rsnotify.errors import INTERNAL_ERROR
-from rsnotify.socket_input import WEBSOCKET, BoundedInput, InputTurns, peer_address
+from rsnotify.socket_input import WEBSOCKET, BoundedInput, InputTurns
 
 EARLY_BYTES = 4 * 1024  # that a peer may send before it is answered, though it should wait
 
@@ -88,10 +88,10 @@ class Handshake(BoundedInput):
 
     def _keep_early(self, data: bytes) -> None:
         """Keep a little for the open connection: peers should wait for the answer."""
-        self._input.count(WEBSOCKET, len(data))
+        self._input.received.bytes[WEBSOCKET] += len(data)
         self._early += data
         if len(self._early) > EARLY_BYTES:
-            self._input.report_flood(WEBSOCKET, peer_address(self.transport))
+            self._input.received.report_flood(WEBSOCKET, self.transport)
             self.transport.abort()
 
     def shutdown(self) -> None:

@@ -4,7 +4,6 @@ A reader has nothing to say but pings, pongs and its end. What it sends beyond t
 parsed, and soon not even read.
 """
 
-import logging
 from collections.abc import Callable
 from time import monotonic
 
@@ -16,10 +15,6 @@ LEAST_BYTES = 128  # a pong
 BYTES_PER_SECOND = 16 * 1024  # four of the longest messages
 FRAMES_PER_SECOND = 100  # pings of a minute and more, if the hub could read none of them meanwhile
 SECOND = 1.0
-
-FLOOD = "closing a %s of %s: it sends more than readers may"
-
-log = logging.getLogger(__name__)
 
 
 class ReaderInput:
@@ -37,7 +32,7 @@ class ReaderInput:
 
     def takes_bytes(self, reader: Reader, count: int) -> bool:
         """Count what a WebSocket has sent; false if it is more than it may send."""
-        self.count(WEBSOCKET, count)
+        self.received.bytes[WEBSOCKET] += count
         now = self._clock()
         if now >= self._second_ends:
             self._second_ends = now + SECOND
@@ -51,15 +46,6 @@ class ReaderInput:
         self.received.frames += count
         total = self._frames[reader] = self._frames.get(reader, 0) + count
         return total <= FRAMES_PER_SECOND
-
-    def count(self, transport: str, count: int) -> None:
-        """Bytes that are bounded elsewhere."""
-        self.received.bytes[transport] += count
-
-    def report_flood(self, transport: str, address: str) -> None:
-        """Its connection is closed because of that."""
-        self.received.floods[transport] += 1
-        log.warning(FLOOD, transport, address)
 
     def forget(self, reader: Reader) -> None:
         """It has gone."""

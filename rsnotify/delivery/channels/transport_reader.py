@@ -13,7 +13,7 @@ from rsnotify.delivery.channels.frames import WireFormat
 from rsnotify.delivery.channels.reader import NOWHERE, Reader
 from rsnotify.delivery.channels.reader_input import ReaderInput
 from rsnotify.socket_backlog import unread_bytes
-from rsnotify.socket_input import BoundedInput, InputTurns, peer_address
+from rsnotify.socket_input import BoundedInput, InputTurns
 
 CLOSE_SECONDS = 5.0  # how long the other side may take to read the end, or to answer it
 FLOOD_CLOSE_SECONDS = 1.0  # …if it sends so much that it is not read any more
@@ -76,7 +76,7 @@ class TransportReader(Reader, BoundedInput):
         """Close the connection of a peer that sends too much, and read nothing more of it."""
         self.turns.leave(self)
         self.transport.pause_reading()
-        self._input.report_flood(transport, peer_address(self.transport))
+        self._input.received.report_flood(transport, self.transport)
         self.end_within(FLOOD_CLOSE_SECONDS)
 
     def write_delayed(self) -> None:
