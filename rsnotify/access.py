@@ -195,6 +195,8 @@ class Access:
 
     async def _find(self, secret: str) -> Token | None:
         """The rights of the token, as read from Redis a short time ago."""
+        if self._tokens.is_revoked(secret):
+            return None
         until, token = self._known.get(secret, (0.0, None))
         if monotonic() < until or len(secret) > SECRET_CHARACTERS:
             return token

@@ -55,6 +55,14 @@ class Recent(Generic[Record]):
     def forget(self, name: str) -> None:
         self._noted.pop(name, None)
 
+    def __bool__(self) -> bool:
+        return bool(self._noted)
+
+    def has(self, name: str, now: float) -> bool:
+        """Whether it is there, and not older than a minute."""
+        noted = self._noted.get(name)
+        return noted is not None and now - noted[0] <= REMEMBERED_SECONDS
+
     def at(self, now: float) -> dict[str, Record]:
         """Those that are not older than a minute."""
         self._forget_oldest(now)

@@ -5,7 +5,7 @@ The bell and the clock wake it; without the bell it is only slower.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 
@@ -27,6 +27,7 @@ from rsnotify.resourcesync.notification import (
 )
 from rsnotify.storage.bell import Bell
 from rsnotify.storage.journal import Journal
+from rsnotify.storage.tokens import TOKEN_ACTS
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class Following:
         self._own_strokes: dict[str, str] = {}  # channel -> head, since the timer ran last
         self._older_strokes: dict[str, str] = {}  # those before: looked at when it runs next
         self._base_url = base_url
+        self.hear_of_token: Callable[[str, str], None] = lambda _, __: None
 
     async def run(self) -> None:
         """Follow for as long as the hub runs."""
@@ -88,7 +90,9 @@ class Following:
         """A caller has appended, or something else has changed."""
         name, _, appended = stroke.partition(" ")
         caller, _, head = appended.partition(" ")
-        if caller == self.caller:
+        if name in TOKEN_ACTS:
+            self.hear_of_token(name, appended)
+        elif caller == self.caller:
             self._hear_own(name, head)
         elif not self._ring(name, head):
             self._checking.ring()

@@ -159,6 +159,7 @@ class Composition:
             cache=Cache(self._settings.cache_mb),
         )
         lost = partial(put_subscriptions_back, stores.subscriptions)
+        hub.following.hear_of_token = stores.tokens.hear
         hub.repairing.recover += (stores.doubt_bells, stores.tokens.put_back, lost)
         return hub
 

@@ -2,7 +2,9 @@
 --
 -- KEYS  1 tokens (hash: SHA-256 of a token -> its record)
 --       2 those that were revoked in the last day (sorted set, by time)
--- ARGV  1 the act, then what it needs
+-- ARGV  1 the act   2 the bell   3 .. what the act needs
+--
+-- Every process hears of those that are revoked, and remembers them for a minute: Redis may lose it.
 --
 -- Answers how many tokens were made, ended or revoked.
 
@@ -12,12 +14,17 @@ local acts, time, DAY = {}, redis.call('TIME')[1], 86400
 -- token, record
 function acts.create(token, record)
   local made = redis.call('HSETNX', tokens, token, record)
-  if made == 1 then redis.call('ZREM', revoked, token) end
+  if made == 1 and redis.call('ZREM', revoked, token) == 1 then
+    redis.call('PUBLISH', ARGV[2], 'made ' .. token)
+  end
   return made
 end
 
 function acts.revoke(...)
-  for _, token in ipairs({...}) do redis.call('ZADD', revoked, time, token) end
+  for _, token in ipairs({...}) do
+    redis.call('ZADD', revoked, time, token)
+    redis.call('PUBLISH', ARGV[2], 'revoked ' .. token)
+  end
   redis.call('ZREMRANGEBYSCORE', revoked, '-inf', time - DAY)
   return redis.call('HDEL', tokens, ...)
 end
@@ -38,4 +45,4 @@ function acts.put_back(token, record)
   return redis.call('HSETNX', tokens, token, record)
 end
 
-return acts[ARGV[1]](unpack(ARGV, 2))
+return acts[ARGV[1]](unpack(ARGV, 3))

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 _TOKENS = Script("tokens.lua")
 
+TOKEN_ACTS = ("made", "revoked")  # which the bell tells, with the key of a token
+
 Right = Literal["publish", "read"]
 
 
@@ -47,7 +49,23 @@ class Tokens:
         self._client = client
         self._made: Recent[bytes] = Recent()  # by this process
         self._ended: Recent[bytes] = Recent()
-        self._revoked: Recent[None] = Recent()
+        self._revoked: Recent[None] = Recent()  # by any process, as far as the bell was heard
+
+    def hear(self, act: str, key: str) -> None:
+        """A process has revoked a token, or made one again that was revoked."""
+        if act == "revoked":
+            self._note_revoked(key)
+        else:
+            self._revoked.forget(key)
+
+    def _note_revoked(self, key: str) -> None:
+        self._revoked.note(key, None, monotonic())
+        self._made.forget(key)
+        self._ended.forget(key)
+
+    def is_revoked(self, secret: str) -> bool:
+        """Whether it was revoked in the last minute, also if Redis has lost that since."""
+        return bool(self._revoked) and self._revoked.has(token_key(secret), monotonic())
 
     async def create(self, secret: str, token: Token) -> bool:
         """Keep the token's record, but not the secret; false if there is one for it already."""
@@ -68,7 +86,9 @@ class Tokens:
             return set()
         asked = list(token_keys)
         records = await self._client.hmget(keys.TOKENS, asked)
-        return {key for key, record in zip(asked, records, strict=True) if _is_over(record)}
+        lost = self._revoked.at(monotonic())
+        found = zip(asked, records, strict=True)
+        return {key for key, record in found if _is_over(record) or key in lost}
 
     async def last_used(self) -> dict[str, str]:
         """When each token was used last, by its id, to the minute."""
@@ -101,9 +121,7 @@ class Tokens:
         key = found.decode()
         await self._act("revoke", key)
         await self._client.hdel(keys.TOKENS_USED, token_id)
-        self._revoked.note(key, None, monotonic())
-        self._made.forget(key)
-        self._ended.forget(key)
+        self._note_revoked(key)
 
     async def put_back(self) -> None:
         """After Redis has gone back: what this process has made, ended and revoked of late."""
@@ -121,7 +139,7 @@ class Tokens:
 
     async def _act(self, act: str, *arguments: str | bytes) -> int:
         names = (keys.TOKENS, keys.TOKENS_REVOKED)
-        (done,) = await self._client.durably([_TOKENS.command(names, act, *arguments)])
+        (done,) = await self._client.durably([_TOKENS.command(names, act, keys.BELL, *arguments)])
         return int(done)
 
     async def _records(self) -> dict[bytes, Token]:

@@ -16,6 +16,7 @@ from tests.raw import raw_channel
 from tests.running import RunningHub, until
 
 BUSY_SECONDS = 5
+PUBLISH = ("POST", "/api/sets/dataset1/changes")
 
 
 @pytest.fixture
@@ -114,3 +115,32 @@ async def have_seen(hubs: list[RunningHub], name: str) -> bool:
 
 async def has_logged(hubs: list[RunningHub], words: str) -> bool:
     return all(words in hub.log.read_text() for hub in hubs)
+
+
+async def test_a_token_whose_revocation_is_lost_is_accepted_by_no_hub(
+    hubs: list[RunningHub], own_redis: OwnRedis
+) -> None:
+    """Every hub has heard of it, and refuses the token before Redis has lost it and afterwards."""
+    _, token = await hubs[0].ask("POST", "/api/tokens", json={"sets": ["dataset1"]})
+    copy = own_redis.copy_of_data()
+    await hubs[0].ask("DELETE", f"/api/tokens/{token['id']}")
+    bearer = {"Authorization": f"Bearer {token['token']}"}
+    answers: list[int] = []
+
+    async def publishes(hub: RunningHub) -> int:
+        change = {"loc": "http://example.com/never", "change": "updated"}
+        answers.append((await hub.ask(*PUBLISH, json=change, headers=bearer))[0])
+        return answers[-1]
+
+    async def is_refused() -> bool:
+        return {await publishes(hub) for hub in hubs} == {401}
+
+    await until(is_refused)
+    await own_redis.go_back(copy)
+    answers.clear()
+    await published(hubs[1], ["after"])
+    for _ in range(50):
+        for hub in hubs:
+            await publishes(hub)
+    assert 201 not in answers
+    await until(is_refused)
