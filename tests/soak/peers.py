@@ -19,6 +19,8 @@ ENTRY = re.compile(
 LOST = (aiohttp.ClientError, OSError, TimeoutError, asyncio.IncompleteReadError)
 PATIENCE = aiohttp.ClientTimeout(total=30)
 OF_STREAMS = aiohttp.ClientTimeout(total=None, sock_read=30)
+REPEATED = 0.3  # of acknowledged changes…
+LATELY = 30  # …of the newest ones
 STAYS_SECONDS = (2, 60)  # at one hub, so that no hub gets all readers
 AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -45,7 +47,8 @@ class Peer:
 
 
 class Publisher(Peer):
-    """With keys it repeats each change until that is acknowledged; without it never repeats one."""
+    """With keys it repeats each change until that is acknowledged, and some afterwards; without it
+    never repeats one."""
 
     def __init__(
         self, hubs: Sequence[RunningHub], chance: random.Random, name: str, *, keyed: bool
@@ -54,6 +57,7 @@ class Publisher(Peer):
         self.prefix = f"http://example.com/{name}/"
         self.acknowledged: list[str] = []
         self.refused = 0
+        self.repeated = 0  # although they were acknowledged
         self.is_ending = False
         self.is_keyed = keyed
 
@@ -65,9 +69,20 @@ class Publisher(Peer):
                 loc = f"{self.prefix}{number}"
                 while not await self._is_acknowledged(session, loc) and self.is_keyed:
                     await self.pause()
+                if self.is_keyed and self.acknowledged and self._chance.random() < REPEATED:
+                    loc = self._chance.choice(self.acknowledged[-LATELY:])
+                    self.repeated += await self._status(session, loc) == 201
                 await self.pause()
 
     async def _is_acknowledged(self, session: aiohttp.ClientSession, loc: str) -> bool:
+        status = await self._status(session, loc)
+        if status == 201:
+            self.acknowledged.append(loc)
+        self.refused += status != 201
+        return status == 201
+
+    async def _status(self, session: aiohttp.ClientSession, loc: str) -> int:
+        """Of the answer; 0 if there was none."""
         url = f"{self.hub().url}/api/sets/dataset1/changes"
         headers = {"Idempotency-Key": loc[-40:]} if self.is_keyed else {}
         change = {"loc": loc, "change": "updated"}
@@ -76,10 +91,7 @@ class Publisher(Peer):
             async with session.post(url, json=change, headers=headers) as answer:
                 status = answer.status
         assert status in (0, 201, 503, 507), status
-        if status == 201:
-            self.acknowledged.append(loc)
-        self.refused += status != 201
-        return status == 201
+        return status
 
 
 class Reader(Peer):

@@ -13,7 +13,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,9 @@ class Size:
 class Storm:
     """Everything at once."""
 
+    names = "abc"  # of the hubs
+    settings: Mapping[str, str] = {}
+
     def __init__(self, folder: Path, size: Size, seed: int) -> None:
         self._folder = folder
         self._size = size
@@ -62,8 +65,8 @@ class Storm:
         """Run it until everybody has the last change, and check what each was told."""
         async with AsyncExitStack() as stack:
             self._url = await self._start_redis(stack)
-            hubs = [self._hub("a", "--workers", "2"), self._hub("b", "--workers", "2")]
-            self._troubled, self._untroubled = hubs, self._hub("c")
+            hubs = [self._hub(name, "--workers", "2") for name in self.names[:-1]]
+            self._troubled, self._untroubled = hubs, self._hub(self.names[-1])
             self._hubs = [*hubs, self._untroubled]
             for hub in self._hubs:
                 await stack.enter_async_context(hub)
@@ -93,6 +96,7 @@ class Storm:
             drain_seconds="1",
             callback_private="allow",
             changelist_max=str(self._size.changes),
+            **self.settings,
         )
 
     async def _make_peers(self, stack: AsyncExitStack) -> None:
@@ -201,6 +205,7 @@ class Storm:
                 "requests refused or without answer",
                 sum(each.refused for each in self._publishers),
             ),
+            ("acknowledged, and repeated", sum(each.repeated for each in self._publishers)),
             ("connections of readers", sum(each.connections for each in self._readers)),
             ("of these, told again what was lost", sum(each.sent_back for each in self._readers)),
             ("Change Lists that were closed", len(self._archivist.kept)),
