@@ -1,9 +1,9 @@
 """Who may do what: the admin token everything, other tokens what was chosen for them.
 
-A public set is read by anyone. A token is compared in constant time or found by its hash; its
-rights are read from Redis again every two seconds. A token in an address only opens what does no
-harm, is never the admin's, and is never logged. An address that sends many wrong tokens has to
-wait.
+A public set is read by anyone. A private one does not exist for those who have no token for it. A
+token is compared in constant time or found by its hash; its rights are read from Redis again every
+two seconds. A token in an address only opens what does no harm, is never the admin's, and is never
+logged. An address that sends many wrong tokens has to wait.
 """
 
 import hmac
@@ -19,7 +19,7 @@ from rsnotify.core.rate_limit import RateLimit
 from rsnotify.core.set_options import SetRecord
 from rsnotify.core.token_secret import token_key
 from rsnotify.core.token_throttle import TokenThrottle
-from rsnotify.errors import Rejected, TokenRefused, TooMany, TryAgain
+from rsnotify.errors import NoSuchSet, Rejected, TokenRefused, TooMany, TryAgain
 from rsnotify.storage.tokens import Right, Token, Tokens
 
 TOKEN_SECONDS = 2.0
@@ -134,7 +134,7 @@ class Access:
     ) -> Token | None:
         token = await self._token_of(connection, sent)
         if token is not None and not token.may(right, set_name):
-            raise Rejected(f"the token has no right to {right} {set_name!r}", status=403)
+            raise _no_right(right, set_name)
         return token
 
     def count_publish(self, connection: HTTPConnection) -> None:
@@ -149,13 +149,37 @@ class Access:
             told = "this token has published too often; put several changes into one request"
             raise TooMany(told, retry_after_seconds=ceil(wait))
 
-    async def require_reader(self, connection: HTTPConnection, record: SetRecord) -> str:
+    async def require_reader(
+        self, connection: HTTPConnection, name: str, record: SetRecord | None
+    ) -> str:
         """Only a token reads a private set: its key, or nothing if none was needed."""
-        if not record.private:
+        return await self._require_for(connection, name, record, "read")
+
+    async def require_aware(
+        self, connection: HTTPConnection, name: str, record: SetRecord | None
+    ) -> None:
+        """Require that the peer may know of the set, whatever it may do with it."""
+        await self._require_for(connection, name, record, None)
+
+    async def _require_for(
+        self, connection: HTTPConnection, name: str, record: SetRecord | None, right: Right | None
+    ) -> str:
+        """A private set is as one that does not exist to a peer whose token does not name it."""
+        if record is not None and not record.private:
             return ""
-        if _sent(connection) is None:
-            raise TokenRefused(f"a token is needed to read {record.name!r}: {SEND}")
-        return await self.require(connection, "read", record.name, in_address=True)
+        sent = _sent(connection)
+        if sent is None:
+            raise NoSuchSet(name, " that can be read without a token")
+        token = await self._token_of(connection, sent)
+        if token is not None and (record is None or name not in token.sets):
+            raise NoSuchSet(name, " that this token is for")
+        if record is None:
+            raise NoSuchSet(name)
+        if token is None:
+            return ""
+        if right is not None and not token.may(right, name):
+            raise _no_right(right, name)
+        return token_key(sent.secret)
 
     async def revoked(self, token_keys: Sequence[str]) -> set[str]:
         """The keys of these tokens that have been revoked, as Redis says now."""
@@ -217,6 +241,10 @@ class Access:
         self._noted[token.id] = monotonic() + NOTE_SECONDS
         with suppress(TryAgain):
             await self._tokens.note_use(token.id)
+
+
+def _no_right(right: Right, set_name: str) -> Rejected:
+    return Rejected(f"the token has no right to {right} {set_name!r}", status=403)
 
 
 def _sent(connection: HTTPConnection) -> SentToken | None:

@@ -1,7 +1,10 @@
 """The route table: all addresses of the hub."""
 
+from collections.abc import Callable
+
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from rsnotify.core.documents import change_list_index
 from rsnotify.delivery.channels.admission import Channels
@@ -25,9 +28,11 @@ from rsnotify.web.page import FrontPage
 from rsnotify.web.validation import Validation
 
 
-def build_app(routes: Routes) -> Application:
+def build_app(
+    routes: Routes, around_errors: Callable[[ASGIApp], ASGIApp] = lambda app: app
+) -> Application:
     """An application with these routes, and with their description."""
-    return Application([*Description(routes).routes, *routes])
+    return Application([*Description(routes).routes, *routes], around_errors)
 
 
 # --- routes --------------------------------------------------------------------------------------

@@ -52,10 +52,10 @@ class Trimmed(Exception):
 
 
 class NoSuchSet(Rejected):
-    """The hub serves no set of this name, or no longer."""
+    """The hub serves no set of this name, or no longer, or none that the peer may know of."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"there is no set {name!r}", status=404, close_code=4404)
+    def __init__(self, name: str, which: str = "") -> None:
+        super().__init__(f"there is no set {name!r}{which}", status=404, close_code=4404)
 
 
 class HistoryDeleted(Rejected):

@@ -74,10 +74,13 @@ Routes = Sequence[Route | WebSocketRoute]
 
 
 class Application:
-    """The ASGI application with these routes."""
+    """The ASGI application with these routes; what answers where there is none is put `around`."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(
+        self, routes: Routes, around: Callable[[ASGIApp], ASGIApp] = lambda app: app
+    ) -> None:
         self.routes = routes
+        self._around = around
         self._of_requests = [each for each in routes if isinstance(each, Route)]
         self._of_sockets = [each for each in routes if isinstance(each, WebSocketRoute)]
 
@@ -100,16 +103,17 @@ class Application:
                 return route.app
         return None
 
-    def _nothing_at(self, scope: Scope) -> Response:
+    def _nothing_at(self, scope: Scope) -> ASGIApp:
         path = scope["path"]
         if scope["type"] == "websocket":
             return problem(404, f"there is no channel at {path}")
         allowed = [route.methods for route in self._of_requests if route.match(path)]
         if not allowed:
-            return problem(404, f"there is nothing at {path}")
+            return self._around(problem(404, f"there is nothing at {path}"))
         allow = ", ".join(sorted(set().union(*allowed)))
         detail = f"{scope['method']} is not allowed at {path}: use {allow}"
-        return problem(405, detail, {"Allow": allow})
+        refusal = problem(405, detail, {"Allow": allow})
+        return self._around(refusal) if scope["method"] in ("GET", "HEAD") else refusal
 
 
 def pattern_of(path: str) -> re.Pattern[str]:

@@ -160,6 +160,12 @@ class Settings:
     pending_per_asker: int = _setting(
         500, _whole(1, 100_000), "verifications that may be pending for one address that asks"
     )
+    subscriptions_per_host: int = _setting(
+        1_000, _whole(1, 1_000_000), "confirmed subscriptions that one callback host may have"
+    )
+    subscriptions_per_asker: int = _setting(
+        1_000, _whole(1, 1_000_000), "confirmed subscriptions that one address may have asked for"
+    )
     signature: str = _setting(
         "sha256",
         _one_of("sha256", "sha1", "sha384", "sha512"),

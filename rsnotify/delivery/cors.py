@@ -2,7 +2,8 @@
 
 The rule is that of the channels: all pages may read public sets and none private ones, unless the
 operator has named origins. A page that may not read gets the same answer, but its browser keeps the
-answer from it. Preflights are answered here.
+answer from it. Preflights are answered here. They and errors are opened as for a public set, so
+that neither says whether there is a private one.
 """
 
 from collections.abc import Mapping
@@ -36,26 +37,32 @@ class Cors:
         for route in routes:
             if isinstance(route, Route) and "GET" in route.methods:
                 route.methods = {*METHODS.split(", ")}
-                route.app = self._around(route.app)
+                route.app = self.around(route.app)
         return routes
 
-    def _around(self, app: ASGIApp) -> ASGIApp:
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """The same application, opened."""
+
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            told = self._told(Request(scope))
+            request = Request(scope)
 
             async def tell(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    _add(MutableHeaders(scope=message), told)
+                    is_content = scope["method"] != "OPTIONS" and message["status"] < 400
+                    is_private = is_content and self._is_private(request)
+                    _add(MutableHeaders(scope=message), self._told(request, is_private=is_private))
                 await send(message)
 
             await (_preflight if scope["method"] == "OPTIONS" else app)(scope, receive, tell)
 
         return answer
 
-    def _told(self, request: Request) -> Mapping[str, str]:
-        """What says who may read. An answer that depends on who asks varies with it."""
+    def _is_private(self, request: Request) -> bool:
         record = self._hub.sets.get(request.path_params.get("set", ""))
-        is_private = record is not None and record.private
+        return record is not None and record.private
+
+    def _told(self, request: Request, *, is_private: bool) -> Mapping[str, str]:
+        """What says who may read. An answer that depends on who asks varies with it."""
         allowed = origins_that_read(self._allowed_origins, is_private=is_private)
         if "*" in allowed:
             return {ORIGIN: "*", "access-control-expose-headers": EXPOSED}

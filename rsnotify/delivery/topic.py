@@ -32,9 +32,9 @@ class Topic:
 
     async def get(self, request: Request) -> Response:
         channel = ChannelName.named(**request.path_params)
+        await self._record_to_read(request, channel)
         feed = self._hub.feed(channel)
         after = parse_start(parse_query(request.scope["query_string"], CHANNEL))  # only checked
-        await self._record_to_read(request, channel)
         begins = feed.tail.head  # read first: a change in between must not be lost
         newest = await self._hub.latest(feed)
         record = await self._record_to_read(request, channel)  # it may have become private
@@ -55,9 +55,9 @@ class Topic:
 
     async def _record_to_read(self, request: Request, channel: ChannelName) -> SetRecord:
         """The set as it is now, if the peer may read it."""
-        record = self._hub.record(channel.set_name)
-        await self._access.require_reader(request, record)
-        return record
+        name = channel.set_name
+        await self._access.require_reader(request, name, self._hub.sets.get(name))
+        return self._hub.record(name)
 
 
 def _form(request: Request) -> Form:

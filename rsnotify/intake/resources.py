@@ -20,7 +20,6 @@ from rsnotify.core.load import NAMED, Difference, LoadCounts, check_deletions, t
 from rsnotify.core.load_options import LoadOptions, read_options
 from rsnotify.core.load_reader import LoadReader
 from rsnotify.core.resource_state import described
-from rsnotify.core.set_options import SetRecord
 from rsnotify.core.submission import KEY, fragment_of
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.hub import Hub
@@ -51,26 +50,23 @@ class Resources:
 
     async def show(self, request: Request) -> Response:
         """One resource, as it is known; without `loc`, how many there are and what is loaded."""
-        record = self._hub.record(request.path_params["set"])
-        await self._require_asker(request, record)
+        name = request.path_params["set"]
+        await self._require_asker(request, name)
         unknown = request.query_params.keys() - {"loc", "access_token"}
         if unknown:
             raise Rejected(f"{min(unknown)[:80]!r} is not understood here; there is loc")
         locs = request.query_params.getlist("loc")
         if len(locs) > 1:
             raise Rejected("loc is given more than once: ask about one resource at a time")
-        return JsonResponse(
-            await (self._one(record.name, locs[0]) if locs else self._all(record.name))
-        )
+        return JsonResponse(await (self._one(name, locs[0]) if locs else self._all(name)))
 
-    async def _require_asker(self, request: Request, record: SetRecord) -> None:
+    async def _require_asker(self, request: Request, name: str) -> None:
         """A reader; how far a load is may be asked by whoever may send one."""
-        try:
-            await self._access.require_reader(request, record)
-        except Rejected:
-            if "loc" in request.query_params:
-                raise
-            await self._access.require(request, "publish", record.name)
+        record = self._hub.sets.get(name)
+        if "loc" in request.query_params:
+            await self._access.require_reader(request, name, record)
+        else:
+            await self._access.require_aware(request, name, record)
 
     async def _all(self, name: str) -> dict[str, Any]:
         load = await self._loads.current(name)
@@ -142,9 +138,9 @@ class Resources:
 
     async def _readable(self, request: Request, named: list[Difference]) -> list[Difference]:
         """Whoever may not read the set learns no more of it than was sent."""
-        record = self._hub.record(request.path_params["set"])
+        name = request.path_params["set"]
         try:
-            await self._access.require_reader(request, record)
+            await self._access.require_reader(request, name, self._hub.sets.get(name))
         except Rejected:
             return [each for each in named if each.change != "deleted"]
         return named

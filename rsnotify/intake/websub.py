@@ -1,7 +1,8 @@
 """`POST /hub`: where peers subscribe and unsubscribe, and where Sources may publish.
 
 A malformed request is answered at once with one sentence (WEBSUB 12), a well-formed one with 202
-whatever becomes of it (WEBSUB 11, 13): only its callback learns that. No callback is called here.
+whatever its callback answers (WEBSUB 11, 13). A topic that is not served is an error in the request
+(WEBSUB 12), and so is one that the peer may not know of. No callback is called here.
 """
 
 from starlette.requests import Request as HttpRequest
@@ -24,8 +25,8 @@ from rsnotify.core.websub.protocol import (
     parse_ping,
     parse_subscription_request,
 )
-from rsnotify.core.websub.subscription import PendingRequest
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.core.websub.subscription import PendingRequest, share_of, subscription_id
+from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import Intake, read_body
 from rsnotify.resourcesync.notification import ChannelName
@@ -64,7 +65,7 @@ class WebSubEndpoint:
             form = parse_form(await read_body(request, FORM_BYTES))
             mode = parse_mode(form)
             if mode == "publish":
-                return self._ping(request, form)
+                return await self._ping(request, form)
             return await self._ask(request, parse_subscription_request(form, mode))
         except (Rejected, TryAgain) as error:
             return _refused(error)
@@ -84,21 +85,15 @@ class WebSubEndpoint:
             raise Rejected(f"hub.callback may not be called: {reason}", status=403)
 
     async def _accepted(self, request: HttpRequest, asked: SubscriptionRequest) -> PendingRequest:
-        """The request to keep, or its denial (WEBSUB 15); the answer is the same (WEBSUB 13)."""
-        channel = self._channel(request, asked.topic)
-        asker = self._base_url.asker(request)
-        record = None if channel is None else self._hub.sets.get(channel.set_name)
-        if channel is None or record is None:
-            return PendingRequest(
-                order="denied",
-                topic=asked.topic,
-                callback=asked.callback,
-                reason=UNKNOWN_TOPIC,
-                asker=asker,
-            )
+        """The request to keep."""
         token = ""
+        if asked.mode == "unsubscribe" and await self._has_subscribed(request, asked):
+            channel = self._channel(request, asked.topic)
+        else:
+            channel = await self._known_channel(request, asked.topic)
+        record = self._hub.record(channel.set_name)
         if asked.mode == "subscribe":
-            token = await self._access.require_reader(request, record)
+            token = await self._access.require_reader(request, channel.set_name, record)
         return PendingRequest(
             order=asked.mode,
             topic=asked.topic,
@@ -109,13 +104,31 @@ class WebSubEndpoint:
             lease_seconds=asked.lease_seconds or self._lease_seconds,
             by_token=record.private,
             token=token,
-            asker=asker,
+            asker=self._base_url.asker(request),
         )
 
-    def _channel(self, request: HttpRequest, topic: str) -> ChannelName | None:
-        """By one of the hub's own addresses, or by what its Source calls it."""
+    async def _has_subscribed(self, request: HttpRequest, asked: SubscriptionRequest) -> bool:
+        """Its callback may end a subscription whatever became of the token that began it."""
+        channel = self._channel(request, asked.topic)
+        share, id_ = share_of(asked.callback), subscription_id(channel, asked.callback)
+        return channel.set_name in self._hub.sets and await self._store.at(share, id_) is not None
+
+    async def _known_channel(self, request: HttpRequest, topic: str) -> ChannelName:
+        """The channel with this topic, if the peer may know of it."""
+        channel = self._channel(request, topic)
+        try:
+            record = self._hub.sets.get(channel.set_name)
+            await self._access.require_aware(request, channel.set_name, record)
+        except NoSuchSet:
+            raise Rejected(f"{UNKNOWN_TOPIC} {topic[:200]!r}", status=404) from None
+        return channel
+
+    def _channel(self, request: HttpRequest, topic: str) -> ChannelName:
+        """By one of the hub's own addresses, or by what its Source calls it; of no set if there is
+        none."""
         ours = channel_of(topic, self._bases(request))
-        return ours or channel_of_own_topic(self._hub.sets.values(), topic)
+        own = ours or channel_of_own_topic(self._hub.sets.values(), topic)
+        return own or ChannelName("", "change")
 
     def _bases(self, request: HttpRequest) -> tuple[str, ...]:
         """The base URLs of the hub: as configured, as in discovery, and as the peer used it."""
@@ -133,17 +146,13 @@ class WebSubEndpoint:
         for rel in ("self", "hub"):
             if rel not in links:
                 raise Rejected(f'the Link header has no rel="{rel}": it names the {_NAMED[rel]}')
-        channel = self._channel(request, links["self"])
-        if channel is None:
-            raise Rejected(f"{UNKNOWN_TOPIC} {links['self'][:200]!r}", status=404)
+        channel = await self._known_channel(request, links["self"])
         return await self._intake.publish(request, channel, in_address=True, status=200)
 
-    def _ping(self, request: HttpRequest, form: FormFields) -> Response:
+    async def _ping(self, request: HttpRequest, form: FormFields) -> Response:
         """WEBSUB 20: there is nothing to fetch, what a Source publishes here came with its POST."""
         for topic in parse_ping(form):
-            channel = self._channel(request, topic)
-            if channel is None or channel.set_name not in self._hub.sets:
-                raise Rejected(f"{UNKNOWN_TOPIC} {topic[:200]!r}", status=404)
+            await self._known_channel(request, topic)
         return Response(status_code=204)
 
 

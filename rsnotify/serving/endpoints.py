@@ -68,7 +68,8 @@ def build(parts: HubParts) -> ASGIApp:
             *table.watching_routes(parts.watching),
             *cors.opened(_page_routes(parts)),
             *cors.opened(_pull_routes(parts)),
-        ]
+        ],
+        cors.around,
     )
     return AccessLog(app, parts.base_url.asker) if settings.access_log == "on" else app
 

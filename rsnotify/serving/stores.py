@@ -40,6 +40,8 @@ class Stores:
             self._client,
             pending_per_host=settings.pending_per_host,
             pending_per_asker=settings.pending_per_asker,
+            per_host=settings.subscriptions_per_host,
+            per_asker=settings.subscriptions_per_asker,
         )
 
     def bell(self, name: str = keys.BELL) -> Bell:

@@ -113,6 +113,11 @@ def of_share(share: int, *parts: str) -> str:
     return ":".join((f"rsnotify:{{subscriptions-{share}}}", *parts))
 
 
+def counted(of: str, name: str) -> str:
+    """Sorted set of the subscriptions that count for this callback host, or this asker."""
+    return f"rsnotify:subscriptions:of-{of}:{name}"
+
+
 def asker(address: str) -> str:
     """Sorted set of the requests that this address has pending."""
     return f"rsnotify:subscriptions:asker:{address}"

@@ -30,6 +30,7 @@ from rsnotify.storage import keys
 from rsnotify.storage.connection import Client, connect, redis_now
 from rsnotify.storage.heartbeats import Heartbeats
 from rsnotify.storage.script import Script
+from rsnotify.storage.subscription_counts import UNLIMITED, SubscriptionCounts
 from rsnotify.storage.subscription_format import (
     RECORDED_AT_ONCE,
     SUBSCRIPTION,
@@ -46,7 +47,6 @@ from rsnotify.storage.subscription_format import (
 SCRIPT, _ADMIT = Script("subscriptions.lua"), Script("admit.lua")
 
 ASKER_SECONDS = 600  # a request that is still pending after this no longer counts for its asker
-UNLIMITED = 1_000_000_000
 
 
 class Subscriptions:
@@ -58,6 +58,8 @@ class Subscriptions:
         *,
         pending_per_host: int,
         pending_per_asker: int,
+        per_host: int = UNLIMITED,
+        per_asker: int = UNLIMITED,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._client = client
@@ -65,6 +67,7 @@ class Subscriptions:
         self._me = self.heartbeats.me
         self._pending_per_host = pending_per_host
         self._pending_per_asker = pending_per_asker
+        self.counts = SubscriptionCounts(client, per_host=per_host, per_asker=per_asker)
         self._clock = clock
         self._kept: Recent[Stored] = Recent()  # verified by this process
         self._ended: Recent[Subscription] = Recent()
@@ -88,12 +91,17 @@ class Subscriptions:
 
     async def _put_admitted(self, request: PendingRequest, id_: str) -> None:
         """It goes on counting for its asker only if it is pending."""
+        is_counted = False
         try:
+            if request.order == "subscribe":
+                is_counted = await self.counts.admit(request)
             is_new = await self._put(request, id_, self._pending_per_host)
         except (Unanswered, TooFewReplicas):  # it may be pending
             raise
         except Exception:
             await self._dismiss(request.asker, id_)
+            if is_counted:
+                self.counts.end(request.subscription_id, request.callback, request.asker)
             raise
         if not is_new:
             await self._dismiss(request.asker, id_)
@@ -215,6 +223,9 @@ class Subscriptions:
         if done and keep is not None:  # before anything else can fail: it may be lost from now on
             self._kept.note(request.subscription_id, keep, self._clock())
             self._ended.forget(request.subscription_id)
+            await self.counts.confirm(
+                request.subscription_id, keep.subscription, request.lease_seconds
+            )
         if request.asker:
             await self._dismiss(request.asker, id_)
         return bool(done)
@@ -258,6 +269,7 @@ class Subscriptions:
         """It must not come back with an older Redis."""
         self._ended.note(id_, subscription, self._clock())
         self._kept.forget(id_)
+        self.counts.end(id_, subscription.callback, subscription.asker)
 
     def remembered(self) -> tuple[dict[str, Stored], dict[str, Subscription]]:
         """What this process has verified, and what it has ended, within the last minute."""

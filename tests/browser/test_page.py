@@ -175,7 +175,11 @@ async def test_a_page_of_another_origin_reads_public_channels_and_no_private_one
         await page.goto(elsewhere.callback)
         assert await page.evaluate(read, channel) == 200
         await page_hub.ask("PATCH", f"/api/sets/{set_name}", json={"private": True})
-        assert await page.evaluate(read, channel) == "TypeError"
+        assert await page.evaluate(read, channel) == 404
+        wanted = {"sets": [set_name], "rights": ["read"]}
+        _, made = await page_hub.ask("POST", "/api/tokens", json=wanted)
+        with_token = f"{channel}?access_token={made['token']}"
+        assert await page.evaluate(read, with_token) == "TypeError"
 
 
 async def test_a_set_that_is_removed_ends_the_view_with_its_reason(

@@ -150,10 +150,13 @@ async def test_a_page_that_another_program_calls_gone_in_json_leads_to_its_sites
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("other/capabilitylist.xml", "there is no set 'other'"),
-        ("channels/other/change_notification_channel", "there is no set 'other'"),
-        ("other", "there is nothing at /other"),
-        ("dataset", "there is nothing at /dataset"),
+        ("other/capabilitylist.xml", "there is no set 'other' that can be read without a token"),
+        (
+            "channels/other/change_notification_channel",
+            "there is no set 'other' that can be read without a token",
+        ),
+        ("other", "there is no set 'other' that can be read without a token"),
+        ("dataset", "there is no set 'dataset' that can be read without a token"),
     ],
 )
 async def test_a_set_that_a_hub_has_not_leads_to_no_other(
@@ -207,7 +210,9 @@ async def test_a_private_set_is_found_with_a_token_and_refused_without(hub: Runn
             found = await discover(session, url)
             assert found.url == f"{hub.url}/secret/capabilitylist.xml"
         async with Web() as session:
-            with pytest.raises(Rejected, match=f"{url}: a token is needed"):
+            with pytest.raises(
+                Rejected, match=f"{url}: there is no set 'secret' that can be read without"
+            ):
                 await discover(session, url)
 
 

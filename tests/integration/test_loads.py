@@ -531,8 +531,8 @@ async def test_a_private_set_is_asked_about_by_its_readers_only(loading: Loading
     await loading.load(ndjson(TEN))
     assert (await loading.ask(f"{PATH}?loc={loc('res0')}"))[0] == 200
     await loading.hub.edit_set(SET, {"private": True})
-    assert (await loading.ask(f"{PATH}?loc={loc('res0')}"))[0] == 401
-    assert (await loading.ask(PATH))[0] == 401
+    assert (await loading.ask(f"{PATH}?loc={loc('res0')}"))[0] == 404
+    assert (await loading.ask(PATH))[0] == 404
     assert (await loading.ask(PATH, authorization=f"Bearer {TOKEN}"))[0] == 200
     publisher = await token_for(loading, ("publish",))
     assert (await loading.ask(PATH, authorization=publisher))[0] == 200

@@ -145,7 +145,7 @@ async def test_a_private_set_is_pulled_with_a_token_only(pulling: Pulling, path:
     await pulling.hub.edit_set(SET, {"private": True})
     await pulling.update("a")
     await pulling.upkeep.snapshot(SET)
-    assert (await pulling.get(f"/{SET}/{path}")).status == 401
+    assert (await pulling.get(f"/{SET}/{path}")).status == 404
     answer = await pulling.get(f"/{SET}/{path}", **ADMIN)
     assert answer.status == 200
     assert answer.headers["cache-control"].startswith("private")
@@ -166,7 +166,7 @@ async def test_what_came_after_a_set_became_private_is_not_pulled_without_a_toke
     answer = await pulling.get(f"/{SET}/changelist.xml")
     assert answer.status == 503
     assert b"has become private" in answer.body
-    assert (await pulling.get(f"/{SET}/changelist.xml")).status == 401
+    assert (await pulling.get(f"/{SET}/changelist.xml")).status == 404
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)

@@ -121,13 +121,14 @@ async def test_who_sends_many_tokens_only_makes_the_hub_ask_again(
 async def test_a_public_set_is_read_with_any_token_or_none(
     rights: Access, secret: str | None
 ) -> None:
-    assert await rights.require_reader(sent(secret), SetRecord(name="a", created="now")) == ""
+    record = SetRecord(name="a", created="now")
+    assert await rights.require_reader(sent(secret), "a", record) == ""
 
 
 @pytest.mark.parametrize(
     ("secret", "in_address", "status"),
     [
-        *((None, False, 401), (ADMIN, False, None), (ADMIN, True, 401)),
+        *((None, False, 404), (ADMIN, False, None), (ADMIN, True, 401)),
         *(("reader", False, None), ("reader", True, None), ("writer", False, 403)),
     ],
 )
@@ -137,7 +138,7 @@ async def test_a_private_set_is_read_with_a_token_for_it_alone(
     await tokens.make("reader", "read")
     await tokens.make("writer", "publish")
     record = SetRecord(name="a", created="now", private=True)
-    asking = rights.require_reader(sent(secret, in_address=in_address), record)
+    asking = rights.require_reader(sent(secret, in_address=in_address), "a", record)
     if status is None:
         await asking
     else:

@@ -210,7 +210,7 @@ async def token_for(hub: RunningHub, *rights: str, set_name: str = "secrets") ->
 
 
 async def test_a_private_channel_needs_a_token(private: RunningHub) -> None:
-    assert (await refusal(private.channel("secrets")))[0] == 401
+    assert (await refusal(private.channel("secrets")))[0] == 404
     wrong = {"Authorization": "Bearer rsn_wrong"}
     assert (await refusal(private.channel("secrets"), additional_headers=wrong))[0] == 401
 
@@ -252,7 +252,7 @@ async def test_a_right_to_publish_is_no_right_to_read(private: RunningHub) -> No
 
 async def test_a_right_to_read_another_set_is_not_enough(private: RunningHub) -> None:
     bearer = {"Authorization": f"Bearer {await token_for(private, 'read', set_name='dataset1')}"}
-    assert (await refusal(private.channel("secrets"), additional_headers=bearer))[0] == 403
+    assert (await refusal(private.channel("secrets"), additional_headers=bearer))[0] == 404
 
 
 async def test_a_reader_s_token_opens_it_by_header_or_by_query_and_is_never_logged(

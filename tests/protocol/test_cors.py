@@ -103,10 +103,19 @@ async def test_nothing_but_reading_is_opened(websub_hub, new_set) -> None:
 async def test_no_page_reads_a_private_set(websub_hub, new_set) -> None:
     await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
     for url in (f"{websub_hub.url}/{new_set}/changelist.xml", topic(websub_hub, new_set)):
-        for token in ({}, {"authorization": f"Bearer {TOKEN}"}):
-            _, headers = await ask(url, origin=PAGE, **token)
-            assert ALLOW not in headers
-        assert ALLOW not in (await ask(**preflight(url)))[1]
+        status, headers = await ask(url, origin=PAGE, authorization=f"Bearer {TOKEN}")
+        assert (status, ALLOW in headers) == (200, False)
+        status, headers = await ask(url, origin=PAGE)
+        assert (status, headers[ALLOW]) == (404, "*")
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/a/b/c/d", "/dataset1", "/static/none", "/hub"])
+async def test_a_page_may_read_that_there_is_nothing(websub_hub, path) -> None:
+    status, headers = await ask(websub_hub.url + path, origin=PAGE)
+    assert (status, headers[ALLOW]) == (405 if path == "/hub" else 404, "*")
+    if path != "/hub":
+        status, headers = await ask(**preflight(websub_hub.url + path))
+        assert (status, headers[ALLOW]) == (204, "*")
 
 
 @pytest.mark.parametrize("name", ["secret", "dataset1"])

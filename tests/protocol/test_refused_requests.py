@@ -31,12 +31,12 @@ class Asking(NamedTuple):
 async def asking(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Asking]:
     async with RunningHub(tmp_path_factory.mktemp("refused") / "data") as hub:
         tokens = {"nobody": "", "unknown": "Bearer rsn_of-nobody", "basic": "Basic YTpi"}
+        for name in ("private", "mine"):
+            assert (await hub.ask("PUT", f"/api/sets/{name}", json={"private": True}))[0] == 201
         for right in ("read", "publish"):
-            _, made = await hub.ask(
-                "POST", "/api/tokens", json={"sets": ["dataset1"], "rights": [right]}
-            )
+            wanted = {"sets": ["dataset1", "mine"], "rights": [right]}
+            _, made = await hub.ask("POST", "/api/tokens", json=wanted)
             tokens[f"may {right}"] = f"Bearer {made['token']}"
-        assert (await hub.ask("PUT", "/api/sets/private", json={"private": True}))[0] == 201
         yield Asking(hub, tokens)
 
 
@@ -68,9 +68,10 @@ CHANNEL = "/channels/{}/{}_notification_channel"
         ("may publish", "POST", "/api/sets/private/changes", 403, "no right to publish 'private'"),
         ("may read", "POST", "/api/sets/dataset1/framework", 403, "no right to publish"),
         ("may read", "POST", "/api/sets/dataset1/snapshot", 403, "no right to publish"),
-        ("may read", "GET", CHANNEL.format("private", "change"), 403, "no right to read 'private'"),
-        ("nobody", "GET", CHANNEL.format("private", "change"), 401, "a token is needed"),
-        ("nobody", "GET", "/private/changelist.xml", 401, "a token is needed"),
+        ("may publish", "GET", CHANNEL.format("mine", "change"), 403, "no right to read 'mine'"),
+        ("may read", "GET", CHANNEL.format("private", "change"), 404, "that this token is for"),
+        ("nobody", "GET", CHANNEL.format("private", "change"), 404, "read without a token"),
+        ("nobody", "GET", "/private/changelist.xml", 404, "read without a token"),
         ("nobody", "GET", "/private/capabilitylist.xml?access_token=x", 401, "revoked"),
         ("nobody", "POST", f"{CHANGES}?access_token=x", 401, "in the address is not accepted"),
         ("nobody", "GET", "/api/tokens?access_token=x", 401, "in the address is not accepted"),
@@ -194,7 +195,7 @@ async def test_of_all_that_was_refused_nothing_was_done(asking: Asking) -> None:
     async def there(path: str) -> Any:
         return (await asking.hub.ask("GET", path))[1]
 
-    assert [each["name"] for each in await there("/api/sets")] == ["dataset1", "private"]
+    assert [each["name"] for each in await there("/api/sets")] == ["dataset1", "mine", "private"]
     assert len(await there("/api/tokens")) == 2
     assert await there("/api/subscriptions") == []
     latest = CHANNEL.format("dataset1", "change")

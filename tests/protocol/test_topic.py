@@ -71,7 +71,7 @@ async def test_a_position_in_the_future_is_refused(websub_hub, new_set, hours, s
 async def test_a_private_topic_wants_a_token(websub_hub, new_set) -> None:
     await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
     path = topic(websub_hub, new_set).removeprefix(websub_hub.url)
-    assert (await fetch(topic(websub_hub, new_set)))[0] == 401
+    assert (await fetch(topic(websub_hub, new_set)))[0] == 404
     assert (await websub_hub.ask("GET", path))[0] == 200
 
 

@@ -30,8 +30,10 @@ async def token_for(hub: RunningHub, set_name: str, *rights: str) -> str:
     return (await hub.ask("POST", "/api/tokens", json=content))[1]["token"]
 
 
-async def ask_with(hub: RunningHub, token: str, set_name: str, callback: str) -> int:
-    form = {"hub.mode": "subscribe", "hub.topic": topic(hub, set_name), "hub.callback": callback}
+async def ask_with(
+    hub: RunningHub, token: str, set_name: str, callback: str, mode: str = "subscribe"
+) -> int:
+    form = {"hub.mode": mode, "hub.topic": topic(hub, set_name), "hub.callback": callback}
     headers = {"Authorization": f"Bearer {token}" if token else ""}
     return (await hub.ask("POST", "/hub", data=form, headers=headers))[0]
 
@@ -43,7 +45,7 @@ async def test_subscribing_to_a_private_set_needs_a_token_with_read_right(
     publisher = await token_for(websub_hub, new_set, "publish")
     reader = await token_for(websub_hub, new_set, "read")
     async with Receiver() as receiver:
-        assert await ask_with(websub_hub, "", new_set, receiver.callback) == 401
+        assert await ask_with(websub_hub, "", new_set, receiver.callback) == 404
         assert await ask_with(websub_hub, publisher, new_set, receiver.callback) == 403
         assert await ask_with(websub_hub, reader, new_set, receiver.callback) == 202
         await has(receiver, 1, of="verifications")
@@ -64,6 +66,23 @@ async def test_what_is_published_after_a_set_turned_private_reaches_nobody_witho
         (denial,) = await has(receiver, 1, of="denials")
         assert denial.query["hub.reason"] == "the topic has become private"
         assert receiver.locs == ["http://example.com/public"]
+
+
+async def test_a_callback_ends_its_subscription_to_a_private_set_without_a_token(
+    websub_hub, new_set
+) -> None:
+    await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
+    reader = await token_for(websub_hub, new_set, "read")
+    async with Receiver() as receiver:
+        assert await ask_with(websub_hub, "", new_set, receiver.callback, "unsubscribe") == 404
+        assert await ask_with(websub_hub, reader, new_set, receiver.callback) == 202
+        await until(lambda: subscription(websub_hub, receiver, new_set))
+        assert await ask_with(websub_hub, "", new_set, receiver.callback, "unsubscribe") == 202
+
+        async def is_over() -> bool:
+            return await subscription(websub_hub, receiver, new_set) is None
+
+        await until(is_over)
 
 
 async def test_a_subscription_ends_with_the_token_that_made_it(websub_hub, new_set) -> None:
@@ -163,6 +182,87 @@ async def test_pending_verifications_are_capped_per_callback_host_and_per_asker(
             for number in range(5)
         ]
         assert asked == [202, 202, 202, 429, 429, 202, 202, 429, 429, 429]
+
+
+# --- how many there may be -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "who"),
+    [
+        ({"subscriptions_per_host": "3"}, "HOST"),
+        ({"subscriptions_per_asker": "3"}, "ASKER"),
+    ],
+)
+async def test_a_host_and_an_asker_have_so_many_subscriptions_and_no_more(
+    tmp_path, limits, who
+) -> None:
+    async with (
+        RunningHub(tmp_path / "data", callback_private="allow", **limits) as hub,
+        Receiver() as receiver,
+        Receiver() as other,
+        Receiver(get=answers("404 Not Found")) as unwilling,
+    ):
+
+        async def asked(callback: str, mode: str = "subscribe") -> int:
+            return (await ask(hub, mode, topic(hub), callback))[0]
+
+        async def there_are(count: int) -> None:
+            async def so_many() -> bool:
+                return len((await hub.ask("GET", "/api/subscriptions"))[1]) == count
+
+            await until(so_many)
+
+        for number in range(3):
+            assert await asked(f"{receiver.callback}{number}") == 202
+        await there_are(3)
+        status, told = await ask(hub, "subscribe", topic(hub), f"{receiver.callback}3")
+        assert (status, f"RSNOTIFY_SUBSCRIPTIONS_PER_{who}".encode() in told) == (429, True)
+        assert await asked(f"{receiver.callback}0") == 202  # renewed
+        if who == "HOST":
+            assert await asked(other.callback) == 202
+            await there_are(4)
+        await hub.publish("http://example.com/1")
+        await has(receiver, 3)
+
+        async def accepted(callback: str) -> bool:
+            return await asked(callback) == 202
+
+        assert await asked(f"{receiver.callback}0", "unsubscribe") == 202
+        await until(lambda: accepted(f"{receiver.callback}3"))
+        await there_are(4 if who == "HOST" else 3)
+        assert await asked(f"{receiver.callback}4") == 429
+        if who == "HOST":  # what no callback confirms does not go on counting
+            for number in range(9):
+                await until(lambda n=number: accepted(f"{unwilling.callback}{n}"))
+
+
+async def test_whoever_is_at_the_limit_takes_nothing_from_others(tmp_path) -> None:
+    """One callback that answers and one asker behind a proxy, beside strangers at their limit."""
+    settings = {
+        "callback_private": "allow",
+        "subscriptions_per_asker": "40",
+        "trusted_proxies": "127.0.0.1",
+    }
+    async with (
+        RunningHub(tmp_path / "data", **settings) as hub,
+        Receiver(post=hangs) as strangers,
+        Receiver() as honest,
+    ):
+
+        async def asked(callback: str, asker: str) -> int:
+            form = {"hub.mode": "subscribe", "hub.topic": topic(hub), "hub.callback": callback}
+            headers = {"Authorization": "", "X-Forwarded-For": asker}
+            return (await hub.ask("POST", "/hub", data=form, headers=headers))[0]
+
+        for number in range(50):
+            expected = 202 if number < 40 else 429
+            assert await asked(f"{strangers.callback}{number}", "192.0.2.1") == expected
+        assert await asked(honest.callback, "192.0.2.2") == 202
+        await until(lambda: subscription(hub, honest))
+        for number in range(5):
+            await hub.publish(f"http://example.com/{number}")
+            await has(honest, number + 1)
 
 
 async def test_the_same_request_again_is_not_asked_twice(tmp_path) -> None:

@@ -181,14 +181,14 @@ async def test_8_percent_escapes_in_the_topic_are_decoded(websub_hub, new_set) -
         assert verification.query["hub.topic"] == url  # as asked, so that it is recognised
 
 
-async def test_9_a_topic_that_is_not_ours_is_denied(websub_hub) -> None:
+@pytest.mark.parametrize("mode", ["subscribe", "unsubscribe"])
+@pytest.mark.parametrize("url", ["http://example.com/feed", "HUB/channels/a/misspelt_channel"])
+async def test_9_and_12_a_topic_that_is_not_ours_is_an_error_at_once(websub_hub, mode, url) -> None:
+    url = url.replace("HUB", websub_hub.url)
     async with Receiver() as receiver:
-        url = "http://example.com/feed"
-        assert (await ask(websub_hub, "subscribe", url, receiver.callback))[0] == 202
-        (denial,) = await has(receiver, 1, of="denials")
-        assert denial.query["hub.topic"] == url
-        assert denial.query["hub.reason"] == "this hub does not serve the topic"
-        assert receiver.verifications == []
+        status, told = await ask(websub_hub, mode, url, receiver.callback)
+        assert (status, told) == (404, f"this hub does not serve the topic {url!r}\n".encode())
+        assert receiver.asked == []
 
 
 async def test_10_the_callbacks_own_query_is_kept(websub_hub, new_set) -> None:

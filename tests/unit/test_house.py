@@ -126,6 +126,7 @@ def test_the_ways_out_do_not_know_each_other(room: str) -> None:
         "journal_format",
         "load_parts",
         "subscription_format",
+        "subscription_counts",
         "heartbeats",
         "data_id",
     }

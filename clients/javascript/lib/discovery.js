@@ -163,7 +163,10 @@ async function below(web, url, page) {
   const listed = await web.page(resolved(`${path}/capabilitylist.xml`, page.url));
   checkRight(url, listed);
   const found = listed.status === 200 ? read(listed) : undefined;
-  if (!found) throw refused(url, page, detailIn(page.text));
+  if (!found) {
+    const isSet = path.lastIndexOf("/") === 0; // what a set is called
+    throw refused(url, page, (isSet && detailIn(listed.text)) || detailIn(page.text));
+  }
   return found;
 }
 

@@ -242,7 +242,9 @@ async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
     _check_right(web, url, listed)
     if listed.status == 200 and (found := _read(listed)) is not None:
         return found
-    raise refused(url, page.status, detail_of(page.body))
+    is_set = "/" not in urlsplit(page.url).path.strip("/")  # what a set is called
+    said = detail_of(listed.body) if is_set else None
+    raise refused(url, page.status, said or detail_of(page.body))
 
 
 def _document(page: FetchedPage) -> tuple[Head, list[Entry]] | None:

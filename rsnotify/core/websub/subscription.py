@@ -57,6 +57,7 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
     secret: str | None = None
     by_token: bool = False  # the subscriber may read the set if it is private
     token: str = ""  # the key of its token: the subscription ends when that is revoked
+    asker: str = ""  # the address that it counts for
 
     @property
     def channel(self) -> ChannelName:
@@ -139,6 +140,7 @@ def confirmed(
         secret=request.secret,
         by_token=request.by_token,
         token=request.token,
+        asker=request.asker,
     )
 
 

@@ -113,12 +113,16 @@ class Channels:
 
     async def admit(self, connection: HTTPConnection, wanted: Sequence[ChannelCursor]) -> Admitted:
         """Refuse who may not read all of them."""
+        names = [each.channel.set_name for each in wanted]
+        sets = self._hub.sets
+        tokens = [
+            await self._access.require_reader(connection, name, sets.get(name)) for name in names
+        ]
         for each in wanted:
             self._hub.feed(each.channel)
-        records = [self._hub.record(each.channel.set_name) for each in wanted]
+        records = [self._hub.record(name) for name in names]
         is_private = any(record.private for record in records)
         self._check_origin(connection.headers.get("origin"), is_private=is_private)
-        tokens = [await self._access.require_reader(connection, record) for record in records]
         self.limits.check(self._access.asker(connection), [each.channel for each in wanted])
         return Admitted(records, max(tokens))  # one token, and none where none was needed
 

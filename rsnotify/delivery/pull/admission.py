@@ -48,8 +48,9 @@ class SetAdmission:
         self._base_url = base_url
 
     async def admit(self, request: Request, forms: Sequence[Form] = DOCUMENT_FORMS) -> RequestedSet:
-        record = self._hub.record(request.path_params["set"])
-        await self._access.require_reader(request, record)
+        name = request.path_params["set"]
+        await self._access.require_reader(request, name, self._hub.sets.get(name))
+        record = self._hub.record(name)
         base, form = self._base_url.base(request), form_of(request, forms)
         return RequestedSet(record, base, form, self._hub.record)
 

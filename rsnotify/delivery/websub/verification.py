@@ -199,6 +199,9 @@ class Verifier:
         """Write the result to Redis; False if another process owns the share by now."""
         id_, request, share = verification.id, verification.request, verification.share
         done = await self._store.finish_request(id_, request, keep=keep, drop=drop)
+        is_unwanted = request.order == "subscribe" and keep is None
+        if is_unwanted and request.subscription_id not in share.subscribers:
+            self._store.counts.end(request.subscription_id, request.callback, request.asker)
         share.verifications.pop(id_, None)
         share.unwritten.pop(request.subscription_id, None)
         share.finished.add(id_)
