@@ -9,6 +9,7 @@ from rsnotify import __version__
 
 _CLI = ("rich", "typer")
 _HUB = (
+    "aiohttp",
     "hiredis",
     "httptools",
     "isal",
@@ -17,7 +18,6 @@ _HUB = (
     "starlette",
     "uvicorn",
     "uvloop",
-    "websockets",
     "yarl",
 )
 EXTRA_OF = dict.fromkeys(_CLI, "cli") | dict.fromkeys(_HUB, "hub")

@@ -5,15 +5,16 @@ hub says. A load that breaks off is sent again with its key.
 """
 
 import asyncio
+import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
 import typer
 
@@ -22,10 +23,14 @@ from rsnotify.commands.target import path_of_set
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify_client.answer import HubUnreachable, content_of
 from rsnotify_client.cause import cause_of
-from rsnotify_client.connection import PATIENCE_SECONDS, Connection
+from rsnotify_client.connection import ANSWER_BYTES, PATIENCE_SECONDS, Connection
+from rsnotify_client.network import Credentials, Network, without_login
+from rsnotify_client.transport import Transport
 
 PIECE_BYTES = 256 * 1024
 AGAIN_SECONDS = 1.0
+SEND_SECONDS = 120.0  # the hub takes no more while it stores what it has
+LOAD_SECONDS = 3_600.0
 GZIP = b"\x1f\x8b"
 GZIP_HEADER = {"Content-Encoding": "gzip"}
 STDIN = Path("-")
@@ -55,10 +60,10 @@ class LoadBody(NamedTuple):
     def is_repeatable(self) -> bool:
         return STDIN not in self.files
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    def pieces(self) -> Iterator[bytes]:
         for path in self.files:
             with _opened(path) as file:
-                while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+                while piece := file.read(PIECE_BYTES):
                     yield piece
             if not self.headers.keys() & GZIP_HEADER:
                 yield b"\n"  # the last line of a file may have no end
@@ -112,21 +117,22 @@ async def load(
     key: str | None,
 ) -> dict[str, Any]:
     """Send it until the hub has taken all of it, and wait until it is done."""
+    network = Network.of(os.environ)
     headers = body.headers | {"Idempotency-Key": key or secrets.token_hex(8)}
-    if token is not None:
-        headers["Authorization"] = f"Bearer {token}"
-    address = f"{url.rstrip('/')}{path_of_resources(set_name)}?{wanted.query()}"
-    answer: dict[str, Any] = await _sent(address, body, headers)
+    headers |= {"User-Agent": network.agent} | Credentials(network, token, url).headers(url)
+    place = f"{without_login(url.rstrip('/'))}{path_of_resources(set_name)}"
+    address = f"{place}?{wanted.query()}"
+    answer: dict[str, Any] = await _sent(network, address, body, headers)
     if answer["stage"] in ("done", "compared"):
         return answer
     return await _done(url, token, set_name)
 
 
-async def _sent(address: str, body: LoadBody, headers: dict[str, str]) -> Any:
+async def _sent(network: Network, address: str, body: LoadBody, headers: dict[str, str]) -> Any:
     until = monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            return await _sent_once(address, body, headers)
+            return await asyncio.to_thread(_sent_once, network, address, body, headers)
         except TryAgain as error:
             if not body.is_repeatable or monotonic() > until:
                 raise
@@ -134,18 +140,15 @@ async def _sent(address: str, body: LoadBody, headers: dict[str, str]) -> Any:
             await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def _sent_once(address: str, body: LoadBody, headers: dict[str, str]) -> Any:
-    timeout = aiohttp.ClientTimeout(total=None, sock_read=None, sock_connect=30)
+def _sent_once(network: Network, address: str, body: LoadBody, headers: dict[str, str]) -> Any:
+    seconds = {"connect_seconds": SEND_SECONDS, "read_seconds": LOAD_SECONDS}
     try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.put(
-                address, data=body.pieces(), headers=headers, expect100=True, allow_redirects=False
-            ) as answer,
-        ):
-            pause, content = answer.headers.get("Retry-After"), await answer.read()
-            return content_of(address, answer.status, pause, content)
-    except (aiohttp.ClientError, OSError) as error:
+        with closing(Transport(network, **seconds)) as transport:
+            answer = transport.ask("PUT", address, headers, body.pieces())
+            with closing(answer):
+                pause, content = answer.headers.get("retry-after"), answer.read(ANSWER_BYTES)
+                return content_of(address, answer.status, pause, content)
+    except (OSError, ValueError) as error:
         raise HubUnreachable(address, cause_of(error)) from None
 
 

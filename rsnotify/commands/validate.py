@@ -1,12 +1,12 @@
 """`rsnotify validate`: documents from files, stdin or the web, and what is wrong with them."""
 
+import asyncio
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import aiohttp
 import msgspec
 import typer
 from rich import box
@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.validation.entry_rules import Violation
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
-from rsnotify_client.cause import cause_of
 from rsnotify_client.inspection.checked import counted
+from rsnotify_client.web import Unreachable, Web
 
 FETCH_SECONDS = 60
 NOTHING_THERE = "there is nothing at this address: look whether it is right"
@@ -73,26 +73,19 @@ def _read(document: str) -> bytes:
 
 
 async def _fetched(url: str) -> bytes:
-    timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
     try:
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
-            if answer.status != 200:
-                why = (
-                    NOTHING_THERE if answer.status in (404, 410) else f"it answers {answer.status}"
-                )
-                raise InvalidSettings([f"cannot fetch {url}: {why}"])
-            content = bytearray()
-            async for part in answer.content.iter_chunked(2**16):
-                content += part
-                if len(content) > MAX_BYTES:
-                    break
-            return bytes(content)
-    except aiohttp.TooManyRedirects:
-        raise InvalidSettings([f"cannot fetch {url}: it is redirected too often"]) from None
-    except aiohttp.ClientResponseError:
-        raise InvalidSettings([f"cannot fetch {url}: what answers does not speak HTTP"]) from None
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise InvalidSettings([f"cannot fetch {url}: {cause_of(error)}"]) from None
+        async with asyncio.timeout(FETCH_SECONDS), Web() as web:
+            page = await web.page(url, cap=MAX_BYTES + 1)
+    except TimeoutError:
+        raise InvalidSettings([f"cannot fetch {url}: no answer in time"]) from None
+    except Unreachable as error:
+        raise InvalidSettings([f"cannot fetch {url}: {error.cause}"]) from None
+    except (Rejected, TryAgain) as error:
+        raise InvalidSettings([f"cannot fetch {url}: {error.detail}"]) from None
+    if page.status != 200:
+        why = NOTHING_THERE if page.status in (404, 410) else f"it answers {page.status}"
+        raise InvalidSettings([f"cannot fetch {url}: {why}"])
+    return page.body
 
 
 def print_one(found: Judged, *, json: bool) -> None:

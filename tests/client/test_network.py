@@ -1,5 +1,6 @@
 """The Python client in the network of an institution: proxies, certificates, credentials."""
 
+import asyncio
 import ssl
 from base64 import b64encode
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ import pytest
 from aiohttp import web as web_server
 
 from rsnotify import __version__
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.address import without_tokens
+from rsnotify_client.live import open_channel
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.network import Credentials, Network, parse_header
 from rsnotify_client.publisher import Publisher
@@ -19,6 +21,7 @@ from rsnotify_client.web import Refused, Unreachable, Web
 from tests.client.hubs import accept, scripted_hub
 from tests.forward_proxy import ForwardProxy, forward_proxy
 from tests.redis_tls import AUTHORITY
+from tests.running import RunningHub
 from tests.sources import CAPABILITIES, Source
 
 NAME = "source.example"
@@ -296,3 +299,65 @@ async def test_a_client_certificate_is_shown_to_who_asks_for_one() -> None:
                 await web.page(f"{source.url}/x")
         async with Web(network=Network.of(base | {"RSNOTIFY_CLIENT_CERTIFICATE": pem})) as web:
             assert (await web.page(f"{source.url}/x")).body == b"found"
+
+
+# Channels ----------------------------------------------------------------------------------------
+
+
+async def payloads_of(web: Web, url: str, count: int = 1) -> list[bytes | str]:
+    async with asyncio.timeout(20), open_channel(web, url, None) as channel:
+        return [await anext(channel.payloads) for _ in range(count)]
+
+
+@pytest.mark.parametrize("scheme", ["ws", "http"])
+@pytest.mark.parametrize("way", ["http", "socks"])
+async def test_a_channel_is_followed_through_a_proxy(
+    hub: RunningHub, scheme: str, way: str
+) -> None:
+    with forward_proxy({NAME: "127.0.0.1"}, None if way == "socks" else "p:w") as proxy:
+        by = proxy.socks_url if way == "socks" else f"http://user:p%3Aw@127.0.0.1:{proxy.port}"
+        url = f"{scheme}://{NAME}:{hub.port}/channels/dataset1/change_notification_channel"
+        async with Web(network=Network.of({"ALL_PROXY": by})) as web:
+            reading = asyncio.create_task(payloads_of(web, url))
+            while not proxy.seen:
+                await asyncio.sleep(0.01)
+            while not reading.done():
+                await hub.publish("http://a.example/1")
+                await asyncio.wait([reading], timeout=0.2)
+    assert "http://a.example/1" in str(reading.result()[0])
+    asked = {"ws": "CONNECT", "http": "GET"}[scheme] if way == "http" else "SOCKS"
+    assert proxy.seen[0].startswith(asked)
+
+
+@pytest.mark.parametrize("scheme", ["ws", "wss", "http"])
+async def test_a_channel_says_what_is_wrong_with_the_proxy(scheme: str) -> None:
+    with forward_proxy(password="right") as proxy:
+        network = Network.of({"ALL_PROXY": f"http://user:wr0ng@127.0.0.1:{proxy.port}"})
+        async with Web(network=network) as web:
+            with pytest.raises((Unreachable, Rejected)) as failed:
+                await payloads_of(web, f"{scheme}://{NAME}/channel")
+    assert "wr0ng" not in str(failed.value)
+    assert "407" in str(failed.value) or "wants a user and a password" in str(failed.value)
+
+
+async def test_a_channel_that_moves_to_another_host_takes_nothing_secret_along() -> None:
+    """As `process_redirect` of websockets, which this overrides, would not do for all headers."""
+    async with Source() as source, Source() as other:
+
+        async def moved(_: web_server.Request) -> web_server.Response:
+            there = other.url.replace("http://127.0.0.1", "ws://localhost") + "/there"
+            return web_server.Response(status=302, headers={"Location": there})
+
+        async def channel(request: web_server.Request) -> web_server.WebSocketResponse:
+            socket = web_server.WebSocketResponse()
+            await socket.prepare(request)
+            await socket.send_str("found")
+            return socket
+
+        source.handlers["/channel"], other.handlers["/there"] = moved, channel
+        network = Network(headers=(parse_header("X-Key: a"),))
+        async with Web("t", source.url, network=network) as web:
+            url = f"ws{source.url.removeprefix('http')}/channel"
+            assert await payloads_of(web, url) == ["found"]
+    assert {"Authorization", "X-Key"} <= source.requests[0][1].keys()
+    assert not {"Authorization", "X-Key"} & other.requests[0][1].keys()

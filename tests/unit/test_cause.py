@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from aiohttp import ServerDisconnectedError
 from websockets.asyncio.client import connect
 
 from rsnotify.errors import Rejected, TryAgain
@@ -29,7 +28,6 @@ CERTIFICATE = Path(__file__).parents[1] / "certificate.pem"  # for localhost, si
         ),
         (socket.gaierror(-2, "Name or service not known"), "name or service not known"),
         (TimeoutError(), "no answer in time"),
-        (ServerDisconnectedError(), "server disconnected"),
         (EOFError(), "EOFError"),
         (ssl.SSLError(1, "[SSL: UNSUPPORTED_PROTOCOL]"), "TLS failed: [ssl: unsupported protocol]"),
     ],

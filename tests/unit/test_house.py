@@ -41,7 +41,11 @@ ROOMS_OF = {
         "rsnotify/resourcesync/xml_structure.py",
         "rsnotify/resourcesync/stream.py",
     ),
-    "aiohttp": ("rsnotify/delivery/websub/", "rsnotify/commands/", "clients/python/"),
+    "aiohttp": (
+        "rsnotify/delivery/websub/",
+        "rsnotify/commands/demo.py",
+        "rsnotify/commands/demo_site.py",
+    ),
     "urllib3": (
         "clients/python/rsnotify_client/bounded.py",
         "clients/python/rsnotify_client/transport.py",

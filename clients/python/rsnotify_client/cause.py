@@ -33,13 +33,10 @@ def cause_of(error: BaseException) -> str:
     >>> cause_of(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 9)"))
     'connection refused'
     """
-    error = _wrapped(error)
     if isinstance(error, TimeoutError):
         return str(error) if isinstance(error, TooSlow) else "no answer in time"
     if _is_of_tls(error, "SSLError"):  # its errno is a number of OpenSSL's
         return untrusted(error) or _of_tls(error)
-    if isinstance(error, ValueError) and isinstance(error.__cause__, ValueError):
-        error = error.__cause__  # aiohttp's InvalidURL only repeats the address
     number = getattr(error, "errno", None) or _first_errno(str(error))
     if number is not None and number > 0:
         return os.strerror(number).lower()
@@ -49,19 +46,11 @@ def cause_of(error: BaseException) -> str:
 
 def untrusted(error: BaseException) -> str | None:
     """Why the certificate is not trusted, and how to mend it; None if it is trusted."""
-    error = _wrapped(error)
     if not _is_of_tls(error, "SSLCertVerificationError"):
         return None
     failed = cast("ssl.SSLCertVerificationError", error)
     mend = MENDS.get(failed.verify_code, TRUST)
     return f"its certificate is not trusted ({failed.verify_message.rstrip('.')}): {mend}"
-
-
-def _wrapped(error: BaseException) -> BaseException:
-    """What aiohttp wraps."""
-    for name in ("certificate_error", "os_error"):
-        error = getattr(error, name, error)
-    return error
 
 
 def _is_of_tls(error: BaseException, name: str) -> bool:

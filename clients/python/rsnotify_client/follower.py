@@ -103,7 +103,7 @@ class Follower:
             self._attempt = 0
             await asyncio.sleep(self._poll_seconds * (0.9 + 0.2 * random.random()))  # noqa: S311
             return
-        from rsnotify_client.live import open_channel  # noqa: PLC0415 - brings aiohttp, 0.4 s
+        from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
 
         async with open_channel(self._web, address, self.cursor, **self._silence) as channel:
             self._say_connected(address)

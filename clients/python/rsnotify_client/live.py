@@ -6,16 +6,24 @@ known before anything else comes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
-from aiohttp import WSMsgType
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidProxyStatus,
+    InvalidStatus,
+    ProxyError,
+    WebSocketException,
+)
 
 from rsnotify.errors import PROBLEM, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import FROM_HEADER
+from rsnotify_client.address import joined
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.channel import (
     PONG_SECONDS,
@@ -27,7 +35,21 @@ from rsnotify_client.channel import (
     resumed,
 )
 from rsnotify_client.discovery import http_twin
-from rsnotify_client.web import AGAIN, REDIRECTS, Refused, Unreachable, Web, again, detail_of
+from rsnotify_client.network import without_login
+from rsnotify_client.proxies import Proxy
+from rsnotify_client.transport import CONNECT_SECONDS, WANTS_PASSWORD
+from rsnotify_client.web import (
+    AGAIN,
+    MOVED,
+    REDIRECTS,
+    Refused,
+    Reply,
+    Unreachable,
+    Web,
+    again,
+    detail_of,
+    origin_of,
+)
 
 NOTIFICATION_BYTES = 16 * 1024 * 1024
 REFUSED = frozenset({1008, 4400, 4404})  # another try would end the same
@@ -46,112 +68,136 @@ async def open_channel(
 ) -> AsyncIterator[Channel]:
     """A WebSocket; where that cannot be had, an event stream, which also says why not."""
     if url.startswith(("ws://", "wss://")):
-        try:
-            socket = await _handshake(web, resumed(url, cursor))
-        except aiohttp.WSServerHandshakeError:
-            url = http_twin(url)
-        else:
-            async with socket:
-                messages = _messages(socket, quiet_seconds, pong_seconds)
-                yield Channel(messages, _header(socket, FROM_HEADER))
+        socket = await _handshake(web, resumed(url, cursor))
+        if socket is not None:
+            try:
+                async with aclosing(_messages(socket, quiet_seconds, pong_seconds)) as messages:
+                    yield Channel(messages, _header(socket, FROM_HEADER))
+            finally:
+                await socket.close()
             return
-    async with _stream(web, resumed(url, cursor)) as answer:
+        url = http_twin(url)
+    async with web.ask(resumed(url, cursor), headers={"Accept": EVENT_STREAM}) as answer:
         await _check(url, answer)
-        yield Channel(
-            _events(answer, quiet_seconds + pong_seconds),
-            answer.headers.get(FROM_HEADER),
-        )
+        async with aclosing(_events(answer, quiet_seconds + pong_seconds)) as events:
+            yield Channel(events, answer.headers.get(FROM_HEADER.lower()))
 
 
-@asynccontextmanager
-async def _stream(web: Web, url: str) -> AsyncIterator[aiohttp.ClientResponse]:
-    headers = web.headers(url) | {"Accept": EVENT_STREAM}
-    try:
-        async with web.session.get(url, headers=headers, max_redirects=REDIRECTS) as answer:
-            yield answer
-    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, aiohttp.TooManyRedirects):
-        raise Refused(f"{url} leads to no address that can be fetched") from None
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise _unreached(url, error) from None
+class _Once(connect):
+    """One handshake: whether a redirect is followed, and what is shown there, is decided here."""
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        return exc
 
 
-def _unreached(url: str, error: Exception) -> Exception:
+async def _handshake(web: Web, url: str) -> ClientConnection | None:
+    """None if what answers speaks no WebSocket there."""
+    for _ in range(REDIRECTS + 1):
+        scheme, host, port = origin_of(url)
+        proxy = web.network.proxies.lead_to(scheme, host, port)
+        try:
+            return await _connected(web, url, proxy)
+        except InvalidStatus as refused:
+            to = refused.response.headers.get("Location")
+            if refused.response.status_code not in MOVED or to is None:
+                return None
+            named = _socket_twin(joined(url, to))
+            if named is None or (scheme == "https" and not named.startswith("wss:")):
+                return None
+            url = named
+        except (WebSocketException, TimeoutError, OSError, ValueError) as error:
+            raise _unreached(url, error, proxy) from None
+    raise Refused(f"{url} is redirected more than {REDIRECTS} times")
+
+
+async def _connected(web: Web, url: str, proxy: Proxy | None) -> ClientConnection:
+    options: dict[str, Any] = {"ssl": web.tls} if url.startswith("wss:") else {}
+    if proxy is not None and proxy.scheme == "https":
+        options["proxy_ssl"] = web.tls
+    return await _Once(
+        without_login(url),
+        additional_headers=web.headers(url),
+        user_agent_header=web.network.agent,
+        proxy=proxy and proxy.url,
+        compression=None,
+        open_timeout=web.network.timeout_seconds or CONNECT_SECONDS,
+        ping_interval=None,  # see _messages: who reads slowly must not count as silent
+        close_timeout=1.0,
+        max_size=NOTIFICATION_BYTES,
+        max_queue=2,
+        **options,
+    )
+
+
+def _socket_twin(url: str) -> str | None:
+    """The WebSocket address of an http one."""
+    scheme, separator, rest = url.partition("://")
+    twin = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(scheme)
+    return None if twin is None else twin + separator + rest
+
+
+def _unreached(url: str, error: Exception, proxy: Proxy | None) -> Exception:
     if (why := untrusted(error)) is not None:
-        return Rejected(f"{urlsplit(url).netloc} is not spoken to: {why}")
-    return Unreachable(url.partition("?")[0], cause_of(error))
+        return Rejected(f"{urlsplit(without_login(url)).netloc} is not spoken to: {why}")
+    cause = cause_of(error)
+    if isinstance(error, ProxyError) and proxy is not None:
+        is_refused = isinstance(error, InvalidProxyStatus) and error.response.status_code == 407
+        cause = WANTS_PASSWORD if is_refused else cause_of(error.__cause__ or error)
+        cause = f"the proxy {proxy.host}:{proxy.port}: {cause}"
+    return Unreachable(url.partition("?")[0], cause)
 
 
-async def _handshake(web: Web, url: str) -> aiohttp.ClientWebSocketResponse:
-    try:
-        return await web.session.ws_connect(
-            url,
-            headers=web.headers(url),
-            autoping=False,
-            max_msg_size=NOTIFICATION_BYTES,
-            timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
-        )
-    except aiohttp.WSServerHandshakeError:
-        raise
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        raise _unreached(url, error) from None
-
-
-def _header(socket: aiohttp.ClientWebSocketResponse, name: str) -> str | None:
-    answer = socket._response  # aiohttp offers no other way to the headers of the handshake
-    return answer.headers.get(name)
+def _header(socket: ClientConnection, name: str) -> str | None:
+    return None if socket.response is None else socket.response.headers.get(name)
 
 
 async def _messages(
-    socket: aiohttp.ClientWebSocketResponse, quiet_seconds: float, pong_seconds: float
-) -> AsyncIterator[bytes | str]:
-    has_asked = False
+    socket: ClientConnection, quiet_seconds: float, pong_seconds: float
+) -> AsyncGenerator[bytes | str, None]:
+    """If nothing comes the peer is asked; and given up, if nothing comes then either."""
     while True:
         try:
-            message = await socket.receive(pong_seconds if has_asked else quiet_seconds)
+            async with asyncio.timeout(quiet_seconds):
+                message = await socket.recv()
         except TimeoutError:
-            if has_asked:
-                raise Lost(f"nothing was heard for {quiet_seconds + pong_seconds:.0f} s") from None
-            has_asked = True
-            await _send(socket.ping())
-            continue
-        has_asked = False
-        if message.type is WSMsgType.PING:
-            await _send(socket.pong(message.data))
-        elif message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
-            yield message.data
-        elif message.type is not WSMsgType.PONG:
-            raise _ended(socket, message)
+            await _ask(socket, pong_seconds, quiet_seconds + pong_seconds)
+        except ConnectionClosed as closed:
+            raise _ended(closed) from None
+        else:
+            yield message
 
 
-async def _send(sending: "asyncio.Future[None] | object") -> None:
+async def _ask(socket: ClientConnection, pong_seconds: float, seconds: float) -> None:
     try:
-        await sending  # type: ignore[misc]
-    except (aiohttp.ClientError, OSError) as error:
-        raise Lost(cause_of(error)) from None
+        async with asyncio.timeout(pong_seconds):
+            await (await socket.ping())
+    except ConnectionClosed as closed:
+        raise _ended(closed) from None
+    except TimeoutError:
+        raise Lost(f"nothing was heard for {seconds:.0f} s") from None
 
 
-def _ended(socket: aiohttp.ClientWebSocketResponse, message: aiohttp.WSMessage) -> Exception:
-    code = message.data if message.type is WSMsgType.CLOSE else socket.close_code
-    reason = str(message.extra or "") if message.type is WSMsgType.CLOSE else ""
+def _ended(closed: ConnectionClosed) -> Exception:
+    if closed.rcvd is None:  # what we close ourselves has its reason, as one that is too long
+        return Lost("the hub is gone" if closed.sent is None else str(closed.sent))
+    code, reason = closed.rcvd.code, closed.rcvd.reason
     if code == TOO_OLD:
         return TooOld(reason)
     if code in REFUSED:
         return Rejected(reason or f"the channel was closed with {code}", close_code=code)
-    if message.type is not WSMsgType.CLOSE:
-        return Lost("the hub is gone")
     return Lost(f"{code} {reason}".strip())
 
 
-async def _check(url: str, answer: aiohttp.ClientResponse) -> None:
+async def _check(url: str, answer: Reply) -> None:
     """What a WebSocket is told by a close code, a stream is told by its status."""
-    is_stream = answer.headers.get("Content-Type", "").startswith(EVENT_STREAM)
-    if answer.status == 200 and is_stream:
+    kind = answer.headers.get("content-type", "")
+    if answer.status == 200 and kind.startswith(EVENT_STREAM):
         return
     url = url.partition("?")[0]  # a token may stand there
     if answer.status in AGAIN:
         raise again(url, answer)
-    is_problem = answer.headers.get("Content-Type", "").startswith(PROBLEM)  # of a hub
-    detail = detail_of(await answer.content.read(2**16)) if is_problem else None
+    is_problem = kind.startswith(PROBLEM)  # of a hub
+    detail = detail_of(await answer.read(2**16)) if is_problem else None
     if answer.status == 410:
         raise TooOld(detail or "the journal no longer has it")
     if detail is None or answer.status == 200:
@@ -180,16 +226,16 @@ class Events:
         return "\n".join(data) if data else None
 
 
-async def _events(answer: aiohttp.ClientResponse, silence_seconds: float) -> AsyncIterator[str]:
+async def _events(answer: Reply, silence_seconds: float) -> AsyncGenerator[str, None]:
     events, rest = Events(), b""
     while True:
         try:
             async with asyncio.timeout(silence_seconds):
-                piece = await answer.content.readany()
+                piece = await answer.next_piece()
         except TimeoutError:
             raise Lost(f"nothing was heard for {silence_seconds:.0f} s") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise Lost(cause_of(error)) from None
+        except Unreachable as error:
+            raise Lost(error.cause) from None
         if not piece:
             raise Lost("the hub closed the stream")
         *lines, rest = (rest + piece).split(b"\n")

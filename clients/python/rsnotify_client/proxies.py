@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
@@ -40,6 +40,14 @@ class Proxy(NamedTuple):
         if self.user is None:
             return None
         return f"Basic {b64encode(f'{self.user}:{self.password}'.encode()).decode()}"
+
+    @property
+    def url(self) -> str:
+        """Its address with the password."""
+        if self.user is None:
+            return self.name
+        login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
+        return self.name.replace("://", f"://{login}@")
 
     @property
     def name(self) -> str:

@@ -135,7 +135,7 @@ class SetsFollower:
                 async with aclosing(each.catch_up()) as pieces:
                     async for received in pieces:
                         yield name, received
-        from rsnotify_client.live import open_channel  # noqa: PLC0415 - brings aiohttp, 0.4 s
+        from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
 
         address = channels_address(self._url, self._cursors)
         async with open_channel(self._web, address, None) as channel:

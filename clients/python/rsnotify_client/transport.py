@@ -36,6 +36,7 @@ IDLE_PER_ORIGIN = 64
 ORIGINS = 64
 READ_BYTES = 128 * 1024
 
+CLOSED = "the connection was closed before the end of the answer"
 REFUSED_BY_PROXY = "Tunnel connection failed: 407"
 WANTS_PASSWORD = f"it wants a user and a password: give them in its address, as {EXAMPLE}"
 NETWORK = Network()
@@ -162,16 +163,20 @@ class Transport:
         self._is_closed = False
 
     @property
-    def _tls(self) -> ssl.SSLContext:
+    def tls(self) -> ssl.SSLContext:
         """Made once, without a lock that a fork could leave locked: two threads may make two."""
         if self._certificates is None:
             self._certificates = self._network.tls()
         return self._certificates
 
     def ask(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | Iterator[bytes] | None = None,
     ) -> Answer:
-        """One answer; close it whatever comes of it."""
+        """One answer; close it whatever comes of it. What is iterated is not sent again."""
         target = target_of(url)
         if self._is_closed:
             raise BadAnswer("the client was closed")
@@ -191,7 +196,9 @@ class Transport:
                     preload_content=False,
                     decode_content=False,
                 )
-            except StaleConnection:
+            except StaleConnection as error:
+                if isinstance(body, Iterator):
+                    raise BadAnswer(CLOSED) from error
                 continue
             except (HTTPError, HTTPException) as error:
                 raise _as_os_error(error, pool.proxy) from None
@@ -217,12 +224,12 @@ class Transport:
     def _manager(self, proxy: Proxy | None, scheme: str) -> PoolManager:
         options: dict[str, Any] = {"maxsize": IDLE_PER_ORIGIN}
         if "https" in (scheme, proxy and proxy.scheme):
-            options["ssl_context"] = self._tls
+            options["ssl_context"] = self.tls
         if proxy is None or proxy.is_socks:
             manager = PoolManager(ORIGINS, **options)
         else:
             shown = {"Proxy-Authorization": proxy.login} if proxy.login else {}
-            over_tls = {"proxy_ssl_context": self._tls} if proxy.scheme == "https" else {}
+            over_tls = {"proxy_ssl_context": self.tls} if proxy.scheme == "https" else {}
             options |= over_tls | {"proxy_headers": shown}
             manager = ProxyManager(proxy.name, ORIGINS, **options)
         plain, tls = (_Pool, _TlsPool) if proxy is None or not proxy.is_socks else _socks(proxy)
@@ -298,7 +305,7 @@ def _as_os_error(error: Exception, proxy: Any = None) -> Exception:
         if isinstance(each, LocationParseError):
             return ValueError("it is no address")
         if isinstance(each, IncompleteRead | Incomplete):
-            return BadAnswer("the connection was closed before the end of the answer")
+            return BadAnswer(CLOSED)
         if isinstance(each, OSError) and not isinstance(each, HTTPError):
             return each
         if isinstance(each, LineTooLong | BadStatusLine | UnknownProtocol | ValueError):

@@ -20,10 +20,10 @@ from rsnotify_client.bounded import SILENCE_SECONDS
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.network import Credentials, Network, without_login
 from rsnotify_client.retry import told_seconds
-from rsnotify_client.transport import CONNECT_SECONDS, Answer, Transport
+from rsnotify_client.transport import Answer, Transport
 
 if TYPE_CHECKING:
-    import aiohttp
+    import ssl
 
 PAGE_BYTES = 2 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
@@ -94,12 +94,26 @@ class Reply:
         self._answer = answer
         self._threads = threads
 
+    async def read(self, size: int) -> bytes:
+        """So many bytes of the body, fewer only at its end."""
+        return await self._threads.run(read, self._answer, size, abort=self._answer.abort)
+
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body, as it is sent."""
-        while piece := await self._threads.run(
-            read, self._answer, CHUNK_BYTES, abort=self._answer.abort
-        ):
+        """The body, in pieces of a size that is worth the call."""
+        while piece := await self.read(CHUNK_BYTES):
             yield piece
+
+    async def next_piece(self) -> bytes:
+        """What is sent next of a body that may have no end, however slowly it comes."""
+        self._answer.limit(is_endless=True)
+        return await self._threads.run(_piece, self._answer, abort=self._answer.abort)
+
+
+def _piece(answer: Answer) -> bytes:
+    try:
+        return answer.piece(CHUNK_BYTES)
+    except OSError as error:
+        raise Unreachable(answer.url, cause_of(error)) from None
 
 
 def read(answer: Answer, size: int) -> bytes:
@@ -127,7 +141,6 @@ class Web:
             origin_of(url)
         self._credentials = Credentials(self.network, token, url)
         self._transport = Transport(self.network, read_seconds=SILENCE_SECONDS)
-        self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -138,25 +151,11 @@ class Web:
     async def close(self) -> None:
         self._transport.close()
         self.threads.close()
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
 
     @property
-    def session(self) -> "aiohttp.ClientSession":
-        """For channels, which stay open; whoever only reads documents does not wait for it."""
-        import aiohttp  # noqa: PLC0415 - slow
-
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
-                ),
-                auto_decompress=False,  # it would inflate a bomb before anyone can count
-                headers={"User-Agent": self.network.agent, "Accept-Encoding": "identity"},
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
+    def tls(self) -> "ssl.SSLContext":
+        """For channels, which stay open."""
+        return self._transport.tls
 
     def headers(self, url: str) -> dict[str, str]:
         """What is shown to this address: the token to its own origin only, for example."""

@@ -83,7 +83,7 @@ def _of_payload(capability: str, payload: bytes) -> Violations:
 
 
 async def _socket(web: Web, capability: str, url: str, bounds: Bounds) -> list[Violation]:
-    from rsnotify_client.live import open_channel  # noqa: PLC0415 - it loads aiohttp
+    from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
 
     async with open_channel(web, url, None) as channel:
         payloads = await _heard(channel, bounds)
