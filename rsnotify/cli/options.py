@@ -23,6 +23,10 @@ Data = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Metrics = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write numbers for Prometheus' textfile collector there."),
+]
 SetName = Annotated[
     str,
     typer.Argument(metavar="SET", help="Name of the set of resources.", callback=checked_name),

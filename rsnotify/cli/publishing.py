@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rsnotify.cli.options import Data, Json, SetName, Url
+from rsnotify.cli.options import Data, Json, Metrics, SetName, Url
 from rsnotify.cli.requests import speak
 from rsnotify.commands.target import DATA, HERE, credential_for, refusals_of
 
@@ -171,12 +171,24 @@ PrintSql = Annotated[
     bool, typer.Option("--print-sql", help="Print what creates the table, and end.")
 ]
 
+RelayStatus = Annotated[
+    bool, typer.Option("--status", help="Say what waits in the table, and end.")
+]
+RelayBehind = Annotated[
+    float,
+    typer.Option(min=0, metavar="SECONDS", help="With --status: how long a change may wait."),
+]
+
 
 @commands.command()
 def relay(
     database: Database,
     create_table: CreateTable = False,
     print_sql: PrintSql = False,
+    status: RelayStatus = False,
+    max_behind: RelayBehind = 300,
+    json: Json = False,
+    metrics: Metrics = None,
     url: Url = HERE,
     data: Data = DATA,
 ) -> None:
@@ -191,13 +203,15 @@ def relay(
     if print_sql:
         relaying.print_table(database)
         return
+    if status:
+        raise typer.Exit(relaying.show_status(database, json=json, max_behind=max_behind))
     credential = credential_for(url, data)
     running = relaying.make(database, url, credential.token)
     if create_table:
         relaying.create_table(database, running)
     with refusals_of(credential):
         relaying.check(running)
-    relaying.run(running)
+    relaying.run(running, metrics)
 
 
 # outbox -------------------------------------------------------------------------------------------

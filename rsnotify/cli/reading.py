@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rsnotify.cli.options import Data, Json, SetName, Url
+from rsnotify.cli.options import Data, Json, Metrics, SetName, Url
 from rsnotify.cli.requests import speak
 from rsnotify.commands.target import DATA, HERE, token_of_environment
 from rsnotify.errors import InvalidSettings
@@ -103,6 +103,12 @@ Stdout = Annotated[
 ]
 Lag = Annotated[bool, typer.Option("--lag", help="Print the time from change to file.")]
 
+Status = Annotated[bool, typer.Option("--status", help="Say how far the copy in DIR is, and end.")]
+MaxBehind = Annotated[
+    float,
+    typer.Option(min=0, metavar="SECONDS", help="With --status: how long ago it may be in step."),
+]
+
 MIRROR = """Copy a Source and keep the copy in step, for ever or once.
 
 `rsnotify mirror https://example.org/ copy`
@@ -128,10 +134,16 @@ def mirror(
     stdout: Stdout = False,
     lag: Lag = False,
     json: Json = False,
+    status: Status = False,
+    max_behind: MaxBehind = 7200,
+    metrics: Metrics = None,
 ) -> None:
-    from rsnotify.commands.mirror import options_of, run_mirror
+    from rsnotify.commands.mirror import options_of, run_mirror, show_status
     from rsnotify.commands.mirror_shown import Shown
 
+    if status:
+        where = directory or Path(source)
+        raise typer.Exit(show_status(where, json=json, max_behind=max_behind))
     if directory is None and not stdout:
         raise typer.BadParameter("say where the copy shall be: a DIR, or --stdout for no files")
     if stdout and (exec_ or keep_deleted or json):
@@ -140,7 +152,7 @@ def mirror(
     options = options_of(*words, max_delete=max_delete, has_files=not stdout)
     shown = Shown(json=json, once=once, lag=lag, quiet=stdout)
     token = token_of_environment()
-    work = {"token": token, "once": once, "command": exec_, "shown": shown}
+    work = {"token": token, "once": once, "command": exec_, "shown": shown, "metrics": metrics}
     raise typer.Exit(run_mirror(source, directory, options, **work))  # type: ignore[arg-type]
 
 

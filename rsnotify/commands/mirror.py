@@ -1,10 +1,11 @@
 """`rsnotify mirror`: a copy of a Source, as the command line asks for it; and its exit status."""
 
 import asyncio
+import logging
 import re
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,18 @@ import msgspec
 
 from rsnotify.commands.mirror_shown import Shown, reporter, say, say_end, show
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.serving.sd_notify import READY, STATUS, STOPPING, notify
 from rsnotify_client.mirror.hooks import Hook, command_hook
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.mirror.options import Options
 from rsnotify_client.mirror.paths import Map, place_of
 from rsnotify_client.mirror.plan import Selection
-from rsnotify_client.mirror.report import Event
+from rsnotify_client.mirror.report import Event, Sums
+from rsnotify_client.mirror.state import State
+from rsnotify_client.mirror.status import CopyStatus, metrics_of, status_of
+from rsnotify_client.textfile import write as write_metrics
+
+log = logging.getLogger(__name__)
 
 ADDRESS = re.compile("(http|ws)s?:/", re.IGNORECASE)  # of a path, too, which has one slash only
 
@@ -67,9 +74,12 @@ def run_mirror(
     once: bool,
     command: str | None,
     shown: Shown,
+    metrics: Path | None = None,
 ) -> int:
     """Run it; the exit status."""
     _check_address(url, directory)
+    if metrics is not None:
+        write_metrics(metrics, metrics_of({}))  # what cannot be written is said at once
     with ExitStack() as stack:
         if directory is None:
             from tempfile import TemporaryDirectory  # noqa: PLC0415 - seldom needed
@@ -78,7 +88,13 @@ def run_mirror(
             directory = Path(folder)
         hook = _hook(command, directory, has_files=options.has_files)
         return until_ended(
-            _mirror(url, directory, options, token=token, once=once, hook=hook, shown=shown)
+            _mirror(
+                *(url, directory, options, StatusReporter(metrics)),
+                token=token,
+                once=once,
+                hook=hook,
+                shown=shown,
+            )
         )
 
 
@@ -105,6 +121,7 @@ def until_ended(work: Coroutine[Any, Any, int]) -> int:
     try:
         return asyncio.run(main())
     except asyncio.CancelledError:
+        notify(STOPPING)
         raise KeyboardInterrupt from None
 
 
@@ -112,14 +129,16 @@ async def _mirror(
     url: str,
     directory: Path,
     options: Options,
+    watched: "StatusReporter",
     *,
     token: str | None,
     once: bool,
     hook: Hook | None,
     shown: Shown,
 ) -> int:
+    told = {"report": reporter(shown), "told": watched.tell}
     try:
-        mirror = Mirror(url, directory, options, token=token, hook=hook, report=reporter(shown))
+        mirror = Mirror(url, directory, options, token=token, hook=hook, **told)  # type: ignore[arg-type]
         async with mirror:
             showing = asyncio.create_task(show(mirror, shown))
             try:
@@ -132,6 +151,74 @@ async def _mirror(
             return 0 if is_whole else 1
     except Rejected as error:
         raise InvalidSettings([error.detail]) from None
+
+
+class StatusReporter:
+    """Tells systemd and Prometheus how far copies are."""
+
+    def __init__(self, metrics: Path | None) -> None:
+        self._metrics = metrics
+        self._found: dict[str, tuple[CopyStatus, Sums]] = {}
+        self._complaint: str | None = None
+
+    def tell(self, status: CopyStatus, sums: Sums) -> None:
+        is_first = not self._found
+        self._found[status.directory] = status, sums
+        if self._metrics is not None:
+            self._write(self._metrics)
+        is_ready = is_first and status.running
+        notify(f"{READY}\n{self._line()}" if is_ready else self._line())
+
+    def _line(self) -> str:
+        found = [status for status, _ in self._found.values()]
+        wrong = [status for status in found if not status.in_step]
+        words = f"{len(wrong)} of {len(found)} not in step" if wrong else "in step"
+        resources, to_do, failed = (
+            sum(getattr(each, name) for each in found) for name in ("resources", "to_do", "failed")
+        )
+        return f"{STATUS}{words}; {resources} resources, {to_do} to do, {failed} failed"
+
+    def _write(self, metrics: Path) -> None:
+        """A file that cannot be written stops no mirror: its age says that it is old."""
+        try:
+            write_metrics(metrics, metrics_of(self._found))
+        except InvalidSettings as error:
+            if error.problems[0] != self._complaint:
+                log.warning("%s", error.problems[0])
+            self._complaint = error.problems[0]
+        else:
+            self._complaint = None
+
+
+def show_status(directory: Path, *, json: bool, max_behind: float) -> int:
+    """Print how far the copy is; the exit status."""
+    with State(directory, is_writer=False) as state:
+        status = status_of(state)
+    is_well = status.is_well(max_behind)
+    if json:
+        say(msgspec.json.encode(status))
+        return 0 if is_well else 1
+    for line in status_lines(status):
+        say(line)
+    if status.in_step and not is_well:
+        say(f"OUT OF STEP: it was in step last more than {max_behind:g} s ago")
+    else:
+        say("IN STEP" if is_well else "OUT OF STEP")
+    return 0 if is_well else 1
+
+
+def status_lines(status: CopyStatus) -> Iterator[str]:
+    running = "a mirror runs" if status.running else "no mirror runs"
+    yield f"{status.directory}: a copy of {status.source or 'nothing yet'}; {running}"
+    yield f"{status.resources} resources, {status.to_do} to do, {status.failed} failed"
+    if status.in_step_at is None:
+        yield "it was never in step"
+    elif status.in_step:
+        yield f"in step since {status.in_step_since}, as of {status.in_step_at}"
+    else:
+        yield f"in step last at {status.in_step_at}, {status.behind_seconds:.0f} s ago"
+    if status.last_error is not None:
+        yield f"last error, at {status.last_error_at}: {status.last_error}"
 
 
 def _hook(command: str | None, directory: Path, *, has_files: bool) -> Hook | None:

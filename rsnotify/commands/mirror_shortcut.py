@@ -19,6 +19,7 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 if TYPE_CHECKING:
     from rsnotify_client.mirror.options import Options
 
+PATHS = ("keep_deleted", "metrics")
 JOBS = range(1, 257)
 
 
@@ -37,12 +38,15 @@ class Given:
         self.per_host = 8
         self.keep_deleted: Path | None = None
         self.exec: str | None = None
+        self.status = False
+        self.max_behind = 7200.0
+        self.metrics: Path | None = None
 
 
 OPTIONS = frozenset(f"--{name.replace('_', '-')}" for name in vars(Given())) - {
     "--source",
     "--directory",
-    "--max-delete",  # seldom given
+    *("--max-delete", "--status", "--max-behind"),  # seldom given
 }
 
 
@@ -75,7 +79,7 @@ def _takes(given: Given, option: str, value: str, left: Iterator[str]) -> bool:
     if isinstance(known := getattr(given, name), list):
         known.append(value)
     elif not isinstance(known, int):
-        setattr(given, name, Path(value) if name == "keep_deleted" else value)
+        setattr(given, name, Path(value) if name in PATHS else value)
     elif value.isascii() and value.isdecimal() and len(value) < 4 and int(value) in JOBS:
         setattr(given, name, int(value))
     else:
@@ -125,6 +129,7 @@ def _mirror(given: Given) -> int:
         token=token_of_environment(),
         once=given.once,
         command=given.exec,
+        metrics=given.metrics,
         shown=Shown(json=given.json, once=given.once, lag=given.lag, quiet=given.stdout),
     )
 

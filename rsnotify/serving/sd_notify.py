@@ -1,4 +1,4 @@
-"""Tells systemd how far the hub is, if systemd started it with `Type=notify`; see sd_notify(3)."""
+"""Tells systemd how far a service is that it started with `Type=notify`; see sd_notify(3)."""
 
 import os
 import socket
@@ -7,6 +7,7 @@ from time import CLOCK_MONOTONIC, clock_gettime_ns
 
 VARIABLE = "NOTIFY_SOCKET"
 READY, STOPPING = "READY=1", "STOPPING=1"
+STATUS = "STATUS="
 
 
 def reloading() -> str:

@@ -69,6 +69,7 @@ class Follower:
         self._gaps = Standstill()
         self._must_catch_up = False
         self._began_empty = False
+        self.trouble: str | None = None  # why the Source is not known to be read up to now
 
     @property
     def cursor(self) -> Position | None:
@@ -100,7 +101,7 @@ class Follower:
                 yield received
             self._must_catch_up = False
         if address is None:
-            self._attempt = 0
+            self._attempt, self.trouble = 0, None
             await asyncio.sleep(self._poll_seconds * (0.9 + 0.2 * random.random()))  # noqa: S311
             return
         from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
@@ -117,6 +118,7 @@ class Follower:
         elif self._reads_lists:
             async for received in self._bridge():
                 yield received
+        self.trouble = None
         async for payload in channel.payloads:
             if (new := self._timeline.joined(_read(payload, self.cursor))) is not None:
                 yield new
@@ -200,6 +202,7 @@ class Follower:
         """
         is_again = (times := self._gaps.count(self.cursor)) > 1
         is_too_old = isinstance(error, TooOld)
+        self.trouble = in_short(error)
         self._must_catch_up |= is_too_old or (is_again and self._reads_lists)
         if is_again or not is_too_old:
             self._attempt = max(self._attempt, times - 1)
@@ -217,6 +220,7 @@ class Follower:
         if isinstance(error, TryAgain):
             wait = max(wait, error.retry_after_seconds)
         self._attempt += 1
+        self.trouble = in_short(error)
         self._lost = self._has_been_connected
         log.warning("%s; trying again in %s", in_short(error), in_words(wait))
         await asyncio.sleep(wait)

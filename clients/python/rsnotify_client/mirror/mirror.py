@@ -24,6 +24,7 @@ from rsnotify_client.mirror.planning import Planner
 from rsnotify_client.mirror.report import Event, Report, Sums
 from rsnotify_client.mirror.state import State
 from rsnotify_client.mirror.statefile import mirror_around
+from rsnotify_client.mirror.status import LOOK_SECONDS, NOT_WHOLE, Told, Watch
 from rsnotify_client.mirror.storing import Store
 from rsnotify_client.mirror.unpacking import Unpacking
 from rsnotify_client.mirror.workers import SOON_SECONDS, Workers
@@ -45,6 +46,7 @@ class Mirror:
         token: str | None = None,
         hook: Hook | None = None,
         report: Report | None = None,
+        told: Told | None = None,
     ) -> None:
         self.sums = Sums()
         self.url = url
@@ -52,6 +54,7 @@ class Mirror:
         _check_apart(directory, self._options.keep_deleted)
         self.state = State(directory)
         self._report_to = report
+        self._watch = Watch(self.state, self.sums, told)
         self._web = Web(token, url, connections=max(64, self._options.jobs + 8))
         self._disk = Disk(directory)
         self._kept = _kept(self._options.keep_deleted)
@@ -108,14 +111,17 @@ class Mirror:
 
     async def once(self) -> bool:
         """Bring the copy up to date; whether it is."""
-        await self._begin()
-        is_whole = await self._beside_the_work(self._until_in_sync(), gives_up=True)
+        with self._watch:
+            await self._begin()
+            is_whole = await self._beside_the_work(self._until_in_sync(), gives_up=True)
+            self._watch.trouble = None if is_whole else NOT_WHOLE
         return is_whole and self.state.counts()[1] == 0
 
     async def keep(self) -> None:
         """Keep the copy in step until cancelled."""
-        await self._begin()
-        await self._beside_the_work(self._planner.follow_for_ever(), gives_up=False)
+        with self._watch:
+            await self._begin()
+            await self._beside_the_work(self._planner.follow_for_ever(), gives_up=False)
 
     async def _begin(self) -> None:
         await self._planner.prepare()
@@ -130,6 +136,7 @@ class Mirror:
         """Plan while the workers work; then let them finish. Whoever fails ends the other."""
         plan = asyncio.create_task(planning)
         work = asyncio.create_task(self._workers.run(gives_up=gives_up))
+        watching = asyncio.create_task(self._keep_looking())
         try:
             await asyncio.wait([plan, work], return_when=asyncio.FIRST_COMPLETED)
             if work.done():
@@ -141,7 +148,14 @@ class Mirror:
                     self._workers.finish()  # what is planned is done, whatever became of the rest
                     await work
         finally:
-            await _end([plan, work])
+            await _end([plan, work, watching])
+
+    async def _keep_looking(self) -> None:
+        """How far it is, for those who watch it."""
+        while True:
+            self._watch.trouble = self._planner.trouble
+            self._watch.look()
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _until_in_sync(self) -> bool:
         """Plan, and again what turns out to differ; whether the whole Source could be read."""
@@ -181,6 +195,7 @@ class Mirror:
 
     def _report(self, event: Event) -> None:
         self.sums.add(event)
+        self._watch.note(event)
         if self._report_to is not None:
             self._report_to(event)
 

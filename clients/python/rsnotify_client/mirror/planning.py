@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
 from time import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,10 +27,14 @@ from rsnotify_client.mirror.paths import Map
 from rsnotify_client.mirror.plan import Selection, as_words
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import State
+from rsnotify_client.mirror.status import NOT_READ, NOT_WHOLE
 from rsnotify_client.mirror.unpacking import Unpacking
 from rsnotify_client.notification import Received
 from rsnotify_client.timeline import Timeline
 from rsnotify_client.web import Refused, Tag, Web
+
+if TYPE_CHECKING:
+    from rsnotify_client.follower import Follower
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +69,8 @@ class Planner:
         self._wake = wake
         self._source: Source | None = None
         self._lists: ChangeLists | None = None
+        self._follower: Follower | None = None
+        self._trouble: str | None = NOT_READ
         self._known: Timeline | None = None  # what the lists have told since they were first read
 
     @property
@@ -262,11 +269,19 @@ class Planner:
         self.state.commit()
         self._wake()
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the Source is not known to be read up to now."""
+        if self._trouble is not None or not self._is_whole:
+            return self._trouble or NOT_WHOLE
+        return None if self._follower is None else self._follower.trouble
+
     async def follow_for_ever(self) -> bool:
         while True:
             try:
                 if self.state.cursor is None or not self._is_whole:
                     await self._baseline()
+                self._trouble = None
                 async with asyncio.timeout(
                     None if self._is_whole else self._options.relist_seconds
                 ):
@@ -277,6 +292,7 @@ class Planner:
                 log.info("%s", error)
                 self.state.set_fact("cursor", None)
             except TryAgain as error:
+                self._trouble = error.detail
                 log.warning("%s; trying again", error.detail)
                 await asyncio.sleep(max(error.retry_after_seconds, 5.0))
 
@@ -294,7 +310,7 @@ class Planner:
                 "there is no channel: reading the Change List every %g s",
                 self._options.poll_seconds,
             )
-        follower = Follower(
+        self._follower = follower = Follower(
             self.url,
             cursor=self.state.cursor,
             web=self._web,

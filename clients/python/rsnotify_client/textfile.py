@@ -1,0 +1,50 @@
+"""Numbers for Prometheus in a file, for the textfile collector of its node exporter."""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from rsnotify.errors import InvalidSettings
+
+Table = Mapping[str, tuple[str, str]]
+"""The type and the help of each metric."""
+
+Label = tuple[str, str] | None
+
+
+def exposition(table: Table, values: Mapping[Label, Mapping[str, float]]) -> str:
+    """The text of these metrics; `values` are those of each label.
+
+    >>> print(exposition({"n": ("gauge", "Such things")}, {("of", "a"): {"n": 2}}), end="")
+    # HELP n Such things
+    # TYPE n gauge
+    n{of="a"} 2
+    """
+    lines = []
+    for name, (kind, words) in table.items():
+        lines += [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
+        lines += [f"{name}{_braced(label)} {each[name]:.15g}" for label, each in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _braced(label: Label) -> str:
+    if label is None:
+        return ""
+    value = label[1].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'{{{label[0]}="{value}"}}'
+
+
+def write(path: Path, text: str) -> None:
+    """Whole or not at all: a collector never reads half a file."""
+    try:
+        new = path.with_name(f"{path.name}.{os.getpid()}.new")
+        try:
+            new.write_text(text)
+            new.replace(path)
+        finally:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InvalidSettings([f"--metrics {path}: {why}"]) from None

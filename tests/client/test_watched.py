@@ -1,0 +1,247 @@
+"""Mirrors and relays that are watched: their status, their metrics, what systemd is told."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sqlite3
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+from time import time
+
+import pytest
+from aiohttp import web
+
+from rsnotify_client.mirror.mirror import Mirror
+from rsnotify_client.mirror.options import Options
+from rsnotify_client.mirror.report import Sums
+from rsnotify_client.mirror.state import State
+from rsnotify_client.mirror.status import METRICS, CopyStatus, status_of
+from rsnotify_client.outbox import Outbox
+from rsnotify_client.textfile import exposition
+from tests.client.hubs import scripted_hub
+from tests.client.test_mirror import once
+from tests.client.test_publisher import ACCEPTED
+from tests.integration.test_cli import rsnotify
+from tests.running import clean_environment
+from tests.sources import CAPABILITIES, Source
+
+
+def status(copy: Path) -> CopyStatus:
+    with State(copy, is_writer=False) as state:
+        return status_of(state)
+
+
+async def until(fact: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not fact():
+            await asyncio.sleep(0.01)
+
+
+@contextmanager
+def systemd(folder: Path) -> Iterator[tuple[socket.socket, dict[str, str]]]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(folder / "notify"))
+        heard.settimeout(60)
+        yield heard, {"NOTIFY_SOCKET": str(folder / "notify")}
+
+
+@asynccontextmanager
+async def running(*words: str, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rsnotify", *words),
+        stdout=PIPE,
+        stderr=PIPE,
+        env=clean_environment() | environment,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+# What a run leaves behind -----------------------------------------------------------------------
+
+
+async def test_a_copy_that_is_complete_is_in_step_and_says_since_when(
+    source: Source, tmp_path: Path
+) -> None:
+    source.add("a", b"1")
+    source.list_resources()
+    await once(source, tmp_path)
+    first = status(tmp_path)
+    count = len(source.resources)
+    assert (first.in_step, first.resources, first.to_do, first.failed) == (True, count, 0, 0)
+    assert (first.source, first.running) == (source.url + CAPABILITIES, False)
+    await once(source, tmp_path)
+    second = status(tmp_path)
+    assert second.in_step_since == first.in_step_since
+    assert (second.in_step_at or "") > (first.in_step_at or "")
+
+
+async def test_what_failed_puts_a_copy_out_of_step_until_it_is_mended(
+    source: Source, tmp_path: Path
+) -> None:
+    source.add("a", b"1")
+    source.list_resources()
+    source.resources["/a"] = b"another"
+    await once(source, tmp_path)
+    found = status(tmp_path)
+    assert (found.in_step, found.failed, found.in_step_at) == (False, 1, None)
+    assert source.loc("a") in (found.last_error or "")
+    source.resources["/a"] = b"1"
+    await once(source, tmp_path)
+    assert (status(tmp_path).in_step, status(tmp_path).failed) == (True, 0)
+
+
+async def test_a_source_that_cannot_be_read_leaves_when_it_was_in_step_last(
+    source: Source, tmp_path: Path
+) -> None:
+    source.add("a", b"1")
+    source.list_resources()
+    await once(source, tmp_path)
+    before = status(tmp_path)
+    source.documents["/resourcelist.xml"] = source.documents["/changelist.xml"] = b"<html>"
+    with State(tmp_path) as state:
+        state.set_fact("cursor", None)
+    assert not (await once(source, tmp_path)).is_whole
+    found = status(tmp_path)
+    assert (found.in_step, found.in_step_at) == (False, before.in_step_at)
+    assert "resourcelist.xml" in (found.last_error or "")
+
+
+async def test_a_mirror_that_follows_is_in_step_only_while_its_source_answers(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rsnotify_client.mirror.mirror.LOOK_SECONDS", 0.02)
+    source.add("a", b"1")
+    source.list_resources()
+    found: list[CopyStatus] = []
+    options = Options(poll_seconds=0.02, first_retry_seconds=0.01)
+    url = source.url + CAPABILITIES
+
+    def tell(status: CopyStatus, _: Sums) -> None:
+        found.append(status)
+
+    async with Mirror(url, tmp_path, options, told=tell) as mirror:
+        keeping = asyncio.create_task(mirror.keep())
+        await until(lambda: bool(found) and found[-1].in_step)
+        assert found[-1].running
+
+        async def away(_: web.Request) -> web.StreamResponse:
+            return web.Response(status=503)
+
+        source.handlers["/changelist.xml"] = away
+        await until(lambda: not found[-1].in_step)
+        del source.handlers["/changelist.xml"]
+        await until(lambda: found[-1].in_step)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+    assert (status(tmp_path).in_step, status(tmp_path).running) == (True, False)
+
+
+# The command ------------------------------------------------------------------------------------
+
+
+async def test_the_status_of_a_copy_is_its_exit_status(source: Source, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy")
+    source.add("a", b"1")
+    source.list_resources()
+    assert (await rsnotify("mirror", "--status", copy)).status == 2
+    await once(source, tmp_path / "copy")
+    said = await rsnotify("mirror", "--status", copy)
+    assert (said.status, said.out.splitlines()[-1]) == (0, "IN STEP")
+    said = await rsnotify("mirror", "--status", copy, "--json")
+    assert (said.status, json.loads(said.out)["in_step"]) == (0, True)
+    said = await rsnotify("mirror", "--status", copy, "--max-behind", "0")
+    assert (said.status, said.out.splitlines()[-1][:12]) == (1, "OUT OF STEP:")
+    source.change("a", b"2", length=3)
+    await once(source, tmp_path / "copy")
+    said = await rsnotify("mirror", "--status", copy)
+    assert (said.status, said.out.splitlines()[-1]) == (1, "OUT OF STEP")
+
+
+async def test_metrics_are_written_whole_and_systemd_is_told(
+    source: Source, tmp_path: Path
+) -> None:
+    source.add("a", b"1")
+    source.list_resources()
+    metrics, copy = tmp_path / "copy.prom", tmp_path / "copy"
+    with systemd(tmp_path) as (heard, environment):
+        words = ("mirror", source.url + CAPABILITIES, str(copy), "--metrics", str(metrics))
+        async with running(*words, **environment) as mirror:
+            said = (await asyncio.to_thread(heard.recv, 1000)).decode()
+            assert said.startswith("READY=1\nSTATUS=")
+            await until(lambda: any(copy.glob("*/a")))
+            mirror.send_signal(signal.SIGTERM)
+            assert await mirror.wait() == 130
+        while not said.startswith("STOPPING=1"):
+            said = (await asyncio.to_thread(heard.recv, 1000)).decode()
+    written = metrics.read_text()
+    for name in METRICS:
+        assert f'\n{name}{{directory="{copy}"}} ' in written
+    assert f'rsnotify_mirror_resources{{directory="{copy}"}} {len(source.resources)}\n' in written
+    assert [each.name for each in tmp_path.glob("*.new")] == []
+
+
+async def test_metrics_that_cannot_be_written_are_named_at_once(
+    source: Source, tmp_path: Path
+) -> None:
+    words = ("mirror", source.url, str(tmp_path / "copy"), "--once")
+    said = await rsnotify(*words, "--metrics", str(tmp_path / "no" / "copy.prom"))
+    assert (said.status, "--metrics" in said.err) == (2, True)
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_label_may_have_any_character() -> None:
+    values = {("of", 'a"\\\n'): {"n": 1.5}}
+    assert exposition({"n": ("gauge", "N")}, values).endswith('n{of="a\\"\\\\\\n"} 1.5\n')
+
+
+# A relay ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        connection.executescript(Outbox.sql("sqlite"))
+    return tmp_path / "app.db"
+
+
+def publish(database: Path) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        Outbox().created(connection, "a", "http://a/1")
+
+
+async def test_the_status_of_a_relay_is_how_long_a_change_waits(database: Path) -> None:
+    words = ("relay", "--status", "--database", f"sqlite:///{database}")
+    said = await rsnotify(*words)
+    assert (said.status, said.out) == (0, "IN STEP: nothing waits\n")
+    publish(database)
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE rsnotify_outbox SET queued_at = datetime('now', '-100 seconds')")
+    for most, status in ((90, 1), (200, 0)):
+        said = await rsnotify(*words, "--json", "--max-behind", str(most))
+        assert said.status == status
+    assert 99 < json.loads(said.out)["behind_seconds"] < 160
+
+
+async def test_a_relay_tells_systemd_and_prometheus(database: Path, tmp_path: Path) -> None:
+    metrics = tmp_path / "relay.prom"
+    with scripted_hub(lambda _: ACCEPTED) as (url, _), systemd(tmp_path) as (heard, environment):
+        words = ("--database", f"sqlite:///{database}", "--url", url, "--metrics", str(metrics))
+        token = {"RSNOTIFY_TOKEN": "good"}
+        async with running("relay", *words, **environment, **token) as relay:
+            said = await asyncio.to_thread(heard.recv, 1000)
+            assert said == b"READY=1\nSTATUS=0 waiting"
+            relay.send_signal(signal.SIGTERM)
+            assert await relay.wait() == 0
+            assert await asyncio.to_thread(heard.recv, 1000) == b"STOPPING=1"
+    assert "rsnotify_relay_waiting 0\n" in metrics.read_text()
+    assert time() - os.stat(metrics).st_mtime < 600
