@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-packages test-versions simulate soak bench release-check images clean
+.PHONY: help run check test test-packages test-versions coverage simulate soak bench release-check images clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ test-packages: ## install what some tests need: Redis, Chromium, proxies, Node, 
 
 test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest
 	@$(BIN)/python tests/versions.py $(PYTEST_ARGS)
+
+coverage: $(VENV)/test.stamp ## measure which lines and branches the tests run
+	@$(BIN)/python -m tests.coverage $(PYTEST_ARGS)
 
 simulate: $(VENV)/test.stamp ## run the hub in simulated worlds for SECONDS; SCENARIO=… SEED=… shows one history
 	@$(BIN)/python -m tests.simulation $(SCENARIO) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

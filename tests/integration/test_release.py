@@ -1,8 +1,19 @@
 """What is released is whole: it serves from an empty folder, and brings its tests."""
 
+import tomllib
 from pathlib import Path
 
-from tests.release import ROOT, build, names_in, serve_answers, unpacked
+from tests.release import (
+    IMPORTED,
+    ROOT,
+    build,
+    check_metadata,
+    code_files,
+    names_in,
+    serve_answers,
+    unpacked,
+    wrong_versions,
+)
 
 
 def test_the_wheel_of_the_sdist_serves_from_an_empty_folder(tmp_path: Path) -> None:
@@ -10,8 +21,16 @@ def test_the_wheel_of_the_sdist_serves_from_an_empty_folder(tmp_path: Path) -> N
     empty = tmp_path / "empty"
     empty.mkdir()
     assert serve_answers(*unpacked(wheel, tmp_path), empty).startswith(str(tmp_path))
-    code = {str(path.relative_to(ROOT)) for path in (ROOT / "rsnotify").rglob("*.lua")}
-    assert code < names_in(wheel)
-    assert not any(name.startswith(("tests/", "docs/")) for name in names_in(wheel))
+    check_metadata(sdist, wheel)
+    assert {name for name in names_in(wheel) if ".dist-info/" not in name} == code_files()
     brought = {"tests/conftest.py", "docs/operations.md", "Makefile", "LICENSE", "CHANGELOG.md"}
     assert brought < names_in(sdist)
+
+
+def test_one_version_is_released() -> None:
+    assert wrong_versions() == []
+
+
+def test_every_extra_is_tried_in_an_empty_environment() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert IMPORTED.keys() - {""} == project["optional-dependencies"].keys() - {"test"}
