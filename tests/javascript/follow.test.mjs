@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, test } from "node:test";
 import { inspect } from "node:util";
 import { gzipSync } from "node:zlib";
 
-import { DOCUMENT_BYTES } from "../../clients/javascript/lib/changelists.js";
+import { DOCUMENT_BYTES, nextAfter, PAGES } from "../../clients/javascript/lib/changelists.js";
 import { OPTION_SECONDS } from "../../clients/javascript/lib/follower.js";
 import { follow, HistoryGone, notifications, Rejected } from "../../clients/javascript/rsnotify.js";
 import * as servers from "./servers.mjs";
@@ -405,6 +405,47 @@ describe("a gap", () => {
       list({ from: at(0) }, changed(1, "a"), changed(1, "b"), changed(2, "c")),
     );
     assert.deepEqual(await read("/c.xml", 3, { from: at(1) }), ["a", "b", "c"]);
+  });
+
+  const next = (page) => link("next", `/list${page}.xml`);
+  const tooOld = () => inTurn(answered(410, "{}"), stream(at(9)));
+
+  test("is read from all pages of a list that each say the same of the whole", async () => {
+    const whole = { from: at(0), until: at(8) };
+    offer(tooOld(), list(whole, next(2), changed(1), changed(2)));
+    source.answers["/list2.xml"] = list(whole, next(3), changed(3));
+    source.answers["/list3.xml"] = list(whole, changed(4));
+    assert.deepEqual(await read("/c.xml", 4, { from: at(0) }), ["1", "2", "3", "4"]);
+  });
+
+  test("is read from all pages of a list that say where they end themselves", async () => {
+    offer(tooOld(), list({ from: at(0), until: at(2) }, next(2), changed(1), changed(2)));
+    source.answers["/list2.xml"] = list({ from: at(2), until: at(3) }, next(3), changed(3));
+    source.answers["/list3.xml"] = list({ from: at(3) }, changed(4));
+    assert.deepEqual(await read("/c.xml", 2, { from: at(3) }), ["3", "4"]); // at the cursor, too
+  });
+
+  for (const [what, page] of Object.entries({
+    "a page that is not there": answered(404),
+    "a login page": "<html></html>",
+    "a page of another kind": document({ capability: "resourcelist" }),
+    "a page that leads back": list({ from: at(0) }, link("next", "/list.xml")),
+    "a page at another host": list({ from: at(0) }, link("next", "http://a.invalid/")),
+  })) {
+    test(`is never taken for whole with ${what}`, async () => {
+      offer(tooOld(), list({ from: at(0) }, next(2), changed(1)));
+      source.answers["/list2.xml"] = page;
+      const reading = read("/c.xml", 2, { from: at(0) });
+      await assert.rejects(reading, HistoryGone);
+    });
+  }
+
+  test("ends where pages do not", () => {
+    const pages = Array.from({ length: PAGES }, (_, number) => `http://a/${number}`);
+    assert.equal(nextAfter(pages.slice(1), "http://a/", "next"), "http://a/next");
+    assert.throws(() => nextAfter(pages, "http://a/", "next"), /more than 10000 pages/);
+    assert.equal(nextAfter(["https://a/1"], "https://a/1", "http://a/2"), "http://a/2");
+    assert.throws(() => nextAfter(["https://a/1"], "https://a/1", "https://a:81/2"), Rejected);
   });
 
   const gone = { from: at(5) };

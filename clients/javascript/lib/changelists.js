@@ -1,13 +1,15 @@
 // A Source's Change Lists, read from a position on: the archive, closed lists, the open one.
 //
 // Lists must join one another; where one is missing, `HistoryGone` says so. A document is read entry
-// by entry, plain or compressed, up to a cap.
+// by entry, plain or compressed, up to a cap, and page by page to the last one.
 
 import { DocumentReader, linkIn, timedChanges } from "./document.js";
+import { linked } from "./discovery.js";
 import { HistoryGone, Rejected } from "./errors.js";
 import { later, positionOf } from "./position.js";
 import { decoded, pieces, refused } from "./web.js";
 
+export const PAGES = 10_000;
 export const DOCUMENT_BYTES = 50 * 1024 * 1024; // the specification's limit
 const GZIP = [0x1f, 0x8b];
 
@@ -44,6 +46,34 @@ export function listsAfter(lists, cursor) {
     found.push(list);
   }
   return found;
+}
+
+/**
+ * Up to where a list tells everything, by its first page and its last: each page says where it ends
+ * itself, or all say where the list does.
+ */
+export function closedAt(first, last) {
+  const until = positionOf(first.md.until);
+  const begins = positionOf(last.md.from);
+  return until === undefined || begins >= until ? positionOf(last.md.until) : until;
+}
+
+/** The address of the page that the last of these pages, found at `url`, names as the next. */
+export function nextAfter(pages, url, named) {
+  const last = pages.at(-1);
+  const page = URL.canParse(named, url) ? new URL(named, url).href : named;
+  if (pages.includes(page)) {
+    throw new Rejected(`${last} names ${page} as its next page, which was read before it`);
+  }
+  if (pages.length >= PAGES) throw new Rejected(`${pages[0]} has more than ${PAGES} pages`);
+  if (![pages[0], url].map(hostOf).includes(hostOf(page))) {
+    throw new Rejected(`${last} names a next page at another host: ${page}`);
+  }
+  return page;
+}
+
+function hostOf(url) {
+  return URL.canParse(url) ? new URL(url).host : undefined;
 }
 
 // Fetching ----------------------------------------------------------------------------------------
@@ -127,7 +157,8 @@ export class ChangeLists {
     const at = index && URL.canParse(index, this.#url) ? new URL(index, this.#url).href : this.#url;
     if (at === this.#url || depth > 0) {
       this.#standsAlone = index === undefined;
-      return [{ loc: this.#url, from: positionOf(head.md.from), until: positionOf(head.md.until) }];
+      const until = linkIn(head, "next") ? undefined : positionOf(head.md.until);
+      return [{ loc: this.#url, from: positionOf(head.md.from), until }];
     }
     this.#url = at;
     return this.#named(1);
@@ -151,10 +182,10 @@ export class ChangeLists {
     const read = this.#read.get(url);
     const etag = read && cursor !== undefined && cursor >= read.position ? read.etag : undefined;
     let begin, end;
-    for await (const { head, entries, tag } of this.#document(url, etag)) {
+    for await (const { head, entries, tag, lastHead = head } of this.#document(url, etag)) {
       begin ??= beginningOf(head, cursor);
       const timed = timedChanges(entries, end ?? begin);
-      const until = later(timed.at(-1)?.position ?? end ?? begin, positionOf(head.md.until));
+      const until = later(timed.at(-1)?.position ?? end ?? begin, closedAt(head, lastHead));
       const last = tag === undefined ? timed.at(-1)?.position : until;
       if (last === undefined) continue;
       yield { payload: "", from: end ?? begin ?? last, until: last, timed, joins: false };
@@ -163,13 +194,39 @@ export class ChangeLists {
     }
   }
 
-  /** `{head, entries}` again and again; the last one has the document's `tag`, maybe null. */
+  /** `{head, entries}` again and again; the last one has the `tag`, maybe null, and `lastHead`. */
   async *#document(url, etag) {
+    const pages = [url];
+    for (let head; ; ) {
+      const answer = await this.#asked(pages.at(-1), pages.length === 1 && etag);
+      if (!answer) return;
+      let page;
+      for await (page of this.#entries(pages.at(-1), answer)) {
+        head ??= page.head;
+        checkKind(pages.at(-1), page.head, head);
+        yield { head, entries: page.entries };
+      }
+      const next = linkIn(page.head, "next") ?? linked(answer.headers.get("Link"), "next");
+      if (next === undefined) {
+        const tag = pages.length === 1 ? answer.headers.get("ETag") : null;
+        yield { head, entries: [], tag, lastHead: page.head };
+        return;
+      }
+      pages.push(nextAfter(pages, answer.url || pages.at(-1), next));
+    }
+  }
+
+  async #asked(url, etag) {
     const headers = { Accept: "application/xml, text/xml;q=0.9, */*;q=0.1" };
     if (etag && !this.#web.isForeign(url)) headers["If-None-Match"] = etag;
     const answer = await this.#web.ask(url, { headers });
-    if (answer.status === 304) return;
+    if (answer.status === 304) return undefined;
     if (answer.status !== 200) throw refused(url, answer);
+    return answer;
+  }
+
+  /** `{head, entries}` of one page; the last one may have no entries. */
+  async *#entries(url, answer) {
     const reader = new DocumentReader();
     try {
       for await (const text of decoded(bounded(unpacked(pieces(answer))), { fatal: true })) {
@@ -177,11 +234,18 @@ export class ChangeLists {
         if (entries.length) yield { head: reader.head, entries };
       }
       const entries = reader.close();
-      yield { head: reader.head, entries, tag: answer.headers.get("ETag") };
+      yield { head: reader.head, entries };
     } catch (error) {
       throw error.constructor === Rejected ? new Rejected(`${url}: ${error.message}`) : error;
     }
   }
+}
+
+/** All pages are of one kind: what comes instead of one is none. */
+function checkKind(url, { root, md }, first) {
+  if (root === first.root && md.capability === first.md.capability) return;
+  const kinds = [md.capability ?? root, first.md.capability ?? first.root];
+  throw new Rejected(`${url} is a ${kinds[0]}, not a page of a ${kinds[1]}`);
 }
 
 function beginningOf(head, cursor) {
