@@ -120,6 +120,8 @@ class Checking:
     async def apply_own_change(self, name: str, record: SetRecord | None, version: Version) -> None:
         """Apply a change of a set by this process, without reading all other sets."""
         async with self.lock:
+            if self._sets.has_seen(name, record, version):
+                return
             if not self._sets.can_apply(name, record, version):
                 await self.update()
                 return

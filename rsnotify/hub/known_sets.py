@@ -20,6 +20,7 @@ class KnownSets:
     def __init__(self) -> None:
         self.records: dict[str, SetRecord] = {}
         self.version: Version | None = None  # None before the first read
+        self._ahead: dict[int, tuple[Version, str]] = {}  # changes whose version is not the next
         self.removed: Recent[SetRecord] = Recent()
         self.lost = asyncio.Event()  # set when Redis has lost sets that it had
 
@@ -43,6 +44,7 @@ class KnownSets:
         """Know what the registry has now; the names of the sets that have become private."""
         before, known = self.records, self.version
         self.records, self.version = records, version
+        self._ahead.clear()
         if known is not None and version.is_behind(known):
             self._report_loss(before)
         elif records is not before:
@@ -51,23 +53,41 @@ class KnownSets:
             return []
         return [name for name, record in records.items() if _turns(before.get(name), record)]
 
+    def has_seen(self, name: str, record: SetRecord | None, version: Version) -> bool:
+        """Whether a check has read this change already: nothing is left to do."""
+        known = self.version
+        if known is None or version.data != known.data or version.number > known.number:
+            return False
+        return self.records.get(name) == record
+
     def can_apply(self, name: str, record: SetRecord | None, version: Version) -> bool:
         """Whether this change of one set is news. If not, a check has seen it, and perhaps newer
-        changes too; or Redis went back."""
+        changes too; or Redis went back; or a newer change of this set is known already."""
         before, known = self.records.get(name), self.version
         is_another = before and record and before.created != record.created
-        return not is_another and known is not None and version.number > known.number
+        is_old = any(name == other for _, other in self._ahead.values())
+        is_later = known is not None and version.number > known.number
+        return is_later and not is_another and not is_old
 
     def apply(self, name: str, record: SetRecord | None, version: Version) -> list[str]:
         """Know a change of one set; the name, if it has become private."""
-        if self.version is not None and version.follows(self.version):
-            self.version = version  # otherwise the next check reads all sets
+        self._ahead[version.number] = version, name
+        self._move_on()
         before = self.records.get(name)
         if record is None:
             self._note_removed({name: removed} if (removed := self.records.pop(name, None)) else {})
             return []
         self.records[name] = record
         return [name] if _turns(before, record) else []
+
+    def _move_on(self) -> None:
+        """Changes that are made at the same moment come in any order. While one is missing, the
+        version stays behind, and the next check reads all sets."""
+        while self.version is not None and self.version.number + 1 in self._ahead:
+            version, _ = self._ahead.pop(self.version.number + 1)
+            if not version.follows(self.version):
+                return
+            self.version = version
 
     def _note_removed(self, before: Mapping[str, SetRecord]) -> None:
         for name, record in before.items():

@@ -50,6 +50,22 @@ async def commands(client: Client) -> int:
     return (await client.info("stats"))["total_commands_processed"]
 
 
+async def test_sets_that_are_made_at_the_same_moment_are_not_all_read_again(
+    client: Client, hub: Hub
+) -> None:
+    """Their versions arrive in any order."""
+
+    async def reads() -> int:
+        return (await client.info("commandstats")).get("cmdstat_hgetall", {"calls": 0})["calls"]
+
+    before = await reads()
+    for start in range(0, 100, 20):
+        await asyncio.gather(*(hub.add_set(f"set{start + number}") for number in range(20)))
+    await hub.checking.check_sets()
+    assert len(hub.sets) == 100
+    assert await reads() == before
+
+
 async def test_a_set_takes_as_many_commands_however_many_there_are(
     client: Client, hub: Hub
 ) -> None:
