@@ -13,11 +13,12 @@ from aiohttp import web as web_server
 from rsnotify import __version__
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.address import without_tokens
+from rsnotify_client.listing import entries_of
 from rsnotify_client.live import open_channel
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.network import Credentials, Network, parse_header
 from rsnotify_client.publisher import Publisher
-from rsnotify_client.web import Refused, Unreachable, Web
+from rsnotify_client.web import Refused, Unreachable, Web, refused
 from tests.client.hubs import accept, scripted_hub
 from tests.forward_proxy import ForwardProxy, forward_proxy
 from tests.redis_tls import AUTHORITY
@@ -361,3 +362,36 @@ async def test_a_channel_that_moves_to_another_host_takes_nothing_secret_along()
             assert await payloads_of(web, url) == ["found"]
     assert {"Authorization", "X-Key"} <= source.requests[0][1].keys()
     assert not {"Authorization", "X-Key"} & other.requests[0][1].keys()
+
+
+# What is asked for --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("challenge", "words"),
+    [
+        (None, "a token is needed"),
+        ('Bearer realm="x"', "a token is needed"),
+        ('Basic realm="a, Bearer"', "a user and a password are needed"),
+        ('BASIC realm="x", Digest nonce="y"', "a user and a password are needed"),
+        ('Negotiate, Basic realm="x"', "a user and a password are needed"),
+        ("Negotiate", "it asks for Negotiate, which rsnotify does not speak"),
+        ("Negotiate, NTLM", "it asks for Negotiate or NTLM, which"),
+        ('Digest realm="x", nonce="y"', "it asks for Digest, which"),
+    ],
+)
+def test_the_advice_after_a_401_follows_what_was_asked_for(
+    challenge: str | None, words: str
+) -> None:
+    assert words in refused(OWN, 401, challenge=challenge).detail
+
+
+async def test_lists_to_compare_are_fetched_through_a_proxy(proxy: ForwardProxy) -> None:
+    async with Source() as source:
+        source.add("a.txt", b"a")
+        source.list_resources()
+        url = only_the_proxy_knows(source.url)
+        entries = await asyncio.to_thread(lambda: list(entries_of(f"{url}/resourcelist.xml")))
+        with pytest.raises(Rejected, match="it answered 404"):
+            await asyncio.to_thread(lambda: list(entries_of(f"{url}/nothing.xml")))
+    assert [entry.loc for entry in entries] == [source.loc("a.txt")]

@@ -207,7 +207,7 @@ def _check_right(web: Web, url: str, page: FetchedPage) -> None:
     """What is wrong with a token that was sent, only its server knows."""
     if page.status in (401, 403):
         detail = detail_of(page.body) if web.headers(page.url) else None
-        raise refused(url, page.status, detail)
+        raise refused(url, page.status, detail, page.challenge)
 
 
 def _is_of_hub(page: FetchedPage) -> bool:
@@ -223,7 +223,7 @@ def _names_document(url: str) -> bool:
 def _beside_document(url: str, page: FetchedPage) -> DiscoveryStep:
     """What came instead of a document, a login page perhaps, leads where it says itself."""
     if page.status != 200:
-        raise refused(url, page.status, detail_of(page.body))
+        raise refused(url, page.status, detail_of(page.body), page.challenge)
     if (link := _link_of(page)) is not None and joined(page.url, link) != url:
         return DiscoveryStep(next=joined(page.url, link))
     moved = "" if page.url == url else f" (it is redirected to {page.url})"
@@ -244,7 +244,7 @@ async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
         return found
     is_set = "/" not in urlsplit(page.url).path.strip("/")  # what a set is called
     said = detail_of(listed.body) if is_set else None
-    raise refused(url, page.status, said or detail_of(page.body))
+    raise refused(url, page.status, said or detail_of(page.body), page.challenge)
 
 
 def _document(page: FetchedPage) -> tuple[Head, list[Entry]] | None:
@@ -288,7 +288,7 @@ async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep
     if robots.status == 200 and (maps := sitemaps_of(robots.body.decode(errors="replace"))):
         return DiscoveryStep(next=joined(url, maps[0]))
     if page.status != 200:
-        raise refused(url, page.status)
+        raise refused(url, page.status, None, page.challenge)
     raise Refused(
         f"{url} leads to no ResourceSync document: neither a link, {WELL_KNOWN} nor robots.txt "
         "does; give the address of its Capability List"
@@ -336,7 +336,7 @@ async def _of_channel(web: Web, url: str) -> Source:
     page = await web.page(twin)
     _check_right(web, url, page)
     if page.status == 404 and _is_of_hub(page):
-        raise refused(url, page.status, detail_of(page.body))
+        raise refused(url, page.status, detail_of(page.body), page.challenge)
     link = _link_of(page) if page.status == 200 else None
     if link is None:
         return Source(url, socket=url)

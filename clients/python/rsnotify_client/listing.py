@@ -10,24 +10,23 @@ import io
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from http.client import HTTPException
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 from urllib.parse import unquote, urlsplit
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined, wrong_address
 from rsnotify_client.cause import cause_of
 from rsnotify_client.documents import next_after
+from rsnotify_client.transport import Answer
+from rsnotify_client.web import Web
 
 GZIP = b"\x1f\x8b"
 PIECE_BYTES = 64 * 1024
 DOCUMENT_BYTES = 4 * 1024**3
 """Decompressed; a million entries take 300 MB. It ends what would otherwise never end."""
-
-SILENCE_SECONDS = 60.0
 
 
 class Unreadable(Rejected):
@@ -96,7 +95,7 @@ def _page(place: str) -> Generator[tuple[str, Entry], None, Head]:
         if isinstance(error, Unreadable) or error.detail.startswith(place):
             raise
         raise Rejected(f"{place}: {error.detail}") from None
-    except (OSError, EOFError, zlib.error, HTTPException) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise Rejected(f"cannot read {place}: {cause_of(error)}") from None
     return stream.head
 
@@ -120,22 +119,41 @@ def _opened(place: str) -> IO[bytes]:
         raise Unreadable(f"{place}: {wrong}")
     try:
         return _open(place)
-    except (OSError, HTTPException, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise Unreadable(f"cannot read {place}: {cause_of(error)}") from None
 
 
 def _open(place: str) -> IO[bytes]:
     if not _is_url(place):
         return Path(place).open("rb")
-    from urllib.error import HTTPError  # noqa: PLC0415  # slow, and seldom needed
-    from urllib.request import Request, urlopen  # noqa: PLC0415
-
-    request = Request(place, headers={"Accept-Encoding": "gzip"})  # noqa: S310  # http only
     try:
-        return cast("IO[bytes]", urlopen(request, timeout=SILENCE_SECONDS))  # noqa: S310
-    except HTTPError as error:
-        error.close()  # it holds the connection
-        raise Unreadable(f"cannot read {place}: it answered {error.code}") from None
+        answer = Web(None, place).answer(place, {"Accept-Encoding": "gzip"})
+    except (Rejected, TryAgain) as error:
+        why = getattr(error, "cause", error.detail)
+        raise Unreadable(f"cannot read {place}: {why}") from None
+    if answer.status != 200:
+        answer.close()
+        raise Unreadable(f"cannot read {place}: it answered {answer.status}")
+    return cast("IO[bytes]", _Fetched(answer))
+
+
+class _Fetched(io.RawIOBase):
+    """An answer as a file."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, view: Any) -> int:
+        piece = self._answer.piece(len(view))
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        self._answer.close()
+        super().close()
 
 
 def _unpacked(file: IO[bytes]) -> IO[bytes]:

@@ -5,6 +5,7 @@ may send is bounded; certificates are verified; no error says a token that stand
 """
 
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from time import time
@@ -20,7 +21,7 @@ from rsnotify_client.bounded import SILENCE_SECONDS
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.network import Credentials, Network, without_login
 from rsnotify_client.retry import told_seconds
-from rsnotify_client.transport import Answer, Transport
+from rsnotify_client.transport import WANTS_PASSWORD, Answer, Transport
 
 if TYPE_CHECKING:
     import ssl
@@ -33,6 +34,7 @@ AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 RETRY_AFTER_SECONDS = 3_600
 XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
 SCHEMES = ("http", "https")
+_SCHEME = re.compile(r"(?:^|,)\s*([A-Za-z][\w-]*)(?=\s*(?:,|$)|\s+[^=\s])")
 MOVED = frozenset({301, 302, 303, 307, 308})
 HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
 
@@ -62,6 +64,11 @@ class FetchedPage(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    @property
+    def challenge(self) -> str | None:
+        """What a server asks for that refuses whoever it does not know."""
+        return self.headers.get("www-authenticate")
 
 
 class Unchanged(Exception):
@@ -231,7 +238,7 @@ def check_status(url: str, answer: HasHead) -> None:
     if answer.status in AGAIN:
         raise again(url, answer)
     if answer.status != 200:
-        raise refused(url, answer.status)
+        raise refused(url, answer.status, challenge=answer.headers.get("www-authenticate"))
 
 
 def again(url: str, answer: HasHead) -> TryAgain:
@@ -241,16 +248,37 @@ def again(url: str, answer: HasHead) -> TryAgain:
     )
 
 
-def refused(url: str, status: int, detail: str | None = None) -> Refused:
+def refused(
+    url: str, status: int, detail: str | None = None, challenge: str | None = None
+) -> Refused:
     """What an answer means, and how to mend it."""
     mends = {
-        401: "a token is needed: give one that may read it (to a command, in RSNOTIFY_TOKEN)",
+        401: _wanted(challenge),
         403: "the token may not read it: give one that may (to a command, in RSNOTIFY_TOKEN)",
         404: "there is nothing at this address: look whether it is right",
+        407: f"the proxy refuses: {WANTS_PASSWORD}",
         410: "it is there no longer",
     }
     words = detail or mends.get(status, f"the answer was {status}")
     return Refused(f"{url}: {words}", status=status)
+
+
+def _wanted(challenge: str | None) -> str:
+    """What a server that answers 401 asks for (RFC 9110, 11.6.1).
+
+    >>> _wanted('Negotiate, NTLM')
+    "it asks for Negotiate or NTLM, which rsnotify does not speak: ask for another way in"
+    """
+    schemes = [each.lower() for each in _SCHEME.findall(challenge or "")]
+    if not schemes or "bearer" in schemes:
+        return "a token is needed: give one that may read it (to a command, in RSNOTIFY_TOKEN)"
+    if "basic" in schemes:
+        return (
+            "a user and a password are needed: give them in the address, as in "
+            "https://user:password@example.org/, or in ~/.netrc"
+        )
+    named = " or ".join(_SCHEME.findall(challenge or ""))
+    return f"it asks for {named}, which rsnotify does not speak: ask for another way in"
 
 
 def detail_of(body: bytes) -> str | None:

@@ -169,7 +169,7 @@ def _check(url: str, answer: Answer) -> None:
     if answer.status == 416:
         raise Mismatch(f"{url} is shorter than what was there of it")
     if answer.status not in (200, 206):
-        raise refused(url, answer.status)
+        raise refused(url, answer.status, challenge=answer.headers.get("www-authenticate"))
 
 
 def _small(url: str, wanted: SourceResource, content: bytes, answer: Answer) -> Fetched:
