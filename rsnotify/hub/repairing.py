@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from rsnotify.core.healing import Repair, lost_rows, lost_until, plan_repair
 from rsnotify.core.submission import Submission
-from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, TryAgain
+from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub.feeds import Feeds, log_unreadable
 from rsnotify.hub.moving import when_moved
@@ -30,6 +30,7 @@ OTHERS_SECONDS = 30.0  # what nobody has put back by then, also who was busy, no
 SUSPECTS_SECONDS = 0.25  # of each second, to look at journals after Redis has changed
 AT_ONCE = 1_000  # journals to ask about in one journey
 
+UNREADABLE = "the journal has lost changes, and cannot be read now; nothing was stored"
 LEFT_TO_OTHERS = "lost changes are still to be put back"
 
 log = logging.getLogger(__name__)
@@ -76,8 +77,17 @@ class Repairing:
         try:
             return await self._append(feed, submission)
         except JournalIsBehind:
-            await self.repair(feed)
+            await self._repair_for(feed)
             return await self._append(feed, submission)
+
+    async def _repair_for(self, feed: Feed) -> None:
+        """…for somebody who publishes, who may repeat that if the journal cannot be read now."""
+        try:
+            await self.repair(feed)
+        except (TryAgain, Rejected):
+            raise
+        except Exception as error:
+            raise TryAgain(UNREADABLE) from error
 
     async def joined(
         self, feed: Feed, cursor: Position, found: Sequence[Row] | Exception

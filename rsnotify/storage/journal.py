@@ -17,6 +17,8 @@ from rsnotify.storage.script import Script
 
 READ_BACK = Script("read_back.lua")
 
+STANDING = ("first", "head", "last", "gaps", "removed")  # the fields of a record
+
 
 class Standing(NamedTuple):
     """Where a journal begins, its newest change, where its newest gap ends, and when changes were
@@ -111,7 +113,7 @@ class Journal:
         """Where each journal stands; None if there is no such channel, or why nobody knows."""
         pipeline = self.client.pipeline(transaction=False)
         for channel in channels:
-            pipeline.hmget(keys.record(channel), "first", "head", "gaps", "removed")
+            pipeline.hmget(keys.record(channel), *STANDING)
         return each(await pipeline.execute(raise_on_error=False), _standing)
 
     async def latest(self, channel: ChannelName) -> Position | None:
@@ -121,10 +123,12 @@ class Journal:
 
 
 def _standing(fields: Sequence[bytes | None]) -> Standing | None:
-    first, head, gaps, removed = fields
-    if first is None or head is None:
+    first, head, last, gaps, removed = fields
+    if first is None or head is None or last is None:
         return None
     ends = Position(int(first)), Position(int(head))
+    if max(ends) > int(last):  # who believed a position of the future would publish behind it
+        raise ValueError(f"a journal that ends at {int(last)} cannot hold {max(ends)}")
     return Standing(*ends, max(_gaps(gaps), default=UNSEEN), Position(int(removed or 0)))
 
 

@@ -1,0 +1,143 @@
+"""A way to Redis that spoils answers: no loop of the hub ends, and nothing is wrong afterwards."""
+
+import asyncio
+import random
+import re
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults import OwnRedis, SlowWay
+from tests.lossy_failover import LOC
+from tests.raw import raw_channel
+from tests.running import RunningHub, until
+
+PUBLISH = ("POST", "/api/sets/dataset1/changes")
+REQUESTS = 120
+AT_ONCE = 6
+TIME = re.compile(rb"(\*2\r\n\$10\r\n\d{4})\d")
+
+Spoil = Callable[[random.Random, bytes], bytes]
+
+
+def _at(chance: random.Random, data: bytes) -> int:
+    return chance.randrange(len(data))
+
+
+def flipped(chance: random.Random, data: bytes) -> bytes:
+    at = _at(chance, data)
+    return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
+
+
+def cut(chance: random.Random, data: bytes) -> bytes:
+    return data[: _at(chance, data)]
+
+
+def doubled(chance: random.Random, data: bytes) -> bytes:
+    return data + data[_at(chance, data) :]
+
+
+def garbled(chance: random.Random, data: bytes) -> bytes:
+    """Another type at its beginning, or bytes that are no UTF-8."""
+    return (
+        chance.choice([b"-", b"+", b"*", b"$-1\r\n", b"%2\r\n", b"\xff\xfe", b"-\xff\r\n"]) + data
+    )
+
+
+WAYS = {each.__name__: each for each in (flipped, cut, doubled, garbled)}
+
+
+class SpoilingWay(SlowWay):
+    """Spoils one answer in so many, in an order of chance that a seed decides."""
+
+    one_in = 0  # none
+
+    def __init__(self, url: str, spoil: Spoil, chance: random.Random) -> None:
+        super().__init__(url)
+        self._spoil = spoil
+        self._chance = chance
+        self.spoilt = 0
+
+    async def _answered(self, redis: StreamReader, writer: StreamWriter, _: asyncio.Event) -> None:
+        while data := await redis.read(64 * 1024):
+            if self.one_in and self._chance.randrange(self.one_in) == 0:
+                honest, data = data, self._spoil(self._chance, data)
+                self.spoilt += data != honest
+            writer.write(data)
+            await writer.drain()
+
+
+@pytest.fixture(params=WAYS.values(), ids=WAYS)
+async def way(own_redis: OwnRedis, request: pytest.FixtureRequest) -> AsyncIterator[SpoilingWay]:
+    async with SpoilingWay(own_redis.url, request.param, random.Random(23)) as way:
+        yield way
+
+
+@pytest.mark.timeout(240)
+async def test_a_hub_lives_through_spoilt_answers_and_is_right_afterwards(
+    way: SpoilingWay, own_redis: OwnRedis, tmp_path: Path
+) -> None:
+    async with RunningHub(tmp_path / "data", "--redis", way.url) as hub:
+        acknowledged, statuses = set[str](), set[int]()
+
+        async def publish(name: str) -> None:
+            change = {"loc": f"http://example.com/{name}", "change": "updated"}
+            headers = {"Idempotency-Key": name}
+            status, _ = await hub.ask(*PUBLISH, json=change, headers=headers)
+            statuses.add(status)
+            if status == 201:
+                acknowledged.add(name)
+
+        way.one_in = 6
+        for number in range(0, REQUESTS, AT_ONCE):
+            await asyncio.gather(*(publish(str(number + n)) for n in range(AT_ONCE)))
+        assert way.spoilt > 10
+        way.one_in = 0
+        assert hub.process.returncode is None
+        assert statuses <= {201, 503}
+        async with asyncio.timeout(90):  # 30 of them if it takes a position for lost
+            while len(acknowledged) < REQUESTS:
+                for name in {str(number) for number in range(REQUESTS)} - acknowledged:
+                    await publish(name)
+        async with raw_channel(hub.channel()) as reader:
+            await publish("last")
+            async with asyncio.timeout(60):
+                while "last" not in acknowledged:
+                    await publish("last")
+                while b"/last<" not in await reader.text():
+                    pass
+        await until(lambda: _is_ready(hub))
+    async with RunningHub(tmp_path / "other", "--redis", own_redis.url) as honest:
+        _, listed = await honest.ask("GET", "/dataset1/changelist.xml")
+    stored = [loc.decode() for loc in LOC.findall(listed)]
+    assert sorted(stored) == sorted({*map(str, range(REQUESTS)), "last"})
+
+
+async def _is_ready(hub: RunningHub) -> bool:
+    return (await hub.ask("GET", "/health/ready"))[0] == 200
+
+
+def no_time(_: random.Random, data: bytes) -> bytes:
+    """The answer to TIME, with a letter among its digits; any other as it is."""
+    return TIME.sub(rb"\1x", data)
+
+
+async def test_a_clock_that_cannot_be_read_ends_no_loop(
+    own_redis: OwnRedis, tmp_path: Path
+) -> None:
+    async with (
+        SpoilingWay(own_redis.url, no_time, random.Random(23)) as way,
+        RunningHub(tmp_path / "data", "--redis", way.url) as hub,
+    ):
+        way.one_in = 1
+
+        async def is_asked_often() -> bool:
+            assert hub.process.returncode is None, hub.log.read_text()
+            return way.spoilt >= 10
+
+        await until(is_asked_often, seconds=60)
+        way.one_in = 0
+        await until(lambda: _is_ready(hub))
+        await hub.publish("http://example.com/after")
