@@ -103,6 +103,9 @@ Stdout = Annotated[
 ]
 Lag = Annotated[bool, typer.Option("--lag", help="Print the time from change to file.")]
 
+SameSite = Annotated[
+    bool, typer.Option("--same-site", help="Ask for nothing at other hosts than the Source's.")
+]
 Status = Annotated[bool, typer.Option("--status", help="Say how far the copy in DIR is, and end.")]
 MaxBehind = Annotated[
     float,
@@ -137,6 +140,7 @@ def mirror(
     status: Status = False,
     max_behind: MaxBehind = 7200,
     metrics: Metrics = None,
+    same_site: SameSite = False,
 ) -> None:
     from rsnotify.commands.mirror import options_of, run_mirror, show_status
     from rsnotify.commands.mirror_shown import Shown
@@ -149,7 +153,7 @@ def mirror(
     if stdout and (exec_ or keep_deleted or json):
         raise typer.BadParameter("--stdout goes without --exec, --keep-deleted and --json")
     words = (select or [], exclude or [], map_ or [], jobs, per_host, keep_deleted)
-    options = options_of(*words, max_delete=max_delete, has_files=not stdout)
+    options = options_of(*words, max_delete=max_delete, has_files=not stdout, same_site=same_site)
     shown = Shown(json=json, once=once, lag=lag, quiet=stdout)
     token = token_of_environment()
     work = {"token": token, "once": once, "command": exec_, "shown": shown, "metrics": metrics}

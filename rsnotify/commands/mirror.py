@@ -40,6 +40,7 @@ def options_of(
     *,
     max_delete: float,
     has_files: bool,
+    same_site: bool = False,
 ) -> Options:
     """What the command line says, checked."""
     return Options(
@@ -50,6 +51,7 @@ def options_of(
         per_host=min(per_host, jobs),
         keep_deleted=keep_deleted,
         has_files=has_files,
+        same_site=same_site,
     )
 
 

@@ -41,6 +41,7 @@ class Given:
         self.status = False
         self.max_behind = 7200.0
         self.metrics: Path | None = None
+        self.same_site = False
 
 
 OPTIONS = frozenset(f"--{name.replace('_', '-')}" for name in vars(Given())) - {
@@ -146,6 +147,7 @@ def _options_of(given: Given) -> "Options":
         given.keep_deleted,
         max_delete=given.max_delete,
         has_files=not given.stdout,
+        same_site=given.same_site,
     )
 
 

@@ -141,7 +141,7 @@ async def _sent(network: Network, address: str, body: LoadBody, headers: dict[st
 
 
 def _sent_once(network: Network, address: str, body: LoadBody, headers: dict[str, str]) -> Any:
-    seconds = {"connect_seconds": SEND_SECONDS, "read_seconds": LOAD_SECONDS}
+    seconds: dict[str, Any] = {"connect_seconds": SEND_SECONDS, "read_seconds": LOAD_SECONDS}
     try:
         with closing(Transport(network, **seconds)) as transport:
             answer = transport.ask("PUT", address, headers, body.pieces())

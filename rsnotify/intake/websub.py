@@ -11,7 +11,6 @@ from starlette.responses import PlainTextResponse, Response
 from rsnotify.access import Access
 from rsnotify.base_url import BaseUrl
 from rsnotify.core.set_options import channel_of_own_topic
-from rsnotify.core.websub.addresses import literal_address, refusal
 from rsnotify.core.websub.protocol import (
     FORM_BYTES,
     FORM_MEDIA_TYPE,
@@ -29,6 +28,7 @@ from rsnotify.core.websub.subscription import PendingRequest, share_of, subscrip
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.hub import Hub
 from rsnotify.intake.publishing import Intake, read_body
+from rsnotify.resourcesync.addresses import literal_address, refusal
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.storage.subscriptions import Subscriptions
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.core.websub.addresses import literal_address, refusal
+from rsnotify.resourcesync.addresses import literal_address, refusal
 
 PUBLIC = ("93.184.216.34", "8.8.8.8", "2606:4700::6810:84e5", "::ffff:93.184.216.34", "192.0.1.1")
 

@@ -18,9 +18,11 @@ from time import monotonic
 from typing import Any
 
 from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError
 
 from rsnotify_client.cause import TooSlow
 from rsnotify_client.proxies import Proxy, connected_by
+from rsnotify_client.reach import OutOfReach, Reach
 
 HEAD_BYTES = 32 * 1024
 HEAD_LINES = 96  # http.client itself takes a hundred
@@ -203,12 +205,35 @@ class _Bounded:
     response_class = BoundedResponse
     served = 0
     socks: Proxy | None = None
+    reach: Reach | None = None
 
     def _new_conn(self) -> socket.socket:
+        if self.socks is None and self.reach is not None:
+            return self._reached(self.reach)
         if self.socks is None:
             found: socket.socket = super()._new_conn()  # type: ignore[misc]
             return found
         return connected_by(self.socks, self._dns_host, self.port, self.timeout)  # type: ignore[attr-defined]
+
+    def _reached(self, reach: Reach) -> socket.socket:
+        """Resolved once; each address is judged, and only those that may be are connected to."""
+        name, problem = self._dns_host, OSError("no address was found")  # type: ignore[has-type]
+        resolved = socket.getaddrinfo(name, self.port, type=socket.SOCK_STREAM)  # type: ignore[attr-defined]
+        try:
+            for address in dict.fromkeys(str(each[4][0]) for each in resolved):
+                if (why := reach.refusal(name, address)) is not None:
+                    problem = OutOfReach(why)
+                    continue
+                self._dns_host = address
+                try:
+                    found: socket.socket = super()._new_conn()  # type: ignore[misc]
+                except (OSError, HTTPError) as error:
+                    problem = error  # type: ignore[assignment]
+                else:
+                    return found
+        finally:
+            self._dns_host = name
+        raise problem
 
     def connect(self) -> None:
         self.served = 0

@@ -30,6 +30,7 @@ from rsnotify_client.bounded import (
 from rsnotify_client.cause import cause_of
 from rsnotify_client.network import Network
 from rsnotify_client.proxies import EXAMPLE, Proxy
+from rsnotify_client.reach import Reach
 
 CONNECT_SECONDS = 15.0
 IDLE_PER_ORIGIN = 64
@@ -132,14 +133,6 @@ class Answer:
             self._response.close()
 
 
-class _Pool(HTTPConnectionPool):
-    ConnectionCls = BoundedConnection
-
-
-class _TlsPool(HTTPSConnectionPool):
-    ConnectionCls = BoundedTlsConnection
-
-
 class Transport:
     """Connections to all origins; those that are idle serve again."""
 
@@ -147,10 +140,12 @@ class Transport:
         self,
         network: Network = NETWORK,
         *,
+        reach: Reach | None = None,
         connect_seconds: float = CONNECT_SECONDS,
         read_seconds: float = SILENCE_SECONDS,
     ) -> None:
         self._network = network
+        self._reach = reach
         self._timeout = Timeout(
             connect=network.timeout_seconds or connect_seconds,
             read=network.timeout_seconds or read_seconds,
@@ -232,7 +227,10 @@ class Transport:
             over_tls = {"proxy_ssl_context": self.tls} if proxy.scheme == "https" else {}
             options |= over_tls | {"proxy_headers": shown}
             manager = ProxyManager(proxy.name, ORIGINS, **options)
-        plain, tls = (_Pool, _TlsPool) if proxy is None or not proxy.is_socks else _socks(proxy)
+        if proxy is None:
+            plain, tls = _pools(reach=self._reach)
+        else:
+            plain, tls = _pools(socks=proxy) if proxy.is_socks else _pools()
         manager.pool_classes_by_scheme = {"http": plain, "https": tls}
         return manager
 
@@ -282,15 +280,13 @@ def _queue(pool: HTTPConnectionPool) -> list[Any]:
     return [] if pool.pool is None else list(pool.pool.queue)
 
 
-def _socks(proxy: Proxy) -> tuple[type[HTTPConnectionPool], type[HTTPConnectionPool]]:
-    """Pools whose connections are made by this proxy."""
-
-    by = {"socks": proxy}
-    plain = type("SocksConnection", (BoundedConnection,), by)
-    tls = type("SocksTlsConnection", (BoundedTlsConnection,), by)
+def _pools(**by: object) -> tuple[type[HTTPConnectionPool], type[HTTPConnectionPool]]:
+    """Pools whose connections are made by this proxy, or within this reach."""
+    plain = type("OurConnection", (BoundedConnection,), by)
+    tls = type("OurTlsConnection", (BoundedTlsConnection,), by)
     return (
-        type("SocksPool", (HTTPConnectionPool,), {"ConnectionCls": plain}),
-        type("SocksTlsPool", (HTTPSConnectionPool,), {"ConnectionCls": tls}),
+        type("OurPool", (HTTPConnectionPool,), {"ConnectionCls": plain}),
+        type("OurTlsPool", (HTTPSConnectionPool,), {"ConnectionCls": tls}),
     )
 
 

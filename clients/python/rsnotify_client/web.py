@@ -20,6 +20,7 @@ from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.bounded import SILENCE_SECONDS
 from rsnotify_client.cause import cause_of, untrusted
 from rsnotify_client.network import Credentials, Network, without_login
+from rsnotify_client.reach import OutOfReach, Reach
 from rsnotify_client.retry import told_seconds
 from rsnotify_client.transport import WANTS_PASSWORD, Answer, Transport
 
@@ -141,13 +142,15 @@ class Web:
         *,
         connections: int = 32,
         network: Network | None = None,
+        same_site: bool = False,
     ) -> None:
         self.threads = BlockingThreads(connections)
         self.network = network or Network.of(os.environ)
         if url is not None:
             origin_of(url)
         self._credentials = Credentials(self.network, token, url)
-        self._transport = Transport(self.network, read_seconds=SILENCE_SECONDS)
+        self._reach = None if url is None else Reach(url, same_site=same_site)
+        self._transport = Transport(self.network, reach=self._reach, read_seconds=SILENCE_SECONDS)
 
     async def __aenter__(self) -> Self:
         return self
@@ -184,6 +187,8 @@ class Web:
         try:
             common = HEADERS | {"User-Agent": self.network.agent}
             return self._redirected(url, common | dict(headers), method)
+        except OutOfReach as error:
+            raise Refused(f"{url}: {error}") from None
         except OSError as error:  # first: a certificate's error is a ValueError, too
             if (why := untrusted(error)) is not None:
                 raise Refused(f"{urlsplit(url).netloc} is not spoken to: {why}") from None
@@ -196,6 +201,8 @@ class Web:
         for _ in range(REDIRECTS + 1):
             if not _can_be_fetched(asked):
                 raise Refused(f"{asked} is no address that can be fetched: http and https can")
+            if self._reach is not None and (why := self._reach.leaves_site(asked)) is not None:
+                raise Refused(f"{asked}: {why}" if asked is url else f"{url}: {asked}: {why}")
             is_same = asked is url or origin_of(asked) == origin_of(url)
             shown = self._credentials.headers(asked, is_asked_for=is_same)
             answer = self._transport.ask(method, without_login(asked), headers | shown)

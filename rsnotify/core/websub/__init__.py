@@ -4,5 +4,4 @@
 `subscription`       a subscription, its position, and what an answer changes
 `slots`              how many calls at once, and whose turn it is
 `retry_schedule`     when a failed callback is called again
-`addresses`          which addresses may be called
 """

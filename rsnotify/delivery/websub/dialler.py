@@ -21,7 +21,6 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from rsnotify import __version__
-from rsnotify.core.websub.addresses import literal_address, refusal
 from rsnotify.core.websub.subscription import CallbackAnswer
 from rsnotify.delivery.websub.bounded import (
     ANSWER_BYTES,
@@ -29,6 +28,7 @@ from rsnotify.delivery.websub.bounded import (
     AnswerTooLong,
     BoundedConnector,
 )
+from rsnotify.resourcesync.addresses import literal_address, refusal
 
 CALL_SECONDS = 10.0
 BODY_BYTES = 16 * 1024  # of an answer that is read at all

@@ -6,10 +6,13 @@ large file that broke off is continued where it stopped, if the server still has
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from mimetypes import guess_type
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -18,6 +21,7 @@ from rsnotify_client.cause import cause_of
 from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.plan import Have, SourceResource, addresses, checker, digests
 from rsnotify_client.mirror.state import Row
+from rsnotify_client.network import without_login
 from rsnotify_client.transport import READ_BYTES, Answer
 from rsnotify_client.web import (
     AGAIN,
@@ -34,6 +38,11 @@ from rsnotify_client.web import (
 LARGE_AT_ONCE = 3
 REPORTED_BYTES = 4 * 1024 * 1024
 GONE = (404, 410)
+HTML = ("text/html", "application/xhtml+xml")
+UNTYPED = ("", "application/octet-stream", "binary/octet-stream")
+LOGIN = re.compile(
+    r"\b(?:log-?in|log-?on|sign-?in|sso|saml2?|shibboleth|oauth2?|oidc|cas|auth)\b", re.IGNORECASE
+)
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -150,7 +159,7 @@ def _begin(url: str, wanted: SourceResource, answer: Answer) -> Fetched | Answer
     """The whole, if it is small; else the answer, its body still to come."""
     is_open = False
     try:
-        _check(url, answer)
+        _check(url, wanted, answer)
         is_small = answer.length is not None and answer.length <= SMALL_BYTES
         is_open = answer.status == 206 or not is_small
         return answer if is_open else _small(url, wanted, read(answer, answer.length or 0), answer)
@@ -159,7 +168,33 @@ def _begin(url: str, wanted: SourceResource, answer: Answer) -> Fetched | Answer
             answer.close()
 
 
-def _check(url: str, answer: Answer) -> None:
+def ends_elsewhere(url: str, wanted: SourceResource, answer: Answer) -> str | None:
+    """Why what a redirect led to is not the resource, where no digest can say it."""
+    if digests(wanted.hash) or answer.url == without_login(url):
+        return None
+    to, came = f"is redirected to {answer.url}", media_type(answer.headers.get("content-type"))
+    if wanted.type is not None and came not in (media_type(wanted.type), *UNTYPED):
+        return f"{to}, which is {came}, but the Source says {media_type(wanted.type)}"
+    if came not in HTML or media_type(wanted.type) in HTML:
+        return None
+    parts = urlsplit(answer.url)
+    if LOGIN.search(f"{parts.hostname}{parts.path}"):
+        return f"{to}, which looks like a login page"
+    if guess_type(urlsplit(url).path)[0] not in (None, *HTML):
+        return f"{to}, which is a page in HTML"
+    return None
+
+
+def media_type(text: str | None) -> str:
+    """Without its parameters.
+
+    >>> media_type("Text/HTML; charset=utf-8")
+    'text/html'
+    """
+    return (text or "").partition(";")[0].strip().lower()
+
+
+def _check(url: str, wanted: SourceResource, answer: Answer) -> None:
     if answer.status == 304:
         raise NotModified(_date(answer.headers.get("date")))
     if answer.status in GONE:
@@ -168,6 +203,8 @@ def _check(url: str, answer: Answer) -> None:
         raise again(url, answer)
     if answer.status == 416:
         raise Mismatch(f"{url} is shorter than what was there of it")
+    if answer.status in (200, 206) and (why := ends_elsewhere(url, wanted, answer)) is not None:
+        raise Mismatch(f"{url} {why}")
     if answer.status not in (200, 206):
         raise refused(url, answer.status, challenge=answer.headers.get("www-authenticate"))
 

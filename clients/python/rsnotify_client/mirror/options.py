@@ -27,6 +27,7 @@ class Options(msgspec.Struct, frozen=True):
     per_host: int = PER_HOST
     keep_deleted: Path | None = None
     has_files: bool = True
+    same_site: bool = False  # ask for nothing at other hosts
     poll_seconds: float = POLL_SECONDS
     relist_seconds: float = RELIST_SECONDS
     first_retry_seconds: float = FIRST_SECONDS

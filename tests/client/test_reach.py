@@ -1,0 +1,166 @@
+"""Where a Source may send a mirror: which addresses, which site, and where a redirect may end."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from rsnotify_client.mirror.fetch import ends_elsewhere
+from rsnotify_client.mirror.plan import SourceResource
+from rsnotify_client.reach import Reach
+from rsnotify_client.transport import Answer
+from rsnotify_client.web import Refused, Web
+from tests.client.test_mirror import files, once
+from tests.sources import Source, digest
+
+PUBLIC, PUBLIC_TOO = "93.184.216.34", "2606:2800:220:1::1"
+CASES = {
+    # where the Source is, what it names, and whether that is asked
+    (PUBLIC, PUBLIC_TOO): True,
+    (PUBLIC, "127.0.0.1"): False,
+    (PUBLIC, "::ffff:127.0.0.1"): False,
+    (PUBLIC, "10.0.0.1"): False,
+    (PUBLIC, "172.16.0.1"): False,
+    (PUBLIC, "172.32.0.1"): True,
+    (PUBLIC, "192.168.1.1"): False,
+    (PUBLIC, "169.254.169.254"): False,
+    (PUBLIC, "64:ff9b::7f00:1"): False,
+    (PUBLIC, "fe80::1"): False,
+    ("127.0.0.1", "127.0.0.2"): True,
+    ("127.0.0.1", "10.0.0.1"): True,
+    ("127.0.0.1", PUBLIC): True,
+    ("127.0.0.1", "169.254.169.254"): False,
+    ("10.0.0.1", "127.0.0.1"): True,
+    ("169.254.1.1", "169.254.1.2"): True,
+}
+
+
+@pytest.mark.parametrize(("own", "other"), CASES)
+def test_only_a_source_that_is_not_public_may_name_what_is_not(own: str, other: str) -> None:
+    reach = Reach("http://source.example/")
+    assert reach.refusal("source.example", own) is None
+    assert (reach.refusal("other.example", other) is None) == CASES[own, other]
+
+
+def test_a_source_whose_address_is_an_ip_is_known_before_it_is_asked() -> None:
+    assert Reach("ws://127.0.0.1:80/x").refusal("a.example", "10.0.0.1") is None
+    assert Reach(f"http://{PUBLIC}/").refusal("a.example", "10.0.0.1") is not None
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Names that lead to these addresses, in the tests' own resolver."""
+    known: dict[str, str] = {}
+    real = socket.getaddrinfo
+
+    def resolve(host: str, *words: object, **named: object) -> object:
+        return real(known.get(host, host), *words, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    return known
+
+
+async def test_a_public_source_gets_no_connection_to_a_private_address(
+    source: Source, names: dict[str, str]
+) -> None:
+    """The Source seems to be public; what a name leads to is judged when it is connected to."""
+    names["inside.example"] = "127.0.0.1"
+    port = source.url.rpartition(":")[2]
+    source.resources["/a"] = b"secret"
+    for url in (f"http://127.0.0.1:{port}/a", f"http://inside.example:{port}/a"):
+        async with Web(url=f"http://{PUBLIC}/") as session:
+            with pytest.raises(Refused, match="which is loopback, and the Source is not"):
+                await session.page(url)
+    assert source.asked["/a"] == 0
+
+
+async def test_a_redirect_leads_no_further_than_an_address_does(
+    source: Source, names: dict[str, str]
+) -> None:
+    names["source.example"] = "127.0.0.1"
+    port = source.url.rpartition(":")[2]
+
+    async def away(_: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound("http://169.254.169.254/latest/meta-data/")
+
+    source.handlers["/a"] = away
+    async with Web(url=f"http://source.example:{port}/") as session:
+        with pytest.raises(Refused, match="which is link-local, and the Source is not"):
+            await session.page(f"http://source.example:{port}/a")
+
+
+@pytest.mark.parametrize("same_site", [False, True])
+async def test_a_mirror_asks_for_nothing_at_another_site_if_it_shall_not(
+    source: Source, tmp_path: Path, same_site: bool
+) -> None:
+    async with Source() as other:
+        other.resources["/elsewhere"] = b"1"
+        there = other.url.replace("127.0.0.1", "127.0.0.2") if same_site else other.url
+
+        async def away(_: web.Request) -> web.StreamResponse:
+            raise web.HTTPFound(there + "/elsewhere")
+
+        source.add("a", b"1")
+        source.list_resources()
+        source.handlers["/a"] = away
+        ran = await once(source, tmp_path, same_site=same_site)
+        assert ran.is_whole != same_site
+        assert ("--same-site" in ran.problems()) == same_site
+        assert (other.asked["/elsewhere"] == 0) == same_site
+
+
+# Where a redirect ends --------------------------------------------------------------------------
+
+ENDS = {
+    # asked for, what the Source says, where it ends, the type there, and whether it is refused
+    "the same type": ("/a.pdf", "application/pdf", "/b", "application/pdf", False),
+    "another type": ("/a", "application/pdf", "/b", "text/html; charset=utf-8", True),
+    "no type": ("/a", "application/pdf", "/b", None, False),
+    "a login page": ("/a", None, "/login?next=/a", "text/html", True),
+    "a login page of HTML": ("/a", "text/html", "/login", "text/html", False),
+    "a host that logs in": ("/a", None, "//sso.example/x", "text/html", True),
+    "a name with login in it": ("/a", None, "/blogins", "text/html", False),
+    "HTML for a PDF": ("/a.pdf", None, "/b", "text/html", True),
+    "HTML for HTML": ("/a.html", None, "/b", "text/html", False),
+    "HTML for nobody knows": ("/a", None, "/b", "text/html", False),
+}
+
+
+class Ended(Answer):
+    def __init__(self, url: str, content_type: str | None) -> None:
+        self.url = url
+        self.headers = {} if content_type is None else {"content-type": content_type}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_redirect_that_ends_at_something_else_is_refused(name: str) -> None:
+    path, told, end, came, is_refused = ENDS[name]
+    url = f"http://a.example{path}"
+    to = f"http:{end}" if end.startswith("//") else f"http://a.example{end}"
+    wanted = SourceResource(url, type=told)
+    assert (ends_elsewhere(url, wanted, Ended(to, came)) is not None) == is_refused
+    assert ends_elsewhere(url, wanted, Ended(url, came)) is None
+    verified = SourceResource(url, type=told, hash=digest(b""))
+    assert ends_elsewhere(url, verified, Ended(to, came)) is None
+
+
+async def test_a_login_page_is_not_stored_in_the_place_of_a_resource(
+    source: Source, tmp_path: Path
+) -> None:
+    async def away(_: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound("/login?next=/a")
+
+    async def login(_: web.Request) -> web.StreamResponse:
+        return web.Response(text="<form>", content_type="text/html")
+
+    source.add("a", b"1")
+    source.list_resources()
+    listed = source.documents["/resourcelist.xml"]
+    source.documents["/resourcelist.xml"] = listed.replace(digest(b"1").encode(), b"").replace(
+        b' length="1"', b""
+    )
+    source.handlers |= {"/a": away, "/login": login}
+    ran = await once(source, tmp_path)
+    assert (ran.is_whole, "looks like a login page" in ran.problems()) == (False, True)
+    assert "a" not in files(tmp_path)
