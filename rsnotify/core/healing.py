@@ -23,7 +23,6 @@ no reader passes without being told. Nothing here knows Redis.
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from itertools import islice, takewhile
 from typing import NamedTuple, Self
 
 from rsnotify.core.submission import DIGEST_LENGTH, PRINT_LENGTH
@@ -63,9 +62,6 @@ class UsedKey(NamedTuple):
         fingerprint = self.fingerprint[:PRINT_LENGTH]
         return f"{self.digest}{fingerprint}.{self.until - self.from_:x}{count}".encode()
 
-    def covers(self, position: Position) -> bool:
-        return self.from_ < position <= self.until
-
 
 class KeyedRow(tuple[Position, bytes]):
     """The last row of a request that came with a key."""
@@ -81,39 +77,41 @@ class KeyedRow(tuple[Position, bytes]):
 class _Held:
     """The changes of a channel that are remembered now."""
 
-    __slots__ = ("begins", "notes", "requests", "rows", "size")
+    __slots__ = ("_in_order", "begins", "notes", "rows", "size")
 
     def __init__(self) -> None:
         self.rows: OrderedDict[Position, bytes] = OrderedDict()
         self.notes: dict[Position, bytes] = {}  # of keys, at the last rows of their requests
-        self.requests: dict[Position, list[Position]] = {}  # their rows, if there are several
         self.begins: dict[Position, Position] = {}  # until of an append -> the newest before it
         self.size = 0
+        self._in_order: list[Position] | None = None  # of all rows: they come in any order
 
     def add(self, rows: Iterable[Row]) -> None:
         known = self.rows
+        self._in_order = None
         for row in rows:
             position, xml = row
             if position not in known:
                 known[position] = xml
                 self.size += len(xml) + ROW_BYTES
             if type(row) is KeyedRow and position not in self.notes:
-                self.note(UsedKey.of_note(row.note, position), row.note)
+                self.note(position, row.note)
 
-    def note(self, key: UsedKey, note: bytes) -> None:
-        """The key of a request whose rows were added just now."""
-        self.notes[key.until] = note
-        if key.changes > 1:
-            newest = takewhile(key.covers, islice(reversed(self.rows), key.changes))
-            self.requests[key.until] = sorted(newest)
-        self.size += self._size_of_note(key.until)
+    def note(self, until: Position, note: bytes) -> None:
+        """The key of the request whose last row is this one."""
+        self.notes[until] = note
+        self.size += NOTE_BYTES
 
-    def _size_of_note(self, until: Position) -> int:
-        return NOTE_BYTES + 8 * len(self.requests.get(until, ()))
+    def positions_in(self, interval: tuple[Position, Position]) -> Sequence[Position]:
+        if self._in_order is None:
+            self._in_order = sorted(self.rows)
+        begin, end = (bisect_right(self._in_order, at) for at in interval)
+        return self._in_order[begin:end]
 
     def forget_oldest(self, position: int) -> Position | None:
         """What is at or before this position, and what is too much; the newest of it."""
         newest, forgotten = None, 0
+        self._in_order = None
         while self.rows and forgotten < FORGOTTEN_AT_ONCE:
             known = next(iter(self.rows))
             if known > position and self.size <= MEMORY_BYTES:
@@ -121,9 +119,8 @@ class _Held:
             forgotten += 1
             self.size -= len(self.rows.pop(known)) + ROW_BYTES
             if known in self.notes:
-                self.size -= self._size_of_note(known)
+                self.size -= NOTE_BYTES
                 del self.notes[known]
-                self.requests.pop(known, None)
             self.begins.pop(known, None)
             newest = known if newest is None else max(newest, known)
         return newest
@@ -166,7 +163,7 @@ class Memory:
                 held.begins[until] = begin
             held.add(rows)
             if key is not None and until not in held.notes:
-                held.note(key, key.note)
+                held.note(until, key.note)
             self._add((), until)
 
     def skip_to(self, head: Position) -> None:
@@ -220,8 +217,7 @@ class Memory:
 
     def positions_of(self, key: UsedKey) -> Sequence[Position]:
         """Of the rows of its request, as far as they are known: some may never have been read."""
-        requests = {} if self._held is None else self._held.requests
-        return requests.get(key.until, [key.until])
+        return () if self._held is None else self._held.positions_in((key.from_, key.until))
 
 
 NO_NOTES: Mapping[Row, bytes] = {}

@@ -116,6 +116,7 @@ class Repairing:
             for feed in self._feeds.best_remembered():
                 if before.server_of(feed.channel) != now.server_of(feed.channel):
                     feed.losses += 1
+                    feed.release()  # what was made of lost changes would be listed again
                     self._unproven.append(feed)
         self._lineage = now
 

@@ -105,10 +105,18 @@ def test_the_oldest_are_forgotten_when_there_are_too_many_bytes():
 
 def test_keys_of_lost_appends_are_put_back():
     memory = Memory(Position(0))
-    key = UsedKey("digest--of-k", "finger", Position(0), Position(2))
+    key = UsedKey("digest--of-k", "finger", Position(0), Position(2), changes=2)
     memory.appended([A1, B2], B2[0], key)
     assert plan_repair(memory, [], Position(0), Repaired()).keys == [key]
     assert plan_repair(memory, [A1, B2], Position(2), Repaired()).keys == ()
+
+
+def test_the_key_of_a_request_is_put_back_in_whatever_order_its_rows_were_met():
+    memory = Memory(Position(0))
+    key = UsedKey("digest--of-k", "finger", Position(0), Position(2), changes=2)
+    memory.appended([B2, A3], A3[0])  # another request, and the row before it
+    memory.appended([A1, B2], B2[0], key)
+    assert plan_repair(memory, [], Position(0), Repaired()).keys == [key]
 
 
 def test_a_repaired_journal_needs_no_repair():
