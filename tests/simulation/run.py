@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from rsnotify.storage.embedded_redis.binaries import installed_binaries
 from tests.simulation import virtual
 from tests.simulation.engine import PORT, Engine, library
+from tests.simulation.known import FAULTS
 from tests.simulation.scenarios import SCENARIOS
 from tests.simulation.world import World
 
@@ -69,7 +70,6 @@ def forked(name: str, seed: int, binary: str) -> tuple[int, int]:
         os.close(write)
         return child, read
     os.close(read)
-    logging.getLogger().handlers[:] = [logging.NullHandler()]
     try:
         with os.fdopen(write, "w") as out:
             json.dump(history(name, seed, binary), out)
@@ -113,19 +113,21 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make simulate")
     parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []])
     parser.add_argument("--seed", type=int, help="one history, with its story")
+    parser.add_argument("--fault", choices=FAULTS, help="a fault to put back, and to be found")
     parser.add_argument("--first", type=int, help="the first seed; by default a new one")
     parser.add_argument("--seconds", type=float, default=60, help="no history begins after these")
     parser.add_argument("--redis", help="the server to run instead of the first of this machine")
     parser.add_argument("--count", type=int, default=10**9)
     given = parser.parse_args(arguments)
     _fix_addresses()
-    logging.basicConfig(level=logging.WARNING)
+    shown = logging.WARNING if given.seed is not None else logging.CRITICAL
+    logging.basicConfig(level=shown, format="%(name)s: %(message)s")
     binary = given.redis or asyncio.run(installed_binaries())[0].path
     library()
-    names = given.scenarios or [*SCENARIOS]
-    if given.seed is not None:
-        return _show(history(names[0], given.seed, binary))
+    names = given.scenarios or ([FAULTS[given.fault].scenario] if given.fault else [*SCENARIOS])
     gc.freeze()
+    if given.seed is not None:
+        return _show(*results(iter([(names[0], given.seed)]), binary, 1))
     first = Random().randrange(10**9) if given.first is None else given.first
     until = virtual.real_monotonic() + given.seconds
     failed: list[Result] = []
@@ -142,6 +144,8 @@ def main(arguments: Sequence[str]) -> int:
         if result.failure:
             failed.append(result)
             print(f"{result.scenario} {result.seed}: {result.failure}", flush=True)
+            if given.fault:
+                break
     for name, found in done.items():
         each = sum(result.seconds for result in found) / max(1, len(found))
         wrong = sum(result.failure is not None for result in found)

@@ -6,9 +6,11 @@ import sys
 import pytest
 
 from tests.needs import COMPILER, need
+from tests.simulation.known import FAULTS, Fault
 
 SEEDS = 3
 SCENARIOS = (
+    "lost_and_repeated",
     "cut_answers",
     "crashed_hub",
     "refusing_redis",
@@ -47,3 +49,15 @@ def test_a_seed_gives_the_same_history_again() -> None:
     )
     assert len(first) > 10
     assert first == second
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_planted_fault_changes_the_code_as_it_is(fault: Fault) -> None:
+    assert fault.broken() != fault.path.read_text()
+
+
+@pytest.mark.parametrize("name", ["forgotten_key", "refusal_taken_for_success"])
+def test_a_planted_fault_is_found(name: str) -> None:
+    done = simulate("--fault", name, "--first", "1", "--count", "4")
+    assert done.returncode == 1
+    assert "again: make simulate" in done.stdout
