@@ -260,13 +260,32 @@ async def test_a_json_patch_is_used_if_it_leads_to_what_the_source_says(
     patch = json.dumps([{"op": "replace", "path": "/a", "value": value}]).encode()
     source.resources["/patch"] = patch
     link = Link(PATCH, source.loc("patch"), length=len(patch), type="application/json-patch+json")
-    new = json.dumps({"a": 2, "text": "x" * 500}).encode()  # `a` is moved to the end by the patch
-    reordered = json.dumps({"text": "x" * 500, "a": 2}).encode()
-    source.change("d.json", reordered if is_right else new, links=(link,))
+    new = json.dumps({"a": 2, "text": "x" * 500}).encode()
+    source.change("d.json", new, links=(link,))
     source.asked.clear()
     assert (await once(source, copy)).is_whole
     assert source.asked["/d.json"] == (0 if is_right else 1)
     assert json.loads(files(copy)["d.json"])["a"] == 2
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+async def test_an_xml_patch_is_used_if_it_leads_to_what_the_source_says(
+    source: Source, copy: Path, is_right: bool
+) -> None:
+    old = b'<?xml version="1.0"?>\n<r xmlns="urn:x"><a>1</a><t>%b</t></r>\n' % (b"x" * 500)
+    source.add("d.xml", old)
+    source.list_resources()
+    await once(source, copy)
+    value = 2 if is_right else 3
+    patch = f'<diff xmlns="urn:x"><replace sel="r/a/text()">{value}</replace></diff>'.encode()
+    source.resources["/patch"] = patch
+    link = Link(PATCH, source.loc("patch"), length=len(patch), type="application/xml-patch+xml")
+    new = old.replace(b"<a>1", b"<a>2")
+    source.change("d.xml", new, links=(link,))
+    source.asked.clear()
+    assert (await once(source, copy)).is_whole
+    assert source.asked["/d.xml"] == (0 if is_right else 1)
+    assert files(copy)["d.xml"] == new
 
 
 async def test_an_index_of_compressed_lists_is_read(source: Source, copy: Path) -> None:

@@ -33,6 +33,7 @@ from rsnotify_client.mirror.plan import (
 from rsnotify_client.mirror.report import Event, percentile
 from rsnotify_client.mirror.state import START, Row, State
 from rsnotify_client.mirror.workers import ATTEMPTS, LATER_SECONDS, LATEST_SECONDS, delay
+from rsnotify_client.mirror.xml_patch import xml_candidates
 from rsnotify_client.web import origin_of, retry_after
 from tests.sources import rendered
 
@@ -210,6 +211,85 @@ PATCHES = [
 @pytest.mark.parametrize(("old", "patch", "new"), PATCHES)
 def test_a_json_patch_gives_the_new_document(old: object, patch: object, new: object) -> None:
     assert apply(old, patch) == new
+
+
+def test_a_json_patch_leaves_members_where_they_are() -> None:
+    patch = [{"op": op, "path": "/b", "value": op} for op in ("replace", "add")]
+    assert list(apply({"a": 1, "b": 2, "c": 3}, patch)) == ["a", "b", "c"]
+
+
+# Most are examples of RFC 5261, appendix A, without their white space
+XML_PATCHES = [
+    ("<d><n>t</n></d>", '<add sel="d"><f id="1">x</f></add>', '<d><n>t</n><f id="1">x</f></d>'),
+    ("<d><f/></d>", '<add sel="d/f" type="@user">Bob</add>', '<d><f user="Bob"/></d>'),
+    ("<d>a<f/></d>", '<add sel="d/f" pos="before"><!--c-->t</add>', "<d>a<!--c-->t<f/></d>"),
+    ("<d><f/>z</d>", '<add sel="*/f" pos="after">x<g/>y</add>', "<d><f/>x<g/>yz</d>"),
+    ("<d>t<f/></d>", '<add sel="/d" pos="prepend">x<g/>y</add>', "<d>x<g/>yt<f/></d>"),
+    ("<d><f>a</f></d>", '<replace sel="d/f[1]"><g>b</g></replace>', "<d><g>b</g></d>"),
+    ("<d><f>a</f>z</d>", '<replace sel="d/f"><g/></replace>', "<d><g/>z</d>"),
+    ('<d a="1"/>', '<replace sel="d/@a">2</replace>', '<d a="2"/>'),
+    ("<d>a<!--b-->c</d>", '<replace sel="d/comment()[1]"><!--x--></replace>', "<d>a<!--x-->c</d>"),
+    ("<d>a<f/>c</d>", '<replace sel="d/text()[2]">z</replace>', "<d>a<f/>z</d>"),
+    ("<d>a<f/>c</d>", '<remove sel="d/f"/>', "<d>ac</d>"),
+    ("<d>a<f/>c</d>", '<remove sel="d/text()[1]"/>', "<d><f/>c</d>"),
+    ('<d a="1" b="2"/>', '<remove sel="d/@a"/>', '<d b="2"/>'),
+    ("<d> <f/> </d>", '<remove sel="d/f" ws="after"/>', "<d> </d>"),
+    ("<d> <f/> </d>", '<remove sel="d/f" ws="both"/>', "<d/>"),
+    ("<d>old</d>", '<replace sel="d"><e>new</e></replace>', "<e>new</e>"),
+    ('<d><f i="1"/><f i="2"/></d>', """<remove sel="d/f[@i='2']"/>""", '<d><f i="1"/></d>'),
+    ("<d><f><n>x</n></f><f/></d>", """<remove sel="d/f[n='x']"/>""", "<d><f/></d>"),
+    ('<p:d xmlns:p="u"><p:f/></p:d>', '<remove sel="q:d/q:f" xmlns:q="u"/>', '<p:d xmlns:p="u"/>'),
+    ('<d xmlns="u"><f/></d>', '<remove xmlns="u" sel="d/f[1]"/>', '<d xmlns="u"/>'),
+    ('<d xmlns="u"/>', '<add xmlns="u" sel="d"><f/></add>', '<d xmlns="u"><f/></d>'),
+]
+
+
+@pytest.mark.parametrize(("old", "patch", "new"), XML_PATCHES)
+def test_an_xml_patch_gives_the_new_document(old: str, patch: str, new: str) -> None:
+    assert new.encode() in xml_candidates(old.encode(), f"<diff>{patch}</diff>".encode())
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "<diff",
+        "<patch/>",
+        '<diff><move sel="d"/></diff>',
+        '<diff><remove sel="d"/></diff>',
+        '<diff><remove sel="d/f"/></diff>',  # two
+        '<diff><remove sel="//g"/></diff>',
+        '<diff><remove sel="d/descendant::g"/></diff>',
+        """<diff><remove sel="document('/etc/passwd')"/></diff>""",
+        '<diff><remove sel="d/g | d/f[1]"/></diff>',
+        '<diff><remove sel="count(d)"/></diff>',
+        '<diff><remove sel="q:d/g"/></diff>',
+        '<diff><remove sel="d/g" ws="after"/></diff>',
+        '<diff><remove sel=""/></diff>',
+        f'<diff><remove sel="d{"/*" * 500}"/></diff>',
+        '<diff><replace sel="d/g"/></diff>',
+        '<diff><add sel="d" pos="before"><g/></add></diff>',
+        '<diff><add sel="d" type="namespace::p">u</add></diff>',
+        '<diff><add sel="d/@a">u</add></diff>',
+        '<!DOCTYPE diff [<!ENTITY a "b">]><diff/>',
+    ],
+)
+def test_an_xml_patch_that_does_not_fit_is_refused(patch: str) -> None:
+    with pytest.raises(NotApplicable):
+        next(xml_candidates(b'<d a="1"><f/><f/><g/></d>', patch.encode()))
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        b'<?xml version="1.0" encoding="UTF-8"?>\n<d><f /></d>\n',
+        b"<?xml version='1.0'?><d><f/></d>",
+        b"<d>\n  <f/>\n</d>",
+        '<?xml version="1.0"?>\n<!-- é --><d><f/><![CDATA[<a>]]></d>'.encode(),
+    ],
+)
+def test_an_xml_document_is_spelt_as_it_was(old: bytes) -> None:
+    patch = b'<diff><add sel="d/f" type="@a">1</add></diff>'
+    assert old.replace(b"<f", b'<f a="1"') in xml_candidates(old, patch)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ ROOMS_OF = {
         "rsnotify/resourcesync/xml_reader.py",
         "rsnotify/resourcesync/xml_structure.py",
         "rsnotify/resourcesync/stream.py",
+        "clients/python/rsnotify_client/mirror/xml_patch.py",
     ),
     "aiohttp": (
         "rsnotify/delivery/websub/",

@@ -61,8 +61,7 @@ def _apply_one(holder: dict[str, Any], operation: dict[str, Any]) -> None:
     elif op == "remove":
         _remove(holder, path)
     elif op == "replace":
-        _remove(holder, path)
-        _add(holder, path, operation["value"])
+        _replace(holder, path, operation["value"])
     elif op == "move":
         if path.startswith(operation["from"] + "/"):
             raise ValueError("nothing moves into itself")
@@ -114,6 +113,16 @@ def _add(holder: Any, path: str, value: Any) -> None:
         parent[last] = value
     else:
         raise TypeError(f"{path!r} lies in no object or array")
+
+
+def _replace(holder: Any, path: str, value: Any) -> None:
+    """In its place: the order of an object's members is part of its digest."""
+    parent, last = _parent(holder, path)
+    key: Any = _index(last) if isinstance(parent, list) else last
+    if not isinstance(parent, list | dict):
+        raise TypeError(f"{path!r} lies in no object or array")
+    _ = parent[key]  # it must be there
+    parent[key] = value
 
 
 def _remove(holder: Any, path: str) -> Any:

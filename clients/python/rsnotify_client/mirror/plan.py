@@ -31,6 +31,7 @@ ZONE_SECONDS = 12 * 3_600  # so much later a day ends in the last of the time zo
 _SECONDS = re.compile(r"T\d\d:\d\d:\d\d")
 _FRACTION = re.compile(r"T\d\d:\d\d:\d\d[.,]\d")
 JSON_PATCH = ("application/json-patch", "application/json-patch+json")
+XML_PATCH = ("application/xml-patch", "application/xml-patch+xml")
 
 
 class SourceResource(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -194,14 +195,19 @@ def addresses(wanted: SourceResource) -> list[str]:
 
 
 def cheaper_patch(wanted: SourceResource, have: Have | None) -> Link | None:
-    """A JSON Patch that is shorter than the resource and whose result can be verified."""
+    """A patch that is shorter than the resource and whose result can be verified."""
     if have is None or not digests(wanted.hash):
         return None
     for link in wanted.links:
-        is_json = (link.type or "").partition(";")[0].strip() in JSON_PATCH
-        if link.rel == PATCH and is_json and (link.length or 0) < (wanted.length or 1 << 60):
+        is_known = media_type(link) in (*JSON_PATCH, *XML_PATCH)
+        if link.rel == PATCH and is_known and (link.length or 0) < (wanted.length or 1 << 60):
             return link
     return None
+
+
+def media_type(link: Link) -> str:
+    """Without parameters."""
+    return (link.type or "").partition(";")[0].strip().lower()
 
 
 def kept_links(links: Sequence[Link]) -> list[Link]:

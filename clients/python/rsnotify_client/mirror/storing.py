@@ -19,12 +19,14 @@ from rsnotify_client.mirror.fetch import Fetched, Fetcher, Missing, NotModified
 from rsnotify_client.mirror.hooks import Hook
 from rsnotify_client.mirror.paths import Map, place_of
 from rsnotify_client.mirror.plan import (
+    XML_PATCH,
     Have,
     SourceResource,
     cheaper_patch,
     checker,
     is_current,
     kept_links,
+    media_type,
 )
 from rsnotify_client.mirror.report import Event, Kind
 from rsnotify_client.mirror.state import Row, State
@@ -191,7 +193,7 @@ class Store:
         return self._disk.move_to(self._kept, path, _mark())
 
     async def _patched(self, row: Row) -> Fetched | None:
-        """By a JSON Patch, where that is cheaper and leads to what the Source says."""
+        """By a patch, where that is cheaper and leads to what the Source says."""
         link = cheaper_patch(row.wanted, row.have)
         if link is None or row.path is None or not self._is_there(row):
             return None
@@ -201,7 +203,8 @@ class Store:
         try:
             page = await self._web.page(link.href, accept="*/*", cap=PATCHED_BYTES)
             with self._disk.open_file(row.path) as old:
-                return await asyncio.to_thread(_verified, old.read(), page.body, row.wanted)
+                patch = (old.read(), page.body, row.wanted, media_type(link) in XML_PATCH)
+                return await asyncio.to_thread(_verified, *patch)
         except (Rejected, TryAgain, ValueError, OSError):
             return None
 
@@ -212,10 +215,11 @@ def _event(row: Row, have: Have, what: Kind) -> Event:
     return Event(what, row.loc, row.path, row.wanted.change, have.length, links, lag)
 
 
-def _verified(old: bytes, patch: bytes, wanted: SourceResource) -> Fetched | None:
+def _verified(old: bytes, patch: bytes, wanted: SourceResource, is_xml: bool) -> Fetched | None:
     from rsnotify_client.mirror.patch import candidates  # noqa: PLC0415 - seldom needed
+    from rsnotify_client.mirror.xml_patch import xml_candidates  # noqa: PLC0415 - seldom needed
 
-    for content in candidates(old, patch):
+    for content in (xml_candidates if is_xml else candidates)(old, patch):
         _, digest, expected = checker(wanted.hash) or ("", None, "")
         if digest is None or wanted.length not in (None, len(content)):
             continue
