@@ -180,6 +180,7 @@ class Checking:
         if version != self._sets.version:
             records = await self._registry.all()
             due.update(dict.fromkeys(self._without_feed(records)))
+        await self._repairing.check_restart(records)
         asked = [each for each in due if each.set_name in records]
         seen = [self._feeds.seen(channel) for channel in asked]
         standings = await self._standings(asked)

@@ -5,8 +5,9 @@ join; a journal ends before a position that was seen; Redis is another one, or w
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import product, starmap
 from math import inf
 from time import monotonic
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from rsnotify.feed import Feed
 from rsnotify.hub.feeds import Feeds, log_unreadable
 from rsnotify.hub.moving import when_moved
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import ChannelName, Row
+from rsnotify.resourcesync.notification import KINDS, ChannelName, Row
 from rsnotify.single_flight import SingleFlight
 from rsnotify.storage.append_call import UNSEEN, Appended
 from rsnotify.storage.journal import Journal, Standing
@@ -53,6 +54,7 @@ class Repairing:
         self._repairs = repairs
         self._feeds = feeds
         self._lineage: Lineage | None = None
+        self._noted: Lineage | None = None  # for which the journals are told not to go back
         self.recover: list[Callable[[], Awaitable[None]]] = []  # what puts records back
         self._unproven: list[Feed] = []  # because Redis is another one
         self._suspects: dict[Feed, None] = {}  # of these, and others, what has to be looked at
@@ -119,6 +121,14 @@ class Repairing:
                     feed.release()  # what was made of lost changes would be listed again
                     self._unproven.append(feed)
         self._lineage = now
+
+    async def check_restart(self, set_names: Iterable[str]) -> None:
+        """Before anything is published to a Redis that may have been started with older data."""
+        if self._lineage is None or self._lineage == self._noted:
+            return
+        channels = [*starmap(ChannelName, product(set_names, KINDS))]
+        await self._repairs.note_servers(self._lineage.servers, channels)
+        self._noted = self._lineage
 
     async def check_suspects(self) -> None:
         """Some at a time: nobody waits long for this, and appends look at their own journals."""

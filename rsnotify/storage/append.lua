@@ -27,11 +27,11 @@ end
 
 local answers, at, appended, shards = {}, 11, false, {}
 
--- A Source's own time counts unless it lies in the future or more than a second behind.
+-- A Source's own time counts unless it lies in the future, more than a second behind, or before the
+-- moment in which Redis was started again.
 local function next_position(own)
-  if own == 0 or own > now or own < last - 1000000 then own = now end
-  if own <= last then own = last + 1 end
-  return own
+  if own == 0 or own > now or own < last - 1000000 or own <= floor then own = now end
+  return math.max(own, last + 1, floor + 1)
 end
 
 local before, seen = {}, tonumber(ARGV[6])

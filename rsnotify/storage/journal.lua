@@ -20,7 +20,7 @@
 
 local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
 local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'window_bytes',
-  'changed', 'created', 'head', 'first', 'load')
+  'changed', 'created', 'head', 'first', 'load', 'floor')
 if not record[1] then return nil end
 
 local last, window_from = tonumber(record[1]), tonumber(record[2])
@@ -33,6 +33,7 @@ local remembered = KEYS[5] .. record[6] .. ':' -- a set made anew remembers noth
 -- The newest change, or where the stream begins behind it; `last` may have moved beyond both.
 local head = math.max(tonumber(record[7]), tonumber(record[8]))
 local load = record[9] -- the token of the load that is under way
+local floor = tonumber(record[10] or 0) -- positions up to here were perhaps told, by data that are lost
 local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
 
 -- Positions are below 2^53, so a Lua number holds them exactly; %.0f writes all their digits.

@@ -7,6 +7,7 @@ REPORTS_BELL = "rsnotify:reports"  # pub/sub: what each hub process tells of its
 DATA_ID = "rsnotify:data"  # chosen by chance for an empty Redis: another one means other data
 SETS = "rsnotify:sets"  # hash: name -> record of the set
 SETS_VERSION = "rsnotify:sets:version"
+SERVERS = "rsnotify:servers"  # which Redis has these data, as far as hubs have seen
 SETS_REMOVED = "rsnotify:sets:removed"  # sorted set: "name created" of the last day, by time
 SETS_CHANGED = "rsnotify:sets:changed"  # when that was, by the clock of Redis
 SETS_ANNOUNCED = "rsnotify:sets:told"  # hash: the Source Description announced last

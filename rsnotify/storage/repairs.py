@@ -5,8 +5,9 @@ What the repair is, `rsnotify.core.healing` decides.
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
+from hashlib import blake2b
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -17,8 +18,9 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 from rsnotify.storage import keys
 from rsnotify.storage.cluster.slots import slot_of
-from rsnotify.storage.connection import Client
+from rsnotify.storage.connection import Client, redis_now
 from rsnotify.storage.data_id import new_data_id
+from rsnotify.storage.exchange import judge_answers
 from rsnotify.storage.if_equals import IfEquals
 from rsnotify.storage.journal_format import (
     KEY_SECONDS,
@@ -33,6 +35,7 @@ from rsnotify.storage.script import Script
 
 _REPAIR = Script("journal.lua", "repair.lua")
 _GAP = Script("journal.lua", "gap.lua")
+_PASS = Script("pass.lua")
 
 PAGE = 1000
 HOLD_SECONDS = 5  # a repair takes far less, and nobody publishes meanwhile
@@ -75,6 +78,20 @@ class Repairs:
         servers = await self._client.servers()
         data = await self._client.get(keys.DATA_ID)
         return Lineage(servers, data or await new_data_id(self._client))
+
+    async def note_servers(self, servers: Collection[str], channels: Sequence[ChannelName]) -> bool:
+        """If another Redis has these data now, or it was started again, they may be older than
+        what readers know: nothing gets a position before this moment any more."""
+        name = blake2b(" ".join(sorted(set(servers))).encode(), digest_size=12).hexdigest()
+        if await self._client.get(keys.SERVERS) == name.encode():
+            return False
+        now = int(await redis_now(self._client))
+        commands = [_PASS.command([keys.record(each)], now, "floor") for each in channels]
+        for start in range(0, len(commands), PAGE):
+            answers = await self._client.together(commands[start : start + PAGE])
+            judge_answers(answers, raise_on_error=True)
+        await self._client.set(keys.SERVERS, name)
+        return True
 
     @asynccontextmanager
     async def held(self, channel: ChannelName) -> AsyncIterator[str]:

@@ -1,6 +1,7 @@
 """A hub is backed up while it runs, and put back on another machine."""
 
 import asyncio
+import re
 import shutil
 import subprocess
 from contextlib import aclosing
@@ -20,6 +21,7 @@ from tests.needs import find
 from tests.redis_cluster import MASTERS, cluster
 from tests.running import RunningHub, clean_environment
 
+LOCS = re.compile(rb"<loc>(http://example.com/[^<]+)</loc>")
 BEFORE, AFTER = "http://example.com/before", "http://example.com/after"
 
 
@@ -202,3 +204,64 @@ async def test_a_cluster_is_backed_up_and_put_back_master_by_master(tmp_path: Pa
         async with RunningHub(tmp_path / "data", "--redis", redis.url, sets=()) as hub:
             for name in sets:
                 assert await listed(hub, name) == {BEFORE.rpartition("/")[2]}
+
+
+# --- data that are older than what readers know --------------------------------------------------
+
+
+async def seen_by(hub: RunningHub) -> tuple[list[dict[str, str]], str]:
+    """What a Source has done while nobody could publish it, and how far readers have read since."""
+    changes = []
+    for number in range(5):
+        at = (await hub.publish(f"http://example.com/between-{number}"))["until"]
+        loc = f"http://example.com/late-{number}"
+        changes.append({"loc": loc, "change": "updated", "datetime": at})
+    return changes, (await hub.publish("http://example.com/read"))["until"]
+
+
+async def are_told(hub: RunningHub, changes: list[dict[str, str]], cursor: str) -> None:
+    """Readers that are ahead of these data are told of all of them."""
+    status, answer = await hub.ask("POST", "/api/sets/dataset1/changes", json=changes)
+    assert (status, answer["accepted"]) == (201, len(changes))
+    _, listed = await hub.ask("GET", f"/dataset1/changelist.xml?from={cursor}")
+    assert [loc.rpartition(b"/")[2] for loc in LOCS.findall(listed)] == [
+        each["loc"].rpartition("/")[2].encode() for each in changes
+    ]
+
+
+async def test_after_a_restore_no_change_goes_below_the_cursor_of_a_reader(tmp_path: Path) -> None:
+    file, place = str(tmp_path / "backup.rdb"), str(tmp_path / "restored")
+    async with RunningHub(tmp_path / "data") as hub:
+        await hub.publish(BEFORE)
+        ended = await rsnotify("backup", file, "--data", str(hub.data))
+        assert ended.status == 0, ended.err
+        changes, cursor = await seen_by(hub)
+    ended = await rsnotify("restore", file, "--data", place)
+    assert ended.status == 0, ended.err
+    async with RunningHub(Path(place), sets=()) as restored:
+        await are_told(restored, changes, cursor)
+
+
+async def test_nor_does_one_where_data_were_copied_back_by_hand(tmp_path: Path) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    async with RunningHub(data) as hub:
+        await hub.publish(BEFORE)
+    shutil.copytree(data / "appendonlydir", copy)
+    async with RunningHub(data) as hub:
+        changes, cursor = await seen_by(hub)
+    shutil.rmtree(data / "appendonlydir")
+    shutil.copytree(copy, data / "appendonlydir")
+    async with RunningHub(data) as hub:
+        await are_told(hub, changes, cursor)
+
+
+async def test_nor_does_one_in_an_external_redis_with_older_data(
+    own_redis: OwnRedis, tmp_path: Path
+) -> None:
+    async with RunningHub(tmp_path / "one", "--redis", own_redis.url) as hub:
+        await hub.publish(BEFORE)
+        copy = own_redis.copy_of_data()
+        changes, cursor = await seen_by(hub)
+    await own_redis.go_back(copy)
+    async with RunningHub(tmp_path / "other", "--redis", own_redis.url) as hub:
+        await are_told(hub, changes, cursor)
