@@ -233,7 +233,7 @@ def use_in_django(database: str) -> None:
 
 # A writer -----------------------------------------------------------------------------------------
 
-NAMES = 2_000
+NAMES = 20_000
 DEATHS = 0.01
 """How likely it is that a writer kills itself, at each of the moments where it may."""
 

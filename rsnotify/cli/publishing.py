@@ -39,8 +39,19 @@ Between = Annotated[
 MaxDelete = Annotated[
     float | None,
     typer.Option(
-        min=0, max=100, metavar="PERCENT", help="How much of OLD may be missing in NEW. [10]"
+        min=0, max=100, metavar="PERCENT", help="How much of OLD, or of DIR, may be gone. [10]"
     ),
+]
+Dir = Annotated[
+    Path | None, typer.Option("--dir", metavar="DIR", help="What changed in a folder of files.")
+]
+Base = Annotated[
+    str | None, typer.Option(metavar="URL", help="Where the files of --dir are served.")
+]
+Watch = Annotated[bool, typer.Option("--watch", help="Go on publishing what changes in --dir.")]
+State = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="What of --dir is published. [DIR/.rsnotify-SET.db]"),
 ]
 Key = Annotated[
     str | None, typer.Option(help="Idempotency key: repeated with it, nothing is stored twice.")
@@ -63,6 +74,11 @@ With `--between` they are what changed between two lists, each a path or a URL o
 List, a sitemap or an index of them, plain or gzip:
 
 `rsnotify publish dataset1 --between yesterday.xml today.xml`
+
+With `--dir` they are what changed in a folder since the last time; the first time the set gets all
+of it. A file is published at the address that `--base` and its path make:
+
+`rsnotify publish dataset1 --dir /srv/files --base https://example.com/files --watch`
 """
 
 
@@ -79,20 +95,36 @@ def publish(
     index: Index = None,
     between: Between = None,
     max_delete: MaxDelete = None,
+    dir_: Dir = None,
+    base: Base = None,
+    watch: Watch = False,
+    state: State = None,
     key: Key = None,
     json: Json = False,
     url: Url = HERE,
     data: Data = DATA,
 ) -> None:
-    if [bool(locs), file is not None, between is not None].count(True) != 1:
-        raise typer.BadParameter("name resources, or give a --file, or --between; one of them")
+    if [bool(locs), file is not None, between is not None, dir_ is not None].count(True) != 1:
+        raise typer.BadParameter(
+            "name resources, or give a --file, --between or --dir; one of them"
+        )
+    if dir_ is not None:
+        if framework or key or json:
+            raise typer.BadParameter("--dir goes without --framework, --key and --json")
+        if base is None:
+            raise typer.BadParameter("--dir needs --base, the address where its files are served")
+        state = state or dir_ / f".rsnotify-{set_name}.db"
+        _publish_folder(url, data, set_name, dir_, base, state, max_delete, watch)
+        return
+    if base is not None or watch or state is not None:
+        raise typer.BadParameter("--base, --watch and --state go with --dir")
     if between is not None:
         if framework or key or json:
             raise typer.BadParameter("--between goes without --framework, --key and --json")
         _publish_between(url, data, set_name, between, max_delete)
         return
     if max_delete is not None:
-        raise typer.BadParameter("--max-delete goes with --between")
+        raise typer.BadParameter("--max-delete goes with --between and --dir")
     of_documents = {"capability": capability, "index": index}
     _check_framework(framework, of_documents, has_file=file is not None)
     fields = {"change": change, "lastmod": lastmod, **of_documents}
@@ -152,6 +184,26 @@ def _publish_between(
     with refusals_of(credential):
         allowed = MAX_DELETE if max_delete is None else max_delete
         publish_between(url, credential.token, set_name, *between, allowed)
+
+
+def _publish_folder(
+    url: str,
+    data: Path,
+    set_name: str,
+    folder: Path,
+    base: str,
+    state: Path,
+    max_delete: float | None,
+    watches: bool,
+) -> None:
+    from rsnotify.commands.publish_folder import FolderSource, publish_folder
+    from rsnotify_client.deletions import MAX_DELETE
+
+    credential = credential_for(url, data)
+    with refusals_of(credential):
+        allowed = MAX_DELETE if max_delete is None else max_delete
+        told = FolderSource(folder, base, state, allowed, watches)
+        publish_folder(url, credential.token, set_name, told)
 
 
 # relay --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify import access, cache, loops
+from rsnotify.commands import publish_folder
 from rsnotify.core import (
     bodies,
     forms,
@@ -48,6 +49,7 @@ from rsnotify.web import validation
 from rsnotify_client import (
     batch,
     deletions,
+    folder,
     listing,
     outboxfile,
     publisher,
@@ -201,6 +203,15 @@ LIMITS: dict[str, float] = {
     "says otherwise": deletions.MAX_DELETE,
     "percent of OLD that is missing in NEW of `publish --between`, unless `--max-delete` says "
     "otherwise": deletions.MAX_DELETE,
+    "files that may be gone at once from the folder of `publish --dir`, if others are left": (
+        folder.FEW_FILES
+    ),
+    "seconds since a file of `publish --dir` was written, while it counts as still being written": (
+        folder.SETTLE_SECONDS
+    ),
+    "seconds that `publish --dir` waits for files that are still being written": (
+        publish_folder.SETTLE_SECONDS
+    ),
     "readings of the Change Lists by `--once`, because something changed meanwhile": mirror.ROUNDS,
     "wrong tokens from an address at once; then one a second": token_throttle.FREE_TRIES,
 }

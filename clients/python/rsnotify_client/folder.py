@@ -1,0 +1,347 @@
+"""A folder of files as a Source: what has changed since its state was last written down.
+
+Rules that hold here: a change stands in the state's outbox exactly if the state holds it, so a
+process may be killed at any moment; what cannot be read, or is still being written, stays what it
+was; a file counts as updated if its content differs. Nothing here knows a hub.
+"""
+
+import fcntl
+import hashlib
+import os
+import sqlite3
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, NamedTuple
+from urllib.parse import quote
+
+from rsnotify.errors import InvalidSettings
+from rsnotify_client.address import wrong_address
+from rsnotify_client.batch import BATCH_CHANGES
+from rsnotify_client.change import Fields, make_change
+from rsnotify_client.deletions import MAX_DELETE, too_many
+from rsnotify_client.outbox import Outbox
+
+SETTLE_SECONDS = 2.0
+"""A file that was written in the last moments may be written still."""
+
+FEW_FILES = 10
+"""As many may go at once from any folder in which some are left, unless none may."""
+
+LOC_CHARACTERS = 2_048  # of a `loc`, by the schema of Sitemaps
+READ_SECONDS = 1.0  # what has been read meanwhile is published
+
+_CREATE = """
+CREATE TABLE IF NOT EXISTS files (
+    path BLOB PRIMARY KEY, size INTEGER, mtime INTEGER, ctime INTEGER, inode INTEGER,
+    hash TEXT, lastmod TEXT
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS published (place TEXT);
+CREATE TEMP TABLE seen (
+    path BLOB PRIMARY KEY, size INTEGER, mtime INTEGER, ctime INTEGER, inode INTEGER
+) WITHOUT ROWID;
+CREATE INDEX temp.seen_inode ON seen (inode);
+"""
+_SEE = "INSERT INTO seen VALUES (?, ?, ?, ?, ?)"
+_WRITE = "REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)"
+_DIFFERENT = """
+SELECT seen.*, files.hash, files.lastmod FROM seen LEFT JOIN files USING (path)
+WHERE files.path IS NULL OR (seen.size, seen.mtime, seen.ctime, seen.inode)
+    != (files.size, files.mtime, files.ctime, files.inode)
+ORDER BY path
+"""
+_GONE = "SELECT path FROM files WHERE path NOT IN (SELECT path FROM seen) ORDER BY path"
+_MOVED = """
+SELECT COUNT(*) FROM files WHERE path NOT IN (SELECT path FROM seen) AND EXISTS (
+    SELECT 1 FROM seen
+    WHERE (seen.inode, seen.size, seen.mtime) = (files.inode, files.size, files.mtime)
+)
+"""
+
+
+class Signature(NamedTuple):
+    """What differs as soon as a file is written."""
+
+    size: int
+    mtime: int
+    ctime: int
+    inode: int
+
+
+class ReadFile(NamedTuple):
+    """One that was read, and what is known of it: its digest, and since when it has that."""
+
+    path: bytes
+    signature: Signature
+    digest: str
+    before: str | None
+    lastmod: str | None
+
+
+class Look(NamedTuple):
+    """What a look at the folder has found."""
+
+    files: int
+    found: Counter[str]
+    """How many were created, updated and deleted."""
+    unsettled: list[str]
+    """Files that are still being written; the next look may find them whole."""
+    unread: list[str]
+    """Why something could not be read; of its files nothing has changed."""
+    left_out: list[str]
+    """Links, devices, addresses that are too long."""
+    held_back: str | None
+    """Why nothing was deleted."""
+
+
+class Folder:
+    """A folder, and the file in which its state and its outbox are.
+
+    With `is_loaded` False what is found is written down only: the hub gets it as a whole.
+    """
+
+    def __init__(self, path: Path, base: str, set_name: str, state: Path) -> None:
+        self._path = path
+        self._base = checked_base(base)
+        self._set_name = set_name
+        if not path.is_dir():
+            raise InvalidSettings([f"--dir {path}: there is no such directory"])
+        try:
+            self._lock_file = _locked(state)
+            self._database = sqlite3.connect(state, isolation_level=None, timeout=20)
+            self._database.executescript(_CREATE)
+            Outbox.create(self._database)
+        except (OSError, sqlite3.Error) as error:
+            raise InvalidSettings([f"--state {state}: {error}"]) from None
+
+    def close(self) -> None:
+        self._database.close()
+        self._lock_file.close()
+
+    # What was published, and where -------------------------------------------------------------
+
+    def is_loaded(self, hub: str) -> bool:
+        """Whether the hub has the state as a whole, under this base and in this set."""
+        row = self._database.execute("SELECT place FROM published").fetchone()
+        return bool(row == (self._place(hub),))
+
+    def has_loaded(self, hub: str) -> None:
+        with self._transaction():
+            self._database.execute("DELETE FROM published")
+            self._database.execute("INSERT INTO published VALUES (?)", (self._place(hub),))
+
+    def forget_changes(self) -> None:
+        """What waits to be published will be in the whole state."""
+        self._database.execute("DELETE FROM rsnotify_outbox")
+
+    def resources(self) -> Iterator[tuple[str, Fields]]:
+        """The whole state: each address, and what is said of it."""
+        rows = self._database.execute("SELECT path, size, hash, lastmod FROM files ORDER BY path")
+        for path, size, digest, lastmod in rows:
+            yield self._loc(path), {"hash": digest, "length": size, "lastmod": lastmod}
+
+    def _place(self, hub: str) -> str:
+        return " ".join((hub.rstrip("/"), self._set_name, self._base))
+
+    def _loc(self, path: bytes) -> str:
+        return self._base + quote(path)
+
+    # A look at it ------------------------------------------------------------------------------
+
+    def look(self, *, max_delete: float = MAX_DELETE, is_loaded: bool = True) -> Look:
+        """Write down what has changed, and its changes in the outbox if the rest is published."""
+        scan = _Scan(os.fsencode(self._path), LOC_CHARACTERS - len(self._base))
+        with self._transaction():
+            self._database.execute("DELETE FROM seen")
+            self._database.executemany(_SEE, ((path, *each) for path, each in scan.files()))
+        found = self._renew_all(scan, is_loaded=is_loaded)
+        gone = self._gone(scan)
+        held_back = self._too_many(len(gone), max_delete)
+        if held_back is None:
+            found["deleted"] = len(gone)
+            self._delete(gone, is_loaded=is_loaded)
+        files = self._count("SELECT COUNT(*) FROM files")
+        return Look(files, found, scan.unsettled, scan.unread, scan.left_out, held_back)
+
+    def _renew_all(self, scan: "_Scan", *, is_loaded: bool) -> Counter[str]:
+        """Whoever sends from the state waits for a transaction, and never while files are read."""
+        found: Counter[str] = Counter()
+        read: list[ReadFile] = []
+        until = time.monotonic() + READ_SECONDS
+        for path, *signature, before, lastmod in self._database.execute(_DIFFERENT).fetchall():
+            each = Signature(*signature)
+            if (digest := scan.digest(path, each)) is not None:
+                read.append(ReadFile(path, each, digest, before, lastmod))
+            if len(read) == BATCH_CHANGES or time.monotonic() > until:
+                found += self._renew(read, is_loaded=is_loaded)
+                read, until = [], time.monotonic() + READ_SECONDS
+        return found + self._renew(read, is_loaded=is_loaded)
+
+    def _renew(self, files: Sequence[ReadFile], *, is_loaded: bool) -> Counter[str]:
+        found: Counter[str] = Counter()
+        with self._transaction():
+            for path, signature, digest, before, since in files:
+                lastmod = since
+                if digest != before:
+                    kind, lastmod = "updated" if before else "created", _time(signature.mtime)
+                    found[kind] += 1
+                    if is_loaded:
+                        told: Fields = {
+                            "hash": digest,
+                            "length": signature.size,
+                            "lastmod": lastmod,
+                        }
+                        self._tell(path, kind, told)
+                self._database.execute(_WRITE, (path, *signature, digest, lastmod))
+        return found
+
+    def _gone(self, scan: "_Scan") -> list[bytes]:
+        """What is not there any more; of what could not be read nobody knows."""
+        rows = self._database.execute(_GONE)
+        return [path for (path,) in rows if not scan.is_below_unread(path)]
+
+    def _too_many(self, gone: int, max_delete: float) -> str | None:
+        seen = self._count("SELECT COUNT(*) FROM seen")
+        lost = gone - self._count(_MOVED)
+        if lost <= 0 or (seen and lost <= FEW_FILES and max_delete > 0):
+            return None
+        return too_many(lost, self._count("SELECT COUNT(*) FROM files"), max_delete, "files")
+
+    def _delete(self, gone: Sequence[bytes], *, is_loaded: bool) -> None:
+        with self._transaction():
+            for path in gone:
+                self._database.execute("DELETE FROM files WHERE path = ?", (path,))
+                if is_loaded:
+                    self._tell(path, "deleted", {})
+
+    def _tell(self, path: bytes, kind: str, told: Fields) -> None:
+        Outbox().send(self._database, self._set_name, make_change(self._loc(path), kind, told))
+
+    def _count(self, query: str) -> int:
+        return int(self._database.execute(query).fetchone()[0])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+
+class _Scan:
+    """The files of a folder, as far as they can be read."""
+
+    def __init__(self, root: bytes, room: int) -> None:
+        self._root = root
+        self._room = room
+        self._unread_paths: list[bytes] = []
+        self.unsettled: list[str] = []
+        self.unread: list[str] = []
+        self.left_out: list[str] = []
+
+    def files(self, folder: bytes = b"") -> Iterator[tuple[bytes, Signature]]:
+        """Without what is hidden: names that begin with a dot."""
+        try:
+            with os.scandir(self._path(folder)) as entries:
+                visible = [each for each in entries if not each.name.startswith(b".")]
+        except OSError as error:
+            self._note_unread(folder, error)
+            return
+        for entry in visible:
+            path = folder + b"/" + entry.name if folder else entry.name
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except OSError as error:
+                self._note_unread(path, error)
+                continue
+            if stat.S_ISDIR(found.st_mode):
+                yield from self.files(path)
+            elif self._is_published(path, found.st_mode):
+                yield path, _signature(found)
+
+    def _is_published(self, path: bytes, mode: int) -> bool:
+        if not stat.S_ISREG(mode):
+            kind = "a link" if stat.S_ISLNK(mode) else "no file"
+            self.left_out.append(f"{_shown(path)} is {kind}")
+        elif len(quote(path)) > self._room:
+            self.left_out.append(f"{_shown(path)} makes an address of more than {LOC_CHARACTERS:,}")
+        else:
+            return True
+        return False
+
+    def digest(self, path: bytes, signature: Signature) -> str | None:
+        """Of the file's content; None if it is still being written, or cannot be read."""
+        age = time.time() - signature.ctime / 1e9
+        if -SETTLE_SECONDS < age < SETTLE_SECONDS:
+            self.unsettled.append(_shown(path))
+            return None
+        try:
+            with open(self._path(path), "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                is_same = _signature(os.stat(self._path(path), follow_symlinks=False)) == signature
+        except FileNotFoundError:
+            is_same = False
+        except OSError as error:
+            self._note_unread(path, error)
+            return None
+        if not is_same:
+            self.unsettled.append(_shown(path))
+            return None
+        return f"sha-256:{digest}"
+
+    def is_below_unread(self, path: bytes) -> bool:
+        unread = self._unread_paths
+        return any(not each or (path + b"/").startswith(each + b"/") for each in unread)
+
+    def _note_unread(self, path: bytes, error: OSError) -> None:
+        self._unread_paths.append(path)
+        self.unread.append(f"{_shown(self._path(path))}: {error.strerror}")
+
+    def _path(self, path: bytes) -> bytes:
+        return self._root + b"/" + path if path else self._root
+
+
+def _locked(state: Path) -> IO[bytes]:
+    """Held until the process ends."""
+    file = Path(f"{state}-lock").open("ab")  # noqa: SIM115 - it is held
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise InvalidSettings([f"another process is publishing from {state}"]) from None
+    return file
+
+
+def _signature(found: os.stat_result) -> Signature:
+    return Signature(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+def _time(nanoseconds: int) -> str | None:
+    try:
+        when = datetime.fromtimestamp(nanoseconds // 10**9, UTC)
+    except (ValueError, OverflowError, OSError):  # before the year 1 or after 9999
+        return None
+    return f"{when:%Y-%m-%dT%H:%M:%S}Z" if when.year >= 1000 else None
+
+
+def _shown(path: bytes) -> str:
+    return path.decode(errors="backslashreplace")
+
+
+def checked_base(base: str) -> str:
+    """The address that stands for the folder, with a slash at its end."""
+    wrong = wrong_address(base)
+    if wrong is None and ("?" in base or "#" in base):
+        wrong = "it must have neither ? nor #"
+    elif wrong is None and not base.isascii():
+        wrong = "write other characters than ASCII as %XX, of UTF-8"
+    if wrong is not None:
+        raise InvalidSettings([f"--base {base}: {wrong}"])
+    return base.rstrip("/") + "/"

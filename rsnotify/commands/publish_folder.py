@@ -1,0 +1,188 @@
+"""`rsnotify publish --dir`: a folder as a Source, once or for as long as it is watched.
+
+Rules that hold here: a hub that has not had the folder yet gets all of it, as a load of the whole
+state; what changes afterwards waits in the state's outbox until the hub has it. What could not be
+read, is held back or still being written is named, and is no success.
+"""
+
+import asyncio
+import logging
+import signal
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+import typer
+
+from rsnotify.commands.publish import NDJSON
+from rsnotify.commands.resources import LoadBody, LoadRequest, load
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify_client.batch import OutboxError
+from rsnotify_client.folder import Folder, Look
+from rsnotify_client.relay import Relay
+
+log = logging.getLogger(__name__)
+
+SETTLE_SECONDS = 30.0
+"""How long files that are being written are waited for, without --watch."""
+LOOK_SECONDS = 0.5
+PAUSE_SECONDS = 1.0
+"""Between two looks of --watch; five times as long as a look takes, if that is more."""
+FLUSH_SECONDS = 60.0
+
+
+class FolderSource(NamedTuple):
+    """What the command was told."""
+
+    folder: Path
+    base: str
+    state: Path
+    max_delete: float
+    watches: bool
+
+
+def publish_folder(url: str, token: str | None, set_name: str, told: FolderSource) -> None:
+    """Publish what is new; with `watches`, go on until SIGTERM or Ctrl-C."""
+    with closing(Folder(told.folder, told.base, set_name, told.state)) as folder:
+        publishing = Publishing(url, token, set_name, folder, told)
+        publishing.begin()
+        with _relay(told.state, url, token, publishing) as relay:
+            relay.start()
+            if told.watches:
+                publishing.watch(relay)
+            else:
+                publishing.finish(relay)
+
+
+@contextmanager
+def _relay(state: Path, url: str, token: str | None, publishing: "Publishing") -> Iterator[Relay]:
+    try:
+        relay = Relay(
+            f"sqlite:///{quote(str(state.absolute()))}",
+            url,
+            token,
+            on_refused=lambda refused: publishing.refused.append(refused.change.loc),
+        )
+    except ValueError as error:
+        raise InvalidSettings([str(error)]) from None
+    with closing(relay):
+        yield relay
+
+
+class Publishing:
+    """One run of the command."""
+
+    def __init__(
+        self, url: str, token: str | None, set_name: str, folder: Folder, told: FolderSource
+    ) -> None:
+        self._url, self._token, self._set_name = url, token, set_name
+        self._folder, self._told = folder, told
+        self._found: Counter[str] = Counter()
+        self._said: set[str] = set()
+        self._look: Look | None = None
+        self.refused: list[str] = []
+
+    def begin(self) -> None:
+        """Load the whole state, if the hub has not had it."""
+        if self._folder.is_loaded(self._url):
+            return
+        look = self._settled(is_loaded=False)
+        if look.held_back or look.unread:
+            raise Rejected("nothing was loaded: " + "; ".join(_problems(look)))
+        if not look.files and self._told.max_delete < 100:
+            raise Rejected(
+                f"{self._told.folder} has no file to publish: is it mounted? If it is meant to be "
+                "empty, say so with --max-delete 100"
+            )
+        self._folder.forget_changes()
+        with tempfile.NamedTemporaryFile(suffix=".ndjson") as file:
+            self._write_resources(file)
+            outcome = asyncio.run(self._load(Path(file.name)))
+        self._folder.has_loaded(self._url)
+        self._found.clear()
+        counts = {name: outcome[name] for name in ("created", "updated", "deleted")}
+        typer.echo(f"loaded {outcome['resources']} resources: {_counted(Counter(counts))}")
+
+    def _write_resources(self, file: "IO[bytes]") -> None:
+        for loc, fields in self._folder.resources():
+            file.write(msgspec.json.encode({"loc": loc, **fields}) + b"\n")
+        file.flush()
+
+    async def _load(self, path: Path) -> dict[str, int]:
+        body = LoadBody([path], {"Content-Type": NDJSON})
+        wanted = LoadRequest(max_delete=self._told.max_delete)
+        return await load(self._url, self._token, self._set_name, body, wanted=wanted, key=None)
+
+    def finish(self, relay: Relay) -> None:
+        """Publish what changed until now; what is left undone is no success."""
+        look = self._settled(is_loaded=True)
+        try:
+            relay.flush(FLUSH_SECONDS)
+        except (TimeoutError, OutboxError) as error:
+            raise TryAgain(f"{error}; the next run publishes them") from None
+        typer.echo(f"{look.files} files: {_counted(self._found)}")
+        problems = _problems(look)
+        if self.refused:
+            problems.append(f"the hub refused {len(self.refused)} changes; see above")
+        if problems:
+            raise Rejected("; ".join(problems))
+
+    def _settled(self, *, is_loaded: bool) -> Look:
+        """Look until no file is being written."""
+        until = time.monotonic() + SETTLE_SECONDS
+        while (look := self._looked(is_loaded=is_loaded)).unsettled and time.monotonic() < until:
+            time.sleep(LOOK_SECONDS)
+        return look
+
+    def _looked(self, *, is_loaded: bool) -> Look:
+        look = self._folder.look(max_delete=self._told.max_delete, is_loaded=is_loaded)
+        self._found += look.found
+        for each in look.left_out:
+            self._say(f"left out: {each}")
+        return look
+
+    def watch(self, relay: Relay) -> None:
+        ended = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: ended.set())
+        typer.echo(f"rsnotify publish ready, watching {self._told.folder}")
+        while not ended.is_set():
+            began = time.monotonic()
+            look = self._looked(is_loaded=True)
+            if look.found.total():
+                relay.wake()
+                log.info("%s", _counted(look.found))
+            for problem in _problems(look._replace(unsettled=[])):
+                self._say(problem)
+            self._said &= {*_problems(look), *(f"left out: {each}" for each in look.left_out)}
+            ended.wait(max(PAUSE_SECONDS, 5 * (time.monotonic() - began)))
+
+    def _say(self, text: str) -> None:
+        """Once, as long as it stays so."""
+        if text not in self._said:
+            log.warning("%s", text)
+            self._said.add(text)
+
+
+def _problems(look: Look) -> list[str]:
+    problems = [f"cannot read {each}" for each in _first(look.unread)]
+    problems += [f"{each} is still being written" for each in _first(look.unsettled)]
+    if look.held_back is not None:
+        problems.append(f"nothing was deleted, for it would be {look.held_back}")
+    return problems
+
+
+def _first(names: Sequence[str], count: int = 3) -> list[str]:
+    more = len(names) - count
+    return [*names[:count], *([f"{more} more"] if more > 0 else [])]
+
+
+def _counted(found: Counter[str]) -> str:
+    return ", ".join(f"{found[kind]} {kind}" for kind in ("created", "updated", "deleted"))
