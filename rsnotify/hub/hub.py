@@ -136,6 +136,11 @@ class Hub:
         return self._sets.number
 
     @property
+    def sets_revision(self) -> int:
+        """Another number whenever this process knows other sets; no other process has it."""
+        return self._sets.revision
+
+    @property
     def registry_lost(self) -> asyncio.Event:
         """Set when Redis has lost sets that it had."""
         return self._sets.lost

@@ -20,6 +20,7 @@ class KnownSets:
     def __init__(self) -> None:
         self.records: dict[str, SetRecord] = {}
         self.version: Version | None = None  # None before the first read
+        self.revision = 0  # rises with every record that is known anew, and only here
         self._ahead: dict[int, tuple[Version, str]] = {}  # changes whose version is not the next
         self.removed: Recent[SetRecord] = Recent()
         self.lost = asyncio.Event()  # set when Redis has lost sets that it had
@@ -51,6 +52,7 @@ class KnownSets:
             self._note_removed(before)
         if records is before:
             return []
+        self.revision += 1
         return [name for name, record in records.items() if _turns(before.get(name), record)]
 
     def has_seen(self, name: str, record: SetRecord | None, version: Version) -> bool:
@@ -73,6 +75,7 @@ class KnownSets:
         """Know a change of one set; the name, if it has become private."""
         self._ahead[version.number] = version, name
         self._move_on()
+        self.revision += 1
         before = self.records.get(name)
         if record is None:
             self._note_removed({name: removed} if (removed := self.records.pop(name, None)) else {})

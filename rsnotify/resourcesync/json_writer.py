@@ -138,8 +138,11 @@ def render_empty_json(capability: str, at: Position) -> bytes:
 def render_json(document: Document) -> bytes:
     """A document without changes or resources: an index, a Capability List."""
     head, foot = json_frame(document.md or Md(), document.links, "documents")
-    entries = b",\n".join(_encode(_entry(entry)) for entry in document.entries)
-    return b"".join((head, entries, foot))
+    return b"".join((head, render_entries_json(document.entries), foot))
+
+
+def render_entries_json(entries: Iterable[Entry]) -> bytes:
+    return b",\n".join(_encode(_entry(entry)) for entry in entries)
 
 
 def _head(md: Md, links: Iterable[Link]) -> Json:

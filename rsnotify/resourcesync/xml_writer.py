@@ -124,10 +124,12 @@ def close_root(root: Root) -> bytes:
 
 
 def render_document(document: Document) -> bytes:
-    tag = ENTRY[document.root]
-    entries = "".join([_render_entry(tag, entry) for entry in document.entries])
     head = open_root(document.root, document.links, document.md)
-    return head + entries.encode() + close_root(document.root)
+    return head + render_entries(document.root, document.entries) + close_root(document.root)
+
+
+def render_entries(root: Root, entries: Iterable[Entry]) -> bytes:
+    return "".join([_render_entry(ENTRY[root], entry) for entry in entries]).encode()
 
 
 def _render_entry(tag: str, entry: Entry) -> str:

@@ -6,6 +6,7 @@ if there is such a token, nothing is told without it.
 
 import hmac
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, cast
 
 from prometheus_client.core import (
@@ -17,12 +18,13 @@ from prometheus_client.core import (
     Metric as Family,
 )
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access import Access
+from rsnotify.costly import Costly, kept_seconds, let_others_go_on, slices
 from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS
@@ -30,6 +32,11 @@ from rsnotify.storage.overview import Overview, SetNumbers
 from rsnotify.watching.metric_table import METRICS, OF_A_PROCESS, OF_A_SET
 from rsnotify.watching.peers import Peers
 from rsnotify.watching.report import HistogramNumbers, Numbers, Report
+
+END = b"# EOF\n"  # of OpenMetrics
+
+Encode = Callable[[Collector], bytes]
+Sample = tuple[tuple[str, ...], float | HistogramNumbers]
 
 NUMBER = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
@@ -45,19 +52,37 @@ class Metrics:
         self._peers = peers
         self._overview = overview
         self._token = token
+        self._answers = Costly[bytes]("metrics")
 
     async def get(self, request: Request) -> Response:
         everything = await self._may_see_all(request)
-
-        def is_told(name: str) -> bool:
-            """At this moment: sets change while Redis is asked."""
-            return everything or self._is_public(name)
-
-        sets = await self._sets(list(filter(is_told, self._hub.sets)))
-        collected = CollectorRegistry()
-        collected.register(_Numbers(self._peers.of_this_hub(), sets, is_told))
         encode, media_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(collected), headers={"content-type": media_type})
+        key = f"{everything} {self._hub.sets_revision} {media_type}"
+        work = partial(self._render, encode, everything=everything)
+        body = await self._answers.result(key, work, kept_seconds(len(self._hub.sets)))
+        return Response(body, headers={"content-type": media_type})
+
+    async def _render(self, encode: Encode, *, everything: bool) -> bytes:
+        """Again, if a set that it tells of has turned private while it was written."""
+        while True:
+            told = _Told(lambda name: everything or self._is_public(name))
+            text = await self._write(encode, told)
+            if all(map(told.may, told.names)):
+                return text
+
+    async def _write(self, encode: Encode, told: "_Told") -> bytes:
+        """A few sets at a time, for there may be many."""
+        written = _Written(encode)
+        for report in self._peers.of_this_hub():
+            for name in OF_A_PROCESS:
+                for some in slices(list(_samples_of(report, name, told))):
+                    written.add(name, some, ("worker",))
+                    await let_others_go_on()
+        for names in slices(list(filter(told, self._hub.sets))):
+            numbers = _of_sets(await self._sets(names))
+            for name in OF_A_SET:
+                written.add(name, numbers[name])
+        return written.whole()
 
     def _is_public(self, name: str) -> bool:
         """Whether it is known as public; another process may know a set that is not known here."""
@@ -82,39 +107,70 @@ class Metrics:
             return {}
 
 
-class _Numbers(Collector):
-    """What was read, as the library wants it."""
+class _Told:
+    """Which sets are told of, and were."""
 
-    def __init__(
-        self,
-        reports: Sequence[Report],
-        sets: dict[str, SetNumbers],
-        is_told: Callable[[str], bool],
-    ) -> None:
-        self._reports = reports
-        self._of_sets = _of_sets({name: sets[name] for name in filter(is_told, sets)})
-        self._is_told = is_told
+    def __init__(self, may: Callable[[str], bool]) -> None:
+        self.may = may
+        self.names: set[str] = set()
+
+    def __call__(self, name: str) -> bool:
+        if not self.may(name):
+            return False
+        self.names.add(name)
+        return True
+
+
+class _Written:
+    """The metrics as text: of each its head, and then its samples piece by piece."""
+
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
+        self._pieces: dict[str, list[bytes]] = {name: [] for name in METRICS}
+        self._end = b""
+
+    def add(self, name: str, samples: Sequence[Sample], more_labels: tuple[str, ...] = ()) -> None:
+        text = self._encode(_One(_family(name, samples, more_labels)))
+        if text.endswith(END):
+            text, self._end = text.removesuffix(END), END
+        self._pieces[name].append(_without_head(text) if self._pieces[name] else text)
+
+    def whole(self) -> bytes:
+        for name in METRICS:
+            if not self._pieces[name]:
+                self.add(name, ())
+        return b"".join(piece for pieces in self._pieces.values() for piece in pieces) + self._end
+
+
+class _One(Collector):
+    """One metric, as the library wants it."""
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
 
     def collect(self) -> Iterator[Family]:
-        for name in OF_A_PROCESS:
-            yield _family(name, self._samples(name), ("worker",))
-        for name in OF_A_SET:
-            yield _family(name, self._of_sets[name])
+        yield self._family
 
-    def _samples(self, name: str) -> Iterator[tuple[tuple[str, ...], float | HistogramNumbers]]:
-        labels = OF_A_PROCESS[name].labels
-        for report in self._reports:
-            worker = (str(report.identity.worker),)
-            if name in report.histograms:
-                yield worker, report.histograms[name]
-            for values, number in report.numbers.get(name, ()):
-                if labels[:1] != ("set",) or self._is_told(values[0]):
-                    yield (*values, *worker), number
+
+def _without_head(text: bytes) -> bytes:
+    """Without the lines that say what it is."""
+    while text.startswith(b"#"):
+        text = text.partition(b"\n")[2]
+    return text
+
+
+def _samples_of(report: Report, name: str, is_told: Callable[[str], bool]) -> Iterator[Sample]:
+    worker = (str(report.identity.worker),)
+    if name in report.histograms:
+        yield worker, report.histograms[name]
+    for values, number in report.numbers.get(name, ()):
+        if OF_A_PROCESS[name].labels[:1] != ("set",) or is_told(values[0]):
+            yield (*values, *worker), number
 
 
 def _family(
     name: str,
-    samples: Iterable[tuple[tuple[str, ...], float | HistogramNumbers]],
+    samples: Iterable[Sample],
     more_labels: tuple[str, ...] = (),
 ) -> Family:
     kind, about, labels = METRICS[name]

@@ -2,8 +2,9 @@
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from email.utils import formatdate, parsedate_to_datetime
+from functools import partial
 from itertools import pairwise
 from time import time_ns
 from typing import Any
@@ -23,7 +24,7 @@ from rsnotify.core.window import (
     Window,
     last_edge,
 )
-from rsnotify.delivery.pull import changelists, resourcelists, stretches
+from rsnotify.delivery.pull import changelists, description, resourcelists, stretches
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_datetime
 from rsnotify.resourcesync.notification import Interval
@@ -36,6 +37,7 @@ from tests.packing import pack
 from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Answer, Pulling, loc, names
 from tests.running import TOKEN, until
 
+DESCRIPTION = "/.well-known/resourcesync"
 OPEN = f"/{SET}/changelist.xml"
 INDEX = f"/{SET}/changelist-index.xml"
 RESOURCES = f"/{SET}/resourcelist.xml"
@@ -70,6 +72,46 @@ async def test_the_source_description_names_public_sets_only(pulling: Pulling) -
         f"{BASE}/other/capabilitylist.xml",
     ]
     assert [link.href for link in document.entries[1].links] == ["http://example.com/about"]
+
+
+class Rendered:
+    """Counts how often entries of the Source Description are rendered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entries = 0
+        for name in ("render_entries", "render_entries_json"):
+            monkeypatch.setattr(description, name, partial(self._count, getattr(description, name)))
+
+    def _count(self, render: Callable[..., bytes], *arguments: Any) -> bytes:
+        self.entries += len(arguments[-1])
+        return render(*arguments)
+
+
+@pytest.mark.parametrize("accept", ["application/xml", "application/json"])
+async def test_the_source_description_is_rendered_once_for_each_change_of_the_sets(
+    client: Client, monkeypatch: pytest.MonkeyPatch, accept: str
+) -> None:
+    rendered = Rendered(monkeypatch)
+    async with Pulling(client, public_url=None) as pulling:
+        answers = [
+            await pulling.get(DESCRIPTION, host=f"h{number}", accept=accept) for number in range(9)
+        ]
+        assert rendered.entries == 1
+        for number, each in enumerate(answers):
+            assert f"http://h{number}/{SET}/capabilitylist".encode() in each.body
+        tags = {each.headers["etag"] for each in answers}
+        assert len(tags) == 9
+        first = answers[0].headers["etag"]
+        again = await pulling.get(DESCRIPTION, host="h0", accept=accept, if_none_match=first)
+        assert (again.status, rendered.entries) == (304, 1)
+        await pulling.hub.add_set("other")
+        again = await pulling.get(DESCRIPTION, host="h0", accept=accept, if_none_match=first)
+        assert (again.status, rendered.entries) == (200, 3)
+        assert b"http://h0/other/capabilitylist.xml" in again.body
+        await pulling.hub.edit_set("other", {"private": True})
+        again = await pulling.get(DESCRIPTION, host="h0", accept=accept)
+        assert again.headers["etag"] == first
+        assert again.body == answers[0].body
 
 
 async def capabilities(pulling: Pulling, path: str = "capabilitylist.xml") -> dict[str, str]:

@@ -20,6 +20,7 @@ CLIENT = ROOT / "clients/python/rsnotify_client"
 FLOORS = (
     ("errors", "json_response", "socket_backlog", "socket_input"),
     ("loops", "problems", "resourcesync", "settings", "single_flight"),
+    ("costly",),
     ("core", "routing"),
     ("cache", "storage"),
     ("feed", "history"),

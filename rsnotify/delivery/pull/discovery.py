@@ -5,6 +5,7 @@ exists. Where the Source has a document of its own, it is listed instead of the 
 """
 
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 
 from starlette.requests import Request
@@ -16,11 +17,11 @@ from rsnotify.core.documents import (
     capabilities,
     robots,
     socket_capabilities,
-    source_description,
 )
-from rsnotify.core.set_options import SetRecord
+from rsnotify.costly import Costly, kept_seconds, slices
 from rsnotify.delivery.pull.admission import SetAdmission, form_of
-from rsnotify.delivery.pull.responses import DocumentInfo, rendered_response
+from rsnotify.delivery.pull.description import KeptDescription, public_sets
+from rsnotify.delivery.pull.responses import DocumentInfo, document_response, rendered_response
 from rsnotify.hub import Hub
 from rsnotify.hub.capabilities import Offers, capabilities_of
 from rsnotify.resourcesync.xml_writer import Document, render_document
@@ -45,14 +46,14 @@ class Discovery:
         self._base_url = base_url
         self._offers = offers
         self._snapshots = snapshots
-        self._describedby = describedby
+        self._description = KeptDescription(hub, describedby)
+        self._robots = Costly[str]("robots.txt")
 
     async def description(self, request: Request) -> Response:
-        base = self._base_url.base(request)
-        sets = [capabilities_of(record) for record in self._public_sets()]
-        document = source_description(base, sets, self._describedby)
-        info = DocumentInfo(_digest(document), self._hub.sets_changed, form=form_of(request))
-        return await rendered_response(request, info, lambda: document)
+        base, form = self._base_url.base(request), form_of(request)
+        template = await self._description.template(form)
+        info = DocumentInfo(template.tag(base), template.changed, form=form)
+        return await document_response(request, info, partial(self._description.at, template, base))
 
     async def capabilities(self, request: Request) -> Response:
         return await self._capability_list(request, capabilities)
@@ -61,11 +62,19 @@ class Discovery:
         return await self._capability_list(request, socket_capabilities)
 
     async def robots(self, request: Request) -> Response:
+        base = self._base_url.base(request)
+        key, seconds = f"{self._hub.sets_revision} {base}", kept_seconds(len(self._hub.sets))
+        work = partial(self._write_robots, base)
+        return PlainTextResponse(await self._robots.result(key, work, seconds))
+
+    async def _write_robots(self, base: str) -> str:
         """Without the Resource Lists of the hub whose records cannot be read."""
-        sets = self._public_sets()
-        newest = await self._snapshots.newest_of([record.name for record in sets])
-        found = (capabilities_of(record, newest.get(record.name)).resourcelist for record in sets)
-        return PlainTextResponse(robots(self._base_url.base(request), list(filter(None, found))))
+        found: list[str] = []
+        for some in slices(public_sets(self._hub)):
+            newest = await self._snapshots.newest_of([record.name for record in some])
+            lists = (capabilities_of(each, newest.get(each.name)).resourcelist for each in some)
+            found += filter(None, lists)
+        return robots(base, found)
 
     async def _capability_list(
         self, request: Request, describe: Callable[[str, SetCapabilities], Document]
@@ -75,10 +84,6 @@ class Discovery:
         document = describe(requested.base, offer.capabilities)
         info = requested.info(_digest(document), offer.changed)
         return await rendered_response(request, info, lambda: document)
-
-    def _public_sets(self) -> list[SetRecord]:
-        public = [record for record in self._hub.sets.values() if not record.private]
-        return sorted(public, key=lambda record: record.name)
 
 
 def _digest(document: Document) -> str:

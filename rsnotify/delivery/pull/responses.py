@@ -77,9 +77,16 @@ async def rendered_response(
 
     async def make(in_gzip: bool) -> Parts:
         document = render(describe(), info.form)
-        return [isal_zlib.compress(document, wbits=GZIP) if in_gzip else document]
+        return [await gzipped(document) if in_gzip else document]
 
     return await document_response(request, info, make)
+
+
+async def gzipped(document: bytes) -> bytes:
+    """A large one in a thread."""
+    if len(document) > THREAD_BYTES:
+        return await asyncio.to_thread(isal_zlib.compress, document, wbits=GZIP)
+    return isal_zlib.compress(document, wbits=GZIP)
 
 
 def render(document: Document, form: Form) -> bytes:

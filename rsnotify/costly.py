@@ -1,0 +1,66 @@
+"""What is costly to make: made once for all who ask at the same moment, and kept for a while.
+
+How long depends on how many sets there are, because they make it costly. So strangers who ask all
+the time take a small share of the event loop, however often they ask.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from time import monotonic
+from typing import Generic, TypeVar
+
+from rsnotify.single_flight import SingleFlight
+
+FEW_SETS = 100  # whatever is made of them is made anew each time
+SECONDS_OF_A_SET = 0.0005
+RESULTS_KEPT = 8
+SLICE = 100  # sets, before others have their turn
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+
+def kept_seconds(sets: int) -> float:
+    """How long to keep what was made of so many sets."""
+    return 0.0 if sets <= FEW_SETS else sets * SECONDS_OF_A_SET
+
+
+def slices(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """So many at a time that the event loop is not held up."""
+    return (items[start : start + SLICE] for start in range(0, len(items), SLICE))
+
+
+class Costly(Generic[Result]):
+    """Results by their keys; `what` is the name of the work in the log."""
+
+    def __init__(self, what: str, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._flights = SingleFlight[str, Result](what)
+        self._kept: OrderedDict[str, tuple[Result, float]] = OrderedDict()  # until when
+
+    async def result(
+        self, key: str, work: Callable[[], Awaitable[Result]], seconds: float
+    ) -> Result:
+        """What is kept, or was made just now; then it is kept for so many seconds."""
+        result, until = self._kept.get(key, (None, float("-inf")))
+        if result is not None and self._clock() < until:
+            return result
+        return await self._flights.result(key, partial(self._made, key, work, seconds))
+
+    async def _made(
+        self, key: str, work: Callable[[], Awaitable[Result]], seconds: float
+    ) -> Result:
+        result = await work()
+        self._kept.pop(key, None)
+        if seconds:
+            self._kept[key] = result, self._clock() + seconds
+        if len(self._kept) > RESULTS_KEPT:
+            self._kept.popitem(last=False)
+        return result
+
+
+async def let_others_go_on() -> None:
+    """Between two slices."""
+    await asyncio.sleep(0)
