@@ -1,5 +1,6 @@
 """Commands for those who read: `subscribe`, `mirror`, `audit`, `validate`."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,6 +113,34 @@ MaxBehind = Annotated[
     typer.Option(min=0, metavar="SECONDS", help="With --status: how long ago it may be in step."),
 ]
 
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", "-n", help="Say what would be done, and do nothing.")
+]
+
+# Of both mirror and audit
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header",
+        metavar="'[HOST ]NAME: VALUE'",
+        help="Sent to the origin of URL, or to HOST. Repeatable.",
+    ),
+]
+Cookies = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="cookies.txt, each for its own host.")
+]
+Rate = Annotated[
+    float | None, typer.Option(min=0.001, metavar="N", help="Requests a second, at most.")
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(min=0.1, metavar="SECONDS", help="For an answer that does not come. [60]"),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log each request.")]
+LogFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Append a log there, with each request.")
+]
+
 MIRROR = """Copy a Source and keep the copy in step, for ever or once.
 
 `rsnotify mirror https://example.org/ copy`
@@ -141,9 +170,17 @@ def mirror(
     max_behind: MaxBehind = 7200,
     metrics: Metrics = None,
     same_site: SameSite = False,
+    header: Headers = None,
+    cookies: Cookies = None,
+    rate: Rate = None,
+    timeout: Timeout = None,
+    dry_run: DryRun = False,
+    verbose: Verbose = False,
+    log_file: LogFile = None,
 ) -> None:
-    from rsnotify.commands.mirror import options_of, run_mirror, show_status
+    from rsnotify.commands.mirror import options_of, run_mirror, show_plan, show_status
     from rsnotify.commands.mirror_shown import Shown
+    from rsnotify.commands.network import log_more, network_of
 
     if status:
         where = directory or Path(source)
@@ -153,7 +190,18 @@ def mirror(
     if stdout and (exec_ or keep_deleted or json):
         raise typer.BadParameter("--stdout goes without --exec, --keep-deleted and --json")
     words = (select or [], exclude or [], map_ or [], jobs, per_host, keep_deleted)
-    options = options_of(*words, max_delete=max_delete, has_files=not stdout, same_site=same_site)
+    log_more(verbose=verbose, file=log_file)
+    network = network_of(header or [], cookies, rate, timeout)
+    options = options_of(
+        *words,
+        max_delete=max_delete,
+        has_files=not stdout,
+        same_site=same_site,
+        network=network,
+    )
+    if dry_run:
+        where = directory or Path(os.devnull)
+        raise typer.Exit(show_plan(source, where, options, token=token_of_environment(), json=json))
     shown = Shown(json=json, once=once, lag=lag, quiet=stdout)
     token = token_of_environment()
     work = {"token": token, "once": once, "command": exec_, "shown": shown, "metrics": metrics}
@@ -177,16 +225,26 @@ def audit(
     repair: Repair = False,
     sample: Sample = None,
     json: Json = False,
+    header: Headers = None,
+    cookies: Cookies = None,
+    rate: Rate = None,
+    timeout: Timeout = None,
+    verbose: Verbose = False,
+    log_file: LogFile = None,
 ) -> None:
     """Compare a copy with its Source: by length, digest and time.
 
     Exit status: 0 in sync, 1 out of sync, 2 wrong use, 130 interrupted.
     """
     from rsnotify.commands.audit import run_audit
+    from rsnotify.commands.network import log_more, network_of
+
+    log_more(verbose=verbose, file=log_file)
+    network = network_of(header or [], cookies, rate, timeout)
 
     token = token_of_environment()
     options = {"token": token, "sample": sample, "mend": repair, "json": json}
-    raise typer.Exit(run_audit(source, directory, **options))  # type: ignore[arg-type]
+    raise typer.Exit(run_audit(source, directory, network=network, **options))  # type: ignore[arg-type]
 
 
 # validate -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -10,6 +11,7 @@ from rsnotify.commands.mirror import until_ended
 from rsnotify.commands.mirror_shown import say
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.audit import KINDS, Audit, audit, check_may_repair, repair
+from rsnotify_client.network import Network
 
 SHOWN = 20
 
@@ -22,23 +24,25 @@ def run_audit(
     sample: int | None,
     mend: bool,
     json: bool,
+    network: Network,
 ) -> int:
     """Audit, and mend what is found if that is wanted; the exit status."""
-    return until_ended(_audit(url, directory, token=token, sample=sample, mend=mend, json=json))
+    words = {"token": token, "network": network}
+    return until_ended(_audit(url, directory, words, sample=sample, mend=mend, json=json))
 
 
 async def _audit(
-    url: str, directory: Path, *, token: str | None, sample: int | None, mend: bool, json: bool
+    url: str, directory: Path, words: dict[str, Any], *, sample: int | None, mend: bool, json: bool
 ) -> int:
     if mend:
         check_may_repair(directory)
     try:
-        found = await audit(url, directory, token=token, sample=sample)
+        found = await audit(url, directory, sample=sample, **words)
         if mend and not found.is_in_sync:
             say("before the repair", err=True)
             print_audit(found, json=False, err=True)
-            await repair(url, directory, found, token=token)
-            found = await audit(url, directory, token=token)
+            await repair(url, directory, found, **words)
+            found = await audit(url, directory, **words)
             if not json:
                 say("after the repair")
     except Rejected as error:

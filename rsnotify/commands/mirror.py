@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 from collections.abc import Coroutine, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,15 @@ from rsnotify_client.mirror.options import Options
 from rsnotify_client.mirror.paths import Map, place_of
 from rsnotify_client.mirror.plan import Selection
 from rsnotify_client.mirror.report import Event, Sums
-from rsnotify_client.mirror.state import State
+from rsnotify_client.mirror.state import START, ReadTo, State
+from rsnotify_client.mirror.statefile import FILE
 from rsnotify_client.mirror.status import CopyStatus, metrics_of, status_of
+from rsnotify_client.network import Network
 from rsnotify_client.textfile import write as write_metrics
 
 log = logging.getLogger(__name__)
 
+PLANNED_AT_ONCE = 1_000
 ADDRESS = re.compile("(http|ws)s?:/", re.IGNORECASE)  # of a path, too, which has one slash only
 
 
@@ -41,9 +44,11 @@ def options_of(
     max_delete: float,
     has_files: bool,
     same_site: bool = False,
+    network: Network | None = None,
 ) -> Options:
     """What the command line says, checked."""
     return Options(
+        network=network,
         selection=Selection(tuple(selects), tuple(excludes)),
         max_delete=max_delete,
         maps=tuple(map(_map, maps)),
@@ -221,6 +226,58 @@ def status_lines(status: CopyStatus) -> Iterator[str]:
         yield f"in step last at {status.in_step_at}, {status.behind_seconds:.0f} s ago"
     if status.last_error is not None:
         yield f"last error, at {status.last_error_at}: {status.last_error}"
+
+
+def show_plan(url: str, directory: Path, options: Options, *, token: str | None, json: bool) -> int:
+    """Print what a run would do; nothing of the copy changes."""
+    _check_address(url, directory)
+    return until_ended(_show_plan(url, directory, options, token=token, json=json))
+
+
+async def _show_plan(
+    url: str, directory: Path, options: Options, *, token: str | None, json: bool
+) -> int:
+    """By a copy of what the mirror knows, in a directory of its own."""
+    from sqlite3 import connect  # noqa: PLC0415 - seldom needed
+    from tempfile import TemporaryDirectory  # noqa: PLC0415
+
+    with TemporaryDirectory(prefix="rsnotify-mirror-") as folder:
+        if (directory / FILE).exists():
+            with (
+                State(directory, is_writer=False) as known,
+                closing(connect(Path(folder, FILE))) as copied,
+            ):
+                known.database.backup(copied)
+        skipped = []
+
+        def report(event: Event) -> None:
+            if event.event == "stored":  # into the other directory, from a package
+                _say_planned("fetch", event.loc, event.path, json=json)
+            elif event.event in ("skipped", "failed", "trouble"):
+                skipped.append(event)
+                say(f"{event.event}: {event.problem}", err=True)
+
+        try:
+            async with Mirror(url, Path(folder), options, token=token, report=report) as mirror:
+                await mirror.plan()
+                _say_plan(mirror.state, json=json)
+                return 1 if skipped else 0
+        except Rejected as error:
+            raise InvalidSettings([error.detail]) from None
+
+
+def _say_plan(state: State, *, json: bool) -> None:
+    after: ReadTo | None = START
+    while after is not None:
+        rows, after = state.due(float("inf"), after, PLANNED_AT_ONCE, ())
+        for row in rows:
+            what = "delete" if row.wanted.is_deleted else "fetch"
+            _say_planned(what, row.loc, row.path, json=json)
+
+
+def _say_planned(what: str, loc: str | None, path: str | None, *, json: bool) -> None:
+    line = msgspec.json.encode({"would": what, "loc": loc, "path": path})
+    say(line if json else f"would {what} {loc}")
 
 
 def _hook(command: str | None, directory: Path, *, has_files: bool) -> Hook | None:

@@ -42,12 +42,19 @@ class Given:
         self.max_behind = 7200.0
         self.metrics: Path | None = None
         self.same_site = False
+        self.header: list[str] = []
+        self.cookies: Path | None = None
+        self.rate: float | None = None
+        self.timeout: float | None = None
+        self.dry_run = self.verbose = False
+        self.log_file: Path | None = None
 
 
 OPTIONS = frozenset(f"--{name.replace('_', '-')}" for name in vars(Given())) - {
     "--source",
     "--directory",
     *("--max-delete", "--status", "--max-behind"),  # seldom given
+    *("--header", "--cookies", "--rate", "--timeout", "--dry-run", "--verbose", "--log-file"),
 }
 
 

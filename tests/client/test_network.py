@@ -1,7 +1,11 @@
 """The Python client in the network of an institution: proxies, certificates, credentials."""
 
 import asyncio
+import json
+import re
 import ssl
+import subprocess
+import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +22,12 @@ from rsnotify_client.live import open_channel
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.network import Credentials, Network, parse_header
 from rsnotify_client.publisher import Publisher
+from rsnotify_client.transport import Pace
 from rsnotify_client.web import Refused, Unreachable, Web, refused
 from tests.client.hubs import accept, scripted_hub
 from tests.forward_proxy import ForwardProxy, forward_proxy
 from tests.redis_tls import AUTHORITY
+from tests.reference import installed
 from tests.running import RunningHub
 from tests.sources import CAPABILITIES, Source
 
@@ -395,3 +401,89 @@ async def test_lists_to_compare_are_fetched_through_a_proxy(proxy: ForwardProxy)
         with pytest.raises(Rejected, match="it answered 404"):
             await asyncio.to_thread(lambda: list(entries_of(f"{url}/nothing.xml")))
     assert [entry.loc for entry in entries] == [source.loc("a.txt")]
+
+
+# Options of mirror and audit ----------------------------------------------------------------------
+
+
+def test_every_option_of_resync_sync_has_a_counterpart() -> None:
+    said = subprocess.run([installed(), "--help"], capture_output=True, text=True, check=True)
+    options = set(re.findall(r"(?<=\s)--[a-z-]+", said.stdout.partition("options:")[2]))
+    page = (Path(__file__).parents[2] / "docs" / "resync.md").read_text()
+    table = page.partition("## From `resync-sync`")[2]
+    aliases = {"--help", "--inc", "--capability-list", "--change-list-uri", "--write-changelist"}
+    missing = options - aliases - set(re.findall(r"--[a-z-]+", table)) - {"--changelist"}
+    assert not missing
+
+
+def test_so_many_requests_a_second_and_no_more() -> None:
+    now = 100.0
+    pace = Pace(4, lambda: now)
+    assert [pace.turn() for _ in range(3)] == [0.0, 0.25, 0.5]
+    now = 100.5
+    assert pace.turn() == 0.25
+    now = 200.0
+    assert [pace.turn(), pace.turn()] == [0.0, 0.25]
+
+
+async def rsnotify(*words: str) -> tuple[int, str, str]:
+    program = Path(sys.executable).with_name("rsnotify")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = await asyncio.create_subprocess_exec(program, *words, **pipes)  # type: ignore[arg-type]
+    out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    async with Source() as source:
+        source.add("a.txt", b"a")
+        source.add("b.txt", b"b")
+        source.list_resources()
+        address = source.url + CAPABILITIES
+        status, said, _ = await rsnotify("mirror", address, str(copy), "--dry-run")
+        assert (status, copy.exists()) == (0, False)
+        assert said.splitlines() == [
+            f"would fetch {source.loc(name)}" for name in ("a.txt", "b.txt")
+        ]
+        assert (await rsnotify("mirror", address, str(copy), "--once"))[0] == 0
+        before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+        source.change("a.txt", None)
+        source.change("c.txt", b"c")
+        status, said, _ = await rsnotify("mirror", address, str(copy), "-n", "--json")
+        assert sorted(json.loads(line)["would"] for line in said.splitlines()) == [
+            "delete",
+            "fetch",
+        ]
+        assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+        del source.documents["/resourcelist.xml"]
+        status, _, _ = await rsnotify("mirror", address, str(tmp_path / "other"), "-n")
+        assert status == 1
+
+
+async def test_headers_and_cookies_are_sent_and_each_request_is_logged(tmp_path: Path) -> None:
+    log, jar, copy = (tmp_path / name for name in ("log", "cookies.txt", "copy"))
+    jar.write_text("# Netscape HTTP Cookie File\n127.0.0.1\tFALSE\t/\tFALSE\t0\ta\tb\n")
+    async with Source() as source:
+        source.add("a.txt", b"a")
+        source.list_resources()
+        words = ["--header", "X-Key: s3cret", "--cookies", str(jar), "--log-file", str(log)]
+        more = ["--rate", "1000", "--timeout", "20"]
+        address = source.url + CAPABILITIES
+        status, _, shown = await rsnotify("mirror", address, str(copy), "--once", *words, *more)
+        assert status == 0
+        assert "answered 200" not in shown
+        assert (await rsnotify("audit", address, str(copy), *words, *more))[0] == 0
+        shown = (await rsnotify("audit", address, str(copy), "-v"))[2]
+    with_headers = [each for _, each in source.requests if each.get("X-Key") == "s3cret"]
+    assert {each["Cookie"] for each in with_headers} == {"a=b"}
+    assert f"GET {source.loc('a.txt')} answered 200" in log.read_text()
+    assert "s3cret" not in log.read_text()
+    assert "answered 200" in shown
+
+
+async def test_a_wrong_header_ends_a_command_with_what_is_right(tmp_path: Path) -> None:
+    words = ["mirror", "http://a.example/", str(tmp_path / "copy"), "--header", "X"]
+    status, _, said = await rsnotify(*words)
+    assert status == 2
+    assert "write 'Name: value'" in said

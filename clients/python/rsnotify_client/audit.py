@@ -38,6 +38,7 @@ from rsnotify_client.mirror.plan import (
 from rsnotify_client.mirror.report import Event, Report
 from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.mirror.statefile import FILE
+from rsnotify_client.network import Network
 from rsnotify_client.web import Tag, Unchanged, Web, check_status
 
 READ_BYTES = 1024 * 1024
@@ -104,13 +105,18 @@ def judged(wanted: SourceResource, row: Row | None, length: int | None) -> Findi
 
 
 async def audit(
-    url: str, directory: Path, *, token: str | None = None, sample: int | None = None
+    url: str,
+    directory: Path,
+    *,
+    token: str | None = None,
+    sample: int | None = None,
+    network: Network | None = None,
 ) -> Audit:
     """Look at every resource, or at a random sample of so many."""
     with State(directory, is_writer=False) as copy:
         disk = Disk(directory)
         try:
-            async with _source_now(url, token, copy) as now:
+            async with _source_now(url, token, copy, network) as now:
                 return await _compared(now, copy, disk, sample)
         finally:
             disk.close()
@@ -256,7 +262,9 @@ def _files(found: Audit, root: Path) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def _source_now(url: str, token: str | None, copy: State) -> AsyncIterator[Now]:
+async def _source_now(
+    url: str, token: str | None, copy: State, network: Network | None
+) -> AsyncIterator[Now]:
     selection = msgspec.json.decode(copy.fact("selection") or "{}", type=Selection)
     skipped: list[str] = []
 
@@ -268,7 +276,7 @@ async def _source_now(url: str, token: str | None, copy: State) -> AsyncIterator
         tempfile.TemporaryDirectory(prefix="rsnotify-audit-") as folder,
         State(Path(folder)) as state,
     ):
-        async with Web(token, url) as web:
+        async with Web(token, url, network=network) as web:
             baseline = await _read_now(web, url, copy, state, selection, report)
             yield Now(web, state, baseline, skipped)
 
@@ -323,6 +331,7 @@ async def repair(
     token: str | None = None,
     report: Report | None = None,
     max_delete: float = MAX_DELETE,
+    network: Network | None = None,
 ) -> bool:
     """Fetch what is missing or wrong and remove what is not at the Source.
 
@@ -331,7 +340,7 @@ async def repair(
     with State(directory, is_writer=False) as state:
         selection = msgspec.json.decode(state.fact("selection") or "{}", type=Selection)
         maps = msgspec.json.decode(state.fact("maps") or "[]", type=tuple[Map, ...])
-    options = Options(selection=selection, maps=maps, max_delete=max_delete)
+    options = Options(selection=selection, maps=maps, max_delete=max_delete, network=network)
     async with Mirror(url, directory, options, token=token, report=report) as mirror:
         mirror.mend(
             [each.loc for each in found.findings if each.loc and each.kind != "extra"],

@@ -5,12 +5,14 @@ handed over; a request is repeated only if the connection that was kept for it t
 closed. Any thread may use this.
 """
 
+import logging
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from http.client import BadStatusLine, HTTPException, LineTooLong, UnknownProtocol
 from http.client import IncompleteRead as Incomplete
 from threading import Lock
+from time import monotonic, sleep
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urljoin, urlsplit
 from weakref import WeakSet
@@ -19,6 +21,7 @@ from urllib3 import HTTPResponse, PoolManager, ProxyManager, Timeout
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, IncompleteRead, LocationParseError, ProxyError
 
+from rsnotify_client.address import without_tokens
 from rsnotify_client.bounded import (
     SILENCE_SECONDS,
     BadAnswer,
@@ -31,6 +34,8 @@ from rsnotify_client.cause import cause_of
 from rsnotify_client.network import Network
 from rsnotify_client.proxies import EXAMPLE, Proxy
 from rsnotify_client.reach import Reach
+
+log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 15.0
 IDLE_PER_ORIGIN = 64
@@ -133,6 +138,27 @@ class Answer:
             self._response.close()
 
 
+class Pace:
+    """So many requests a second, and no more, however many threads ask."""
+
+    def __init__(self, rate: float, clock: Callable[[], float] = monotonic) -> None:
+        self._interval = 1 / rate
+        self._clock = clock
+        self._next = 0.0
+        self._lock = Lock()
+
+    def turn(self) -> float:
+        """How long whoever asks now has to wait."""
+        with self._lock:
+            now = self._clock()
+            self._next = max(self._next, now)
+            wait, self._next = self._next - now, self._next + self._interval
+            return wait
+
+    def wait(self) -> None:
+        sleep(self.turn())
+
+
 class Transport:
     """Connections to all origins; those that are idle serve again."""
 
@@ -151,6 +177,7 @@ class Transport:
             read=network.timeout_seconds or read_seconds,
         )
         self._certificates: ssl.SSLContext | None = None
+        self._pace = None if network.rate is None else Pace(network.rate)
         self._managers: dict[tuple[Proxy | None, str], PoolManager] = {}
         self._pools: dict[tuple[str, str, int], HTTPConnectionPool] = {}
         self._open: WeakSet[BoundedResponse] = WeakSet()
@@ -178,6 +205,8 @@ class Transport:
         pool = self._pool(target)
         is_forwarded = pool.proxy is not None and target.scheme == "http"
         while True:
+            if self._pace is not None:
+                self._pace.wait()
             try:
                 response = pool.urlopen(
                     method,
@@ -197,6 +226,7 @@ class Transport:
                 continue
             except (HTTPError, HTTPException) as error:
                 raise _as_os_error(error, pool.proxy) from None
+            log.debug("%s %s answered %s", method, without_tokens(url), response.status)
             return self._opened(Answer(url, cast("HTTPResponse", response)))
 
     def _pool(self, target: Target) -> HTTPConnectionPool:

@@ -56,7 +56,8 @@ class Mirror:
         self._report_to = report
         self._watch = Watch(self.state, self.sums, told)
         connections, is_bound = max(64, self._options.jobs + 8), self._options.same_site
-        self._web = Web(token, url, connections=connections, same_site=is_bound)
+        network = self._options.network
+        self._web = Web(token, url, connections=connections, same_site=is_bound, network=network)
         self._disk = Disk(directory)
         self._kept = _kept(self._options.keep_deleted)
         self._fetcher = Fetcher(self._web, self._disk, self.state.keep_part, self._progress)

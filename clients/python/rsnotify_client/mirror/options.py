@@ -9,6 +9,7 @@ from rsnotify_client.deletions import MAX_DELETE
 from rsnotify_client.mirror.paths import Map
 from rsnotify_client.mirror.plan import Selection
 from rsnotify_client.mirror.workers import FIRST_SECONDS
+from rsnotify_client.network import Network
 
 JOBS = 16
 PER_HOST = 8
@@ -31,3 +32,4 @@ class Options(msgspec.Struct, frozen=True):
     poll_seconds: float = POLL_SECONDS
     relist_seconds: float = RELIST_SECONDS
     first_retry_seconds: float = FIRST_SECONDS
+    network: Network | None = None  # without one, what the environment says
