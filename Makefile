@@ -8,6 +8,7 @@ SOAK_ARGS ?=
 SCENARIO ?=
 SEED ?=
 SECONDS ?= 60
+FUZZ_SECONDS ?= 60
 
 # Unless PYTHON names one, the first of these that is new enough makes the environment.
 PYTHONS := $(strip $(PYTHON) $(if $(filter file,$(origin PYTHON)),python3.12 python3.11 python3.13 python3.14))
@@ -18,7 +19,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-packages test-versions coverage simulate soak bench release-check images clean
+.PHONY: help run check test test-packages test-versions coverage simulate fuzz soak bench release-check images clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +44,10 @@ coverage: $(VENV)/test.stamp ## measure which lines and branches the tests run
 
 simulate: $(VENV)/test.stamp ## run the hub in simulated worlds for SECONDS; SCENARIO=… SEED=… shows one history
 	@$(BIN)/python -m tests.simulation $(SCENARIO) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+fuzz: $(VENV)/test.stamp ## feed hostile bytes to what reads them, FUZZ_SECONDS for each reader
+	@$(PIP) -e '.[fuzz]' || echo 'Without atheris, inputs are only mutated.' >&2
+	@$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 soak: $(VENV)/test.stamp ## prove what takes minutes; SOAK_ARGS=storm SOAK_SECONDS=600: all that can fail
 	@$(BIN)/python -m tests.soak $(SOAK_ARGS)

@@ -73,8 +73,11 @@ class NdjsonReader:
         try:
             found = _LISTED.decode_lines(lines)
         except _UNREADABLE:  # only says what is wrong, not where
+            found = []
+        if len(found) == lines.count(b"\n") + (not lines.endswith(b"\n")):
+            self._number += len(found)
+        else:  # it would also read a resource that goes on in the next line
             found = [self._one(line) for line in lines.split(b"\n") if line.strip()]
-        self._number += len(found)
         return [each.created() for each in found]
 
     def _one(self, line: bytes) -> Listed:

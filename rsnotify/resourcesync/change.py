@@ -37,7 +37,7 @@ def render_datetime_bytes(microseconds: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]  # strftime has years of 3 digits
 
 
 @lru_cache(maxsize=4096)

@@ -91,6 +91,8 @@ class DocumentStream:
             return self._entries()
         except etree.XMLSyntaxError as error:
             raise _not_well_formed(error) from None
+        except ValueError:  # a name that lxml hands on, but does not take back
+            raise Rejected("not well-formed XML: a prefix is not declared") from None
 
     def close(self) -> list[Entry]:
         """The last entries; `Rejected` if the document is not whole."""

@@ -16,7 +16,7 @@ from rsnotify_client.audit import Audit, _files, judged
 from rsnotify_client.documents import Unpacker
 from rsnotify_client.mirror import dump
 from rsnotify_client.mirror.disk import Disk
-from rsnotify_client.mirror.dump import FREE_BYTES, MEMBERS, Package
+from rsnotify_client.mirror.dump import DICTIONARY_BYTES, FREE_BYTES, MEMBERS, Package
 from rsnotify_client.mirror.hooks import command_hook
 from rsnotify_client.mirror.patch import NotApplicable, apply, candidates
 from rsnotify_client.mirror.plan import (
@@ -388,6 +388,22 @@ def test_a_member_that_cannot_be_inflated_is_refused(compression: int) -> None:
     (found,) = opened.resources()
     with pytest.raises(Rejected, match="'a' cannot be read"):
         b"".join(opened.content(found))
+
+
+@pytest.mark.parametrize(("more", "is_refused"), [(0, False), (1, True)])
+def test_a_member_remembers_64_mib_at_most(*, more: int, is_refused: bool) -> None:
+    content = package({"a": b"abc"}, [entry("/a")], zipfile.ZIP_LZMA)
+    with zipfile.ZipFile(content) as file:
+        member = file.getinfo("a")
+    content.seek(member.header_offset + 36)  # 30 of the header, one of the name, 5 before it
+    content.write((DICTIONARY_BYTES + more).to_bytes(4, "little"))
+    opened = Package(content, "a.zip")
+    (found,) = opened.resources()
+    if is_refused:
+        with pytest.raises(Rejected, match="'a' wants more than"):
+            b"".join(opened.content(found))
+    else:
+        assert b"".join(opened.content(found)) == b"abc"
 
 
 def test_a_member_whose_name_cannot_be_read_is_refused() -> None:

@@ -49,3 +49,9 @@ def test_every_full_w3c_datetime_is_a_position(text: str, meant: str) -> None:
 def test_anything_else_is_none(text: str) -> None:
     with pytest.raises(ValueError, match=r"datetime|month"):
         Position.parse(text)
+
+
+@pytest.mark.parametrize("text", ["0001-01-02T00:00:00Z", "0113-11-20T00:00:00Z"])
+def test_a_year_has_four_digits(text: str) -> None:
+    position = Position.parse(text)
+    assert Position.parse(str(position)) == position

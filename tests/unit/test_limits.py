@@ -185,6 +185,7 @@ LIMITS: dict[str, float] = {
     "notifications that are read of a channel": Bounds().payloads,
     "members of a ZIP package": dump.MEMBERS,
     "bytes of the directory of a ZIP package": dump.DIRECTORY_BYTES,
+    "bytes that a member compressed with LZMA refers back": dump.DICTIONARY_BYTES,
     "bytes of a component of a path": paths.COMPONENT_BYTES,
     "bytes of a path": paths.PATH_BYTES,
     "a resource with `--stdout`": storing.IN_MEMORY_BYTES,

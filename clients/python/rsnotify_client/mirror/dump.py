@@ -23,6 +23,7 @@ from rsnotify_client.web import Refused, Web, check_status
 MANIFEST = "manifest.xml"
 MEMBERS = 0xFFFE  # what a ZIP without extensions can say
 DIRECTORY_BYTES = 32 * 1024 * 1024
+DICTIONARY_BYTES = 64 * 1024 * 1024  # what `xz -9` uses
 RATIO = 200  # text compresses ten times, the emptiest honest file a hundred times
 FREE_BYTES = 1024 * 1024
 PACKAGE_BYTES = 4 * 1024**3
@@ -48,6 +49,7 @@ class Package:
 
     def __init__(self, file: BinaryIO, where: str) -> None:
         self._where = where
+        self._file = file
         self.head = Head("urlset", Md())  # of the manifest, once its entries are read
         self.refused: list[str] = []
         try:
@@ -112,9 +114,21 @@ class Package:
         cap = md.length if md.length is not None else size * RATIO + FREE_BYTES
         yield from self._pieces(packed.name, cap)
 
+    def _check_dictionary(self, name: str) -> None:
+        """LZMA remembers as much as a member says, whatever is in it."""
+        info = self._zip.getinfo(name)
+        if info.compress_type != zipfile.ZIP_LZMA:
+            return
+        self._file.seek(info.header_offset + 26)
+        lengths = struct.unpack("<HH", self._file.read(4))
+        self._file.seek(sum(lengths) + 5, 1)  # its name, and what is before the size
+        if int.from_bytes(self._file.read(4), "little") > DICTIONARY_BYTES:
+            raise Refused(f"{self._where}: {name[:200]!r} wants more than {DICTIONARY_BYTES} bytes")
+
     def _pieces(self, name: str, cap: int) -> Iterator[bytes]:
         total = 0
         try:
+            self._check_dictionary(name)
             with self._zip.open(name) as member:
                 while piece := member.read(PIECE_BYTES):
                     total += len(piece)
