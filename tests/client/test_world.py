@@ -1,6 +1,10 @@
 """Sources of every kind: after each round the copy is the Source, or it is said that it is not."""
 
+import asyncio
 import itertools
+import os
+import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,6 +12,7 @@ import pytest
 
 from rsnotify.resourcesync.change import Position
 from rsnotify_client.audit import audit
+from rsnotify_client.mirror import baseline, planning
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.mirror.options import Options
 from tests.client.test_mirror import Once, files
@@ -17,16 +22,20 @@ from tests.client.world import (
     FourLists,
     Heratio,
     Kind,
+    Lie,
     NinthDraft,
     PackedSitemap,
     PagesOfTheHub,
+    Patches,
     PlainSitemap,
     PyResourceSync,
     World,
 )
+from tests.running import clean_environment
 from tests.sources import Source
 
 ROUNDS = 3
+SEEDS = range(int(os.environ.get("SOAK_WORLDS", "2")))  # `make soak` tries more
 LISTS = ("resourcelist", "resourcedump", "changelist", "changedump")
 COMBINATIONS = [
     chosen
@@ -43,7 +52,15 @@ KINDS = (
     ClosedLists,
     PyResourceSync,
     NinthDraft,
+    Patches,
 )
+
+
+@pytest.fixture(autouse=True)
+def _asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not served is given up at once."""
+    monkeypatch.setattr(baseline, "ATTEMPTS", 1)
+    monkeypatch.setattr(planning, "LIST_ATTEMPTS", 1)
 
 
 async def copied(kind: Kind, copy: Path, **options: object) -> Once:
@@ -68,7 +85,7 @@ def world_of(seed: str) -> World:
     return World(seed, Position(now * 1_000_000))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("lists", COMBINATIONS, ids="+".join)
 async def test_every_combination_of_the_four_lists(
     lists: tuple[str, ...], seed: int, tmp_path: Path
@@ -77,7 +94,7 @@ async def test_every_combination_of_the_four_lists(
         await tell(FourLists(source, world_of(f"{lists}{seed}"), lists), tmp_path / "copy")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_sources_that_others_write(kind: type[Kind], seed: int, tmp_path: Path) -> None:
     async with Source() as source:
@@ -85,8 +102,60 @@ async def test_sources_that_others_write(kind: type[Kind], seed: int, tmp_path: 
 
 
 async def tell(kind: Kind, copy: Path) -> None:
-    """The beginning, and so many rounds; after each the copy is what the Source has."""
-    for _ in range(1 + ROUNDS):
+    """The beginning, and so many rounds; after each the copy is what the Source has.
+
+    Once, after a round, the Source lies.
+    """
+    lies_after = kind.world.random.randrange(1, 1 + ROUNDS)
+    for number in range(1 + ROUNDS):
         kind.publish()
-        await is_the_source(kind, copy)
+        if number == lies_after:
+            await is_not_fooled(kind, copy)
+        else:
+            await is_the_source(kind, copy)
         kind.world.step()
+
+
+async def is_not_fooled(kind: Kind, copy: Path) -> None:
+    """The copy is the Source, or it is said that it is not; what is there is never deleted."""
+    before, lie = files(copy), Lie(kind)
+    lie.begin()
+    ran = await copied(kind, copy)
+    now, said = files(copy), f"{lie.kind} at {lie.path}"
+    assert not [name for name in before if name in kind.world.state and name not in now], said
+    if now != kind.world.state:
+        assert not ran.is_whole, said
+        assert ran.problems().strip(), said
+        assert not (await audit(kind.address, copy)).is_in_sync, said
+    lie.end()
+    ran = await copied(kind, copy)
+    if lie.kind != "a wrong digest" or ran.is_whole:
+        assert files(copy) == kind.world.state, said
+        assert ran.is_whole, said + ran.problems()
+    else:  # a change that was told with it, is told again only by the next list of resources
+        assert "digest" in ran.problems(), said
+
+
+@pytest.mark.parametrize(
+    "make", [PlainSitemap, lambda *words: FourLists(*words, ("resourcedump", "changedump"))]
+)
+async def test_the_commands_say_the_same(
+    make: Callable[[Source, World], Kind], tmp_path: Path
+) -> None:
+    async with Source() as source:
+        kind = make(source, world_of("commands"))
+        for _ in range(2):
+            kind.publish()
+            for words, status in ((("mirror", "--once"), 0), (("audit",), 0)):
+                assert await command(kind, tmp_path / "copy", *words) == status
+            assert files(tmp_path / "copy") == kind.world.state
+            kind.world.step()
+        kind.source.documents.clear()
+        assert await command(kind, tmp_path / "copy", "mirror", "--once") != 0
+        assert files(tmp_path / "copy")
+
+
+async def command(kind: Kind, copy: Path, name: str, *words: str) -> int:
+    line = [sys.executable, "-m", "rsnotify", name, kind.address, str(copy), *words]
+    ran = await asyncio.create_subprocess_exec(*line, env=clean_environment())
+    return await ran.wait()

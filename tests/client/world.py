@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import io
 import random
+import re
 import zipfile
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from rsnotify.resourcesync.change import Link, Position
+from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, Root, render_document
 from tests.sources import CAPABILITIES, Handler, Source, rendered
 
@@ -500,3 +502,110 @@ class NinthDraft(Kind):
     def _document(self, md: Md, entries: Iterable[Entry]) -> bytes:
         links = (Link("resourcesync", self.source.url + CAPABILITIES),)
         return render_document(Document("urlset", md, links, tuple(entries)))
+
+
+class Patches(Kind):
+    """JSON and XML resources that change by patches, and each whole as it was written first."""
+
+    capabilities = ("resourcelist", "changelist")
+
+    def __init__(self, source: Source, world: World) -> None:
+        super().__init__(source, world)
+        self.applied = 0
+        self.patched = ("p/x.json", "p/y.xml")
+        for name in self.patched:
+            self.world.state[name] = self._written(name, 0)
+            self.world.changed[name] = self.world.now
+        self.changes: list[Entry] = []
+        self.told = 0
+
+    @staticmethod
+    def _written(name: str, number: int) -> bytes:
+        if name.endswith("json"):
+            return b'{"first": %d, "last": "%b"}' % (number, b"x" * 300)
+        return b'<?xml version="1.0"?>\n<r><n>%d</n>%b</r>\n' % (number, b"<x/>" * 80)
+
+    def render(self) -> None:
+        at = {"at": str(self.world.tick())}
+        if not self.round:
+            self.put("resourcelist.xml", rendered("resourcelist", self.resources(), **at))
+        new = [each for each in self.world.events[self.told :] if each.name not in self.patched]
+        self.changes += map(self.event, new)
+        self.told = len(self.world.events)
+        for name in self.patched if self.round else ():
+            self.changes.append(self._patch(name))
+        md = {"from": str(self.world.began)}
+        self.put("changelist.xml", rendered("changelist", self.changes, **md))
+
+    def _patch(self, name: str) -> Entry:
+        """The file changes; nobody can fetch it whole."""
+        kind = name.rpartition(".")[2]
+        patch = b'[{"op": "replace", "path": "/first", "value": %d}]' % self.round
+        if kind == "xml":
+            patch = b'<diff><replace sel="r/n/text()">%d</replace></diff>' % self.round
+        content, at = self._written(name, self.round), self.world.tick()
+        self.world.state[name], self.world.changed[name] = content, at
+        self.source.resources.pop(f"/{name}", None)
+        self.put(f"patch{self.round}.{kind}", patch)
+        link = Link(
+            PATCH,
+            self.source.loc(f"patch{self.round}.{kind}"),
+            length=len(patch),
+            type=f"application/{kind}-patch+{kind}",
+        )
+        md = self.md(content, change="updated", datetime=str(at))
+        return Entry(self.source.loc(name), str(at), md=md, links=(link,))
+
+
+# Lies -------------------------------------------------------------------------------------------
+
+ENTRIES = re.compile(rb"<(url|sitemap)>.*?</\1>", re.DOTALL)
+DIGEST = re.compile(rb"md5:([0-9a-f]{32})")
+LIES = ("cut", "emptied", "halved", "a wrong digest", "500", "an HTML page")
+
+
+class Lie:
+    """One document of a Source that is for a while not what it should be."""
+
+    def __init__(self, kind: Kind) -> None:
+        chance, documents = kind.world.random, kind.source.documents
+        self.kind = chance.choice(LIES)
+        lists = [path for path in documents if path.endswith((".xml", ".gz"))]
+        lists += [path for path in kind.source.handlers if path.endswith(".xml")]
+        whole = sorted({*lists} - {CAPABILITIES})
+        if self.kind in ("emptied", "halved"):  # of changes, nobody can know that some are missing
+            whole = [path for path in whole if "change" not in path and "cd" not in path] or whole
+        self.path = chance.choice(whole)
+        self._source = kind.source
+        self._honest = kind.source.handlers.get(self.path)
+
+    def begin(self) -> None:
+        self._source.handlers[self.path] = self._serve
+
+    def end(self) -> None:
+        del self._source.handlers[self.path]
+        if self._honest is not None:
+            self._source.handlers[self.path] = self._honest
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        if self.kind == "500":
+            return web.Response(status=500)
+        if self.kind == "an HTML page":
+            return web.Response(body=b"<html><p>Sorry</html>", content_type="text/html")
+        body = self._source.documents.get(self.path, b"")
+        if self._honest is not None:
+            answer = await self._honest(request)
+            assert isinstance(answer, web.Response)
+            assert isinstance(answer.body, bytes)
+            body = answer.body
+        return web.Response(body=self._told(body), content_type="application/xml")
+
+    def _told(self, body: bytes) -> bytes:
+        if self.kind == "cut" or not body.startswith(b"<"):
+            return body[: len(body) // 2]
+        if self.kind == "a wrong digest":
+            last = [each.start(1) for each in DIGEST.finditer(body)][-1:]
+            return body[: last[0]] + b"0" * 32 + body[last[0] + 32 :] if last else body
+        keep = 0 if self.kind == "emptied" else len(ENTRIES.findall(body)) // 2
+        numbers = iter(range(1_000_000))
+        return ENTRIES.sub(lambda found: found[0] if next(numbers) < keep else b"", body)
