@@ -1,5 +1,5 @@
 # The hub alone: it needs a Redis beside it, as docker-compose.yml brings. It writes nothing, so it
-# runs with a read-only file system.
+# runs with a read-only file system. The drivers are for `rsnotify relay`, which runs from it, too.
 ARG PYTHON=3.12.12-slim-bookworm
 
 FROM python:${PYTHON} AS build
@@ -7,7 +7,7 @@ RUN python -m venv /opt/rsnotify
 COPY pyproject.toml README.md LICENSE /src/
 COPY rsnotify /src/rsnotify
 COPY clients/python /src/clients/python
-RUN /opt/rsnotify/bin/pip install --no-cache-dir '/src[hub]'
+RUN /opt/rsnotify/bin/pip install --no-cache-dir '/src[hub,mysql,postgresql]'
 
 FROM python:${PYTHON}
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin rsnotify

@@ -10,11 +10,12 @@ import yaml
 from rsnotify import __version__
 from rsnotify.serving.http_protocol import LAST_REQUEST_SECONDS
 from rsnotify.settings import Settings
-from tests.unit.test_docs import DOCS
+from tests.unit.test_docs import COMMANDS, DOCS
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = list(yaml.safe_load_all((ROOT / "docs/operations/kubernetes.yaml").read_text()))
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+CLIENTS = yaml.safe_load((ROOT / "docs/operations/compose-clients.yml").read_text())
 UNIT = (ROOT / "docs/operations/rsnotify.service").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 DEFAULT = re.compile(r"\$\{\w+:[-?]([^{}]*)\}")
@@ -102,6 +103,25 @@ def test_time_to_end_is_longer_than_the_hub_needs() -> None:
     (unit,) = re.findall(r"TimeoutStopSec=(\d+)", UNIT)
     for given in (pod["terminationGracePeriodSeconds"], int(compose.rstrip("s")), int(unit)):
         assert given > needed
+
+
+@pytest.mark.parametrize("name", ["relay", "mirror"])
+def test_the_units_and_services_of_clients_run_commands_that_exist(name: str) -> None:
+    unit = (ROOT / f"docs/operations/rsnotify-{name}.service").read_text()
+    (line,) = re.findall(r"^ExecStart=/opt/rsnotify/bin/rsnotify (.*)$", unit, re.MULTILINE)
+    service = CLIENTS["services"][name]
+    _, *words = [defaults(word) for word in service["command"]]
+    for command, *arguments in (line.split(), words):
+        given = ["--database", "sqlite:///a.db"] if command == "relay" else []
+        assert COMMANDS[command].make_context(command, [*arguments, *given])
+    for each in service["environment"]:
+        assert f"`{each}`" in DOCS["reference/settings.md"]
+    assert "Type=notify" in unit
+
+
+def test_the_image_has_the_drivers_of_the_databases_that_a_relay_knows() -> None:
+    (extras,) = re.findall(r"/src\[(.*)\]", DOCKERFILE)
+    assert {"hub", "mysql", "postgresql"} <= {*extras.split(",")}
 
 
 def test_haproxy_knows_that_a_hub_has_ended_before_that_closes_idle_connections() -> None:
