@@ -178,6 +178,7 @@ class Checking:
         version = await self._registry.version()
         records = known = self._sets.records
         if version != self._sets.version:
+            self._sets.former = await self._registry.former()
             records = await self._registry.all()
             due.update(dict.fromkeys(self._without_feed(records)))
         await self._repairing.check_restart(records)

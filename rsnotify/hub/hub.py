@@ -148,6 +148,10 @@ class Hub:
     def record(self, set_name: str) -> SetRecord:
         return self._sets.record(set_name)
 
+    def is_former(self, set_name: str, position: Position) -> bool:
+        """Whether it may be a position of another set that had this name, and was removed."""
+        return self._sets.is_former(set_name, position)
+
     async def add_set(
         self, name: str, options: SetOptions = DEFAULT_OPTIONS
     ) -> tuple[SetRecord, bool]:

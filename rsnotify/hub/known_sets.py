@@ -19,6 +19,7 @@ class KnownSets:
 
     def __init__(self) -> None:
         self.records: dict[str, SetRecord] = {}
+        self.former: dict[str, str] = {}  # when the first set of a removed one's name began
         self.version: Version | None = None  # None before the first read
         self.revision = 0  # rises with every record that is known anew, and only here
         self._ahead: dict[int, tuple[Version, str]] = {}  # changes whose version is not the next
@@ -34,6 +35,14 @@ class KnownSets:
     def number(self) -> int:
         """Rises with every change of a set; -1 before the first read."""
         return -1 if self.version is None else self.version.number
+
+    def is_former(self, name: str, position: Position) -> bool:
+        """Whether it may be a position of another set that had this name before."""
+        former = self.former.get(name)
+        record = self.records.get(name)
+        if former is None or record is None:
+            return False
+        return Position.parse(former) < position < Position.parse(record.created)
 
     def record(self, name: str) -> SetRecord:
         record = self.records.get(name)
@@ -96,6 +105,7 @@ class KnownSets:
         for name, record in before.items():
             if name not in self.records:
                 self.removed.note(name, record, monotonic())
+                self.former.setdefault(name, record.created)
 
     def _report_loss(self, before: Mapping[str, SetRecord]) -> None:
         left = {(record.name, record.created) for record in self.records.values()}

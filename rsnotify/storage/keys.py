@@ -8,6 +8,7 @@ DATA_ID = "rsnotify:data"  # chosen by chance for an empty Redis: another one me
 SETS = "rsnotify:sets"  # hash: name -> record of the set
 SETS_VERSION = "rsnotify:sets:version"
 SERVERS = "rsnotify:servers"  # which Redis has these data, as far as hubs have seen
+SETS_FORMER = "rsnotify:sets:former"  # hash: name -> when the first set of this name began
 SETS_REMOVED = "rsnotify:sets:removed"  # sorted set: "name created" of the last day, by time
 SETS_CHANGED = "rsnotify:sets:changed"  # when that was, by the clock of Redis
 SETS_ANNOUNCED = "rsnotify:sets:told"  # hash: the Source Description announced last

@@ -3,7 +3,8 @@
 --
 -- KEYS  1 records of the sets (hash)   2 their version   3 when they changed   4 which data they are
 --       5 sets that were removed in the last day (sorted set: "name created", by time)
---       6 the set's journals: their records, then    7 of framework changes; in a Cluster neither,
+--       6 when the first set of a name began that was removed since (hash, by name)
+--       7 the set's journals: their records, then    8 of framework changes; in a Cluster neither,
 --         for set_alone.lua has begun or removed them before
 -- ARGV  1 the act   2 the bell   3 name of the set, then what the act needs
 --
@@ -11,7 +12,7 @@
 -- Whoever finds a record that is not the one expected does nothing.
 
 local records, name = KEYS[1], ARGV[3]
-local journals = {KEYS[6], KEYS[7]}
+local journals = {KEYS[7], KEYS[8]}
 local acts = {}
 
 local DAY = 86400
@@ -68,6 +69,7 @@ local function note_removal()
   local is_whole, record = pcall(cjson.decode, redis.call('HGET', records, name) or '')
   if not is_whole then return end
   redis.call('ZADD', KEYS[5], time[1], name .. ' ' .. tostring(record.created))
+  redis.call('HSETNX', KEYS[6], name, tostring(record.created))
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', time[1] - DAY)
 end
 

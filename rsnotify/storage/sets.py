@@ -65,6 +65,11 @@ class Sets:
         found = sorted(_whole(records), key=lambda record: record.name)
         return {record.name: record for record in found}
 
+    async def former(self) -> dict[str, str]:
+        """When the first set of a name began, of names whose set was removed."""
+        found = await self._client.hgetall(keys.SETS_FORMER)
+        return {name.decode(): created.decode() for name, created in found.items()}
+
     async def add(self, name: str, options: SetOptions) -> tuple[SetRecord, bool, Version]:
         """The set's record, whether it was made just now, and the version with it."""
         check_name(name)
@@ -188,6 +193,7 @@ class Sets:
             keys.SETS_CHANGED,
             keys.DATA_ID,
             keys.SETS_REMOVED,
+            keys.SETS_FORMER,
         ]
         if not self._client.is_cluster:
             names += [keys.record(ChannelName(name, kind)) for kind in KINDS]

@@ -418,3 +418,45 @@ async def test_who_may_not_publish_to_every_set_may_not_tell_every_set(hub: Runn
     status, problem = await hub.ask("POST", address, json=DESCRIPTION, headers=bearer)
     assert status == 403
     assert "every set" in problem["detail"]
+
+
+# --- a set that was removed and made again -------------------------------------------------------
+
+
+@pytest.fixture
+async def old_positions(hub: RunningHub) -> tuple[str, str, str]:
+    """Before the first set of this name, within it, and where the second one begins."""
+    begun = (await hub.publish("http://example.com/old"))["from"]
+    read = (await hub.publish("http://example.com/read"))["until"]
+    await hub.ask("DELETE", "/api/sets/dataset1")
+    await hub.ask("PUT", "/api/sets/dataset1")
+    new = (await hub.publish("http://example.com/new"))["from"]
+    return begun, read, new
+
+
+async def test_a_cursor_of_a_set_that_was_removed_is_refused(
+    hub: RunningHub, old_positions: tuple[str, str, str]
+) -> None:
+    _, read, new = old_positions
+    code, reason = await close_of(f"{hub.channel()}?from={read}")
+    assert (code, new in reason) == (4410, True)
+    for path in ("/channels/dataset1/change_notification_channel", "/dataset1/changelist.xml"):
+        for more in ("", "&limit=5") if "list" in path else ("",):
+            headers = {"Accept": "text/event-stream"} if "channels" in path else {}
+            status, _ = await hub.ask("GET", f"{path}?from={read}{more}", headers=headers)
+            assert status == 410, path
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": read}
+    status, _ = await hub.ask(
+        "GET", "/channels/dataset1/change_notification_channel", headers=headers
+    )
+    assert status == 410
+
+
+async def test_a_cursor_at_the_ends_of_a_set_that_was_removed_means_the_new_one(
+    hub: RunningHub, old_positions: tuple[str, str, str]
+) -> None:
+    begun, _, new = old_positions
+    for cursor in (begun, "2020-01-01", new):
+        async with connect(f"{hub.channel()}?from={cursor}") as channel:
+            found = await received(channel)
+        assert [change.loc for change in found.changes] == ["http://example.com/new"]

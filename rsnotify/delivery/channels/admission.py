@@ -33,7 +33,7 @@ from rsnotify.delivery.channels.reader_limits import ReaderLimits
 from rsnotify.delivery.channels.revocations import Revocations
 from rsnotify.delivery.channels.several import SeveralChannels
 from rsnotify.delivery.channels.turns import Sent
-from rsnotify.errors import BecamePrivate, NoSuchSet, Rejected, TryAgain
+from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, TryAgain
 from rsnotify.feed import Feed
 from rsnotify.hub import Hub
 from rsnotify.resourcesync.change import MICROSECONDS, Position
@@ -43,6 +43,7 @@ READER = (
     "rsnotify.reader"  # the ASGI extension through which the handshake hands over the connection
 )
 DRAIN_STEPS = 100
+MADE_AGAIN = "this position is of a set that was removed; the one of this name begins at {}"
 DRAINED = 1001, "the hub is shutting down; reconnect with your cursor"
 
 
@@ -183,10 +184,12 @@ class Channels:
 
     async def cursor(self, name: ChannelName, after: Position | None) -> Position:
         """The position where a reader starts: the head, or the one that it asks for; what is before
-        the set's first moment means that moment."""
+        the set's first moment means that moment, unless another set had this name before."""
         feed = self._hub.feed(name)
         if after is None:
             return feed.tail.head
+        if self._hub.is_former(name.set_name, after):
+            raise HistoryDeleted(MADE_AGAIN.format(feed.created), Position.parse(feed.created))
         after = max(after, Position.parse(feed.created))
         if after <= feed.tail.head:
             return after
