@@ -7,14 +7,23 @@ channels are counted for each client then.
 import logging
 import resource
 from collections.abc import Callable
+from contextlib import suppress
 
 from rsnotify.core.held import Held
+from rsnotify.errors import InvalidSettings
 
 SPARE_FILES = 512  # for Redis, callbacks, and what else a process opens
+LEAST_CONNECTIONS = 100  # with fewer a hub is of no use
+MACOS_FILES = 10_240  # what macOS allows at most where it says that there is no limit
 REFUSED_AT_ONCE = 1_000  # that are told why; others are cut off
 
 FEWER = (
     "this process may open %d files, so it takes %d connections and not %d (RSNOTIFY_CONNECTIONS): "
+    "raise the limit of open files (`ulimit -n`, or LimitNOFILE= of systemd)"
+)
+
+TOO_FEW = (
+    "this process may open {} files, and a hub needs {} at least: "
     "raise the limit of open files (`ulimit -n`, or LimitNOFILE= of systemd)"
 )
 
@@ -69,6 +78,17 @@ def allowed_total(wanted: int, open_files: int) -> int:
     return wanted if open_files < 0 else max(1, min(wanted, open_files - SPARE_FILES))
 
 
+def check_open_files() -> None:
+    """Refuse to begin where hardly anybody could connect."""
+    check_enough(_open_files())
+
+
+def check_enough(open_files: int) -> None:
+    needed = SPARE_FILES + LEAST_CONNECTIONS
+    if 0 <= open_files < needed:
+        raise InvalidSettings([TOO_FEW.format(open_files, needed)])
+
+
 def total_connections(wanted: int) -> int:
     """As many as wanted, if the limit of open files allows it, else fewer, with a warning."""
     files = _open_files()
@@ -81,9 +101,10 @@ def total_connections(wanted: int) -> int:
 def _open_files() -> int:
     """The limit, raised to what the operator has allowed at most."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard and soft >= 0:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):  # macOS allows less than it says
-            return soft
-    return hard
+    if soft == hard or soft < 0:
+        return hard
+    for files in (hard, MACOS_FILES):
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+            return files
+    return soft

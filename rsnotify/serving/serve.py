@@ -17,7 +17,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.serving.admin_token import admin_token
 from rsnotify.serving.composition import Composition
-from rsnotify.serving.connections import ConnectionLimits
+from rsnotify.serving.connections import ConnectionLimits, check_open_files
 from rsnotify.serving.listening import address_of, bound_sockets
 from rsnotify.serving.parent import tell_parent
 from rsnotify.serving.reachable import warning
@@ -59,6 +59,7 @@ async def _serve(
     inherited_socket: int | None,
 ) -> None:
     is_worker = inherited_socket is not None
+    check_open_files()
     redis_url = redis_url_of(settings)
     with bound_sockets(settings, inherited_socket) as sockets:
         token = admin_token(settings)  # not written by a hub that cannot begin

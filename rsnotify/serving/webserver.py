@@ -28,6 +28,8 @@ GRACE_SECONDS = 10  # for running requests, after the readers are disconnected
 
 ENDING = (SIGHUP, SIGINT, SIGTERM)  # a process alone has nobody to take its place at SIGHUP
 
+NO_SNIFFING = ("X-Content-Type-Options", "nosniff")  # of every answer: Sources say what it is
+
 Drain = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -54,6 +56,7 @@ def web_config(
         lifespan="off",
         log_config=None,
         access_log=False,
+        headers=[NO_SNIFFING],
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,

@@ -37,7 +37,6 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "vary": "accept",
-    "x-content-type-options": "nosniff",
 }
 
 

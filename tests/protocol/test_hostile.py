@@ -9,6 +9,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from tests.raw import raw_channel
 from tests.running import TOKEN, RunningHub, clean_environment
 
 CHANNEL = "/channels/dataset1/change_notification_channel"
@@ -103,6 +104,45 @@ async def test_whoever_reads_is_sent_away_when_a_set_becomes_private(hub: Runnin
 async def test_the_hubs_address_alone_leads_to_the_source_description(hub: RunningHub) -> None:
     async with aiohttp.ClientSession() as session, session.get(hub.url) as answer:
         assert b'capability="description"' in await answer.read()
+
+
+ANSWERS = {
+    "/": 200,
+    "/.well-known/resourcesync": 200,
+    "/dataset1/capabilitylist.xml": 200,
+    "/dataset1/changelist.xml": 200,
+    "/health/live": 200,
+    "/metrics": 200,
+    "/api/status": 200,
+    "/robots.txt": 200,
+    "/nothing": 404,
+    "/dataset1/changelist.xml?from=x": 400,
+}
+
+
+async def test_no_browser_guesses_what_an_answer_is(hub: RunningHub) -> None:
+    async with aiohttp.ClientSession() as session:
+        for path, status in ANSWERS.items():
+            async with session.get(hub.url + path) as answer:
+                assert answer.status == status
+                assert answer.headers.getall("X-Content-Type-Options") == ["nosniff"]
+    async with raw_channel(hub.channel("unknown")) as refused:
+        assert (refused.status, refused.headers["x-content-type-options"]) == (404, "nosniff")
+
+
+async def test_a_hub_that_may_hardly_open_files_ends_with_2(tmp_path: Path) -> None:
+    command = f"ulimit -n 256; exec {sys.executable} -m rsnotify serve --port 0 --data {tmp_path}"
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", command),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=clean_environment(),
+    )
+    out, err = await process.communicate()
+    assert (process.returncode, out) == (2, b"")
+    assert b"may open 256 files, and a hub needs 612 at least: raise the limit" in err
+    assert len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_head_asks_for_no_stream(hub: RunningHub) -> None:

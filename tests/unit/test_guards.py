@@ -4,13 +4,15 @@ import pytest
 
 from rsnotify.core.held import Held
 from rsnotify.delivery.channels.reader_limits import ReaderLimits
-from rsnotify.errors import TooMany, TryAgain
+from rsnotify.errors import InvalidSettings, TooMany, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.serving.connections import (
+    LEAST_CONNECTIONS,
     REFUSED_AT_ONCE,
     SPARE_FILES,
     ConnectionLimits,
     allowed_total,
+    check_enough,
 )
 from tests.unit.test_channel import Peer
 
@@ -139,3 +141,10 @@ def test_no_more_connections_are_taken_than_files_may_be_opened(
     wanted: int, files: int, total: int
 ) -> None:
     assert allowed_total(wanted, files) == total
+
+
+def test_a_hub_begins_only_where_a_hundred_connections_fit() -> None:
+    check_enough(SPARE_FILES + LEAST_CONNECTIONS)
+    check_enough(-1)  # no limit
+    with pytest.raises(InvalidSettings, match="may open 611 files, and a hub needs 612 at least"):
+        check_enough(SPARE_FILES + LEAST_CONNECTIONS - 1)

@@ -39,7 +39,7 @@ from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.validation import tables
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
-from rsnotify.serving import deadlines, http_protocol, http_requests
+from rsnotify.serving import connections, deadlines, http_protocol, http_requests
 from rsnotify.settings import PREFIX, Settings
 from rsnotify.storage import external_redis, journal_format, loads, repairs, sets
 from rsnotify.storage.embedded_redis import directory
@@ -176,6 +176,9 @@ LIMITS: dict[str, float] = {
     "idle connections, or a quarter of the open files if fewer": deadlines.IDLE_CONNECTIONS,
     "seconds that the hub waits for your own Redis to appear": external_redis.PATIENCE_SECONDS,
     "seconds that it waits for the workers of a killed hub": directory.WORKERS_LIMIT_SECONDS,
+    "files that a process must be allowed to open": (
+        connections.SPARE_FILES + connections.LEAST_CONNECTIONS
+    ),
     "bytes of a document that a Destination reads, decompressed": tables.MAX_BYTES,
     "documents of a Source, unless `--documents` says otherwise": Bounds().documents,
     "documents from the address to one that is read": Bounds().depth,

@@ -204,6 +204,8 @@ class Handshake(BoundedInput):
 
     def _send_response(self, response: Response) -> None:
         self._is_answered = True
+        if response.status_code != 101:
+            response.headers["X-Content-Type-Options"] = "nosniff"
         self._protocol.send_response(response)
         self._flush()
 
