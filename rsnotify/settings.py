@@ -66,6 +66,13 @@ def _web_address(text: str) -> str:
     return text.rstrip("/")
 
 
+def _proxy_address(text: str) -> str:
+    parts = urlsplit(text) if _has_port_in_range(text) else None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be an address such as http://user:password@proxy.example.org:3128")
+    return text.rstrip("/")
+
+
 def _has_port_in_range(url: str) -> bool:
     try:
         return urlsplit(url).port != 0
@@ -151,6 +158,12 @@ class Settings:
         "refuse",
         _one_of("refuse", "allow"),
         "whether WebSub callbacks on loopback and private networks may be called",
+    )
+    proxy: str | None = _setting(
+        None,
+        _proxy_address,
+        "the proxy by which WebSub callbacks are called, and documents fetched for /api/validate",
+        is_secret=True,
     )
     deliveries: int = _setting(100, _whole(1, 10_000), "WebSub requests under way at once")
     deliveries_per_host: int = _setting(4, _whole(1, 1_000), "of these to one host and port")

@@ -269,7 +269,7 @@ class Composition:
             self._stores.subscriptions,
             self._stores.tokens,
             self._stores.bell(keys.SUBSCRIPTIONS_BELL),
-            Dialler(private=settings.callback_private == "allow"),
+            Dialler(private=settings.callback_private == "allow", proxy=settings.proxy),
             deliveries=settings.deliveries,
             deliveries_per_host=settings.deliveries_per_host,
             algorithm=settings.signature,

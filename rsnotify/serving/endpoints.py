@@ -118,6 +118,7 @@ def _page_routes(parts: HubParts) -> Routes:
         parts.access,
         for_everybody=settings.validate_urls == "everybody",
         private=settings.callback_private == "allow",
+        proxy=settings.proxy,
     )
     return table.page_routes(FrontPage(is_on=settings.page == "on"), validation)
 

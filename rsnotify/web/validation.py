@@ -34,10 +34,13 @@ class DocumentAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Validation:
     """Checks documents."""
 
-    def __init__(self, access: Access, *, for_everybody: bool, private: bool) -> None:
+    def __init__(
+        self, access: Access, *, for_everybody: bool, private: bool, proxy: str | None = None
+    ) -> None:
         self._access = access
         self._for_everybody = for_everybody  # whether they may name documents
         self._private = private  # whether these may be at private addresses
+        self._proxy = proxy
         self._turn = asyncio.Semaphore(1)
         self._waiting = 0
 
@@ -66,7 +69,10 @@ class Validation:
     async def _fetched(self, body: bytes) -> bytes:
         url = _url(body)
         async with Dialler(
-            private=self._private, body_bytes=DOCUMENT_BYTES, lines=DOCUMENT_BYTES
+            private=self._private,
+            proxy=self._proxy,
+            body_bytes=DOCUMENT_BYTES,
+            lines=DOCUMENT_BYTES,
         ) as dialler:
             reason = dialler.refusal(url)
             if reason is not None:

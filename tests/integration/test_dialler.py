@@ -13,6 +13,7 @@ from yarl import URL
 from rsnotify.core.websub.subscription import CallbackAnswer
 from rsnotify.delivery.websub.bounded import ANSWER_BYTES, ANSWER_LINES, BoundedHandler
 from rsnotify.delivery.websub.dialler import BODY_BYTES, CALL_SECONDS, Dialler
+from tests.forward_proxy import forward_proxy
 from tests.receivers import ReceivedRequest, Receiver, answers, response
 
 CERTIFICATE = Path(__file__).parent / "self-signed.pem"
@@ -336,3 +337,67 @@ async def test_a_status_line_of_any_bytes_becomes_text_that_can_be_stored_and_lo
     async with Receiver(post=behave) as receiver, Dialler(private=True) as dialler:
         answer = await post(dialler, receiver.callback)
         assert answer.text == "500 ???[31mOh"
+
+
+# By a proxy --------------------------------------------------------------------------------------
+
+
+async def unknown(_host: str, _port: int) -> Sequence[str]:
+    raise socket.gaierror(-2, "Name or service not known")
+
+
+async def test_a_callback_that_only_the_proxy_can_look_up_is_called_by_it() -> None:
+    with forward_proxy({"callback.example": "127.0.0.1"}, "secret") as proxy:
+        async with (
+            Receiver() as receiver,
+            Dialler(private=False, proxy=proxy.url, resolve=unknown) as dialler,
+        ):
+            answer = await post(dialler, f"http://callback.example:{receiver.port}/")
+            assert answer.status == 204
+            assert len(receiver.asked) == 1
+    assert proxy.seen == [f"POST http://callback.example:{receiver.port}/ HTTP/1.1"]
+
+
+@pytest.mark.parametrize(
+    ("host", "found"),
+    [("127.0.0.1", []), ("10.0.0.1", []), ("inside.example", ["10.0.0.1"]), ("[::1]", [])],
+)
+async def test_the_rules_on_addresses_hold_before_a_proxy(host: str, found: list[str]) -> None:
+    with forward_proxy() as proxy:
+        async with Dialler(private=False, proxy=proxy.url, resolve=Names(found)) as dialler:
+            answer = await post(dialler, f"http://{host}:9/")
+            # the address of the proxy is the operator's choice, and no callback's
+            its_own = await post(dialler, f"http://127.0.0.1:{proxy.port}/")
+    assert answer.refused
+    assert its_own.refused
+    assert proxy.seen == []
+
+
+async def test_what_is_private_and_allowed_is_called_without_the_proxy() -> None:
+    with forward_proxy() as proxy:
+        async with (
+            Receiver() as receiver,
+            Dialler(private=True, proxy=proxy.url, resolve=Names(["127.0.0.1"])) as dialler,
+        ):
+            for host in ("127.0.0.1", "inside.example"):
+                assert (await post(dialler, f"http://{host}:{receiver.port}/")).status == 204
+    assert proxy.seen == []
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_proxy_that_refuses_is_named_without_its_password(scheme: str) -> None:
+    with forward_proxy(password="right") as proxy:
+        address = f"http://user:wr0ng@127.0.0.1:{proxy.port}"
+        async with Dialler(private=False, proxy=address, resolve=unknown) as dialler:
+            answer = await post(dialler, f"{scheme}://callback.example/")
+    assert "wr0ng" not in repr(answer)
+    assert "407" in f"{answer.status} {answer.note}"
+
+
+async def test_a_proxy_that_is_not_there_is_named(unused_tcp_port: int) -> None:
+    address = f"http://user:secret@127.0.0.1:{unused_tcp_port}"
+    async with Dialler(private=False, proxy=address, resolve=unknown) as dialler:
+        answer = await post(dialler, "http://callback.example/")
+    assert (answer.status, answer.reached) == (0, False)
+    assert answer.note.startswith("no connection to the proxy")
+    assert "secret" not in answer.note

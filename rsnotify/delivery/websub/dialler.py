@@ -10,6 +10,7 @@ is not known here.
 
 import asyncio
 import socket
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -50,6 +51,7 @@ class Dialler:
         self,
         *,
         private: bool,
+        proxy: str | None = None,
         resolve: Resolve | None = None,
         body_bytes: int = BODY_BYTES,
         lines: int = ANSWER_LINES,
@@ -58,7 +60,10 @@ class Dialler:
         self._body_bytes = body_bytes
         self._lines = lines
         self._threads = ThreadPoolExecutor(RESOLVING, "resolve callbacks")
-        self._resolver = _Resolver(resolve or self._look_up, self._check)
+        self._resolve = resolve or self._look_up
+        self._proxy, self._proxy_login = _proxy_of(proxy)
+        self._proxy_addresses: set[tuple[str, int]] = set()  # these alone are not judged
+        self._resolver = _Resolver(self._resolved)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -120,12 +125,17 @@ class Dialler:
         assert self._session is not None, "use it in `async with`"  # noqa: S101
         begun = monotonic()
         try:
+            is_by_proxy = self._proxy is not None and await self._goes_by_proxy(url)
+            shown = self._proxy_login if is_by_proxy else {}
+            is_tunnel = url.scheme == "https"
             async with self._session.request(
                 method,
                 url,
                 data=body,
-                headers=headers,
+                headers=headers if is_tunnel else {**headers, **shown},
                 allow_redirects=False,  # WEBSUB 17, 23: and it could lead anywhere
+                proxy=self._proxy if is_by_proxy else None,
+                proxy_headers=shown if is_tunnel else None,
             ) as response:
                 seconds = monotonic() - begun
                 content = await read(response)
@@ -155,6 +165,33 @@ class Dialler:
                     await self._whole(response)
         return b""
 
+    async def _goes_by_proxy(self, url: URL) -> bool:
+        """What is at a private address, if that may be called at all, is called without it.
+
+        A name that cannot be looked up here is left to the proxy.
+        """
+        host = url.host or ""
+        if (known := literal_address(host)) is not None:
+            addresses: Sequence[str] = [known]
+        else:
+            try:
+                addresses = await self._resolve(host, url.port or 0)
+            except OSError:
+                return True
+        for address in addresses:
+            self._check(address)
+        return not any(refusal(address, private=False) for address in addresses)
+
+    async def _resolved(self, host: str, port: int) -> Sequence[str]:
+        """Addresses that may be connected to; those of the proxy are the operator's choice."""
+        addresses = await self._resolve(host, port)
+        if self._proxy is not None and (host, port) == (self._proxy.host, self._proxy.port):
+            self._proxy_addresses.update((address, port) for address in addresses)
+            return addresses
+        for address in addresses:
+            self._check(address)
+        return addresses
+
     def _check(self, address: str) -> None:
         try:
             reason = refusal(address, private=self.private)
@@ -166,7 +203,12 @@ class Dialler:
     def open_socket(self, address: tuple[Any, ...]) -> socket.socket:
         """The last check: sockets are made for allowed addresses only."""
         family, type_, protocol, _, where = address
-        self._check(where[0])
+        is_proxy = self._proxy is not None and (where[0], where[1]) in (
+            *self._proxy_addresses,
+            (self._proxy.host, self._proxy.port),
+        )
+        if not is_proxy:
+            self._check(where[0])
         return socket.socket(family, type_, protocol)
 
     async def _look_up(self, host: str, port: int) -> Sequence[str]:
@@ -183,9 +225,8 @@ def _getaddrinfo(host: str, port: int) -> Sequence[tuple[Any, ...]]:
 class _Resolver(AbstractResolver):
     """Resolves once and lets nothing through if any of the addresses is not allowed."""
 
-    def __init__(self, resolve: Resolve, check: Callable[[str], None]) -> None:
+    def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
-        self._check = check
 
     async def resolve(
         self,
@@ -193,10 +234,7 @@ class _Resolver(AbstractResolver):
         port: int = 0,
         family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002
     ) -> list[ResolveResult]:
-        addresses = await self._resolve(host, port)
-        for address in addresses:
-            self._check(address)
-        return [_result(host, port, address) for address in addresses]
+        return [_result(host, port, address) for address in await self._resolve(host, port)]
 
     async def close(self) -> None:
         pass
@@ -214,6 +252,17 @@ def _result(host: str, port: int, address: str) -> ResolveResult:
     )
 
 
+def _proxy_of(address: str | None) -> tuple[URL | None, dict[str, str]]:
+    """The proxy, and what it is shown: apart, so that no error says the password."""
+    if address is None:
+        return None, {}
+    url = URL(address)
+    if url.user is None:
+        return url, {}
+    login = b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
+    return url.with_user(None), {"Proxy-Authorization": f"Basic {login}"}
+
+
 def _printable(text: str) -> str:
     """A stranger's words as they may be stored and logged: no controls, no undecodable bytes."""
     return "".join(each if each.isprintable() else "?" for each in text[:80])
@@ -227,7 +276,8 @@ def _failure(error: Exception, seconds: float) -> CallbackAnswer:
     cause = getattr(error, "os_error", error)
     if isinstance(cause, NotAllowed):
         return CallbackAnswer(0, str(cause), seconds=seconds, reached=False, refused=True)
-    reached = not isinstance(error, aiohttp.ClientConnectorError)
+    unreached = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError)
+    reached = not isinstance(error, unreached)
     return CallbackAnswer(0, _words(error, cause), seconds=seconds, reached=reached)
 
 
@@ -238,11 +288,13 @@ def _words(error: Exception, cause: object) -> str:
         case aiohttp.ClientConnectorCertificateError():
             return _not_trusted(error)
         case aiohttp.ClientConnectorError():
-            return f"no connection: {cause}"
+            to = " to the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
+            return f"no connection{to}: {cause}"
         case aiohttp.ServerDisconnectedError() | ConnectionError():
             return _BROKEN
-        case AnswerTooLong():
-            return str(error)
+        case AnswerTooLong() | aiohttp.ClientHttpProxyError():
+            status = getattr(error, "status", None)
+            return str(error) if status is None else f"the proxy answers {status}"
         case _:
             return f"no HTTP answer: {_printable(str(error)) or type(error).__name__}"
 
