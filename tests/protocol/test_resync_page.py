@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import need
 from tests.protocol.test_reference_client import Destination, Source, snapshot, source, tell
 from tests.reference import INSTALL_SECONDS
 from tests.running import RunningHub
@@ -83,6 +84,7 @@ async def test_changes_in_closed_lists_want_from_in_the_address(
 async def test_the_script_of_the_page_stays_in_sync(
     hub: RunningHub, source: Source, destination: Destination, resync: Path, tmp_path: Path
 ) -> None:
+    need("curl")
     (script,) = re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     script = script.replace("https://hub.example.org", hub.url)
     script = script.replace("https://example.org", source.url).replace("=copy", "=destination")
