@@ -190,7 +190,7 @@ class OfDjango:
 
 def create_tables(database: str) -> None:
     """The papers and their outbox, in a SQLite file or in PostgreSQL; what was there is dropped."""
-    engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
+    engine = engine_of(database)
     Base.metadata.drop_all(engine)
     Base.metadata.create_all(engine)
     with engine.begin() as connection:
@@ -209,9 +209,13 @@ def papers_of(orm: str, database: str) -> Papers:
     if orm == "django":
         use_in_django(database)
         return OfDjango(saves_in_part=True)
+    return OfSQLAlchemy(engine_of(database))
+
+
+def engine_of(database: str) -> Engine:
     if database.startswith("sqlite"):
-        return OfSQLAlchemy(create_engine(database, connect_args={"timeout": 20}))
-    return OfSQLAlchemy(create_engine(database.replace("postgresql:", "postgresql+psycopg:")))
+        return create_engine(database, connect_args={"timeout": 20})
+    return create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
 
 
 def use_in_django(database: str) -> None:

@@ -133,8 +133,9 @@ def _row_of(target: Any, connection: Connection) -> Iterator[Any]:
         yield reader.get(
             state.mapper.class_,
             state.identity,
-            options=[lazyload("*")],  # a row of an outer join cannot be locked
-            with_for_update={"key_share": True},
+            options=[lazyload("*")],
+            # of its first table: the others may be joined from outside, which cannot be locked
+            with_for_update={"key_share": True, "of": state.mapper.base_mapper.local_table},
         )
 
 
