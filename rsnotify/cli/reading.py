@@ -62,11 +62,16 @@ def subscribe(
 
 # mirror -------------------------------------------------------------------------------------------
 
-MirrorSource = Annotated[
-    str, typer.Argument(metavar="URL", help="A site, a set, a channel: any address of it.")
+MirrorPlaces = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="URL... [DIR]",
+        help="A site, a set, a channel: any address of a Source; then where the copy is.",
+        show_default=False,
+    ),
 ]
-MirrorDirectory = Annotated[
-    Path | None, typer.Argument(metavar="[DIR]", help="Where the copy is.", show_default=False)
+AllSets = Annotated[
+    bool, typer.Option("--all-sets", help="Copy each set of the Source, into DIR/SET.")
 ]
 Once = Annotated[bool, typer.Option("--once", help="Bring it up to date and end.")]
 Select = Annotated[
@@ -152,8 +157,7 @@ on where it was. Exit status: 0 up to date, 1 something failed, 2 wrong use, 130
 
 @commands.command(help=MIRROR)
 def mirror(
-    source: MirrorSource,
-    directory: MirrorDirectory = None,
+    places: MirrorPlaces,
     once: Once = False,
     select: Select = None,
     exclude: Exclude = None,
@@ -177,35 +181,49 @@ def mirror(
     dry_run: DryRun = False,
     verbose: Verbose = False,
     log_file: LogFile = None,
+    all_sets: AllSets = False,
 ) -> None:
-    from rsnotify.commands.mirror import options_of, run_mirror, show_plan, show_status
+    from rsnotify.commands.mirror import options_of, run_mirror, run_several, show_plan, show_status
     from rsnotify.commands.mirror_shown import Shown
     from rsnotify.commands.network import log_more, network_of
 
     if status:
-        where = directory or Path(source)
-        raise typer.Exit(show_status(where, json=json, max_behind=max_behind))
-    if directory is None and not stdout:
-        raise typer.BadParameter("say where the copy shall be: a DIR, or --stdout for no files")
+        raise typer.Exit(show_status(Path(places[-1]), json=json, max_behind=max_behind))
+    sources, directory = _placed(places, all_sets=all_sets, stdout=stdout, dry_run=dry_run)
     if stdout and (exec_ or keep_deleted or json):
         raise typer.BadParameter("--stdout goes without --exec, --keep-deleted and --json")
     words = (select or [], exclude or [], map_ or [], jobs, per_host, keep_deleted)
     log_more(verbose=verbose, file=log_file)
     network = network_of(header or [], cookies, rate, timeout)
-    options = options_of(
-        *words,
-        max_delete=max_delete,
-        has_files=not stdout,
-        same_site=same_site,
-        network=network,
-    )
+    chosen = {"max_delete": max_delete, "has_files": not stdout, "same_site": same_site}
+    options = options_of(*words, network=network, **chosen)  # type: ignore[arg-type]
     if dry_run:
         where = directory or Path(os.devnull)
-        raise typer.Exit(show_plan(source, where, options, token=token_of_environment(), json=json))
+        raise typer.Exit(
+            show_plan(sources[0], where, options, token=token_of_environment(), json=json)
+        )
     shown = Shown(json=json, once=once, lag=lag, quiet=stdout)
     token = token_of_environment()
     work = {"token": token, "once": once, "command": exec_, "shown": shown, "metrics": metrics}
-    raise typer.Exit(run_mirror(source, directory, options, **work))  # type: ignore[arg-type]
+    if directory is not None and (all_sets or sources[1:]):
+        work["all_sets"] = all_sets
+        raise typer.Exit(run_several(sources, directory, options, **work))  # type: ignore[arg-type]
+    raise typer.Exit(run_mirror(sources[0], directory, options, **work))  # type: ignore[arg-type]
+
+
+def _placed(
+    places: list[str], *, all_sets: bool, stdout: bool, dry_run: bool
+) -> tuple[list[str], Path | None]:
+    """The Sources, and where their copies are."""
+    sources, directory = places[:-1], Path(places[-1])
+    if (all_sets or sources[1:]) and (stdout or dry_run):
+        option = "--stdout" if stdout else "--dry-run"
+        raise typer.BadParameter(f"{option} takes one set: give one URL, without --all-sets")
+    if sources:
+        return sources, directory
+    if not stdout or all_sets:
+        raise typer.BadParameter("say where the copy shall be: a DIR, or --stdout for no files")
+    return places, None
 
 
 # audit --------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from rsnotify.commands.mirror_sets import SetMirrors, copies_in
 from rsnotify.commands.mirror_shown import Shown, reporter, say, say_end, show
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.serving.sd_notify import READY, STATUS, STOPPING, notify
@@ -105,9 +106,50 @@ def run_mirror(
         )
 
 
+def run_several(
+    urls: list[str],
+    directory: Path,
+    options: Options,
+    *,
+    token: str | None,
+    once: bool,
+    all_sets: bool,
+    command: str | None,
+    shown: Shown,
+    metrics: Path | None = None,
+) -> int:
+    """Each set in a directory of its own below this one; the exit status."""
+    for url in urls:
+        _check_address(url, directory)
+    if (directory / FILE).exists():
+        raise InvalidSettings([f"{directory} is the mirror of one set: give another directory"])
+    if metrics is not None:
+        write_metrics(metrics, metrics_of({}))
+    watched = StatusReporter(metrics)
+
+    async def mirror(url: str, below: Path, token: str | None) -> int:
+        kept = options.keep_deleted and options.keep_deleted / below.name
+        chosen = msgspec.structs.replace(options, keep_deleted=kept)
+        hook, its = _hook(command, below, has_files=True), shown._replace(name=below.name)
+        return await _mirror(
+            url, below, chosen, watched, token=token, once=once, hook=hook, shown=its
+        )
+
+    sets = SetMirrors(
+        *(urls, directory, mirror),
+        token=token,
+        network=options.network,
+        all_sets=all_sets,
+        once=once,
+    )
+    return until_ended(sets.run())
+
+
 def _check_address(url: str, directory: Path | None) -> None:
     """Before anything is made in the directory."""
     if ADDRESS.match(url):
+        if directory is not None and ADDRESS.match(str(directory)):
+            raise InvalidSettings([f"{directory} is no directory: name it after the addresses"])
         return
     is_swapped = directory is not None and ADDRESS.match(str(directory))
     mend = "the address comes first, then the directory"
@@ -198,7 +240,12 @@ class StatusReporter:
 
 
 def show_status(directory: Path, *, json: bool, max_behind: float) -> int:
-    """Print how far the copy is; the exit status."""
+    """Print how far the copy is, or each that is in the directory; the exit status."""
+    found = copies_in(directory)
+    return max(_show_status(each, json=json, max_behind=max_behind) for each in found)
+
+
+def _show_status(directory: Path, *, json: bool, max_behind: float) -> int:
     with State(directory, is_writer=False) as state:
         status = status_of(state)
     is_well = status.is_well(max_behind)

@@ -48,12 +48,13 @@ class Given:
         self.timeout: float | None = None
         self.dry_run = self.verbose = False
         self.log_file: Path | None = None
+        self.all_sets = False
 
 
 OPTIONS = frozenset(f"--{name.replace('_', '-')}" for name in vars(Given())) - {
     "--source",
     "--directory",
-    *("--max-delete", "--status", "--max-behind"),  # seldom given
+    *("--max-delete", "--status", "--all-sets", "--max-behind"),  # seldom given
     *("--header", "--cookies", "--rate", "--timeout", "--dry-run", "--verbose", "--log-file"),
 }
 

@@ -25,6 +25,7 @@ class Shown(NamedTuple):
     once: bool = False
     lag: bool = False
     quiet: bool = False
+    name: str = ""  # of the set, where there are several
 
 
 def reporter(shown: Shown) -> Callable[[Event], None]:
@@ -34,20 +35,31 @@ def reporter(shown: Shown) -> Callable[[Event], None]:
     def report(event: Event) -> None:
         nonlocal is_live
         if event.event == "baseline" and event.listed and not event.resources:
-            say(_none_selected(event), err=True)
+            say(named(_none_selected(event), shown), err=True)
         is_live = is_live or event.event == "live"
         if shown.quiet:
             return
         if shown.json:
-            say(msgspec.json.encode(event))
+            say(encoded(event, shown))
         elif event.event == "failed" and shown.once and host_of(event.loc or "") in in_trouble:
             return  # it may be mended yet; what is not is named at the end
         elif line := _line(event, is_live=is_live):
             if event.event in ("failed", "trouble"):
                 in_trouble.add(host_of(event.loc or ""))
-            say(line, err=event.event in ("failed", "skipped", "trouble"))
+            is_trouble = event.event in ("failed", "skipped", "trouble")
+            say(named(line, shown), err=is_trouble)
 
     return report
+
+
+def named(line: str, shown: Shown) -> str:
+    return f"{shown.name}: {line}" if shown.name else line
+
+
+def encoded(event: object, shown: Shown) -> bytes:
+    """As JSON, with its set where there are several."""
+    told = msgspec.to_builtins(event)
+    return msgspec.json.encode({"set": shown.name} | told if shown.name else told)
 
 
 def _line(event: Event, *, is_live: bool) -> str | None:
@@ -84,7 +96,7 @@ def _counted(resources: int | None) -> str:
 
 
 async def show(mirror: Mirror, shown: Shown) -> None:
-    if not shown.json and sys.stderr.isatty():
+    if not shown.json and not shown.name and sys.stderr.isatty():
         with suppress(ImportError):
             await _show_bar(mirror)
             return
@@ -93,7 +105,7 @@ async def show(mirror: Mirror, shown: Shown) -> None:
         if shown.lag:
             _say_lag(mirror.sums, shown)
         elif not shown.json and not shown.quiet and mirror.state.counts()[1]:
-            say(_sum_line(mirror), err=True)
+            say(named(_sum_line(mirror), shown), err=True)
 
 
 async def _show_bar(mirror: Mirror) -> None:
@@ -123,17 +135,18 @@ def say_end(mirror: Mirror, shown: Shown) -> None:
         _say_lag(mirror.sums, shown)
     if shown.json or shown.quiet:
         return
-    say(_sum_line(mirror), err=True)
+    say(named(_sum_line(mirror), shown), err=True)
     if shown.once:
-        _say_problems(mirror)
+        _say_problems(mirror, shown)
 
 
-def _say_problems(mirror: Mirror) -> None:
+def _say_problems(mirror: Mirror, shown: Shown) -> None:
     for loc, problem in mirror.state.problems(PROBLEMS_SHOWN):
         is_named = problem.startswith(loc)
-        say(f"failed: {problem if is_named else f'{loc}: {problem}'}", err=True)
+        words = f"failed: {problem if is_named else f'{loc}: {problem}'}"
+        say(named(words, shown), err=True)
     if (more := mirror.state.counts()[2] - PROBLEMS_SHOWN) > 0:
-        say(f"and {more} more failed; --json names them all", err=True)
+        say(named(f"and {more} more failed; --json names them all", shown), err=True)
 
 
 def _sum_line(mirror: Mirror) -> str:
@@ -149,14 +162,12 @@ def _say_lag(sums: Sums, shown: Shown) -> None:
     half, most = percentile(sums.lags, 0.5), percentile(sums.lags, 0.99)
     if shown.json:
         told = {"event": "lag", "changes": len(sums.lags), "p50_seconds": half, "p99_seconds": most}
-        say(msgspec.json.encode(told))
+        say(encoded(told, shown))
     elif half is None or most is None:
-        say("lag from change to file: no change yet")
+        say(named("lag from change to file: no change yet", shown))
     else:
-        say(
-            f"lag from change to file: p50 {half * 1000:.1f} ms, p99 {most * 1000:.1f} ms "
-            f"({len(sums.lags)} changes)"
-        )
+        times = f"p50 {half * 1000:.1f} ms, p99 {most * 1000:.1f} ms"
+        say(named(f"lag from change to file: {times} ({len(sums.lags)} changes)", shown))
 
 
 def say(line: str | bytes, *, err: bool = False) -> None:

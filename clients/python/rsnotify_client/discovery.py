@@ -27,6 +27,7 @@ DESCRIPTIONS = ("description", "resourcesync")  # the latter until 0.9
 UP = ("up", "resourcesync", "top")  # the second until 0.9, the last in the draft of 2013
 OFFERS = ("resourcelist", "resourcedump", "changelist", "changedump", "changelist-archive")
 NAMED_SETS = 20
+MAX_SETS = 1_000  # of a Source, where all are asked for
 MAX_SETS_ASKED = 100  # of a hub, for the one that has a topic
 SOCKETS = ("ws://", "wss://")
 DOCUMENTS = (".xml", ".xml.gz")
@@ -50,6 +51,7 @@ class DiscoveryStep(msgspec.Struct, frozen=True):
 
     source: Source | None = None
     next: str | None = None
+    sets: tuple[str, ...] = ()  # where there are several of them
     missing: str | None = None  # an address that is not there, and what it answers
 
 
@@ -135,7 +137,7 @@ def found_in(url: str, head: Head, entries: Sequence[Entry]) -> DiscoveryStep:
     if capability == "capabilitylist" and head.root == "urlset":
         return DiscoveryStep(source=offered(url, entries))
     if capability in ("capabilitylist", *DESCRIPTIONS):  # 0.9 has indexes of Capability Lists
-        return DiscoveryStep(next=_the_only(url, [joined(url, entry.loc) for entry in entries]))
+        return _sets_of(url, [joined(url, entry.loc) for entry in entries])
     up = head.link(*UP)
     if up is not None and joined(url, up) != url:
         return DiscoveryStep(next=joined(url, up))
@@ -146,15 +148,18 @@ def found_in(url: str, head: Head, entries: Sequence[Entry]) -> DiscoveryStep:
     raise Refused(f"{url} is a {capability}, from which nothing leads to a Capability List")
 
 
-def _the_only(url: str, lists: Sequence[str]) -> str:
+def _sets_of(url: str, lists: Sequence[str]) -> DiscoveryStep:
+    lists = list(dict.fromkeys(lists))
     if not lists:
         raise Refused(f"{url} offers no set of resources yet")
-    if len(lists) > 1:
-        names = ", ".join(lists[:NAMED_SETS])
-        raise Refused(
-            f"{url} offers {len(lists)} sets of resources: give the address of one: {names}"
-        )
-    return lists[0]
+    if len(lists) == 1:
+        return DiscoveryStep(next=lists[0])
+    return DiscoveryStep(sets=tuple(lists))
+
+
+def _several(url: str, sets: Sequence[str]) -> Refused:
+    names = ", ".join(sets[:NAMED_SETS])
+    return Refused(f"{url} offers {len(sets)} sets of resources: give the address of one: {names}")
 
 
 # Fetching ---------------------------------------------------------------------------------------
@@ -181,8 +186,49 @@ async def _walk(web: Web, url: str, seen: int = 0) -> Source:
                 said = f"{missing}; taking {found.source.url}, to which its site leads"
                 log.warning("%s", without_tokens(said))
             return found.source
+        if found.sets:
+            raise _several(url, found.sets)
         assert found.next is not None  # noqa: S101
         url = found.next
+    raise Refused(f"the links from {url} lead in a circle, never to a Capability List")
+
+
+async def discover_sets(web: Web, url: str) -> list[str]:
+    """The Capability Lists of all sets that the Source at this address offers.
+
+    One that cannot be read is among them; what is wrong with it, its reader learns.
+    """
+    seen, waiting, found = set[str](), [url], dict[str, None]()
+    while waiting:
+        each = waiting.pop(0)
+        if each in seen:
+            continue
+        seen.add(each)
+        try:
+            inside = await _look_for_sets(web, each)
+        except (Rejected, TryAgain):
+            if each == url:
+                raise
+            inside = [each]
+        if len(inside) == 1:
+            found[inside[0]] = None
+        else:
+            waiting += inside
+        if len(found) + len(waiting) > MAX_SETS:
+            raise Refused(f"{url} offers more than {MAX_SETS} sets: mirror some by their addresses")
+    return list(found)
+
+
+async def _look_for_sets(web: Web, url: str) -> list[str]:
+    """The address itself, if it is a Capability List; else what it leads to."""
+    for _ in range(STEPS):
+        step = await _look(web, url)
+        if step.source is not None:
+            return [step.source.url]
+        if step.sets:
+            return list(step.sets)
+        assert step.next is not None  # noqa: S101
+        url = step.next
     raise Refused(f"the links from {url} lead in a circle, never to a Capability List")
 
 

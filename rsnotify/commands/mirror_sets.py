@@ -1,0 +1,162 @@
+"""`rsnotify mirror` of several sets in one process: all of a Source, or several addresses.
+
+Rules that hold here: each set has a directory and a state of its own, named by its address alone; a
+set that fails stops no other, and is tried again; a token is shown to the first address's origin
+only.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rsnotify.commands.mirror_shown import say
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify_client.address import without_tokens
+from rsnotify_client.discovery import discover_sets
+from rsnotify_client.mirror.statefile import FILE
+from rsnotify_client.network import Network
+from rsnotify_client.web import Web, origin_of
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 4  # with --once; each set has its own connections
+AGAIN_SECONDS = 300.0
+LOOK_SECONDS = 3_600.0  # for sets that are new
+
+MirrorOne = Callable[[str, Path, str | None], Awaitable[int]]
+"""Mirrors a set into its directory, with this token; the exit status."""
+
+
+def folder_of(url: str) -> str:
+    """What the directory of a set is called.
+
+    >>> folder_of("http://a.example/b/set1/capabilitylist.xml"), folder_of("http://a.example/")
+    ('set1', 'a.example')
+    """
+    parts = urlsplit(url)
+    names = [each for each in parts.path.split("/") if each]
+    if names and re.match(r"capability-?list", names[-1], re.IGNORECASE):
+        names.pop()
+    name = re.sub(r"\.xml(\.gz)?$", "", names[-1]) if names else (parts.hostname or "")
+    return re.sub(r"[^\w.-]", "-", name, flags=re.ASCII).strip(".")[:100] or "set"
+
+
+def folders_of(urls: Sequence[str]) -> dict[str, str]:
+    """By their addresses; where two would have one name, each gets a mark that stays the same."""
+    names = {url: folder_of(url) for url in urls}
+    shared = [name.lower() for name in names.values()]
+    return {
+        url: f"{name}~{sha256(url.encode()).hexdigest()[:8]}"
+        if shared.count(name.lower()) > 1
+        else name
+        for url, name in names.items()
+    }
+
+
+def copies_in(directory: Path) -> list[Path]:
+    """The mirror that this is, or those of several sets that it holds."""
+    if (directory / FILE).exists() or not directory.is_dir():
+        return [directory]
+    return sorted(each.parent for each in directory.glob(f"*/{FILE}")) or [directory]
+
+
+class SetMirrors:
+    """Mirrors of several sets that run beside each other."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        directory: Path,
+        mirror: MirrorOne,
+        *,
+        token: str | None,
+        network: Network | None,
+        all_sets: bool,
+        once: bool,
+    ) -> None:
+        self._urls = urls
+        self._directory = directory
+        self._mirror = mirror
+        self._token = token
+        self._network = network
+        self._all_sets = all_sets
+        self._once = once
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._running: dict[str, asyncio.Task[int]] = {}
+
+    async def run(self) -> int:
+        """The exit status: 0 if all are up to date."""
+        try:
+            urls, statuses = await self._found()
+            self._begin(urls)
+            while not self._once:
+                await asyncio.sleep(LOOK_SECONDS)
+                found, failed = await self._found()
+                self._begin(found)
+                for url in () if failed else self._running.keys() - set(found):
+                    log.warning("%s is offered no longer; its copy stays", without_tokens(url))
+            return worst([*statuses, *await asyncio.gather(*self._running.values())])
+        finally:
+            for task in self._running.values():
+                task.cancel()
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    def _begin(self, urls: Sequence[str]) -> None:
+        for url, name in folders_of(list(dict.fromkeys([*self._running, *urls]))).items():
+            if url not in self._running:
+                self._running[url] = asyncio.create_task(self._keep(url, self._directory / name))
+
+    async def _found(self) -> tuple[list[str], list[int]]:
+        """All sets; and the statuses of addresses where none was found."""
+        urls, statuses = list[str](), list[int]()
+        for url in self._urls:
+            try:
+                urls += await self._sets_at(url) if self._all_sets else [url]
+            except (Rejected, TryAgain) as error:
+                if len(self._urls) == 1 and not self._running:
+                    raise InvalidSettings([error.detail]) from None
+                say(f"failed: {error.detail}", err=True)
+                statuses.append(1)
+        return urls, statuses
+
+    async def _sets_at(self, url: str) -> list[str]:
+        async with Web(self._token_for(url), url, network=self._network) as web:
+            return await discover_sets(web, url)
+
+    def _token_for(self, url: str) -> str | None:
+        return self._token if origin_of(url) == origin_of(self._urls[0]) else None
+
+    async def _keep(self, url: str, directory: Path) -> int:
+        """Once, or again and again if it ends."""
+        while True:
+            async with self._places if self._once else asyncio.Lock():
+                status = await self._guarded(url, directory)
+            if self._once:
+                return status
+            log.warning("%s is tried again in %g s", directory.name, AGAIN_SECONDS)
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _guarded(self, url: str, directory: Path) -> int:
+        try:
+            return await self._mirror(url, directory, self._token_for(url))
+        except InvalidSettings as error:
+            for problem in error.problems:
+                say(f"{directory.name}: failed: {problem}", err=True)
+            return error.exit_status
+        except (Rejected, TryAgain) as error:
+            say(f"{directory.name}: failed: {error.detail}", err=True)
+            return 1
+        except Exception:
+            log.exception("%s: failed", directory.name)
+            return 1
+
+
+def worst(statuses: Sequence[int]) -> int:
+    """0 if all are right; 2 if there is nothing but wrong use; else 1."""
+    if not any(statuses):
+        return 0
+    return 2 if statuses and all(each == 2 for each in statuses) else 1

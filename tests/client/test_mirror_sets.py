@@ -1,0 +1,147 @@
+"""Several sets in one process: each has its own directory, and one that fails stops no other."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rsnotify.commands.mirror_sets import folder_of, folders_of
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
+from rsnotify_client.discovery import discover_sets
+from rsnotify_client.web import Web
+from tests.client.test_mirror import files
+from tests.integration.test_cli import rsnotify
+from tests.sources import Source, digest, rendered
+
+DESCRIPTION = "/.well-known/resourcesync"
+
+
+def offer(source: Source, *names: str) -> None:
+    """A Source Description that names a set of one resource for each name."""
+    for name in names:
+        content = name.encode()
+        source.resources[f"/{name}/r"] = content
+        listed = Entry(source.loc(f"{name}/r"), md=Md(hash=digest(content), length=len(content)))
+        source.documents[f"/{name}/resourcelist.xml"] = rendered(
+            "resourcelist", [listed], at=str(source.at)
+        )
+        entry = Entry(source.loc(f"{name}/resourcelist.xml"), md=Md(capability="resourcelist"))
+        source.documents[f"/{name}/capabilitylist.xml"] = rendered("capabilitylist", [entry])
+    describe(source, *names)
+
+
+def describe(source: Source, *names: str) -> None:
+    sets = [
+        Entry(source.loc(f"{name}/capabilitylist.xml"), md=Md(capability="capabilitylist"))
+        for name in names
+    ]
+    source.documents[DESCRIPTION] = rendered("description", sets)
+
+
+FOLDERS = {
+    "http://a.example/": "a.example",
+    "http://a.example/set1/capabilitylist.xml": "set1",
+    "http://a.example/set1/CapabilityList_1.xml": "set1",
+    "http://a.example/sets/one.xml.gz": "one",
+    "http://a.example/.rsnotify/": "rsnotify",
+    "http://a.example/../..": "a.example",
+    "http://a.example/a%2Fb c": "a-2Fb-c",
+    f"http://a.example/{'x' * 300}": "x" * 100,
+}
+
+
+@pytest.mark.parametrize("url", FOLDERS)
+def test_a_set_has_a_folder_that_leads_nowhere_else(url: str) -> None:
+    assert folder_of(url) in (FOLDERS[url], "set")
+
+
+def test_sets_of_one_name_have_folders_of_their_own() -> None:
+    urls = ["http://a.example/S/", "http://b.example/s/", "http://b.example/t/"]
+    found = folders_of(urls)
+    assert len({each.lower() for each in found.values()}) == 3
+    assert found[urls[2]] == "t"
+    assert found == folders_of(urls[::-1])
+
+
+async def test_all_sets_are_found_in_a_description_and_in_indexes(source: Source) -> None:
+    offer(source, "one", "two", "three")
+    lists = [source.loc(f"{name}/capabilitylist.xml") for name in ("two", "three")]
+    index = Document(
+        "sitemapindex", Md(capability="capabilitylist"), (), tuple(Entry(loc) for loc in lists)
+    )
+    source.documents["/index.xml"] = render_document(index)
+    first = source.loc("one/capabilitylist.xml")
+    entries = [Entry(loc) for loc in (first, source.loc("index.xml"), source.loc("none.xml"))]
+    source.documents[DESCRIPTION] = rendered("description", entries)
+    async with Web() as session:
+        found = await discover_sets(session, source.url + DESCRIPTION)
+    assert found == [first, source.loc("none.xml"), *lists]
+
+
+async def test_an_index_that_names_itself_ends(source: Source) -> None:
+    offer(source, "one")
+    entries = [Entry(source.loc(each)) for each in ("index.xml", "one/capabilitylist.xml")]
+    source.documents["/index.xml"] = render_document(
+        Document("sitemapindex", Md(capability="capabilitylist"), (), tuple(entries))
+    )
+    async with Web() as session:
+        found = await discover_sets(session, source.loc("index.xml"))
+    assert found == [source.loc("one/capabilitylist.xml")]
+
+
+async def test_all_sets_are_copied_and_one_that_fails_stops_no_other(
+    source: Source, tmp_path: Path
+) -> None:
+    offer(source, "one", "two", "three")
+    del source.documents["/two/resourcelist.xml"]
+    copy = tmp_path / "copy"
+    words = ("mirror", source.url + DESCRIPTION, str(copy), "--all-sets", "--once")
+    metrics = tmp_path / "copies.prom"
+    said = await rsnotify(*words, "--metrics", str(metrics))
+    assert said.status == 1, said.err
+    for name in ("one", "three"):
+        assert files(copy / name) == {f"{name}/r": name.encode()}
+    assert "two: " in said.err
+    assert f'rsnotify_mirror_in_step{{directory="{copy}/two"}} 0' in metrics.read_text()
+    assert f'rsnotify_mirror_in_step{{directory="{copy}/one"}} 1' in metrics.read_text()
+    status = await rsnotify("mirror", "--status", str(copy), "--json")
+    found = [json.loads(line)["in_step"] for line in status.out.splitlines()]
+    assert (status.status, found) == (1, [True, True, False])
+    offer(source, "one", "two", "three")
+    assert (await rsnotify(*words)).status == 0
+    assert (await rsnotify("mirror", "--status", str(copy))).status == 0
+
+
+async def test_several_addresses_are_copied_and_each_is_named(
+    source: Source, tmp_path: Path
+) -> None:
+    offer(source, "one", "two")
+    urls = [source.loc(f"{name}/capabilitylist.xml") for name in ("one", "two")]
+    said = await rsnotify("mirror", *urls, str(tmp_path / "copy"), "--once", "--json")
+    assert said.status == 0, said.err
+    assert {json.loads(line)["set"] for line in said.out.splitlines()} == {"one", "two"}
+    assert files(tmp_path / "copy" / "two") == {"two/r": b"two"}
+
+
+async def test_a_token_is_shown_to_the_first_address_only(source: Source, tmp_path: Path) -> None:
+    async with Source() as other:
+        offer(source, "one")
+        offer(other, "two")
+        urls = [source.loc("one/capabilitylist.xml"), other.loc("two/capabilitylist.xml")]
+        said = await rsnotify(
+            "mirror", *urls, str(tmp_path / "copy"), "--once", RSNOTIFY_TOKEN="secret"
+        )
+        assert said.status == 0, said.err
+        shown = [
+            {headers.get("Authorization") for _, headers in each.requests}
+            for each in (source, other)
+        ]
+    assert shown == [{"Bearer secret"}, {None}]
+
+
+@pytest.mark.parametrize("words", [("--stdout",), ()])
+async def test_several_sets_need_a_directory(words: tuple[str, ...], source: Source) -> None:
+    said = await rsnotify("mirror", source.url, "--all-sets", "--once", *words)
+    assert said.status == 2
+    said = await rsnotify("mirror", source.url, source.url, "--once", *words)
+    assert said.status == 2
