@@ -1,10 +1,14 @@
 """Whether Redis takes writes, found out by writing: at most once a second, whoever asks.
 
+A small write still succeeds now and then where Redis is full and refuses nearly all changes. So one
+that has hardly any memory left counts as full.
+
 Of a Cluster that is the node with the list of the sets; `WritableParts` tells of the others.
 """
 
 from collections.abc import Collection, Mapping
 from time import monotonic
+from typing import Any
 
 from rsnotify.errors import TryAgain
 from rsnotify.single_flight import SingleFlight
@@ -13,6 +17,7 @@ from rsnotify.storage.connection import Client
 
 KNOWN_SECONDS = 1.0
 KEPT_SECONDS = 60
+LEFT_PERCENT = 1  # of `maxmemory`
 TAGS = [str(number) for number in range(256)]  # so many that each node has one of them
 
 
@@ -36,12 +41,26 @@ class Writable:
         answer, began = None, monotonic()
         try:
             await self._client.set(keys.WRITABLE, 1, ex=KEPT_SECONDS)
+            if not self._client.is_cluster:
+                answer = why_full(await self._client.info("memory"))
         except TryAgain as error:
             answer = error.detail
         else:
             self.seconds = monotonic() - began
         self._known = (monotonic() + KNOWN_SECONDS, answer)
         return answer
+
+
+def why_full(memory: Mapping[str, Any]) -> str | None:
+    """What INFO says of the memory, in words; None if there is room."""
+    limit = memory["maxmemory"]
+    used = memory["used_memory"] - memory.get("mem_not_counted_for_evict", 0)
+    if not limit or limit - used >= limit * LEFT_PERCENT / 100:
+        return None
+    return (
+        f"Redis has less than {LEFT_PERCENT} % of its memory left (maxmemory is {limit:,} bytes): "
+        "give it more, or remove what is not needed"
+    )
 
 
 class WritableParts:

@@ -1,0 +1,38 @@
+"""Whether changes can be stored, as the readiness of a hub has it."""
+
+import pytest
+
+from rsnotify.storage.connection import connect
+from rsnotify.storage.writable import Writable, why_full
+from tests.faults import OwnRedis
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("memory", "is_full"),
+    [
+        ({"maxmemory": 0, "used_memory": 10**12}, False),
+        ({"maxmemory": 1_000, "used_memory": 990}, False),
+        ({"maxmemory": 1_000, "used_memory": 991}, True),
+        ({"maxmemory": 1_000, "used_memory": 1_100}, True),
+        ({"maxmemory": 1_000, "used_memory": 1_100, "mem_not_counted_for_evict": 110}, False),
+        ({"maxmemory": 1_000, "used_memory": 1_100, "mem_not_counted_for_evict": 109}, True),
+    ],
+)
+def test_a_redis_with_hardly_any_memory_left_is_full(memory: dict[str, int], is_full: bool) -> None:
+    assert (why_full(memory) is not None) is is_full
+
+
+@pytest.mark.parametrize(("left", "is_full"), [(2 * MIB, False), (MIB // 4, True)])
+async def test_a_small_write_does_not_hide_that_there_is_no_room_for_changes(
+    own_redis: OwnRedis, left: int, is_full: bool
+) -> None:
+    await own_redis.client.setrange("large", 64 * MIB, b"x")
+    used = (await own_redis.client.info("memory"))["used_memory"]
+    await own_redis.client.config_set("maxmemory", used + left)
+    async with connect(own_redis.url) as client:
+        reason = await Writable(client).why_not()
+    assert (reason is not None) is is_full
+    if reason is not None:
+        assert reason.startswith("Redis has less than 1 % of its memory left")
