@@ -31,7 +31,9 @@ local answers, at, appended, shards = {}, 11, false, {}
 -- moment in which Redis was started again.
 local function next_position(own)
   if own == 0 or own > now or own < last - 1000000 or own <= floor then own = now end
-  return math.max(own, last + 1, floor + 1)
+  if own <= floor then own = floor + 1 end
+  if own <= last then own = last + 1 end
+  return own
 end
 
 local before, seen = {}, tonumber(ARGV[6])

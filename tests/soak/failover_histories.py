@@ -45,6 +45,7 @@ class Unconfirmed(FailoverStorm):
     """A publish is answered before any replica has it."""
 
     names = "ab"
+    is_long = False
 
     def _troubles(self, stage: Stage) -> Troubles:
         return OnlyFailovers(stage, self._watched)
@@ -118,6 +119,7 @@ class OnCluster(Storm):
     """The set's master fails over."""
 
     names = "ab"
+    is_long = False
 
     async def _start_redis(self, stack: AsyncExitStack) -> str:
         self._running = await stack.enter_async_context(cluster(self._folder))
