@@ -76,7 +76,7 @@ class ForwardProxy:
             with self._connected(host, int(port)) as server:
                 client.sendall(ALLOWED)
                 server.sendall(rest)
-                _pump(client, server)
+                pump(client, server)
             return
         authority, slash, path = address.decode().removeprefix("http://").partition("/")
         host, _, port = authority.partition(":")
@@ -84,7 +84,7 @@ class ForwardProxy:
         asked = [b" ".join([method, (slash + path).encode() or b"/", version]), *kept]
         with self._connected(host, int(port or 80)) as server:
             server.sendall(b"\r\n".join([*asked, b"Connection: close", b"", b""]) + rest)
-            _pump(client, server)
+            pump(client, server)
 
     def _serve_socks(self, client: socket.socket) -> None:
         _, count = client.recv(2)
@@ -99,13 +99,13 @@ class ForwardProxy:
         self.seen.append(f"SOCKS {host}:{port}")
         with self._connected(host, port) as server:
             client.sendall(b"\x05\x00\x00\x01" + bytes(6))
-            _pump(client, server)
+            pump(client, server)
 
     def _connected(self, host: str, port: int) -> socket.socket:
         return socket.create_connection((self.names.get(host, host), port), 10)
 
 
-def _pump(one: socket.socket, other: socket.socket) -> None:
+def pump(one: socket.socket, other: socket.socket) -> None:
     """Both ways, until one side has ended."""
     to = {one: other, other: one}
     while True:
