@@ -28,6 +28,9 @@ Note = Annotated[str, typer.Option(help="Whose it is; shown by `tokens list`.")]
 Expires = Annotated[
     int | None, typer.Option(metavar="DAYS", help="Days until it is refused. [never]")
 ]
+NewExpiry = Annotated[
+    int | None, typer.Option("--expires", metavar="DAYS", help="Days until it is refused. [as old]")
+]
 Grace = Annotated[
     int, typer.Option(metavar="SECONDS", help="Seconds that the old one is still accepted.")
 ]
@@ -70,13 +73,18 @@ def create_token(
 
 @tokens.command("rotate")
 def rotate_token(
-    token_id: TokenId, grace: Grace = 0, json: Json = False, url: Url = HERE, data: Data = DATA
+    token_id: TokenId,
+    grace: Grace = 0,
+    expires: NewExpiry = None,
+    json: Json = False,
+    url: Url = HERE,
+    data: Data = DATA,
 ) -> None:
-    """Make another token with the same rights; the old one is refused after the grace."""
+    """Make another token with the same rights and expiry; the old one ends after the grace."""
     from rsnotify.commands import administer
 
     path = f"/api/tokens/{quote(token_id, safe='')}/rotate"
-    content = {"grace_seconds": grace}
+    content = {"grace_seconds": grace} | ({} if expires is None else {"expires_days": expires})
     token = speak(url, data, lambda token: administer.create_token(url, token, content, path))
     administer.print_secret(token, json=json)
 

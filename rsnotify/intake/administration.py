@@ -52,6 +52,7 @@ class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     grace_seconds: int = 0  # that the old one is still accepted
     token: str | None = None
+    expires_days: int | None = None  # the new one; without it, it expires when the old one would
 
 
 class Administration:
@@ -164,10 +165,25 @@ class Administration:
             raise Rejected("token is the one to be replaced: choose another one")
         _, old = await self._tokens.of_id(id_)
         created = str(Position(_now()))
-        token = msgspec.structs.replace(old, id=id_of(secret), created=created, expires="")
+        expires = await self._expiry_of_new(old, asked)
+        token = msgspec.structs.replace(old, id=id_of(secret), created=created, expires=expires)
         answer = await self._made(secret, token)
         await self._tokens.end(id_, Position(_now() + asked.grace_seconds * MICROSECONDS))
         return answer
+
+    async def _expiry_of_new(self, old: Token, asked: Rotation) -> str:
+        """The old one's, unless another is asked for; what was made before keeps its own."""
+        made = None if asked.token is None else await self._tokens.find(asked.token)
+        if made is not None:
+            return made.expires
+        if asked.expires_days is not None:
+            return _expiry(asked.expires_days)
+        if old.is_expired():
+            raise Rejected(
+                f"the token has ended at {old.expires}, so would the new one: send expires_days",
+                status=409,
+            )
+        return old.expires
 
     async def revoke_token(self, request: Request) -> Response:
         await self._access.require_admin(request)

@@ -217,6 +217,7 @@ def _narrow(found: dict[str, Json]) -> None:
     token["note"]["description"] = f"Cut after {NOTE_CHARACTERS} characters."
     chosen = {"type": ["string", "null"], "pattern": f"^{SECRET.pattern}$", "default": None}
     token["token"] = found["Rotation"]["properties"]["token"] = chosen
+    found["Rotation"]["properties"]["expires_days"] = token["expires_days"]
     found["Rotation"]["properties"]["grace_seconds"] |= {"minimum": 0, "maximum": GRACE_SECONDS}
 
 

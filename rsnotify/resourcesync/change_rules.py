@@ -13,7 +13,7 @@ import msgspec
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
-from rsnotify.resourcesync.values import CHANGE_TYPES, VALUES, problem
+from rsnotify.resourcesync.values import CHANGE_TYPES, VALUES, not_ascii, problem
 
 URI_CHARACTERS = 2_048  # the Sitemap schema's limit for `loc`
 TEXT_CHARACTERS = 1_024  # of any other value
@@ -54,6 +54,8 @@ def faults_of(change: Change, kind: Kind) -> list[FieldFault]:
     if kind == "change" and _is_plain(change):
         return []
     faults = list(_described(change, _CHANGE_TEXTS, ""))
+    if not any(field == "loc" for field, _ in faults) and (wrong := _wrong_address(change)):
+        faults.append(("loc", wrong))
     if change.links:
         faults += _links(change.links)
     if kind == "framework":
@@ -64,11 +66,21 @@ def faults_of(change: Change, kind: Kind) -> list[FieldFault]:
     return faults
 
 
+def _wrong_address(change: Change) -> str | None:
+    """Why nobody could fetch it, or read a list with it; what was published may be deleted."""
+    if change.change == "deleted":
+        return None
+    if change.loc[:5].lower() == "file:":
+        return "loc is on your own machine: publish the address at which others can fetch it"
+    return not_ascii(change.loc)
+
+
 def _is_plain(change: Change) -> bool:
     """Whether it is right and has but the usual fields: told sooner than all that may be wrong."""
     c = change
     return bool(
         (len(c.loc) <= URI_CHARACTERS and _LOC(c.loc) and c.change in CHANGE_TYPES)
+        and _wrong_address(c) is None
         and (c.lastmod is None or (len(c.lastmod) <= TEXT_CHARACTERS and _LASTMOD(c.lastmod)))
         and (c.hash is None or (len(c.hash) <= TEXT_CHARACTERS and _HASH(c.hash)))
         and (c.length is None or 0 <= c.length < LENGTH_END)

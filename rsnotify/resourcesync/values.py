@@ -7,6 +7,7 @@ the specification (`type`), the text decides.
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from urllib.parse import quote
 
 import msgspec
 
@@ -30,6 +31,11 @@ _URI = re.compile(
     r"(?:[!#$&-;=?-\[\]_a-z~]++|%[0-9A-Fa-f]{2}"
     r"|[^\s\x00-\x20<>\"{}|\\^`%\x7f-\x9f\u200e\u200f\u202a-\u202e])++"  # RFC 3987, 2.2 and 4.1
 ).fullmatch
+_ILLEGAL = re.compile(
+    r"[\s\x00-\x20<>\"{}|\\^`\x7f-\x9f\u200e\u200f\u202a-\u202e]|%(?![0-9A-Fa-f]{2})"
+).search
+_PARTS = re.compile(r"([^/?#]*//)?([^/?#]*)(.*)", re.DOTALL).fullmatch
+_ASCII = "%/:?#[]@!$&'()*+,;=~"
 _RELATION = re.compile(r"[a-z][a-z0-9.-]*").fullmatch
 _MONTH = re.compile(r"\d{4}(?:-(?:0[1-9]|1[0-2]))?", re.ASCII).fullmatch
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII).fullmatch
@@ -119,4 +125,37 @@ def problem(name: str, value: str) -> str | None:
     row = VALUES.get(name)
     if row is None or row.fits(value):
         return None
-    return f"{name} is {value[:80]!r}: it must be {row.wanted}"
+    return f"{name} is {value[:80]!r}: it must be {row.wanted}{_to_write(name, value)}"
+
+
+def _to_write(name: str, value: str) -> str:
+    """Which character of an address must be written otherwise, and how."""
+    found = _ILLEGAL(value) if name in ("loc", "href") else None
+    if found is None:
+        return ""
+    written = quote(found[0], safe="", errors="replace")
+    return f"; write {found[0]!r}, its character {found.start() + 1}, as {written}"
+
+
+def not_ascii(loc: str) -> str | None:
+    """Sitemaps want addresses in ASCII, and readers of lists rely on it; None if this one is."""
+    if loc.isascii():
+        return None
+    at = next(at for at, character in enumerate(loc) if not character.isascii())
+    encoded = _encoded(loc)
+    return (
+        f"loc has {loc[at]!r} as its character {at + 1}, and addresses in Sitemaps are ASCII: "
+        f"publish {encoded[:200]!r}"
+    )
+
+
+def _encoded(loc: str) -> str:
+    """The same address in ASCII: RFC 3987, 3.1."""
+    found = _PARTS(loc)
+    assert found is not None  # noqa: S101 - it fits any text
+    scheme, host, rest = found.groups(default="")
+    try:
+        host = host.encode("idna").decode()
+    except UnicodeError:
+        host = quote(host, safe=_ASCII, errors="replace")
+    return scheme + host + quote(rest, safe=_ASCII, errors="replace")

@@ -111,6 +111,19 @@ async def test_a_token_is_replaced_by_another_one_and_by_one_with_the_same_right
     assert await hub.ask("POST", path, json={"token": new}) == (200, first[1])  # asked again
 
 
+async def test_a_new_token_expires_when_the_replaced_one_would_have(hub: RunningHub) -> None:
+    _, old = await made(hub, expires_days=30)
+    path = "/api/tokens/{}/rotate".format
+    status, new = await hub.ask("POST", path(old["id"]))
+    assert (status, new["expires"]) == (201, old["expires"])
+    status, other = await hub.ask("POST", path(new["id"]), json={"expires_days": 60})
+    assert (status, other["expires"] > new["expires"]) == (201, True)
+    status, problem = await hub.ask("POST", path(new["id"]))  # it has ended
+    assert (status, "send expires_days" in problem["detail"]) == (409, True)
+    assert (await hub.ask("POST", path(new["id"]), json={"expires_days": 0}))[0] == 400
+    assert (await hub.ask("POST", path(new["id"]), json={"expires_days": 1}))[0] == 201
+
+
 async def test_a_replaced_token_is_accepted_for_a_month_at_most(hub: RunningHub) -> None:
     _, old = await made(hub)
     for seconds, status in [(2_678_401, 400), (2_678_400, 201), (-1, 400), (0, 201)]:

@@ -443,7 +443,7 @@ async def test_25_without_a_secret_nothing_is_signed(websub_hub, new_set) -> Non
 async def test_25_the_signature_covers_the_exact_body(websub_hub, new_set) -> None:
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set, hub_secret="geheim €")
-        await websub_hub.publish("http://example.com/é", set_name=new_set)
+        await websub_hub.publish("http://example.com/%C3%A9", set_name=new_set)
         (delivery,) = await has(receiver, 1)
         assert delivery.headers["x-hub-signature"] == signature("geheim €", delivery)
 

@@ -7,6 +7,8 @@ import pytest
 from rsnotify.core import submission
 from rsnotify.core.submission import Submission, read_submission
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify.resourcesync.short_form import HOLE
 
 JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
@@ -354,7 +356,47 @@ def test_an_idempotency_key_is_visible_ascii(key: str) -> None:
         read_submission(b"{}", JSON, "change", key)
 
 
-def test_a_uri_may_be_written_in_the_letters_of_any_language() -> None:
-    loc = "http://example.com/\xa1caf\xe9/\u0646\u200c\u0627/\U0001f600"
-    (fragment,) = read({**RES1, "loc": loc}).fragments
-    assert loc.encode() in fragment.xml
+def test_a_link_may_be_written_in_the_letters_of_any_language() -> None:
+    href = "http://example.com/\xa1caf\xe9/\u0646\u200c\u0627/\U0001f600"
+    (fragment,) = read({**RES1, "links": [{"rel": "describes", "href": href}]}).fragments
+    assert href.encode() in fragment.xml
+
+
+A = "http://example.com/"
+
+
+@pytest.mark.parametrize(
+    ("loc", "said"),
+    [
+        (A + "%C3%A9?q=%20#b", None),
+        ("urn:isbn:0451450523", None),
+        (
+            A + "é",
+            f"has 'é' as its character 20, and addresses in Sitemaps are ASCII: publish '{A}%C3",
+        ),
+        (
+            "http://exämple.com:80/ü?q=ß%20",
+            "publish 'http://xn--exmple-cua.com:80/%C3%BC?q=%C3%9F%20'",
+        ),
+        (A + "a b", "write ' ', its character 21, as %20"),
+        (A + "100%", "write '%', its character 23, as %25"),
+        (A + "%zz", "write '%', its character 20, as %25"),
+        (A + "<x>", "write '<', its character 20, as %3C"),
+        ("file:///etc/passwd", "is on your own machine: publish the address"),
+        ("FILE:x", "is on your own machine"),
+    ],
+)
+def test_an_address_is_refused_with_the_character_and_what_to_write(
+    loc: str, said: str | None
+) -> None:
+    faults = faults_of(Change(loc, "updated"), "change")
+    if said is None:
+        assert faults == []
+    else:
+        ((field, message),) = faults
+        assert (field, said in message) == ("loc", True), message
+
+
+@pytest.mark.parametrize("loc", [A + "é", "file:///a"])
+def test_what_was_published_once_may_be_deleted(loc: str) -> None:
+    assert faults_of(Change(loc, "deleted"), "change") == []
