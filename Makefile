@@ -62,7 +62,7 @@ images: $(VENV)/test.stamp ## build the image, run docker-compose.yml, use and b
 	@$(BIN)/python -m tests.images
 
 clean: ## remove the environment and what tools leave behind; data stay
-	@rm -rf $(VENV) $(VENV)-lowest $(VENV)-lowest.txt $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-lowest $(VENV)-lowest.txt $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/made.stamp:

@@ -19,7 +19,7 @@ class RunningHub:
     """A hub process; `async with` starts and stops it, and in between it may be killed."""
 
     program: tuple[str, ...] = ()  # of Python's arguments, where it is not `tests.forks`
-    ready_seconds = 30  # it has loaded its data by then
+    ready_seconds = 60  # it has loaded its data by then
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("RSNOTIFY_")}
 
 
-async def until(condition: Any, seconds: float = 20) -> Any:
+async def until(condition: Any, seconds: float = 60) -> Any:
     """Wait for a fact, not for a time; the fact's truth value is returned."""
     async with asyncio.timeout(seconds):
         while not (found := await condition()):

@@ -22,7 +22,7 @@ def run(*words: str | bytes, **environ: str) -> str:
         capture_output=True,
         check=False,
         env=clean_environment() | UTF8 | environ,
-        timeout=20,
+        timeout=200,
     )
     errors = ended.stderr.decode()
     assert ended.returncode == 2, errors
@@ -69,7 +69,7 @@ def test_an_argument_that_is_not_utf_8_is_shown(
 def test_a_closed_stdin_is_told() -> None:
     code = "import os, sys; os.close(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     words = ("-c", code, "-m", "rsnotify", "publish", "a", "--file", "-")
-    _, errors = python(*words).communicate(timeout=20)
+    _, errors = python(*words).communicate(timeout=200)
     assert errors == "error: --file -: stdin is closed: redirect something into it\n"
 
 
@@ -209,7 +209,7 @@ def test_a_relay_begins_while_the_hub_is_away(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "rsnotify relay ready, 0 waiting\n"
     process.terminate()
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=200)
     assert errors.startswith("the hub http://127.0.0.1:9 does not answer (connection refused)")
 
 
@@ -235,7 +235,7 @@ def test_a_demo_takes_the_place_of_an_earlier_one(real_hub: HubProcess, set_name
         assert demo.stdout is not None
         assert demo.stdout.readline().startswith("rsnotify demo ready http://127.0.0.1:")
         demo.terminate()
-        demo.communicate(timeout=20)
+        demo.communicate(timeout=200)
         told = eventually(lambda: real_hub.told(set_name))
         assert len([what for what, _ in told if what == "created"]) == 2 * run_number
     assert len([what for what, _ in told if what == "deleted"]) == 2

@@ -358,7 +358,7 @@ def test_a_watched_folder_is_published_though_the_watch_is_killed(
     watch = watching(real_hub, set_name, files)
     eventually(lambda: resources_of(real_hub, set_name) == served(files), 30)
     watch.send_signal(signal.SIGTERM)
-    _, errors = watch.communicate(timeout=20)
+    _, errors = watch.communicate(timeout=200)
     assert watch.returncode == 0, errors
 
 

@@ -431,7 +431,7 @@ def test_the_command_creates_the_table_and_publishes_until_it_is_told_to_end(
             connection.commit()
         eventually(lambda: posted)
         relay.send_signal(signal.SIGTERM)
-        _, errors = relay.communicate(timeout=20)
+        _, errors = relay.communicate(timeout=200)
         assert relay.returncode == 0, errors
     assert posted[0].locs == ["1"]
 
@@ -439,7 +439,7 @@ def test_the_command_creates_the_table_and_publishes_until_it_is_told_to_end(
 def test_the_command_ends_at_once_without_a_token_though_no_hub_answers(database: Path) -> None:
     words = ("--database", f"sqlite:///{database}", "--url", "http://127.0.0.1:9")
     relay = relay_command(*words, "--data", str(database.parent))
-    out, errors = relay.communicate(timeout=20)
+    out, errors = relay.communicate(timeout=200)
     assert (relay.returncode, out) == (2, ""), errors
     assert "a token is needed to publish, and none is given (none was sent, for there is" in errors
 
@@ -459,7 +459,7 @@ def test_the_command_ends_at_once_if_its_token_may_publish_nothing_of_what_waits
     write_changes(database, "a")
     with scripted_hub(lambda _: FORBIDDEN) as (url, _):
         relay = relay_command("--database", f"sqlite:///{database}", "--url", url, token="read")
-        out, errors = relay.communicate(timeout=20)
+        out, errors = relay.communicate(timeout=200)
     assert (relay.returncode, out) == (2, ""), errors
     assert "no right to publish 'a' (it is the one in RSNOTIFY_TOKEN)" in " ".join(errors.split())
 
