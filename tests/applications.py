@@ -105,7 +105,7 @@ def fields(paper: Any) -> Fields:
 
 
 publish_model(Outbox(), Paper, "sqlalchemy", loc, fields, when=is_public, naive="utc")
-of_django.publish_model(DjangoPaper, "django", loc, fields, when=is_public)
+of_django.publish_model(DjangoPaper, "django", loc, fields, when=is_public, naive="utc")
 
 
 class Papers(Protocol):
