@@ -29,8 +29,10 @@ from tests.client.world import (
     Patches,
     PlainSitemap,
     PyResourceSync,
+    ReferenceBuild,
     World,
 )
+from tests.reference import installed
 from tests.running import clean_environment
 from tests.sources import Source
 
@@ -99,6 +101,14 @@ async def test_every_combination_of_the_four_lists(
 async def test_sources_that_others_write(kind: type[Kind], seed: int, tmp_path: Path) -> None:
     async with Source() as source:
         await tell(kind(source, world_of(f"{kind}{seed}")), tmp_path / "copy")
+
+
+async def test_a_source_that_resync_builds(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    build = installed().with_name("resync-build")
+    async with Source() as source:
+        kind = ReferenceBuild(source, world_of("resync"), tmp_path / "source", build)
+        await tell(kind, tmp_path / "copy")
 
 
 async def tell(kind: Kind, copy: Path) -> None:

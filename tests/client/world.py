@@ -7,10 +7,16 @@ decides all that happens.
 import gzip
 import hashlib
 import io
+import os
 import random
 import re
+import shutil
+import subprocess
 import zipfile
 from collections.abc import Callable, Iterable
+from email.utils import formatdate
+from pathlib import Path
+from time import time
 from typing import NamedTuple
 
 from aiohttp import web
@@ -555,6 +561,51 @@ class Patches(Kind):
         )
         md = self.md(content, change="updated", datetime=str(at))
         return Entry(self.source.loc(name), str(at), md=md, links=(link,))
+
+
+class ReferenceBuild(Kind):
+    """Files, and what `resync-build` writes of them.
+
+    Its Change List says neither when it begins nor when anything happened, and of what was deleted
+    it has the `lastmod` of before.
+    """
+
+    capabilities = ("resourcelist", "changelist")
+
+    def __init__(self, source: Source, world: World, folder: Path, command: Path) -> None:
+        super().__init__(source, world)
+        self.folder = folder
+        self.command = command
+
+    def render(self) -> None:
+        files = self.folder / "files"
+        shutil.rmtree(files, ignore_errors=True)
+        for name, content in self.world.state.items():
+            (files / name).parent.mkdir(parents=True, exist_ok=True)
+            (files / name).write_bytes(content)
+            changed = self.world.changed[name] / SECOND
+            os.utime(files / name, (changed, changed))
+        first = self.folder / "resourcelist.xml"
+        if not self.round:
+            self._build("resourcelist")
+            self.put("changelist.xml", rendered("changelist", []))
+        else:
+            self._build("changelist", "--reference", str(first))
+
+    def _build(self, capability: str, *words: str) -> None:
+        """The times of what happens follow the clock, for its Resource List has the time of now."""
+        out = self.folder / f"{capability}.xml"
+        mapping = f"{self.source.url}/={self.folder}/files/"
+        line = [self.command, f"--write-{capability}", "--hash", "md5", "--outfile", out, *words]
+        subprocess.run([*line, mapping], check=True, capture_output=True)
+        self.put(f"{capability}.xml", out.read_bytes())
+        written = formatdate(time() + 10 * self.round, usegmt=True)
+
+        async def serve(_: web.Request) -> web.Response:
+            headers = {"Last-Modified": written}
+            return web.Response(body=out.read_bytes(), content_type="text/xml", headers=headers)
+
+        self.source.handlers[f"/{capability}.xml"] = serve
 
 
 # Lies -------------------------------------------------------------------------------------------

@@ -8,10 +8,11 @@ costs one 304.
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
+from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import NamedTuple
 
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.address import joined, without_tokens
@@ -87,6 +88,20 @@ def lists_after(refs: Sequence[ListRef], cursor: Position | None) -> list[ListRe
         reached = max(reached, ref.until or reached)
         found.append(ref)
     return found
+
+
+def is_untimed(entries: Sequence[Entry]) -> bool:
+    """Whether the list says of no change when it happened; `lastmod` may be of what was deleted."""
+    return not any(entry.md and entry.md.datetime for entry in entries)
+
+
+def written_at(modified: str | None) -> Position | None:
+    """The latest that `Last-Modified` can mean: it has whole seconds."""
+    try:
+        seconds = modified and parsedate_to_datetime(modified).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return Position(int(seconds) * MICROSECONDS + MICROSECONDS - 1) if seconds else None
 
 
 def closed_at(first: Head, last: Head) -> Position | None:
@@ -243,6 +258,8 @@ class ChangeLists:
         try:
             async for entries in document:
                 begin = before or beginning_of(document.head, cursor)
+                if begin is None and is_untimed(entries):
+                    begin = written_at(document.modified)
                 for received in stretches(entries, begin, cursor, document.skip):
                     yield received
                     before = received.until

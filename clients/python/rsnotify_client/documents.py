@@ -75,6 +75,7 @@ class RemoteDocument:
         self.skipped: list[str] = []
         self.skipped_count = 0
         self.pages = 0  # that were read to their ends
+        self.modified: str | None = None  # when the server says that the first page was written
         self._web = web
         self._known = known
         self._cap = cap
@@ -108,6 +109,8 @@ class RemoteDocument:
             self._stream, url = DocumentStream(), self._asked[-1]
             async with self._web.ask(url, headers=self._headers()) as answer:
                 check_status(url, answer)
+                if not self.pages:
+                    self.modified = answer.headers.get("last-modified")
                 async with aclosing(self._entries(answer)) as pieces:
                     async for entries in pieces:
                         self._check_kind()
