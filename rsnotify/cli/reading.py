@@ -87,7 +87,7 @@ MaxDelete = Annotated[
         min=0,
         max=100,
         metavar="PERCENT",
-        help="How much of the copy another --select or --exclude may remove.",
+        help="How much of the copy a list that leaves it out, or another --select, may remove.",
     ),
 ]
 Map = Annotated[
@@ -241,6 +241,7 @@ def audit(
     source: AuditSource,
     directory: AuditDirectory,
     repair: Repair = False,
+    max_delete: MaxDelete = 10,
     sample: Sample = None,
     json: Json = False,
     header: Headers = None,
@@ -262,7 +263,8 @@ def audit(
 
     token = token_of_environment()
     options = {"token": token, "sample": sample, "mend": repair, "json": json}
-    raise typer.Exit(run_audit(source, directory, network=network, **options))  # type: ignore[arg-type]
+    words = options | {"network": network, "max_delete": max_delete}
+    raise typer.Exit(run_audit(source, directory, **words))  # type: ignore[arg-type]
 
 
 # validate -----------------------------------------------------------------------------------------

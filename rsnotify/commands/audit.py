@@ -11,6 +11,7 @@ from rsnotify.commands.mirror import until_ended
 from rsnotify.commands.mirror_shown import say
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.audit import KINDS, Audit, audit, check_may_repair, repair
+from rsnotify_client.mirror.report import Event
 from rsnotify_client.network import Network
 
 SHOWN = 20
@@ -25,23 +26,33 @@ def run_audit(
     mend: bool,
     json: bool,
     network: Network,
+    max_delete: float,
 ) -> int:
     """Audit, and mend what is found if that is wanted; the exit status."""
     words = {"token": token, "network": network}
-    return until_ended(_audit(url, directory, words, sample=sample, mend=mend, json=json))
+    most = max_delete if mend else None
+    return until_ended(_audit(url, directory, words, sample=sample, max_delete=most, json=json))
 
 
 async def _audit(
-    url: str, directory: Path, words: dict[str, Any], *, sample: int | None, mend: bool, json: bool
+    url: str,
+    directory: Path,
+    words: dict[str, Any],
+    *,
+    sample: int | None,
+    max_delete: float | None,
+    json: bool,
 ) -> int:
-    if mend:
+    """With `max_delete`, what is found is mended."""
+    if max_delete is not None:
         check_may_repair(directory)
     try:
         found = await audit(url, directory, sample=sample, **words)
-        if mend and not found.is_in_sync:
+        if max_delete is not None and not found.is_in_sync:
             say("before the repair", err=True)
             print_audit(found, json=False, err=True)
-            await repair(url, directory, found, **words)
+            words_of_repair = words | {"report": _say_skipped, "max_delete": max_delete}
+            await repair(url, directory, found, **words_of_repair)
             found = await audit(url, directory, **words)
             if not json:
                 say("after the repair")
@@ -49,6 +60,11 @@ async def _audit(
         raise InvalidSettings([error.detail]) from None
     print_audit(found, json=json)
     return 0 if found.is_in_sync else 1
+
+
+def _say_skipped(event: Event) -> None:
+    if event.event == "skipped":
+        say(f"skipped: {event.problem}", err=True)
 
 
 def print_audit(found: Audit, *, json: bool, err: bool = False) -> None:

@@ -15,6 +15,7 @@ from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_documen
 from rsnotify_client.audit import audit, repair
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.mirror.options import Options
+from rsnotify_client.mirror.state import State
 from tests.client.test_mirror import files, once
 from tests.running import clean_environment, until
 from tests.sources import CAPABILITIES, Source, digest, entry_of, rendered
@@ -141,6 +142,27 @@ async def test_the_command_ends_with_status_1_and_says_why(
     assert ("40 of 40 resources" in ran.stderr) == bool(status)
 
 
+@pytest.mark.parametrize(
+    ("words", "status", "left"), [((), 1, MANY), (("--max-delete", "100"), 0, 0)]
+)
+async def test_a_repair_by_command_says_what_it_held_back(
+    many: Source, copy: Path, words: tuple[str, ...], status: int, left: int
+) -> None:
+    await once(many, copy)
+    leave_out(many, MANY)
+    command = [sys.executable, "-m", "rsnotify", "audit", many.url + CAPABILITIES, str(copy)]
+    ran = await asyncio.to_thread(
+        subprocess.run,
+        [*command, "--repair", *words],
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+        check=False,
+    )
+    assert (ran.returncode, len(files(copy))) == (status, left), ran.stderr
+    assert ("so would delete, 40 of 40" in ran.stderr) == bool(status)
+
+
 async def test_a_mirror_that_is_kept_asks_again_for_what_it_could_not_read(
     many: Source, copy: Path
 ) -> None:
@@ -222,6 +244,19 @@ async def test_what_a_broken_list_of_an_index_told_is_found_by_the_next_baseline
     many.documents["/a.xml"] = whole
     assert (await once(many, copy)).is_whole
     assert files(copy)["1.txt"] == b"second"
+
+
+async def test_what_was_created_since_its_list_is_not_deleted_by_a_new_baseline(
+    many: Source, copy: Path
+) -> None:
+    many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
+    for number in range(6):
+        many.change(f"new{number}.txt", b"first")
+    assert (await once(many, copy)).is_whole
+    with State(copy) as state:  # as a list that cannot be read leaves it
+        state.set_fact("incomplete", "1")
+    ran = await once(many, copy)
+    assert (ran.is_whole, ran.named("deleted"), len(files(copy))) == (True, [], MANY + 6)
 
 
 async def test_what_no_list_tells_between_a_baseline_and_the_change_lists_is_named(

@@ -82,14 +82,17 @@ class Baseline:
                 f"{self._source.url} offers nothing to copy: no Resource List, Dump or Change List"
             )
         self.selected = self._state.listed(self._generation)
-        if self.is_complete:
-            self._plan_deletions()
         self._state.release(time())
         self._state.commit()
         return at
 
-    def _plan_deletions(self) -> None:
-        """What is listed no more is gone, unless that is too much to be believed."""
+    def plan_deletions(self) -> None:
+        """What is listed no more is gone, unless that is too much to be believed.
+
+        It is called when the changes since are recorded: what they create is in no list yet.
+        """
+        if not self.is_complete:
+            return
         gone = self._state.unlisted(self._generation)
         held = [loc for loc, is_held in gone if is_held and self._selection.takes(loc)]
         known = sum(map(self._selection.takes, self._state.held()))
@@ -99,6 +102,7 @@ class Baseline:
         kept = set(held) if refusal is not None else set()
         deleted = [SourceResource(loc, "deleted") for loc, _ in gone if loc not in kept]
         self._state.plan(deleted, self._generation, time())
+        self._state.commit()
 
     @property
     def _listing(self) -> str | None:

@@ -42,6 +42,7 @@ DISCOVERY_ATTEMPTS = 4
 LISTS_REMEMBERED = 20
 
 LIST_ATTEMPTS = 3
+PENDING = "pending"  # the deletions of a baseline, until the changes since are read
 
 
 class Planner:
@@ -153,7 +154,8 @@ class Planner:
 
     async def bring_up_to_date(self) -> bool:
         """From the cursor on by Change Lists; else from the beginning. Whether all was read."""
-        if self.state.cursor is not None and self._lists is not None and self._is_whole:
+        is_begun = self.state.cursor is not None and self.state.fact("incomplete") is None
+        if is_begun and self._lists is not None and self.state.cursor is not None:
             try:
                 return await self._catch_up(self._lists, self.state.cursor)
             except HistoryGone as error:
@@ -162,8 +164,8 @@ class Planner:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether all that was told up to the cursor could be read."""
-        return self.state.fact("incomplete") is None
+        """Whether all that was told up to the cursor could be read, as far as it is known yet."""
+        return self.state.fact("incomplete") in (None, PENDING)
 
     def _skip(self, problem: str) -> None:
         """It cannot be read, and what it told is looked for in the next baseline."""
@@ -171,31 +173,46 @@ class Planner:
         self._report(Event("skipped", problem=problem))
 
     async def _baseline(self) -> bool:
-        assert self._source is not None  # noqa: S101
         self.state.set_fact("cursor", None)
         self.state.set_fact("incomplete", None)
-        is_empty = self.state.counts()[0] == 0
-        baseline = Baseline(
+        baseline = self._new_baseline()
+        at = await baseline.plan(self._lists)
+        lists = self._lists if at is not None and baseline.is_of_resources else None
+        if lists is None and self._is_whole:
+            baseline.plan_deletions()
+        self._report(baseline.summary())
+        self.state.set_fact("cursor", None if at is None else str(at))
+        self._note_whole(PENDING if baseline.is_complete and self._is_whole else "1")
+        if lists is not None and at is not None:
+            await self._finish(lists, baseline, at)
+        is_whole = baseline.is_complete and self._is_whole
+        self._note_whole(None if is_whole else "1")
+        return is_whole
+
+    def _new_baseline(self) -> Baseline:
+        assert self._source is not None  # noqa: S101
+        return Baseline(
             self._web,
             self._source,
             self.state,
             self._options.selection,
             self._report,
             packages=self._packages,
-            fills=is_empty,
+            fills=self.state.counts()[0] == 0,
             max_delete=self._options.max_delete,
         )
-        at = await baseline.plan(self._lists)
-        self._report(baseline.summary())
-        if not baseline.is_complete:
-            self.state.set_fact("incomplete", "1")
-        if at is not None:
-            self.state.set_fact("cursor", str(at))
+
+    def _note_whole(self, incomplete: str | None) -> None:
+        self.state.set_fact("incomplete", incomplete)
         self.state.commit()
         self._wake()
-        if at is None or self._lists is None or not baseline.is_of_resources:
-            return self._is_whole
-        return await self._join(self._lists, baseline, at) and self._is_whole
+
+    async def _finish(self, lists: ChangeLists, baseline: Baseline, at: Position) -> None:
+        """Record the changes since, and then what is left out."""
+        if not await self._join(lists, baseline, at):
+            self.state.set_fact("incomplete", "1")
+        elif self._is_whole:
+            baseline.plan_deletions()
 
     async def _join(self, lists: ChangeLists, baseline: Baseline, at: Position) -> bool:
         """From the baseline on."""
@@ -279,7 +296,7 @@ class Planner:
     async def follow_for_ever(self) -> bool:
         while True:
             try:
-                if self.state.cursor is None or not self._is_whole:
+                if self.state.cursor is None or self.state.fact("incomplete") is not None:
                     await self._baseline()
                 self._trouble = None
                 async with asyncio.timeout(
