@@ -18,11 +18,7 @@ NAMES = ("path", "loc")
 _NAMED = re.compile(r"\{\{(\w+)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
 # Programs that run a text which they are given after an option: its letter and its long form.
 _RUN_TEXT = (
-    (
-        re.compile(r"(?:[abcz]|ba|da|fi|k|mk|pdk|rba|tc|ya)?sh|su|runuser|flock|script"),
-        "c",
-        "--command",
-    ),
+    (r"(?:[abcz]|ba|da|fi|k|mk|pdk|rba|tc|ya)?sh|su|runuser|flock|script", "c", "--command"),
     (r"(?:python|pypy)[\d.]*", "c", "--command"),
     (r"(?:perl|ruby|lua|node|deno|bun|Rscript)[\d.]*", "eEp", "--eval"),
     (r"php[\d.]*", "r", "--run"),
