@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify import access, cache, loops
-from rsnotify.commands import publish_folder
+from rsnotify.commands import mirror_sets, publish_folder
 from rsnotify.core import (
     bodies,
     forms,
@@ -49,6 +49,8 @@ from rsnotify.web import validation
 from rsnotify_client import (
     batch,
     deletions,
+    discovery,
+    documents,
     folder,
     listing,
     outboxfile,
@@ -58,6 +60,7 @@ from rsnotify_client import (
     web,
 )
 from rsnotify_client import bounded as bounded_answers
+from rsnotify_client.inspection import contents
 from rsnotify_client.inspection.checked import Bounds
 from rsnotify_client.mirror import dump, mirror, paths, pauses, storing, workers
 
@@ -185,6 +188,19 @@ LIMITS: dict[str, float] = {
     "bytes of all documents, decompressed": Bounds().total_bytes,
     "resources that are compared, unless `--samples` says otherwise": Bounds().samples,
     "a resource that is compared": Bounds().sample_bytes,
+    "entries of indexes, Capability Lists and dumps together": Bounds().entries,
+    "ZIP packages that are opened, unless `--packages` says otherwise": Bounds().packages,
+    "bytes of all packages": Bounds().package_bytes,
+    "bytes of all that is in packages": Bounds().unpacked_bytes,
+    "links `describedby` and `duplicate` that are followed": Bounds().links,
+    "resources for which the same violation is named": contents.NAMED,
+    "sets of a hub that are asked for the one with a Source's own topic": discovery.MAX_SETS_ASKED,
+    "sets of a Source with `--all-sets`": discovery.MAX_SETS,
+    "sets that are copied at once with `--once`": mirror_sets.AT_ONCE,
+    'pages of a list, joined by `rel="next"`': documents.MAX_PAGES,
+    "percent of the copy that a list leaves out, unless `--max-delete` says otherwise": (
+        deletions.MAX_DELETE
+    ),
     "notifications that are read of a channel": Bounds().payloads,
     "members of a ZIP package": dump.MEMBERS,
     "bytes of the directory of a ZIP package": dump.DIRECTORY_BYTES,
