@@ -216,8 +216,18 @@ class Memory:
         return [UsedKey.of_note(notes[at], at) for at, _ in rows if at in notes]
 
     def positions_of(self, key: UsedKey) -> Sequence[Position]:
-        """Of the rows of its request, as far as they are known: some may never have been read."""
-        return () if self._held is None else self._held.positions_in((key.from_, key.until))
+        """Of the rows of its request, as far as they are known; none if that is not certain.
+
+        Rows that another primary has stored meanwhile may lie between them.
+        """
+        if self._held is None or key.changes == 1:
+            return [key.until]
+        rows = self._held.rows
+        together = [Position(at) for at in range(key.until - key.changes + 1, key.until + 1)]
+        if all(at in rows for at in together):
+            return together
+        found = self._held.positions_in((key.from_, key.until))
+        return found if len(found) <= key.changes else ()
 
 
 NO_NOTES: Mapping[Row, bytes] = {}

@@ -164,3 +164,18 @@ def test_what_is_forgotten_because_it_is_too_much_is_missed():
     memory.appended([A3], A3[0], begin=Position(2))
     assert set(memory.rows) == {3}
     assert lost_until(memory, [], Position(0), Repaired()) == 2
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_rows_that_another_primary_has_stored_between_are_of_no_request(count):
+    """A primary that was frozen woke up, and stored a request from where it had stood."""
+    until, between = Position(9), row(5, "z")
+    rows = [row(at, str(at)) for at in range(10 - count, 10)]
+    memory = memory_of(A1, between)
+    key = UsedKey("digest--of-k", "finger", Position(1), until, count)
+    memory.appended(rows, until, key)
+    lost = plan_repair(memory, [A1], A1[0], Repaired())
+    assert (list(lost.put_back), list(lost.keys)) == ([between, *rows], [key])
+    elsewhere = {"digest--of-k": (Position(1), Position(4))}
+    found = plan_repair(memory, [A1, row(4)], Position(4), Repaired(), elsewhere)
+    assert (list(found.put_back), list(found.elsewhere)) == ([between], [at for at, _ in rows])
