@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from rsnotify.web.validation import DOCUMENT_BYTES, SHOWN, WAITING
+from rsnotify_client.discovery import linked_in_html
 from tests.receivers import Receiver, answers
 from tests.running import TOKEN, RunningHub
 
@@ -40,8 +41,15 @@ async def test_a_browser_gets_the_page_with_its_policy(websub_hub: RunningHub, m
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert answer.headers["vary"] == "accept"
     assert "script-src 'self'" in answer.headers["content-security-policy"]
-    link = b'<link rel="resourcesync" href=".well-known/resourcesync">'
-    assert (link in answer.body) == (method == "GET")
+    assert (b"</html>" in answer.body) == (method == "GET")
+
+
+async def test_the_page_names_no_capability_list_as_it_is_of_no_set(websub_hub: RunningHub) -> None:
+    """Core 6.3.3: the link names the list of the page's set, and never the Source Description."""
+    answer = await get(f"{websub_hub.url}/", **HTML)
+    assert answer.status == 200
+    assert linked_in_html(answer.body.decode()) is None
+    assert "link" not in answer.headers
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/xml", "text/xml, */*;q=0.1"])
