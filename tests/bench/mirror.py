@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +28,8 @@ from rsnotify_client.mirror.report import Event, percentile
 from tests.running import TOKEN, RunningHub
 
 SMALL, LARGE, LARGE_BYTES = 2_000, 20, 50 * 1024 * 1024
+TLS_BYTES, TLS_LARGE, TURNS = 5_000, 10, 5
+CERTIFICATE = Path(__file__).parents[1] / "certificate.pem"
 ENTRIES, MILLION, PART = 50_000, 1_000_000, 50_000
 CHANGES, RATE = 500, 50
 AT = "2026-11-20T00:00:00Z"
@@ -38,7 +40,7 @@ URLSET = (
 )
 NGINX = """daemon off; pid {0}/pid; error_log {0}/error; worker_processes 1; events {{}}
 http {{ access_log off; sendfile on; keepalive_requests 1000000; {1}
-server {{ listen 127.0.0.1:{2}; root {0}/html; }} }}"""
+server {{ listen 127.0.0.1:{2}{3}; root {0}/html; }} }}"""
 TEMPORARY = "".join(
     f"{name}_temp_path {{0}}/{name};"
     for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -74,14 +76,16 @@ _MEASURE = (
 
 
 @contextmanager
-def nginx(folder: Path, port: int) -> Iterator[str]:
+def nginx(folder: Path, port: int, certificate: Path | None = None) -> Iterator[str]:
     folder.chmod(0o755)  # its worker is another user
     config = folder / "nginx.conf"
-    config.write_text(NGINX.format(folder, TEMPORARY.format(folder), port))
+    pem = certificate and f"ssl_certificate {certificate}; ssl_certificate_key {certificate}"
+    kind = "" if pem is None else f" ssl; {pem}"
+    config.write_text(NGINX.format(folder, TEMPORARY.format(folder), port, kind))
     server = subprocess.Popen(["nginx", "-c", str(config)], stderr=subprocess.DEVNULL)
     try:
         time.sleep(1)
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}" if certificate is None else f"https://localhost:{port}"
     finally:
         server.terminate()
         server.wait()
@@ -186,15 +190,73 @@ def large(html: Path, url: str, folder: Path) -> None:
         (html / name).write_bytes(content)
     describe(html, url, names)
     megabytes = LARGE * LARGE_BYTES / 1e6
-    (folder / "curl").mkdir()
-    words = [w for name in names for w in (f"{url}/{name}", "-o", f"{folder}/curl/{name}")]
-    curl = ran("curl", "-s", *words)
-    shutil.rmtree(folder / "curl")
+    curl = fetched(url, names, folder / "curl")
     mine = ours(url, folder / "c")
     shutil.rmtree(folder / "c")
     other = theirs(url, folder / "d", "--baseline")
     row(f"baseline of {LARGE} of 50 MB", mine, other, megabytes, "MB")
     print(f"| the same by curl, not verified | {megabytes / curl.seconds:.0f} MB/s | | |")
+
+
+def fetched(url: str, names: list[str], folder: Path) -> Ran:
+    folder.mkdir()
+    words = [word for name in names for word in (f"{url}/{name}", "-o", f"{folder}/{name}")]
+    curl = ran("curl", "-sS", "--fail", *words)
+    assert not curl.said, curl.said
+    shutil.rmtree(folder)
+    return curl
+
+
+def over_tls(folder: Path) -> None:
+    """In alternating turns, of which the medians count."""
+    html = folder / "html"
+    html.mkdir()
+    os.environ |= {"SSL_CERT_FILE": str(CERTIFICATE), "CURL_CA_BUNDLE": str(CERTIFICATE)}
+    with nginx(folder, 18_983, CERTIFICATE) as url:
+        names = [f"r{number}.txt" for number in range(SMALL)]
+        for name in names:
+            (html / name).write_bytes(os.urandom(TLS_BYTES))
+        describe(html, url, names)
+        mine, other = medians(
+            lambda: copied(url, folder / "a"), lambda: copied_by_theirs(url, folder / "b")
+        )
+        assert mine is not None
+        row(f"TLS: baseline of {SMALL:,} of 5 KB", mine, other, SMALL, "resources")
+        names = [f"large{number}" for number in range(TLS_LARGE)]
+        for name in names:
+            (html / name).write_bytes(os.urandom(LARGE_BYTES))
+        describe(html, url, names)
+        mine, curl = medians(
+            lambda: copied(url, folder / "a"), lambda: fetched(url, names, folder / "c")
+        )
+        assert mine is not None
+        assert curl is not None
+        megabytes = TLS_LARGE * LARGE_BYTES / 1e6
+        row(f"TLS: baseline of {TLS_LARGE} of 50 MB", mine, None, megabytes, "MB")
+        print(
+            f"| the same by curl, not verified | {megabytes / curl.seconds:.0f} MB/s "
+            f"| | {curl.seconds / mine.seconds:.2f} |"
+        )
+
+
+def copied(url: str, copy: Path) -> Ran:
+    done = ours(url, copy)
+    assert " 0 to do, 0 failed" in done.said, done.said[-500:]
+    shutil.rmtree(copy)
+    return done
+
+
+def copied_by_theirs(url: str, copy: Path) -> Ran | None:
+    done = theirs(url, copy, "--baseline")
+    shutil.rmtree(copy, ignore_errors=True)
+    return done
+
+
+def medians(*each: Callable[[], Ran | None]) -> list[Ran | None]:
+    """Of what is done in turns, by time."""
+    turns = [[act() for act in each] for _ in range(TURNS)]
+    done = [sorted(ran for ran in runs if ran is not None) for runs in zip(*turns, strict=True)]
+    return [runs[len(runs) // 2] if runs else None for runs in done]
 
 
 PLAN = """
@@ -285,5 +347,7 @@ def main() -> None:
         asyncio.run(lag(Path(folder)))
     with tempfile.TemporaryDirectory() as folder:
         baselines(Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        over_tls(Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         million(Path(folder))
