@@ -8,7 +8,9 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain, repeat
 from time import sleep
 
@@ -298,6 +300,77 @@ def test_a_stream_of_events_may_be_as_slow_as_it_likes(monkeypatch: pytest.Monke
     ):
         answer.limit(is_endless=True)
         assert answer.read(9) == b"aaaaa"
+
+
+@contextmanager
+def many_at_once() -> Iterator[str]:
+    """Answers as many at once as ask."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.wfile.write(UNTIL_CLOSED + b"aaaaa")
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize("end", ["is closed", "never ends"])
+def test_of_one_server_no_more_answers_are_open_than_may_be(end: str) -> None:
+    happened: list[str] = []
+    with (
+        many_at_once() as url,
+        closing(Transport(per_server=2)) as transport,
+        ThreadPoolExecutor(1) as threads,
+    ):
+
+        def ask() -> Answer:
+            answer = transport.ask("GET", url, {})
+            happened.append("the third is asked for")
+            return answer
+
+        first, second = (transport.ask("GET", url, {}) for _ in range(2))
+        third = threads.submit(ask)
+        happened.append(end)
+        first.close() if end == "is closed" else first.limit(is_endless=True)
+        third.result(20).close()
+        assert happened == [end, "the third is asked for"]
+        first.close()
+        first.close()
+        fourth = threads.submit(ask)  # a place is given up once only
+        fourth.result(20)
+        fifth = threads.submit(ask)
+        happened.append("the second is closed")
+        second.close()
+        fifth.result(20).close()
+        assert happened[-2:] == ["the second is closed", "the third is asked for"]
+        fourth.result().close()
+
+
+def test_a_request_that_waits_for_its_place_ends_with_the_client() -> None:
+    with (
+        many_at_once() as url,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        transport = Transport(per_server=1)
+        open_one = transport.ask("GET", url, {})
+        waiting = threads.submit(transport.ask, "GET", url, {})
+        transport.close()
+        with pytest.raises(BadAnswer, match="the client was closed"):
+            waiting.result(20)
+        open_one.close()
+
+
+def test_a_request_that_fails_gives_its_place_up() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as nobody:
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}/"
+    with closing(Transport(per_server=1)) as transport:
+        for _ in range(2):
+            with pytest.raises(ConnectionRefusedError):
+                transport.ask("GET", url, {})
 
 
 def test_a_peer_that_says_nothing_is_given_up() -> None:

@@ -719,9 +719,11 @@ async def test_of_a_resource_that_was_never_held_no_deletion_is_told(
     assert (await once(source, copy)).named("deleted") == ["a.txt"]
 
 
+@pytest.mark.parametrize("per_host", [1, 3])
 async def test_one_host_gets_no_more_connections_than_are_wanted(
-    source: Source, copy: Path
+    source: Source, copy: Path, per_host: int
 ) -> None:
+    """Its lists count, too, which are read while resources are fetched."""
     for number in range(60):
         source.add(f"more/{number}", b"%d" % number)
     source.list_resources()
@@ -729,11 +731,12 @@ async def test_one_host_gets_no_more_connections_than_are_wanted(
 
     async def noted(request: web.Request) -> web.Response:
         peers.add(request.transport)
-        return web.Response(body=source.resources[request.path])
+        found = {**source.documents, **source.resources}
+        return web.Response(body=found[request.path])
 
-    source.handlers |= {f"/more/{number}": noted for number in range(60)}
-    assert (await once(source, copy, per_host=3)).is_whole
-    assert 1 <= len(peers) <= 3
+    source.handlers |= dict.fromkeys([*source.documents, *source.resources], noted)
+    assert (await once(source, copy, per_host=per_host)).is_whole
+    assert 1 <= len(peers) <= per_host
 
 
 @pytest.mark.parametrize("name", ["small", "large"])

@@ -216,7 +216,7 @@ class ChangeLists:
             async with aclosing(aiter(document)) as pieces:
                 async for entries in pieces:
                     if document.head.root == "urlset":
-                        return await self._around(document.head)
+                        break
                     found += entries
         except Unchanged:
             return refs
@@ -256,13 +256,14 @@ class ChangeLists:
         document = RemoteDocument(self._web, self._address_of(url), known)
         before: Position | None = None
         try:
-            async for entries in document:
-                begin = before or beginning_of(document.head, cursor)
-                if begin is None and is_untimed(entries):
-                    begin = written_at(document.modified)
-                for received in stretches(entries, begin, cursor, document.skip):
-                    yield received
-                    before = received.until
+            async with aclosing(aiter(document)) as pieces:
+                async for entries in pieces:
+                    begin = before or beginning_of(document.head, cursor)
+                    if begin is None and is_untimed(entries):
+                        begin = written_at(document.modified)
+                    for received in stretches(entries, begin, cursor, document.skip):
+                        yield received
+                        before = received.until
         except Unchanged:
             return
         for skipped in document.skipped:

@@ -79,6 +79,7 @@ async def open_channel(
         url = http_twin(url)
     async with web.ask(resumed(url, cursor), headers={"Accept": EVENT_STREAM}) as answer:
         await _check(url, answer)
+        answer.never_ends()
         async with aclosing(_events(answer, quiet_seconds + pong_seconds)) as events:
             yield Channel(events, answer.headers.get(FROM_HEADER.lower()))
 

@@ -2,16 +2,19 @@
 
 Rules that hold here: one answer for one request, no redirect followed, no header sent that was not
 handed over; a request is repeated only if the connection that was kept for it turns out to be
-closed. Any thread may use this.
+closed. Where there is a limit for each server, no more answers are open at any moment. Any thread
+may use this.
 """
 
 import logging
 import ssl
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from contextlib import suppress
+from functools import lru_cache, partial
 from http.client import BadStatusLine, HTTPException, LineTooLong, UnknownProtocol
 from http.client import IncompleteRead as Incomplete
-from threading import Lock
+from threading import Condition, Lock
 from time import monotonic, sleep
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urljoin, urlsplit
@@ -47,6 +50,9 @@ REFUSED_BY_PROXY = "Tunnel connection failed: 407"
 WANTS_PASSWORD = f"it wants a user and a password: give them in its address, as {EXAMPLE}"
 NETWORK = Network()
 
+Origin = tuple[str, str, int]
+"""Scheme, host and port."""
+
 _SAFE = "!$%&'()*+,-./:;=?@_~"
 
 
@@ -57,6 +63,10 @@ class Target(NamedTuple):
     host: str
     port: int
     path: str  # with the query
+
+    @property
+    def origin(self) -> Origin:
+        return self.scheme, self.host, self.port
 
     @property
     def url(self) -> str:
@@ -87,6 +97,7 @@ class Answer:
 
     def __init__(self, url: str, response: HTTPResponse) -> None:
         self.url = url
+        self._ends: list[Callable[[], None]] = []
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.headers.itermerged()}
         """By lower-case name; one that came several times is joined by commas."""
@@ -102,10 +113,14 @@ class Answer:
         return self.http.isclosed()
 
     def limit(self, until: float | None = None, *, is_endless: bool = False) -> None:
-        """When all of it has to be there; what is endless may come as slowly as it likes."""
+        """When all of it has to be there; what is endless may come as slowly as it likes.
+
+        It does not count as one of the answers of its server: the next would never get its place.
+        """
         self.http.reader.socket.until = until
         if is_endless:
             self.http.reader.socket.never_ends()
+            self._make_room()
 
     def piece(self, size: int = READ_BYTES) -> bytes:
         """What comes next of the body, up to that size; empty at its end."""
@@ -134,8 +149,48 @@ class Answer:
 
     def close(self) -> None:
         """A connection whose answer was not read to its end does not serve again."""
-        if not self.is_read:
-            self._response.close()
+        try:
+            if not self.is_read:
+                self._response.close()
+        finally:
+            self._make_room()
+
+    def when_closed(self, act: Callable[[], None]) -> None:
+        """Do this once."""
+        self._ends.append(act)
+
+    def _make_room(self) -> None:
+        with suppress(IndexError):  # whichever thread comes first
+            self._ends.pop()()
+
+
+class Room:
+    """So many answers of one server that may be open at once; the next request waits."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._open: Counter[Origin] = Counter()
+        self._changed = Condition()
+        self._is_closed = False
+
+    def enter(self, server: Origin) -> None:
+        with self._changed:
+            while self._open[server] >= self._size and not self._is_closed:
+                self._changed.wait()
+            self._open[server] += 1
+
+    def leave(self, server: Origin) -> None:
+        with self._changed:
+            self._open[server] -= 1
+            if not self._open[server]:
+                del self._open[server]
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
 
 
 class Pace:
@@ -169,6 +224,7 @@ class Transport:
         reach: Reach | None = None,
         connect_seconds: float = CONNECT_SECONDS,
         read_seconds: float = SILENCE_SECONDS,
+        per_server: int | None = None,
     ) -> None:
         self._network = network
         self._reach = reach
@@ -179,9 +235,10 @@ class Transport:
         self._certificates: ssl.SSLContext | None = None
         self._pace = None if network.rate is None else Pace(network.rate)
         self._managers: dict[tuple[Proxy | None, str], PoolManager] = {}
-        self._pools: dict[tuple[str, str, int], HTTPConnectionPool] = {}
+        self._pools: dict[Origin, HTTPConnectionPool] = {}
         self._open: WeakSet[BoundedResponse] = WeakSet()
         self._lock = Lock()
+        self._room = None if per_server is None else Room(per_server)
         self._is_closed = False
 
     @property
@@ -200,6 +257,25 @@ class Transport:
     ) -> Answer:
         """One answer; close it whatever comes of it. What is iterated is not sent again."""
         target = target_of(url)
+        if self._room is None:
+            return self._asked(target, method, url, headers, body)
+        self._room.enter(target.origin)
+        try:
+            answer = self._asked(target, method, url, headers, body)
+        except BaseException:
+            self._room.leave(target.origin)
+            raise
+        answer.when_closed(partial(self._room.leave, target.origin))
+        return answer
+
+    def _asked(
+        self,
+        target: Target,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | Iterator[bytes] | None,
+    ) -> Answer:
         if self._is_closed:
             raise BadAnswer("the client was closed")
         pool = self._pool(target)
@@ -231,7 +307,7 @@ class Transport:
 
     def _pool(self, target: Target) -> HTTPConnectionPool:
         """Held here, for urllib3 takes long to find it."""
-        origin = (target.scheme, target.host, target.port)
+        origin = target.origin
         if (pool := self._pools.get(origin)) is not None:
             return pool
         proxy = self._network.proxies.lead_to(*origin)
@@ -298,6 +374,8 @@ class Transport:
         with self._lock:
             self._is_closed = True
             busy = list(self._open)
+        if self._room is not None:
+            self._room.close()
         for http in busy:
             http.abort()
         self.release()

@@ -111,9 +111,12 @@ class Reply:
         while piece := await self.read(CHUNK_BYTES):
             yield piece
 
+    def never_ends(self) -> None:
+        """From now on: it takes no place of others, and may come as slowly as it likes."""
+        self._answer.limit(is_endless=True)
+
     async def next_piece(self) -> bytes:
         """What is sent next of a body that may have no end, however slowly it comes."""
-        self._answer.limit(is_endless=True)
         return await self._threads.run(_piece, self._answer, abort=self._answer.abort)
 
 
@@ -143,6 +146,7 @@ class Web:
         connections: int = 32,
         network: Network | None = None,
         same_site: bool = False,
+        per_server: int | None = None,
     ) -> None:
         self.threads = BlockingThreads(connections)
         self.network = network or Network.of(os.environ)
@@ -150,7 +154,9 @@ class Web:
             origin_of(url)
         self._credentials = Credentials(self.network, token, url)
         self._reach = None if url is None else Reach(url, same_site=same_site)
-        self._transport = Transport(self.network, reach=self._reach, read_seconds=SILENCE_SECONDS)
+        self._transport = Transport(
+            self.network, reach=self._reach, read_seconds=SILENCE_SECONDS, per_server=per_server
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -231,14 +231,15 @@ class Baseline:
     async def _packages_of(
         self, url: str, depth: int = 0
     ) -> AsyncIterator[tuple[Head, str, list[Entry]]]:
-        """Pieces of a Resource Dump; the last has the head of the whole, and where it was."""
+        """The parts of a Resource Dump; the last has the head of the whole, and where it was."""
         head: Head | None = None
         parts: list[Entry] = []
+        packages: list[Entry] = []
         async for head, entries in self._read(url):
             if head.root == "sitemapindex":
                 parts += entries
             else:
-                yield head, url, entries
+                packages += entries
         for part in parts:
             if depth:
                 self.skip(f"{url}: an index under an index is not read")
@@ -246,7 +247,7 @@ class Baseline:
             async for piece in self._packages_of(joined(url, part.loc), 1):
                 yield piece
         if head is not None:
-            yield head, url, []
+            yield head, url, packages  # read to its end: they may need its connection
 
     async def _package(self, base: str, entry: Entry, *, is_planned: bool = False) -> None:
         wanted, contents = package_of(base, entry)

@@ -55,9 +55,7 @@ class Mirror:
         self.state = State(directory)
         self._report_to = report
         self._watch = Watch(self.state, self.sums, told)
-        connections, is_bound = max(64, self._options.jobs + 8), self._options.same_site
-        network = self._options.network
-        self._web = Web(token, url, connections=connections, same_site=is_bound, network=network)
+        self._web = self._new_web(token)
         self._disk = Disk(directory)
         self._kept = _kept(self._options.keep_deleted)
         self._fetcher = Fetcher(self._web, self._disk, self.state.keep_part, self._progress)
@@ -74,6 +72,16 @@ class Mirror:
             ),
             report=self._report,
             wake=self._workers.wake,
+        )
+
+    def _new_web(self, token: str | None) -> Web:
+        return Web(
+            token,
+            self.url,
+            connections=max(64, self._options.jobs + 8),
+            network=self._options.network,
+            same_site=self._options.same_site,
+            per_server=self._options.per_host,
         )
 
     def _new_store(self, hook: Hook | None) -> Store:
