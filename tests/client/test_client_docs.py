@@ -84,7 +84,7 @@ class Reader:
             words = line.split()
             if words[:2] == ["pip", "install"]:
                 continue
-            ends_when_published = "relay" in words and "--print-sql" not in words
+            ends_when_published = "relay" in words and not {"--print-sql", "--status"} & set(words)
             with until_published() if ends_when_published else nullcontext():
                 ended = CliRunner(env=self._environ).invoke(cli.app, words[1:])
             assert ended.exit_code == 0, ended.output
