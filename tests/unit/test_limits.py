@@ -209,6 +209,7 @@ LIMITS: dict[str, float] = {
     "bytes of a path": paths.PATH_BYTES,
     "a resource with `--stdout`": storing.IN_MEMORY_BYTES,
     "a resource that is fetched whole; a larger one goes on where it broke off": web.SMALL_BYTES,
+    "a resource that is asked for in gzip, packed and unpacked": web.SMALL_BYTES,
     "head of a server's answer": bounded_answers.HEAD_BYTES,
     "header fields of a server's answer": bounded_answers.HEAD_LINES - 2,
     "interim answers (1xx) before a server's answer": bounded_answers.INTERIM_ANSWERS,

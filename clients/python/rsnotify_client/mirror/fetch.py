@@ -1,12 +1,15 @@
 """One resource over HTTP, checked: small ones in memory, large ones in a file to go on with.
 
 Rules that hold here: nothing is handed on whose length or digest is not what the Source says; a
-large file that broke off is continued where it stopped, if the server still has the same one.
+large file that broke off is continued where it stopped, if the server still has the same one. Only
+small texts are asked for in gzip, and unpacked in memory, to so many bytes at most; whatever goes
+into a part is asked for as it is.
 """
 
 import asyncio
 import os
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -40,6 +43,12 @@ REPORTED_BYTES = 4 * 1024 * 1024
 GONE = (404, 410)
 HTML = ("text/html", "application/xhtml+xml")
 UNTYPED = ("", "application/octet-stream", "binary/octet-stream")
+GZIP = ("gzip", "x-gzip")
+ASKS_FOR_GZIP = {"Accept-Encoding": "gzip"}
+TEXT = re.compile(
+    r"text/.*|application/(?:.*[+-])?(?:json|xml|javascript|ndjson|n-triples|n-quads|sql|yaml)"
+    r"|.*\+(?:json|xml|yaml)"
+)
 LOGIN = re.compile(
     r"\b(?:log-?in|log-?on|sign-?in|sso|saml2?|shibboleth|oauth2?|oidc|cas|auth)\b", re.IGNORECASE
 )
@@ -103,7 +112,12 @@ class Fetcher:
 
     async def _from(self, url: str, row: Row, *, is_own: bool) -> Fetched:
         headers = self._conditions(row) if is_own else {}
-        begun = await self._web.threads.run(self._begin, url, headers, row.wanted)
+        try:
+            begun = await self._web.threads.run(self._begin, url, headers, row.wanted)
+        except Mismatch:
+            if "Range" in headers:
+                self._drop_part(row.loc)
+            raise
         if isinstance(begun, Fetched):
             self._progress(begun.length)
             return begun
@@ -116,7 +130,14 @@ class Fetcher:
     def _begin(
         self, url: str, headers: Mapping[str, str], wanted: SourceResource
     ) -> Fetched | Answer:
-        return _begin(url, wanted, self._web.answer(url, headers))
+        if "Range" not in headers and may_be_compressed(url, wanted):
+            answer = self._web.answer(url, {**headers, **ASKS_FOR_GZIP})
+            begun = _begin(url, wanted, answer, may_be_packed=True)
+            if begun is not None:
+                return begun
+        begun = _begin(url, wanted, self._web.answer(url, headers))
+        assert begun is not None  # noqa: S101 - nothing is unpacked
+        return begun
 
     def _conditions(self, row: Row) -> dict[str, str]:
         """Go on with a part; or ask with a condition, where the Source gives nothing to compare."""
@@ -140,10 +161,14 @@ class Fetcher:
         try:
             _verify(url, row.wanted, length, checking)
         except Mismatch:
-            self._disk.drop_part(row.loc)
-            self._keep_part(row.loc, None)
+            self._drop_part(row.loc)
             raise
         return Fetched(_have(row.wanted, length, answer), None, length)
+
+    def _drop_part(self, loc: str) -> None:
+        """What is there does not lead to the resource: the next try begins from nothing."""
+        self._disk.drop_part(loc)
+        self._keep_part(loc, None)
 
     def _progress_in_thread(self) -> Progress:
         """`_progress`, for another thread to call."""
@@ -155,17 +180,121 @@ class Fetcher:
         return progress
 
 
-def _begin(url: str, wanted: SourceResource, answer: Answer) -> Fetched | Answer:
-    """The whole, if it is small; else the answer, its body still to come."""
+def _begin(
+    url: str, wanted: SourceResource, answer: Answer, *, may_be_packed: bool = False
+) -> Fetched | Answer | None:
+    """The whole, if it is small; else the answer, its body still to come.
+
+    None for what is packed and too long to be unpacked here.
+    """
     is_open = False
     try:
         _check(url, wanted, answer)
+        if may_be_packed and _encoding(answer) in GZIP:
+            return _unpacked(url, wanted, answer)
+        _check_encoding(url, wanted, answer)
         is_small = answer.length is not None and answer.length <= SMALL_BYTES
         is_open = answer.status == 206 or not is_small
         return answer if is_open else _small(url, wanted, read(answer, answer.length or 0), answer)
     finally:
         if not is_open:
             answer.close()
+
+
+def may_be_compressed(url: str, wanted: SourceResource) -> bool:
+    """Whether gzip is asked for: small texts, and what may be one."""
+    if wanted.length is not None and wanted.length > SMALL_BYTES:
+        return False
+    path = url.partition("#")[0].partition("?")[0]
+    return _is_text(media_type(wanted.type) or _guessed(path.rpartition("/")[2]))
+
+
+def _is_text(kind: str) -> bool:
+    return kind in UNTYPED or TEXT.fullmatch(kind) is not None
+
+
+def _guessed(name: str) -> str:
+    """By the end of a name; packed files have a type that says so.
+
+    >>> [_guessed(name) for name in ("a.csv", "a.csv.gz", "a")]
+    ['text/csv', 'gzip', '']
+    """
+    return _guessed_by_end(name.rpartition(".")[2]) if "." in name else ""
+
+
+@lru_cache(maxsize=100)
+def _guessed_by_end(end: str) -> str:
+    kind, packed = guess_type(f"a.{end}")
+    return packed or kind or ""
+
+
+def _encoding(answer: Answer) -> str:
+    return answer.headers.get("content-encoding", "").strip().lower()
+
+
+def _check_encoding(url: str, wanted: SourceResource, answer: Answer) -> None:
+    """What is encoded though nobody asked for it is stored as it is, if that can be verified.
+
+    Without a length or a digest only a file can that is packed by its name or type.
+    """
+    encoding = _encoding(answer)
+    if encoding in ("", "identity"):
+        return
+    if answer.status == 206:
+        raise Mismatch(f"{url} goes on in {encoding}, which was not asked for")
+    if wanted.length is None and not digests(wanted.hash) and may_be_compressed(url, wanted):
+        raise Mismatch(f"{url} is sent in {encoding}, which was not asked for")
+
+
+def _unpacked(url: str, wanted: SourceResource, answer: Answer) -> Fetched | None:
+    """What is in an answer in gzip; or the gzip itself, if that is what the Source means."""
+    if (answer.length or 0) > SMALL_BYTES:
+        return None
+    packed = read(answer, SMALL_BYTES + 1)
+    if len(packed) > SMALL_BYTES:
+        return None
+    if (wanted.length is not None or digests(wanted.hash)) and _fits(wanted, packed):
+        return _small(url, wanted, packed, answer)
+    if not packed:
+        return _small(url, wanted, packed, answer)
+    try:
+        content = inflated(packed, SMALL_BYTES if wanted.length is None else wanted.length)
+    except zlib.error as error:
+        raise Mismatch(f"{url} is no whole gzip: {error}") from None
+    if content is not None:
+        return _small(url, wanted, content, answer)
+    if wanted.length is None:
+        return None
+    raise Mismatch(f"{url} has more than {wanted.length} bytes, which the Source says")
+
+
+def inflated(packed: bytes, cap: int) -> bytes | None:
+    """What is in gzip, of one member or several; None if it is more than `cap` bytes.
+
+    Raises `zlib.error` for what is damaged, or has no end.
+    """
+    pieces = []
+    while True:
+        member = zlib.decompressobj(31)
+        piece = member.decompress(packed, cap + 1)
+        cap -= len(piece)
+        if cap < 0:
+            return None
+        pieces.append(piece)
+        if not member.eof:
+            raise zlib.error("it has no end")
+        if not (packed := member.unused_data):
+            return b"".join(pieces)
+
+
+def _fits(wanted: SourceResource, content: bytes) -> bool:
+    if wanted.length not in (None, len(content)):
+        return False
+    checking = checker(wanted.hash)
+    if checking is None:
+        return True
+    checking[1].update(content)
+    return bool(checking[1].hexdigest() == checking[2])
 
 
 def ends_elsewhere(url: str, wanted: SourceResource, answer: Answer) -> str | None:
@@ -244,6 +373,8 @@ def _date(text: str | None) -> int | None:
 
 def _resumable(answer: Answer) -> Have | None:
     """By what a part is known to belong to the same file; a weak tag does not do."""
+    if _encoding(answer) not in ("", "identity"):
+        return None
     tag = Tag.of(answer.headers)
     if tag.etag and not tag.etag.startswith("W/"):
         return Have(etag=tag.etag)

@@ -1,0 +1,211 @@
+"""Resources that come in gzip: unpacked, verified, bounded; or stored as the gzip that they are."""
+
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify_client.mirror.fetch import inflated, may_be_compressed
+from rsnotify_client.mirror.plan import SourceResource
+from rsnotify_client.web import SMALL_BYTES
+from tests.client.test_mirror import LARGE, files, leavings, once
+from tests.sources import CAPABILITIES, Source, digest, rendered
+
+TEXT = b"the same again and again, " * 40
+PACKED = gzip.compress(TEXT, mtime=0)
+LONGEST = b"\0" * SMALL_BYTES
+
+
+def told_of(content: bytes) -> dict[str, Any]:
+    return {"hash": digest(content), "length": len(content)}
+
+
+def listed(source: Source, name: str, **md: Any) -> None:
+    """The only resource, and what the list says of it."""
+    entries = [Entry(source.loc(name), md=Md(**md) if md else None)]
+    source.documents["/resourcelist.xml"] = rendered("resourcelist", entries, at=str(source.at))
+    source.documents[CAPABILITIES] = source.capability_list("resourcelist")
+
+
+def sends(
+    source: Source, name: str, packed: bytes, plain: bytes | None = None, *, chunked: bool = False
+) -> list[str]:
+    """In gzip to whoever asks for it, and to everybody if there is nothing `plain`.
+
+    What was asked for comes back.
+    """
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.append(request.headers["Accept-Encoding"])
+        if asked[-1] != "gzip" and plain is not None:
+            return web.Response(body=plain)
+        answer = web.StreamResponse(headers={"Content-Encoding": "gzip"})
+        if not chunked:
+            answer.content_length = len(packed)
+        await answer.prepare(request)
+        await answer.write(packed)
+        await answer.write_eof()
+        return answer
+
+    source.handlers[f"/{name}"] = answer
+    return asked
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    ("told", "stored"),
+    [
+        (told_of(TEXT), TEXT),
+        (told_of(PACKED), PACKED),
+        ({"length": len(TEXT)}, TEXT),
+        ({"length": len(PACKED)}, PACKED),
+        ({"hash": digest(TEXT)}, TEXT),
+        ({"hash": digest(PACKED)}, PACKED),
+        ({}, TEXT),
+    ],
+)
+async def test_the_list_says_whether_it_means_the_gzip_or_what_is_in_it(
+    source: Source, copy: Path, told: dict[str, Any], stored: bytes, chunked: bool
+) -> None:
+    listed(source, "a.txt", **told)
+    asked = sends(source, "a.txt", PACKED, chunked=chunked)
+    assert (await once(source, copy)).is_whole
+    assert files(copy) == {"a.txt": stored}
+    assert asked == ["gzip"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "told", "words"),
+    [
+        (PACKED[:-1], told_of(TEXT), "no whole gzip"),
+        (PACKED[:-8] + bytes(8), told_of(TEXT), "no whole gzip"),
+        (PACKED + b"more", told_of(TEXT), "no whole gzip"),
+        (b"no gzip", {}, "no whole gzip"),
+        (PACKED, told_of(TEXT[:-1]), f"more than {len(TEXT) - 1} bytes"),
+        (PACKED, told_of(TEXT + b"!"), f"has {len(TEXT)} bytes"),
+        (PACKED, {"hash": digest(b"other")}, "sha-256 digest"),
+        (gzip.compress(bytes(99 * SMALL_BYTES)), {}, "sent in gzip, which was not asked for"),
+        (gzip.compress(bytes(99 * SMALL_BYTES)), told_of(TEXT), f"more than {len(TEXT)} bytes"),
+    ],
+)
+async def test_gzip_that_is_damaged_or_holds_something_else_is_not_stored(
+    source: Source, copy: Path, sent: bytes, told: dict[str, Any], words: str
+) -> None:
+    listed(source, "a.txt", **told)
+    sends(source, "a.txt", sent)
+    ran = await once(source, copy)
+    assert not ran.is_whole
+    assert files(copy) == {}
+    assert words in ran.problems()
+
+
+async def test_gzip_that_breaks_off_before_its_length_is_not_stored(
+    source: Source, copy: Path
+) -> None:
+    listed(source, "a.txt")
+
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Encoding": "gzip"})
+        answer.content_length = len(PACKED) + 1
+        await answer.prepare(request)
+        await answer.write(PACKED)
+        assert request.transport is not None
+        request.transport.close()
+        return answer
+
+    source.handlers["/a.txt"] = breaks
+    assert not (await once(source, copy)).is_whole
+    assert files(copy) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "asks"),
+    [
+        (LONGEST, ["gzip"]),
+        (LONGEST + b"\0", ["gzip", "identity"]),
+        (os.urandom(SMALL_BYTES), ["gzip", "identity"]),  # whose gzip is longer than it is
+    ],
+)
+async def test_what_is_too_long_to_be_unpacked_in_memory_is_asked_for_as_it_is(
+    source: Source, copy: Path, content: bytes, asks: list[str]
+) -> None:
+    listed(source, "a.txt", hash=digest(content))
+    asked = sends(source, "a.txt", gzip.compress(content), content)
+    assert (await once(source, copy)).is_whole
+    assert files(copy) == {"a.txt": content}
+    assert asked == asks
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "length", "expected"),
+    [
+        ("a.txt", None, None, True),
+        ("a.txt", None, SMALL_BYTES, True),
+        ("a.txt", None, SMALL_BYTES + 1, False),
+        ("a", None, None, True),
+        ("a?b=c.jpg", None, None, True),
+        ("a.jpg", None, None, False),
+        ("a.csv.gz", None, None, False),
+        ("a.zip", None, None, False),
+        ("a.svg", None, None, True),
+        ("a.jpg", "text/html; charset=utf-8", None, True),
+        ("a", "application/ld+json", None, True),
+        ("a", "application/xml", None, True),
+        ("a.txt", "application/gzip", None, False),
+        ("a", "application/octet-stream", None, True),
+    ],
+)
+def test_gzip_is_asked_for_where_it_may_save_something(
+    name: str, kind: str | None, length: int | None, expected: bool
+) -> None:
+    url = f"http://source.example/{name}"
+    assert may_be_compressed(url, SourceResource(url, type=kind, length=length)) is expected
+
+
+@pytest.mark.parametrize(
+    ("packed", "cap", "expected"),
+    [
+        (PACKED, len(TEXT), TEXT),
+        (PACKED, len(TEXT) - 1, None),
+        (PACKED + PACKED, 2 * len(TEXT), TEXT + TEXT),
+        (PACKED + PACKED, 2 * len(TEXT) - 1, None),
+        (gzip.compress(b""), 0, b""),
+    ],
+)
+def test_gzip_is_inflated_up_to_a_cap(packed: bytes, cap: int, expected: bytes | None) -> None:
+    assert inflated(packed, cap) == expected
+
+
+@pytest.mark.parametrize("status", [206, 416])
+async def test_a_part_that_cannot_be_continued_is_begun_again_without_an_encoding(
+    source: Source, copy: Path, status: int
+) -> None:
+    source.add("large.txt", LARGE)
+    source.list_resources()
+    ranges: list[str | None] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.headers["Accept-Encoding"] == "identity"
+        ranges.append(request.headers.get("Range"))
+        if ranges[-1] is not None:
+            headers = {"Content-Encoding": "gzip", "ETag": '"one"'}
+            return web.Response(status=status, body=PACKED, headers=headers)
+        answer = web.StreamResponse(headers={"ETag": '"one"'})
+        answer.content_length = len(LARGE)
+        await answer.prepare(request)
+        await answer.write(LARGE if len(ranges) > 1 else LARGE[: len(LARGE) // 2])
+        if len(ranges) == 1:
+            assert request.transport is not None
+            request.transport.close()
+        return answer
+
+    source.handlers["/large.txt"] = answer
+    assert (await once(source, copy)).is_whole
+    assert files(copy)["large.txt"] == LARGE
+    assert [each is not None for each in ranges] == [False, True, False]
+    assert leavings(copy) == []
