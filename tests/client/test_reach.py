@@ -1,17 +1,21 @@
 """Where a Source may send a mirror: which addresses, which site, and where a redirect may end."""
 
+import asyncio
 import socket
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from rsnotify_client.live import open_channel
 from rsnotify_client.mirror.fetch import ends_elsewhere
 from rsnotify_client.mirror.plan import SourceResource
+from rsnotify_client.network import Network
 from rsnotify_client.reach import Reach
 from rsnotify_client.transport import Answer
 from rsnotify_client.web import Refused, Web
 from tests.client.test_mirror import files, once
+from tests.forward_proxy import forward_proxy
 from tests.sources import Source, digest
 
 PUBLIC, PUBLIC_TOO = "93.184.216.34", "2606:2800:220:1::1"
@@ -88,6 +92,96 @@ async def test_a_redirect_leads_no_further_than_an_address_does(
     async with Web(url=f"http://source.example:{port}/") as session:
         with pytest.raises(Refused, match="which is link-local, and the Source is not"):
             await session.page(f"http://source.example:{port}/a")
+
+
+async def spoken_to(web: Web, url: str) -> str | bytes:
+    async with asyncio.timeout(20), open_channel(web, url, None) as channel:
+        return await anext(channel.payloads)
+
+
+@pytest.fixture
+def channel(source: Source) -> str:
+    """The port of a Source with a channel at /channel."""
+
+    async def speak(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.send_str("a change")
+        await socket.receive()
+        return socket
+
+    source.handlers["/channel"] = speak
+    return source.url.rpartition(":")[2]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "inside.example", "2130706433"])
+async def test_a_public_source_has_no_channel_at_a_private_address(
+    source: Source, channel: str, names: dict[str, str], host: str
+) -> None:
+    names["inside.example"] = names["source.example"] = "127.0.0.1"
+    url = f"ws://{host}:{channel}/channel"
+    async with Web(url=f"http://{PUBLIC}/") as session:
+        with pytest.raises(Refused, match="which is loopback, and the Source is not"):
+            await spoken_to(session, url)
+    assert source.asked["/channel"] == 0
+    async with Web(url=f"http://source.example:{channel}/") as session:
+        await session.page(f"http://source.example:{channel}/")
+        assert await spoken_to(session, url) == "a change"
+
+
+async def test_a_channel_at_several_addresses_is_asked_where_it_may_be(
+    channel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come from one resolution: a name that leads elsewhere the next time changes nothing."""
+    found = [("169.254.169.254", 1), ("127.0.0.1", int(channel))]
+    asked: list[object] = []
+
+    def resolve(host: str, *_: object, **__: object) -> object:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    async with Web(url="http://127.0.0.1/") as session:
+        assert await spoken_to(session, f"ws://many.example:{channel}/channel") == "a change"
+    assert asked == ["many.example"]
+
+
+async def test_the_redirect_of_a_channel_leads_no_further_either(
+    source: Source, channel: str
+) -> None:
+    to = "/channel"
+
+    async def away(_: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound(to)
+
+    source.handlers["/away"] = away
+    async with Web(url=source.url) as session:
+        assert await spoken_to(session, f"ws://127.0.0.1:{channel}/away") == "a change"
+        to = "ws://169.254.169.254/latest/meta-data/"
+        with pytest.raises(
+            Refused, match=r"169\.254\.169\.254.*is link-local, and the Source is not"
+        ):
+            await spoken_to(session, f"ws://127.0.0.1:{channel}/away")
+
+
+async def test_a_channel_is_at_the_site_if_it_shall_be(
+    source: Source, channel: str, names: dict[str, str]
+) -> None:
+    names |= dict.fromkeys(["a.example", "b.a.example", "aa.example"], "127.0.0.1")
+    async with Web(url=f"http://a.example:{channel}/", same_site=True) as session:
+        for host in ("a.example", "b.a.example"):
+            assert await spoken_to(session, f"ws://{host}:{channel}/channel") == "a change"
+        before = source.asked["/channel"]
+        with pytest.raises(Refused, match=r"it is not at a\.example, and --same-site is given"):
+            await spoken_to(session, f"ws://aa.example:{channel}/channel")
+    assert source.asked["/channel"] == before
+
+
+async def test_behind_a_proxy_the_proxy_decides_where_a_channel_leads(channel: str) -> None:
+    with forward_proxy({"10.0.0.1": "127.0.0.1"}) as proxy:
+        network = Network.of(proxy.environment())
+        async with Web(url=f"http://{PUBLIC}/", network=network) as session:
+            assert await spoken_to(session, f"ws://10.0.0.1:{channel}/channel") == "a change"
 
 
 @pytest.mark.parametrize("same_site", [False, True])

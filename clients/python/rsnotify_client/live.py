@@ -2,10 +2,11 @@
 
 Rules that hold here: a connection on which nothing is heard is asked, and given up if it does not
 answer, for a network may stop passing bytes without saying so. Where the peer says it begins is
-known before anything else comes.
+known before anything else comes. A channel leads no further than any other address of the Source.
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -37,6 +38,7 @@ from rsnotify_client.channel import (
 from rsnotify_client.discovery import http_twin
 from rsnotify_client.network import without_login
 from rsnotify_client.proxies import Proxy
+from rsnotify_client.reach import OutOfReach, Reach
 from rsnotify_client.transport import CONNECT_SECONDS, WANTS_PASSWORD
 from rsnotify_client.web import (
     AGAIN,
@@ -93,7 +95,10 @@ class _Once(connect):
 
 async def _handshake(web: Web, url: str) -> ClientConnection | None:
     """None if what answers speaks no WebSocket there."""
+    asked = url
     for _ in range(REDIRECTS + 1):
+        if web.reach is not None and (why := web.reach.leaves_site(url)) is not None:
+            raise _out_of_reach(asked, url, why)
         scheme, host, port = origin_of(url)
         proxy = web.network.proxies.lead_to(scheme, host, port)
         try:
@@ -106,6 +111,8 @@ async def _handshake(web: Web, url: str) -> ClientConnection | None:
             if named is None or (scheme == "https" and not named.startswith("wss:")):
                 return None
             url = named
+        except OutOfReach as error:
+            raise _out_of_reach(asked, url, str(error)) from None
         except (WebSocketException, TimeoutError, OSError, ValueError) as error:
             raise _unreached(url, error, proxy) from None
     raise Refused(f"{url} is redirected more than {REDIRECTS} times")
@@ -115,19 +122,52 @@ async def _connected(web: Web, url: str, proxy: Proxy | None) -> ClientConnectio
     options: dict[str, Any] = {"ssl": web.tls} if url.startswith("wss:") else {}
     if proxy is not None and proxy.scheme == "https":
         options["proxy_ssl"] = web.tls
-    return await _Once(
-        without_login(url),
-        additional_headers=web.headers(url),
-        user_agent_header=web.network.agent,
-        proxy=proxy and proxy.url,
-        compression=None,
-        open_timeout=web.network.timeout_seconds or CONNECT_SECONDS,
-        ping_interval=None,  # see _messages: who reads slowly must not count as silent
-        close_timeout=1.0,
-        max_size=NOTIFICATION_BYTES,
-        max_queue=2,
-        **options,
-    )
+    async with asyncio.timeout(web.network.timeout_seconds or CONNECT_SECONDS):
+        if proxy is None and web.reach is not None:
+            options["sock"] = await _reached(web.reach, url)
+        return await _Once(
+            without_login(url),
+            additional_headers=web.headers(url),
+            user_agent_header=web.network.agent,
+            proxy=proxy and proxy.url,
+            compression=None,
+            open_timeout=None,
+            ping_interval=None,  # see _messages: who reads slowly must not count as silent
+            close_timeout=1.0,
+            max_size=NOTIFICATION_BYTES,
+            max_queue=2,
+            **options,
+        )
+
+
+async def _reached(reach: Reach, url: str) -> socket.socket:
+    """Resolved once; each address is judged, and only those that may be are connected to."""
+    _, host, port = origin_of(url)
+    loop, problem = asyncio.get_running_loop(), OSError("no address was found")
+    for family, kind, number, _, address in await loop.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM
+    ):
+        if (why := reach.refusal(host, str(address[0]))) is not None:
+            problem = OutOfReach(why)
+            continue
+        made = socket.socket(family, kind, number)
+        made.setblocking(False)
+        try:
+            await loop.sock_connect(made, address)
+        except OSError as error:
+            made.close()
+            problem = error
+        except BaseException:
+            made.close()
+            raise
+        else:
+            return made
+    raise problem
+
+
+def _out_of_reach(asked: str, url: str, why: str) -> Refused:
+    shown = [without_login(each).partition("?")[0] for each in dict.fromkeys([asked, url])]
+    return Refused(": ".join([*shown, why]))
 
 
 def _socket_twin(url: str) -> str | None:

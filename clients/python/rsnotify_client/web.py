@@ -173,6 +173,11 @@ class Web:
         """For channels, which stay open."""
         return self._transport.tls
 
+    @property
+    def reach(self) -> Reach | None:
+        """Where channels may lead, too; None if nobody is read who could send us anywhere."""
+        return self._reach
+
     def headers(self, url: str) -> dict[str, str]:
         """What is shown to this address: the token to its own origin only, for example."""
         return self._credentials.headers(url)
