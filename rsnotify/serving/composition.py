@@ -31,9 +31,10 @@ from rsnotify.errors import TryAgain
 from rsnotify.hub import Hub
 from rsnotify.hub.capabilities import Offers
 from rsnotify.intake.publishing import Intake
-from rsnotify.loops import Loop, run_beside
+from rsnotify.loops import Loop, repeat, run_beside
 from rsnotify.serving import endpoints
 from rsnotify.serving.connections import ConnectionLimits, total_connections
+from rsnotify.serving.freed_memory import LOOK_SECONDS, FreedMemory, malloc_trim
 from rsnotify.serving.stores import Stores
 from rsnotify.settings import WORKER, Settings
 from rsnotify.storage import keys
@@ -236,6 +237,7 @@ class Composition:
                 "keep readers alive": self._keepalive.run(),
                 "end readers with their tokens": self.channels.revocations.run(),
                 "make lost sets again": self._make_lost_sets_again(),
+                "give memory back": repeat(FreedMemory(malloc_trim()).give_back, LOOK_SECONDS),
                 **self._upkeep.loops(),
                 **self._load_keeper.loops(),
                 **self._watching.loops(),

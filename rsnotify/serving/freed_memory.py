@@ -1,0 +1,55 @@
+"""Gives memory that was freed back to the system.
+
+glibc keeps it, in an arena for each thread: after some large documents, several times what the hub
+needs. Other C libraries (musl, that of macOS) cannot be asked for it; nothing is done there.
+"""
+
+import asyncio
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+LOOK_SECONDS = 5.0
+GROWN_BYTES = 32 * 1024 * 1024
+
+_STATM = Path("/proc/self/statm")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def malloc_trim() -> Callable[[int], object] | None:
+    """The function of glibc, which lets other threads run meanwhile."""
+    try:
+        found: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return None
+    return found
+
+
+def resident_bytes() -> int:
+    """Of this process, as Linux counts them."""
+    return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
+
+
+class FreedMemory:
+    """Notices that the process has grown, and has it trimmed: in a thread, for it takes a while."""
+
+    def __init__(
+        self,
+        trim: Callable[[int], object] | None,
+        resident: Callable[[], int] = resident_bytes,
+    ) -> None:
+        self._trim = trim
+        self._resident = resident
+        self._least: int | None = None  # since it was trimmed
+
+    async def give_back(self) -> None:
+        """Trim, if the process has grown by enough to be worth it."""
+        if self._trim is None:
+            return
+        resident = self._resident()
+        if self._least is not None and resident >= self._least + GROWN_BYTES:
+            await asyncio.to_thread(self._trim, 0)
+            self._least = self._resident()
+        else:
+            self._least = min(resident, self._least or resident)

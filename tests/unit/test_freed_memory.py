@@ -1,0 +1,50 @@
+"""Memory that was freed goes back to the system."""
+
+from rsnotify.serving.freed_memory import GROWN_BYTES, FreedMemory
+
+BEGIN = 80_000_000
+
+
+class Process:
+    """So many bytes are resident; each trim frees all but those that are needed."""
+
+    def __init__(self) -> None:
+        self.resident = BEGIN
+        self.needed = BEGIN
+        self.trims = 0
+
+    def trim(self, _: int) -> None:
+        self.trims += 1
+        self.resident = self.needed
+
+
+async def test_a_process_is_trimmed_when_it_has_grown_by_so_much_and_not_before() -> None:
+    process = Process()
+    freed = FreedMemory(process.trim, lambda: process.resident)
+    for grown, trims in [(0, 0), (GROWN_BYTES - 1, 0), (GROWN_BYTES, 1), (0, 1)]:
+        process.resident = BEGIN + grown
+        await freed.give_back()
+        assert process.trims == trims
+
+
+async def test_memory_that_is_needed_is_not_asked_for_again() -> None:
+    process = Process()
+    freed = FreedMemory(process.trim, lambda: process.resident)
+    await freed.give_back()
+    process.resident = process.needed = BEGIN + GROWN_BYTES
+    for _ in range(3):
+        await freed.give_back()
+    assert process.trims == 1
+
+
+async def test_growth_counts_from_the_least_since_then() -> None:
+    process = Process()
+    freed = FreedMemory(process.trim, lambda: process.resident)
+    for resident in (BEGIN, BEGIN - 1_000_000, BEGIN - 1_000_000 + GROWN_BYTES):
+        process.resident = resident
+        await freed.give_back()
+    assert process.trims == 1
+
+
+async def test_nothing_is_done_where_the_c_library_cannot_be_asked() -> None:
+    await FreedMemory(None, lambda: 1 // 0).give_back()
