@@ -24,7 +24,7 @@ class DirectConnection(TakenConnection):
 
     def __init__(self, library_connection: Any) -> None:
         super().__init__(library_connection)
-        self.answers: list[Any] = []  # to what was asked last, as far as they have come
+        self.answers: list[Any] = []  # as far as they have come; after a failure, what did come
         # What an answer may take, by the connection's options.
         self.answer_seconds: float = library_connection.socket_timeout
         self._wanted = 0
@@ -62,7 +62,8 @@ class DirectConnection(TakenConnection):
                 self._timer.cancel()
         if self._failure is not None and len(self.answers) != self._wanted:
             raise self._failure
-        return self.answers
+        answers, self.answers = self.answers, []  # they may be large, and the next question far off
+        return answers
 
     def _check_in(self, seconds: float, *, is_second: bool) -> None:
         self._timer = self._loop.call_later(seconds, self._check_deadline, is_second)

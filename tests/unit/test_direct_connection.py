@@ -76,6 +76,15 @@ async def direct(peer: ThreadedPeer, clock: Clock) -> AsyncIterator[DirectConnec
     await connection.disconnect()
 
 
+async def test_an_idle_connection_keeps_no_answer(
+    direct: DirectConnection, peer: ThreadedPeer
+) -> None:
+    asking = await asked(direct)
+    await comes(peer, b"+a large one\r\n")
+    assert await asking == [b"a large one"]
+    assert direct.answers == []
+
+
 async def test_what_redis_refuses_is_an_answer_among_others(
     direct: DirectConnection, peer: ThreadedPeer
 ) -> None:
