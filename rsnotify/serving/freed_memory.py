@@ -42,14 +42,18 @@ class FreedMemory:
         self._trim = trim
         self._resident = resident
         self._least: int | None = None  # since it was trimmed
+        self._had_grown = False
 
     async def give_back(self) -> None:
-        """Trim, if the process has grown by enough to be worth it."""
+        """Trim, if the process has grown by enough to be worth it; and once more at the next look,
+        when what it grew for may have ended."""
         if self._trim is None:
             return
         resident = self._resident()
-        if self._least is not None and resident >= self._least + GROWN_BYTES:
+        has_grown = self._least is not None and resident >= self._least + GROWN_BYTES
+        if has_grown or self._had_grown:
             await asyncio.to_thread(self._trim, 0)
             self._least = self._resident()
         else:
             self._least = min(resident, self._least or resident)
+        self._had_grown = has_grown

@@ -21,10 +21,22 @@ class Process:
 async def test_a_process_is_trimmed_when_it_has_grown_by_so_much_and_not_before() -> None:
     process = Process()
     freed = FreedMemory(process.trim, lambda: process.resident)
-    for grown, trims in [(0, 0), (GROWN_BYTES - 1, 0), (GROWN_BYTES, 1), (0, 1)]:
+    for grown, trims in [(0, 0), (GROWN_BYTES - 1, 0), (GROWN_BYTES, 1)]:
         process.resident = BEGIN + grown
         await freed.give_back()
         assert process.trims == trims
+
+
+async def test_it_is_trimmed_once_more_when_what_it_grew_for_may_have_ended() -> None:
+    process = Process()
+    freed = FreedMemory(process.trim, lambda: process.resident)
+    await freed.give_back()
+    process.resident = process.needed = BEGIN + GROWN_BYTES
+    await freed.give_back()
+    process.needed = BEGIN
+    for _ in range(3):
+        await freed.give_back()
+    assert (process.trims, process.resident) == (2, BEGIN)
 
 
 async def test_memory_that_is_needed_is_not_asked_for_again() -> None:
@@ -32,9 +44,9 @@ async def test_memory_that_is_needed_is_not_asked_for_again() -> None:
     freed = FreedMemory(process.trim, lambda: process.resident)
     await freed.give_back()
     process.resident = process.needed = BEGIN + GROWN_BYTES
-    for _ in range(3):
+    for _ in range(5):
         await freed.give_back()
-    assert process.trims == 1
+    assert process.trims == 2
 
 
 async def test_growth_counts_from_the_least_since_then() -> None:
