@@ -8,10 +8,12 @@ import re
 from collections.abc import Iterator
 
 from rsnotify import __version__
+from rsnotify.core import query
 from rsnotify.core.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
-from rsnotify.openapi.schemas import Json, components, ref
+from rsnotify.openapi.schemas import MOMENT_OR_DAY, XML_TEXT, Json, components, ref
 from rsnotify.resourcesync.set_name import NAME
+from rsnotify.resourcesync.validation.tables import MAX_ENTRIES
 from rsnotify.routing import Route, Routes
 
 VERSION = "3.1.1"
@@ -40,7 +42,7 @@ MEANINGS = {
 }
 RETRY_AFTER = (429, 503, 507)
 
-MOMENT = {"type": "string", "format": "date-time"}
+MOMENT = {"type": "string", "pattern": MOMENT_OR_DAY}
 PARAMETERS: dict[str, Json] = {
     # in the path
     "set": {"type": "string", "pattern": f"^{NAME.pattern}$"},
@@ -55,11 +57,21 @@ PARAMETERS: dict[str, Json] = {
     "from": MOMENT | {"description": "A position: all that came after it"},
     "since": MOMENT | {"description": "Another word for from"},
     "until": MOMENT | {"description": "A position: all up to it"},
-    "limit": {"type": "integer", "minimum": 1, "description": "So many entries at most"},
+    "limit": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": MAX_ENTRIES,
+        "description": "So many entries at most, and no more than RSNOTIFY_PAGE_SIZE",
+    },
     "name": {"type": "string", "description": "A set"},
     "search": {"type": "string", "description": "A part of the names of sets"},
-    "offset": {"type": "integer", "minimum": 0, "description": "Entries that are left out"},
-    "loc": {"type": "string", "description": "A resource"},
+    "offset": {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": MAX_ENTRIES,
+        "description": "Entries that are left out",
+    },
+    "loc": {"type": "string", "pattern": XML_TEXT, "description": "A resource"},
     "tell": {"enum": ["yes", "no"], "description": "Whether the differences are published"},
     "dry_run": {"enum": ["yes", "no"], "description": "Only say what would change"},
     "max_delete": {"type": "number", "minimum": 0, "maximum": 100},
@@ -73,7 +85,13 @@ PARAMETERS: dict[str, Json] = {
     "If-Modified-Since": {"type": "string"},
     "Link": {"type": "string", "description": "Topic (self) and hub of what is published"},
 }
-SETS = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 100}
+SETS = {
+    "type": "array",
+    "items": {"type": "string", "pattern": f"^{NAME.pattern}(?:@{MOMENT_OR_DAY[1:-1]})?$"},
+    "minItems": 1,
+    "maxItems": query.SETS_OF_A_CONNECTION,
+    "description": "Each set once; `name@position` for one with a position of its own",
+}
 EXAMPLES = {"set": "dataset1", "kind": "change"}
 
 
@@ -151,6 +169,9 @@ def _parameters(operation: Operation, path: str) -> Iterator[Json]:
             yield {"name": "set", "in": "query", "required": True, "schema": SETS}
         elif name == "format":
             yield {"name": name, "in": "query", "schema": {"enum": _forms(operation)}}
+        elif name == "limit" and operation.query == query.SETS:
+            limit = {"type": "integer", "minimum": 1, "maximum": query.SETS_LISTED}
+            yield {"name": name, "in": "query", "schema": limit}
         elif name != "access_token" or operation.who != "reader":
             yield _parameter(name, "query")
     for name in operation.headers:

@@ -11,7 +11,8 @@ import msgspec
 
 from rsnotify.core.documents import change_list_index
 from rsnotify.core.query import CHANGE_LIST, CHANNEL, CHANNELS, DOCUMENT, RESOURCE_LIST, SETS
-from rsnotify.openapi.schemas import Json, ref
+from rsnotify.core.websub.protocol import SECRET_BYTES, URL_CHARACTERS
+from rsnotify.openapi.schemas import CALLABLE, OPTIONS_OF_A_NEW_SET, Json, ref
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
 
 Who = Literal["everybody", "reader", "publish", "admin"]
@@ -59,6 +60,8 @@ SUBSCRIBE = {
 }
 
 CHANGES: Content = {JSON: ref("Changes"), NDJSON: ANY_TEXT, XML: ANY_TEXT}
+FRAMEWORK_CHANGES: Content = {**CHANGES, JSON: ref("FrameworkChanges")}
+AT_THE_HUB: Content = {**CHANGES, JSON: {"anyOf": [ref("Changes"), ref("FrameworkChanges")]}}
 FOR_SETS: Content = {
     JSON: {
         "oneOf": [
@@ -75,9 +78,10 @@ RESOURCES: Content = {
 }
 ONE_DOCUMENT: Content = {XML: ANY_TEXT, JSON: ANY_OBJECT}
 LIST: Content = {**ONE_DOCUMENT, NDJSON: ANY_TEXT}
+CALLED: Json = {"type": "string", "pattern": CALLABLE, "maxLength": URL_CHARACTERS}
 NAMED: Json = {
     "type": "object",
-    "properties": {"url": {"type": "string", "format": "uri"}},
+    "properties": {"url": CALLED},
     "required": ["url"],
     "additionalProperties": False,
 }
@@ -87,13 +91,25 @@ FORMS: Json = {
     "type": "object",
     "properties": {
         "hub.mode": {"enum": ["subscribe", "unsubscribe", "publish"]},
-        "hub.topic": {"type": "string", "format": "uri"},
-        "hub.url": {"type": "string", "format": "uri"},
-        "hub.callback": {"type": "string", "format": "uri"},
-        "hub.lease_seconds": {"type": "string"},
-        "hub.secret": {"type": "string", "maxLength": 199},
+        "hub.topic": CALLED,
+        "hub.url": {"type": "string", "minLength": 1},
+        "hub.callback": CALLED,
+        "hub.lease_seconds": {"type": "string", "pattern": "^[0-9]*[1-9][0-9]*$"},
+        "hub.secret": {
+            "type": "string",
+            "maxLength": SECRET_BYTES - 1,
+            "description": f"Shorter than {SECRET_BYTES} bytes in UTF-8.",
+        },
     },
     "required": ["hub.mode"],
+    "anyOf": [
+        {
+            "properties": {"hub.mode": {"enum": ["subscribe", "unsubscribe"]}},
+            "required": ["hub.topic", "hub.callback"],
+        },
+        {"properties": {"hub.mode": {"const": "publish"}}, "required": ["hub.url"]},
+        {"properties": {"hub.mode": {"const": "publish"}}, "required": ["hub.topic"]},
+    ],
 }
 
 
@@ -139,7 +155,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "publish",
         {201: {JSON: ref("Accepted")}},
         headers=KEY,
-        body=CHANGES,
+        body=FRAMEWORK_CHANGES,
         examples={JSON: FRAMEWORK_CHANGE},
         errors=(409, 507),
     ),
@@ -170,6 +186,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("PUT", _SET): _set(
         "Make a set; one that is there stays as it is",
         answers={201: {JSON: ref("SetRecord")}, 200: {JSON: ref("SetRecord")}},
+        body={JSON: OPTIONS_OF_A_NEW_SET},
         body_required=False,
         errors=(409, 507),
     ),
@@ -243,7 +260,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {202: {TEXT: ANY_TEXT}, 204: {}, 200: {JSON: ref("Accepted")}},
         query=("access_token",),
         headers=("Link",),
-        body={FORM: FORMS, **CHANGES},
+        body={FORM: FORMS, **AT_THE_HUB},
         examples={FORM: SUBSCRIBE},
         errors=(401, 403, 404, 409, 429, 507),
     ),

@@ -5,13 +5,15 @@ from typing import Any
 import msgspec
 
 from rsnotify.core.bodies import MAX_CHANGES, ChangeForSets
-from rsnotify.core.set_options import ADDRESSES, SetOptions, SetRecord
+from rsnotify.core.set_options import ADDRESSES, CHANNELS, SetOptions, SetRecord
 from rsnotify.errors import Fault
 from rsnotify.intake.administration import (
+    EXPIRES_DAYS,
     GRACE_SECONDS,
     NOTE_CHARACTERS,
     SECRET,
     SETS_OF_A_TOKEN,
+    WEB_ADDRESSES,
     NewToken,
     Rotation,
 )
@@ -22,12 +24,73 @@ from rsnotify.resourcesync.change_rules import (
     TEXT_CHARACTERS,
     URI_CHARACTERS,
 )
+from rsnotify.resourcesync.set_name import NAME
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
-from rsnotify.resourcesync.values import CHANGE_FREQUENCIES, CHANGE_TYPES, VALUES
+from rsnotify.resourcesync.values import CHANGE_FREQUENCIES, CHANGE_TYPES, HASH_DIGITS, VALUES
 from rsnotify.storage.tokens import Right, Token
 
 Json = dict[str, Any]
 REF = "#/components/schemas/{name}"
+
+
+# Patterns: what `resourcesync.values` judges, as JSON Schema has it ----------------------------
+
+_NO_XML = r"\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff"
+XML_TEXT = f"^[^{_NO_XML}]+$"
+_IN_URI = (
+    r"(?:%[0-9A-Fa-f]{2}|"
+    r"[^\s\u0000-\u0020<>\"{}|\\^`%\u007f-\u009f\u200e\u200f\u202a-\u202e\ufffe\uffff])+"
+)
+_SCHEME = "(?!(?:https?|wss?):(?!//[^/?#]))[A-Za-z][A-Za-z0-9+.-]*:"
+URI = f"^{_SCHEME}{_IN_URI}$"
+# A loc that others can fetch, and read in a list.
+PUBLISHED = rf"^(?![Ff][Ii][Ll][Ee]:){_SCHEME}(?:%[0-9A-Fa-f]{{2}}|[!#$&-;=?-\[\]_a-z~])+$"
+OF_THE_WEB = rf"^https?://(?![/?#]){_IN_URI}$"
+OF_A_CHANNEL = rf"^(?:https?|wss?)://(?![/?#]){_IN_URI}$"
+CALLABLE = (
+    r"^[Hh][Tt][Tt][Pp][Ss]?://(?:[A-Za-z0-9._~%!$&'()*+,;=:-]*@)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
+    r"(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]"
+    r"|6553[0-5])?)?(?:[/?][!\"$-\[\]-~]*)?$"
+)
+
+_DAY = "-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+_TIME = (
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9])?(?:\.[0-9]+)?"
+    "(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+)
+_YEAR = "(?!0000-..-)[0-9]{4}"
+MOMENT = f"^{_YEAR}{_DAY}{_TIME}$"
+MOMENT_OR_DAY = f"^{_YEAR}{_DAY}(?:{_TIME})?$"
+W3C_DATETIME = f"^{_YEAR}(?:-(?:0[1-9]|1[0-2])|{_DAY}(?:{_TIME})?)?$"
+
+
+def _digest(algorithm: str, digits: int) -> str:
+    """In hexadecimal, or in base64url."""
+    shortest = -(-digits * 4 // 6)
+    base64 = rf"(?![0-9A-Fa-f]+(?:\s|$))[0-9A-Za-z_-]{{{shortest},{shortest + 1}}}"
+    return f"{algorithm}:(?:[0-9A-Fa-f]{{{digits}}}|{base64})"
+
+
+_DIGEST = f"(?:{'|'.join(_digest(*each) for each in HASH_DIGITS.items())})"
+_RESTRICTED = "[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
+_TOKEN = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - of a media type
+_SPACE = r"[ \t\r\n]"
+
+PATTERNS = {
+    "lastmod": W3C_DATETIME,
+    "datetime": MOMENT,
+    "modified": MOMENT,
+    "hash": f"^{_SPACE}*{_DIGEST}(?:{_SPACE}+{_DIGEST})*{_SPACE}*$",
+    "type": (
+        f"^{_RESTRICTED}/{_RESTRICTED}(?:{_SPACE}*;{_SPACE}*{_TOKEN}="
+        f'(?:{_TOKEN}|"[^"{_NO_XML}]*"))*$'
+    ),
+    "path": rf"^/[^\n{_NO_XML}]*[^/{_NO_XML}]$",
+    "rel": rf"^(?:[a-z][a-z0-9.-]*|{URI[1:-1]})$",
+    "encoding": XML_TEXT,
+    "profile": XML_TEXT,
+}
+"""By the field of a change or a link."""
 
 
 # What is answered -------------------------------------------------------------------------------
@@ -183,25 +246,42 @@ def components() -> dict[str, Json]:
         for field, schema in found[name]["properties"].items():
             schema.update(_limits(field))
     _narrow(found)
-    several = {"type": "array", "items": ref("Change"), "minItems": 1}
-    most = f"One change, or an array of {MAX_CHANGES:,} at most: beyond, 413."
-    found["Changes"] = {"description": most, "oneOf": [ref("Change"), several]}
+    found["FrameworkChange"] = _of_framework(found["Change"])
     found["ResourceToLoad"] = _without(found["Change"], "change", "datetime", "capability", "index")
+    to_load = found["ResourceToLoad"]["properties"]
+    to_load["loc"] = to_load["loc"] | {"pattern": PUBLISHED}
+    for name in ("Change", "ChangeForSets"):
+        for field in ("capability", "index"):
+            found[name]["properties"][field] = {"type": "null", "description": "Of framework only"}
+    for name in ("Change", "ChangeForSets", "FrameworkChange"):
+        found[name].setdefault("allOf", []).append(_PUBLISHED_OR_DELETED)
+    for name in ("Change", "FrameworkChange"):
+        several = {"type": "array", "items": ref(name), "minItems": 1, "maxItems": MAX_CHANGES}
+        most = f"One change, or an array of {MAX_CHANGES:,} at most: beyond, 413."
+        found[f"{name}s"] = {"description": most, "oneOf": [ref(name), several]}
     return found
 
 
 def _limits(field: str) -> Json:
     """What holds for a field of this name, wherever it stands."""
     if field in ("loc", "href", "index", *ADDRESSES):
-        return {"maxLength": URI_CHARACTERS, "format": "uri"}
+        return {"maxLength": URI_CHARACTERS, "pattern": _address(field)}
+    if field == "pri":
+        return {"minimum": 1, "maximum": 999_999}
     if field == "length":
         return {"minimum": 0, "exclusiveMaximum": LENGTH_END}
     if field == "change":
         return {"enum": list(CHANGE_TYPES)}
-    told = VALUES[field].wanted if field in VALUES else None
-    if told is None and field not in ("encoding", "profile"):
+    if field not in PATTERNS:
         return {}
-    return {"maxLength": TEXT_CHARACTERS} | ({"description": told} if told else {})
+    limits: Json = {"maxLength": TEXT_CHARACTERS, "pattern": PATTERNS[field]}
+    return limits | ({"description": VALUES[field].wanted} if field in VALUES else {})
+
+
+def _address(field: str) -> str:
+    if field in CHANNELS:
+        return OF_A_CHANNEL
+    return OF_THE_WEB if field in WEB_ADDRESSES else URI
 
 
 def _narrow(found: dict[str, Json]) -> None:
@@ -210,15 +290,48 @@ def _narrow(found: dict[str, Json]) -> None:
         fields["links"]["maxItems"] = LINKS
         fields["changefreq"] = {"enum": [*CHANGE_FREQUENCIES, None], "default": None}
         fields["capability"] = {"enum": [*FRAMEWORK_CHANGES, None], "default": None}
-    found["ChangeForSets"]["properties"]["sets"]["minItems"] = 1
+    sets = {"items": {"type": "string", "pattern": f"^{NAME.pattern}$"}, "minItems": 1}
+    found["ChangeForSets"]["properties"]["sets"] |= sets
     token = found["NewToken"]["properties"]
-    token["sets"] |= {"minItems": 1, "maxItems": SETS_OF_A_TOKEN}
+    token["sets"] |= sets | {"maxItems": SETS_OF_A_TOKEN}
     token["rights"]["minItems"] = 1
+    token["expires_days"] |= {"minimum": 1, "maximum": EXPIRES_DAYS}
     token["note"]["description"] = f"Cut after {NOTE_CHARACTERS} characters."
     chosen = {"type": ["string", "null"], "pattern": f"^{SECRET.pattern}$", "default": None}
     token["token"] = found["Rotation"]["properties"]["token"] = chosen
     found["Rotation"]["properties"]["expires_days"] = token["expires_days"]
     found["Rotation"]["properties"]["grace_seconds"] |= {"minimum": 0, "maximum": GRACE_SECONDS}
+
+
+# What is not deleted has a loc that others can fetch.
+_PUBLISHED_OR_DELETED: Json = {
+    "anyOf": [
+        {"properties": {"change": {"const": "deleted"}, "loc": {"pattern": URI}}},
+        {"properties": {"loc": {"pattern": PUBLISHED}}},
+    ]
+}
+
+
+def _with_hub(channel: str) -> Json:
+    """A channel elsewhere needs its WebSub hub, unless it is a WebSocket."""
+    socket = {"anyOf": [{"type": "null"}, {"pattern": "^wss?:"}]}
+    hub = {"required": ["channel_hub"], "properties": {"channel_hub": {"type": "string"}}}
+    return {"anyOf": [{"properties": {channel: socket}}, hub]}
+
+
+OPTIONS_OF_A_NEW_SET: Json = {"allOf": [ref("SetOptions"), *map(_with_hub, CHANNELS)]}
+
+
+def _of_framework(change: Json) -> Json:
+    """A change of a document; the table says which there are."""
+    rows = [
+        {"properties": {"capability": {"const": name}, "change": {"enum": list(changes)}}}
+        for name, changes in FRAMEWORK_CHANGES.items()
+    ]
+    properties = change["properties"] | {"capability": {"enum": [*FRAMEWORK_CHANGES]}}
+    required = [*change["required"], "capability"]
+    kept = {"title": "FrameworkChange", "properties": properties, "required": required}
+    return change | kept | {"allOf": [{"oneOf": rows}]}
 
 
 def _without(schema: Json, *names: str) -> Json:

@@ -11,13 +11,17 @@ from tests.running import TOKEN, RunningHub, clean_environment
 
 OPTIONS = (
     *("--max-examples", "1", "--generation-deterministic", "--no-color"),
-    # A text may have the right type and be no date, no URI, or a lie about its media type.
+    # `what_fits_is_accepted` is stricter in what it expects, and names what a schema cannot say.
     *("--exclude-checks", "positive_data_acceptance"),
 )
 ROOT = Path(__file__).parents[2]
 HOOKS = "tests.protocol.loopback_callbacks"
 PHASES = {
     "what is described": ("--phases", "examples,fuzzing"),
+    "what fits": (
+        *("--phases", "fuzzing", "--mode", "positive", "--max-examples", "8"),
+        *("--exclude-method", "HEAD", "--exclude-method", "DELETE"),
+    ),
     "whatever is not": (
         *("--phases", "coverage"),
         *("--include-path-regex", "^/api/(tokens|sets/{set}$)"),

@@ -20,6 +20,8 @@ from rsnotify.openapi.operations import JSON, OPERATIONS, XML
 from rsnotify.openapi.page import POLICY, STYLE, page_of
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
 from rsnotify.resourcesync.validation.document_rules import judge
+from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
+from rsnotify.resourcesync.values import CHANGE_TYPES
 from rsnotify.serving.composition import Composition
 from rsnotify.settings import Settings
 
@@ -112,6 +114,49 @@ WRONG = {
     "a loc too long": {"loc": "http://example.com/".ljust(2_049, "a"), "change": "updated"},
     "a length too large": {"loc": "http://example.com/a", "change": "updated", "length": 10**18},
     "nothing": [],
+    "a loc that is none": {"loc": "res1", "change": "deleted"},
+    "a loc without a host": {"loc": "http:/a", "change": "updated"},
+    "a loc with a space": {"loc": "http://example.com/a b", "change": "updated"},
+    "a loc with a lone %": {"loc": "http://example.com/%zz", "change": "deleted"},
+    "a loc beyond ASCII": {"loc": "http://example.com/\u00fc", "change": "updated"},
+    "a loc on this machine": {"loc": "FILE:///srv/a", "change": "created"},
+    **{
+        f"{name} {value!r}": {"loc": "http://example.com/a", "change": "updated", name: value}
+        for name, value in (
+            ("lastmod", "yesterday"),
+            ("lastmod", "2026-13"),
+            ("lastmod", "2026-01-01T00:00:00"),
+            ("datetime", "2026-01-01"),
+            ("datetime", "0000-01-01T00:00Z"),
+            ("hash", "md5:0"),
+            ("hash", f"md5:{'a' * 22}"),
+            ("hash", f"crc:{'a' * 32}"),
+            ("length", -1),
+            ("type", "pdf"),
+            ("encoding", ""),
+            ("encoding", "\x00"),
+            ("changefreq", "often"),
+            ("capability", "changelist"),
+            ("index", "http://example.com/index.xml"),
+        )
+    },
+    **{
+        f"a link with {name} {value!r}": {
+            "loc": "http://example.com/a",
+            "change": "updated",
+            "links": [{"rel": "describedby", "href": "http://example.com/b"} | {name: value}],
+        }
+        for name, value in (
+            ("rel", "Described By"),
+            ("href", "/b"),
+            ("modified", "2026"),
+            ("pri", 0),
+            ("pri", 1_000_000),
+            ("path", "a"),
+            ("path", "/a/"),
+            ("profile", ""),
+        )
+    },
 }
 
 
@@ -122,6 +167,82 @@ def test_what_is_refused_does_not_fit_its_schema_either(name: str, document: dic
         jsonschema.validate(WRONG[name], schema)
     with pytest.raises(errors.Rejected):
         read_submission(json.dumps(WRONG[name]).encode(), JSON, "change", None)
+
+
+RIGHT = {
+    "a deleted one beyond ASCII": {"loc": "http://example.com/\u00fc", "change": "deleted"},
+    "a deleted file": {"loc": "file:///srv/a", "change": "deleted"},
+    "another scheme": {"loc": "urn:isbn:0451450523", "change": "created"},
+    "nothing more": {"loc": "http://example.com/a", "change": "updated", "capability": None},
+    "several": [{"loc": "http://[::1]:8080/%C3%BC?a=b#c", "change": "created"}] * 2,
+    **{
+        f"{name} {value!r}": {"loc": "http://example.com/a", "change": "updated", name: value}
+        for name, value in (
+            ("lastmod", "2026"),
+            ("lastmod", "2026-11"),
+            ("lastmod", "2026-11-20"),
+            ("lastmod", "2026-11-20T21:34+01:00"),
+            ("datetime", "2026-11-20T21:34:00.123456789Z"),
+            ("hash", f"md5:{'a' * 32}  sha-256:{'Z' * 43}\nmd5:{'-' * 23}"),
+            ("length", 10**18 - 1),
+            ("type", 'text/html; charset="utf 8";v=1'),
+            ("encoding", "gzip"),
+        )
+    },
+    "links": {
+        "loc": "http://example.com/a",
+        "change": "updated",
+        "links": [
+            {"rel": "http://example.com/rel", "href": "http://example.com/\u00fc", "pri": 999_999},
+            {"rel": "alternate", "href": "http://example.com/b", "path": "/b", "modified": None},
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_accepted_fits_its_schema(name: str, document: dict) -> None:
+    read_submission(json.dumps(RIGHT[name]).encode(), JSON, "change", None)
+    schema = {"$ref": "#/components/schemas/Changes", "components": document["components"]}
+    jsonschema.validate(RIGHT[name], schema)
+
+
+@pytest.mark.parametrize(
+    ("options", "fits_new", "fits_change"),
+    [
+        ({"change_notification": "https://example.com/topic"}, False, True),
+        ({"change_notification": "wss://example.com/channel"}, True, True),
+        (
+            {
+                "change_notification": "https://example.com/topic",
+                "channel_hub": "https://example.com/hub",
+            },
+            True,
+            True,
+        ),
+        ({"topic": "urn:topic"}, False, False),
+        ({"describedby": "about.html"}, False, False),
+    ],
+)
+def test_the_options_of_a_set_are_described_as_they_are_judged(
+    options: dict, *, fits_new: bool, fits_change: bool, document: dict
+) -> None:
+    for method, fits in (("put", fits_new), ("patch", fits_change)):
+        body = document["paths"]["/api/sets/{set}"][method]["requestBody"]["content"][JSON]
+        judge_ = jsonschema.Draft202012Validator(
+            body["schema"] | {"components": document["components"]}
+        )
+        assert judge_.is_valid(options) == fits
+
+
+def test_a_framework_change_is_described_by_its_table(document: dict) -> None:
+    schema = {"$ref": "#/components/schemas/FrameworkChanges", "components": document["components"]}
+    described_ = jsonschema.Draft202012Validator(schema)
+    for capability in (*FRAMEWORK_CHANGES, None):
+        for change in CHANGE_TYPES:
+            one = {"loc": "http://example.com/a", "change": change, "capability": capability}
+            is_allowed = change in FRAMEWORK_CHANGES.get(capability or "", ())
+            assert described_.is_valid(one) == is_allowed, one
 
 
 # For people ------------------------------------------------------------------------------------
