@@ -401,3 +401,23 @@ def test_the_seam_is_that_of_the_urllib3_that_was_tried() -> None:
     with answered(OK + b"Content-Length: 1\r\n\r\na") as answer:
         assert isinstance(answer.http, bounded.BoundedResponse)
         assert answer.http.fp is answer.http.reader
+
+
+def test_what_came_before_a_peer_fell_silent_is_not_lost() -> None:
+    silence = threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        yield OK + b"Content-Length: 200000\r\n\r\n" + b"a" * 50_000
+        silence.wait(20)
+
+    with (
+        hostile(pieces) as url,
+        closing(Transport(read_seconds=0.5)) as transport,
+        closing(transport.ask("GET", url, {})) as answer,
+    ):
+        try:
+            assert answer.large_piece() == b"a" * 50_000
+            with pytest.raises(TimeoutError):
+                answer.large_piece()
+        finally:
+            silence.set()

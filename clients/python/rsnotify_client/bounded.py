@@ -54,6 +54,9 @@ class _Socket(io.RawIOBase):
         self._least = float("inf")  # a head has no rate, only an end
         self._waited = 0.0
         self._received = 0
+        self._error: OSError | None = None
+        self.given: int | None = None
+        """How many bytes one `read` has got; an error waits for the next one, not to lose them."""
         self.until: float | None = None
 
     def head_is_read(self) -> None:
@@ -68,6 +71,20 @@ class _Socket(io.RawIOBase):
         return True
 
     def readinto(self, view: Any) -> int | None:
+        if self._error is not None:
+            raise self._error
+        try:
+            count = self._received_into(view)
+        except OSError as error:
+            if not self.given:
+                raise
+            self._error = error
+            return 0
+        if self.given is not None:
+            self.given += count or 0
+        return count
+
+    def _received_into(self, view: Any) -> int | None:
         began = monotonic()
         count = self._raw.readinto(view)
         now = monotonic()
@@ -140,7 +157,9 @@ class _Reader(io.BufferedReader):
             self._left, self._lines = HEAD_BYTES, HEAD_LINES
 
     def read(self, size: int | None = -1) -> bytes:
+        self.socket.given = 0
         data = super().read(size)
+        self.socket.given = None
         self._came(len(data))
         return data
 

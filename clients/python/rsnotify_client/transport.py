@@ -129,6 +129,15 @@ class Answer:
         except (HTTPError, HTTPException, ValueError) as error:
             raise _as_os_error(error) from None
 
+    def large_piece(self, size: int = READ_BYTES) -> bytes:
+        """The same, but it may wait for all of that size: fewer calls, where TLS has small ones."""
+        if self.length is None:
+            return self.piece(size)
+        try:
+            return self._response.read(size, decode_content=False)
+        except (HTTPError, HTTPException, ValueError) as error:
+            raise _as_os_error(error) from None
+
     def read(self, size: int) -> bytes:
         """So many bytes, fewer only at the end."""
         try:

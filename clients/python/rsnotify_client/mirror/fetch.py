@@ -25,7 +25,7 @@ from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.plan import Have, SourceResource, addresses, checker, digests
 from rsnotify_client.mirror.state import Row
 from rsnotify_client.network import without_login
-from rsnotify_client.transport import READ_BYTES, Answer
+from rsnotify_client.transport import Answer
 from rsnotify_client.web import (
     AGAIN,
     SMALL_BYTES,
@@ -402,7 +402,7 @@ def _receive(answer: Answer, part: BinaryIO, digest: Any | None, progress: Progr
 
 def _next(answer: Answer) -> bytes:
     try:
-        return answer.piece(READ_BYTES)
+        return answer.large_piece()
     except OSError as error:
         raise Unreachable(answer.url, cause_of(error)) from None
 
