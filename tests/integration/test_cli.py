@@ -395,7 +395,8 @@ async def test_a_document_of_no_address_is_told_why() -> None:
     ended = await rsnotify("validate", "http://[::1/x")
     assert (ended.status, ended.err) == (
         2,
-        "error: cannot fetch http://[::1/x: invalid IPv6 URL\n",
+        "error: cannot fetch http://[::1/x: http://[::1/x is no address that can be fetched: "
+        "http and https can\n",
     )
 
 

@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple, NoReturn
 
 from rsnotify.storage.embedded_redis.binaries import installed_binaries
 from tests.simulation import virtual
@@ -62,17 +62,56 @@ def history(name: str, seed: int, binary: str) -> Result:
     return Result(name, seed, failure, world.story, seconds, world.now(), redis.commands)
 
 
-def forked(name: str, seed: int, binary: str) -> tuple[int, int]:
-    """Start it in a child; its process and where its result can be read."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child:
-        os.close(write)
-        return child, read
-    os.close(read)
+class Worker:
+    """A process that does nothing but fork: each history begins in the same state of memory, on
+    which the order of sets depends."""
+
+    def __init__(self, binary: str, others: Sequence["Worker"]) -> None:
+        jobs, self.jobs = os.pipe()
+        self.results, results = os.pipe()
+        self.is_idle = True
+        if os.fork():
+            os.close(jobs)
+            os.close(results)
+            return
+        for each in (self, *others):
+            os.close(each.jobs)  # it ends when nobody else has its jobs
+        for line in os.fdopen(jobs):
+            name, seed = line.split()
+            child = os.fork()
+            if not child:
+                _run_and_tell(name, int(seed), binary, results)
+            _, status = os.waitpid(child, 0)
+            if status:
+                lost = Result(name, int(seed), f"its process ended: {status}", [], 0, 0, 0)
+                os.write(results, json.dumps(lost).encode() + b"\n")
+        os._exit(0)
+
+    def fileno(self) -> int:
+        return self.results
+
+    def begin(self, name: str, seed: int) -> None:
+        os.write(self.jobs, f"{name} {seed}\n".encode())
+        self.is_idle = False
+
+    def result(self) -> Result:
+        data = b""
+        while not data.endswith(b"\n"):
+            data += os.read(self.results, 1 << 20)
+        self.is_idle = True
+        return Result(*json.loads(data))
+
+    def end(self) -> None:
+        os.close(self.jobs)
+        os.close(self.results)
+        os.wait()
+
+
+def _run_and_tell(name: str, seed: int, binary: str, results: int) -> NoReturn:
     try:
-        with os.fdopen(write, "w") as out:
-            json.dump(history(name, seed, binary), out)
+        found = json.dumps(history(name, seed, binary)).encode() + b"\n"
+        while found:
+            found = found[os.write(results, found) :]
     except BaseException:
         traceback.print_exc()
         os._exit(1)
@@ -81,32 +120,22 @@ def forked(name: str, seed: int, binary: str) -> tuple[int, int]:
 
 def results(jobs: Iterator[tuple[str, int]], binary: str, cores: int) -> Iterator[Result]:
     """Of each job, as they end."""
-    running: dict[int, tuple[int, str, int]] = {}
-    waiting: dict[int, bytearray] = {}
-    for name, seed in jobs:
-        child, read = forked(name, seed, binary)
-        running[read] = (child, name, seed)
-        waiting[read] = bytearray()
-        while len(running) >= cores:
-            yield from _ended(running, waiting)
-    while running:
-        yield from _ended(running, waiting)
-
-
-def _ended(running: Any, waiting: Any) -> Iterator[Result]:
-    ready, _, _ = select.select([*running], [], [])
-    for read in ready:
-        if data := os.read(read, 1 << 20):
-            waiting[read] += data
-            continue
-        child, name, seed = running.pop(read)
-        os.close(read)
-        _, status = os.waitpid(child, 0)
-        data = waiting.pop(read)
-        if status or not data:
-            yield Result(name, seed, f"the history's process ended: {status}", [], 0, 0, 0)
-        else:
-            yield Result(*json.loads(data))
+    workers: list[Worker] = []
+    while len(workers) < cores:
+        workers.append(Worker(binary, workers))
+    try:
+        for name, seed in jobs:
+            idle = next((each for each in workers if each.is_idle), None)
+            if idle is None:
+                idle, *_ = select.select(workers, [], [])[0]
+                yield idle.result()
+            idle.begin(name, seed)
+        for worker in workers:
+            if not worker.is_idle:
+                yield worker.result()
+    finally:
+        for worker in workers:
+            worker.end()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -119,11 +148,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--redis", help="the server to run instead of the first of this machine")
     parser.add_argument("--count", type=int, default=10**9)
     given = parser.parse_args(arguments)
-    _fix_addresses()
-    shown = logging.WARNING if given.seed is not None else logging.CRITICAL
-    logging.basicConfig(level=shown, format="%(name)s: %(message)s")
     binary = given.redis or asyncio.run(installed_binaries())[0].path
     library()
+    _fix_addresses(binary)
+    shown = logging.WARNING if given.seed is not None else logging.CRITICAL
+    logging.basicConfig(level=shown, format="%(name)s: %(message)s")
     names = given.scenarios or ([FAULTS[given.fault].scenario] if given.fault else [*SCENARIOS])
     gc.freeze()
     if given.seed is not None:
@@ -164,12 +193,11 @@ def _show(result: Result) -> int:
     return int(result.failure is not None)
 
 
-def _fix_addresses() -> None:
+def _fix_addresses(binary: str) -> None:
     """Begin again without random addresses and hashes: the order of sets depends on them."""
     if os.environ.get("PYTHONHASHSEED") == "0":
         return
     ctypes.CDLL(None).personality(NO_RANDOM_ADDRESSES)
-    environment = dict(os.environ) | {"PYTHONHASHSEED": "0"}
-    os.execve(
-        sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], environment
-    )
+    known = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+    words = [sys.executable, "-m", "tests.simulation", "--redis", binary, *sys.argv[1:]]
+    os.execve(sys.executable, words, known | {"PYTHONHASHSEED": "0"})
