@@ -83,7 +83,10 @@ class Bell:
         self._heard_at = monotonic()
         match said:
             case [b"message", _, bytes(stroke)]:
-                hear(stroke.decode(errors="replace"))
+                try:
+                    hear(stroke.decode(errors="replace"))
+                except Exception as error:  # a bug, or it cannot be read: only a hint is lost
+                    log.warning("what was rung cannot be heard", exc_info=error)
             case [b"subscribe", *_]:
                 self.connections += 1
             case Exception():
