@@ -66,6 +66,19 @@ def test_an_argument_that_is_not_utf_8_is_shown(
     assert "is not UTF-8" in run(*words, "--url", real_hub.url, RSNOTIFY_TOKEN="a")
 
 
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [("a\nb", "cannot be sent: a header has a line break"), ("€", "is 1 to 255 visible ASCII")],
+)
+def test_a_key_that_no_header_can_carry_is_refused_at_once(
+    real_hub: HubProcess, set_name: str, key: str, problem: str
+) -> None:
+    words = ("-m", "rsnotify", "publish", set_name, "--key", key, "http://example.com/a")
+    _, errors = python(*words, "--url", real_hub.url, RSNOTIFY_TOKEN=TOKEN).communicate(timeout=200)
+    (line,) = errors.splitlines()
+    assert problem in line
+
+
 def test_a_closed_stdin_is_told() -> None:
     code = "import os, sys; os.close(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     words = ("-c", code, "-m", "rsnotify", "publish", "a", "--file", "-")
@@ -192,7 +205,7 @@ def test_an_address_with_a_path_too_many_is_told_without_it(
 
 def test_a_relay_to_what_is_no_hub_says_so_at_its_start(tmp_path: Path) -> None:
     with no_hub() as url:
-        said = relay(tmp_path / "a.db", "--url", url)
+        said = relay(tmp_path / "a.db", "--url", url, RSNOTIFY_TOKEN="a")
     assert said == f"{url} answered 404 Not Found; is this the hub's address?"
 
 

@@ -106,9 +106,13 @@ class Connection:
                 content = answer.read(ANSWER_BYTES)
             finally:
                 answer.close()
-        except (OSError, ValueError) as error:
+        except OSError as error:  # first: a certificate's error is a ValueError, too
             if (why := untrusted(error)) is not None:
                 raise Rejected(f"{self.url} is not spoken to: {why}") from None
             raise HubUnreachable(self.url, cause_of(error)) from None
+        except UnicodeEncodeError:  # a command says which of its arguments it was
+            raise
+        except ValueError as error:
+            raise Rejected(f"the request to {self.url} cannot be sent: {error}") from None
         pause = answer.headers.get("retry-after")
         return HubAnswer(answer.status, content_of(self.url, answer.status, pause, content))

@@ -57,6 +57,7 @@ class HubClient:
         self._network = Network.of(os.environ)
         self._network.proxies.lead_to(*origin(self.url))  # or it says what is missing
         shown = Credentials(self._network, token, self.url).headers(self.url)
+        self._has_credentials = bool(shown)
         self._headers = {"User-Agent": self._network.agent, "Accept-Encoding": "identity"} | shown
         self.url = without_login(self.url)
         self._path = urlsplit(self.url).path
@@ -80,7 +81,7 @@ class HubClient:
 
     def check(self) -> None:
         """Ask whether this is a hub that knows the token; what else it may do is not asked."""
-        if not self._headers:
+        if not self._has_credentials:
             needed = Rejected(
                 "a token is needed to publish, and none is given", status=UNAUTHORIZED
             )
@@ -118,10 +119,14 @@ class HubClient:
             raise
         except Rejected as refused:
             raise self._explained(refused, path) from None
-        except (OSError, ValueError) as error:
+        except OSError as error:  # first: a certificate's error is a ValueError, too
             if (why := untrusted(error)) is not None:
                 raise Rejected(f"{self.url} is not spoken to: {why}", status=UNTRUSTED) from None
             raise HubUnreachable(self.url, cause_of(error)) from None
+        except UnicodeEncodeError:  # a command says which of its arguments it was
+            raise
+        except ValueError as error:
+            raise Rejected(f"the request to {self.url} cannot be sent: {error}") from None
 
     def _explained(self, refused: Rejected, path: str) -> Rejected:
         """The refusal with the way to mend it.

@@ -264,8 +264,12 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes | Iterator[bytes] | None = None,
     ) -> Answer:
-        """One answer; close it whatever comes of it. What is iterated is not sent again."""
+        """One answer; close it whatever comes of it. What is iterated is not sent again.
+
+        Raises `ValueError` for what cannot be sent: no other server or time would change it.
+        """
         target = target_of(url)
+        headers = {name: _as_sent(value) for name, value in headers.items()}
         if self._room is None:
             return self._asked(target, method, url, headers, body)
         self._room.enter(target.origin)
@@ -282,7 +286,7 @@ class Transport:
         target: Target,
         method: str,
         url: str,
-        headers: Mapping[str, str],
+        headers: Mapping[str, str | bytes],
         body: bytes | Iterator[bytes] | None,
     ) -> Answer:
         if self._is_closed:
@@ -297,7 +301,7 @@ class Transport:
                     method,
                     target.url if is_forwarded else target.path,
                     body,
-                    headers,
+                    cast("Mapping[str, str]", headers),
                     retries=False,
                     redirect=False,
                     assert_same_host=False,
@@ -391,6 +395,21 @@ class Transport:
 
 
 _ABANDONED: list[object] = []
+
+
+def _as_sent(value: str) -> str | bytes:
+    """What a server sent goes back as it came; other characters are sent as UTF-8.
+
+    >>> _as_sent("a"), _as_sent("€")
+    ('a', b'\\xe2\\x82\\xac')
+    """
+    if not value.isprintable() and any(each in value for each in "\r\n\0"):
+        raise ValueError("a header has a line break or a NUL")
+    try:
+        value.encode("latin-1")
+    except UnicodeEncodeError:
+        return value.encode()
+    return value
 
 
 def _queue(pool: HTTPConnectionPool) -> list[Any]:
