@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import (
     ConnectionClosed,
+    InvalidMessage,
     InvalidProxyStatus,
     InvalidStatus,
     ProxyError,
@@ -113,6 +114,10 @@ async def _handshake(web: Web, url: str) -> ClientConnection | None:
             url = named
         except OutOfReach as error:
             raise _out_of_reach(asked, url, str(error)) from None
+        except InvalidMessage as error:
+            if not isinstance(error.__cause__, EOFError):
+                return None  # HTTP/1.0, or no HTTP: a request without a handshake will tell
+            raise _unreached(url, error, proxy) from None
         except (WebSocketException, TimeoutError, OSError, ValueError) as error:
             raise _unreached(url, error, proxy) from None
     raise Refused(f"{url} is redirected more than {REDIRECTS} times")
