@@ -165,8 +165,9 @@ def main(arguments: Sequence[str]) -> int:
     def jobs() -> Iterator[tuple[str, int]]:
         for seed in range(first, first + given.count):
             for name in names:
-                if virtual.real_monotonic() < until:
-                    yield name, seed
+                if virtual.real_monotonic() > until:
+                    return
+                yield name, seed
 
     for result in results(jobs(), binary, os.cpu_count() or 1):
         done[result.scenario].append(result)
