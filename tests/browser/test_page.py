@@ -83,6 +83,25 @@ async def test_a_newcomer_with_a_keyboard_sees_the_change_that_the_page_publishe
     await expect(latest(page)).to_have_text("http://example.com/mine")
 
 
+SETS_AT_ONCE = """async () => {
+  const ask = window.fetch, sets = await (await ask("api/sets?search=")).json();
+  const headers = new Headers({"content-type": "application/json"});
+  window.fetch = (url, options) =>
+    url.includes("/api/sets?") ? {ok: true, headers, json: () => sets} : ask(url, options);
+}"""
+
+
+@pytest.mark.parametrize("where", ["#secret", "#no-token button"])
+async def test_the_focus_moves_on_from_a_field_that_was_hidden_just_now(
+    page: Page, where: str
+) -> None:
+    """Before the page is drawn again, a browser may leave the focus on what is hidden."""
+    await page.evaluate(SETS_AT_ONCE)
+    await page.fill("#secret", TOKEN)
+    await page.press(where, "Enter")
+    await expect(page.locator("#loc")).to_be_focused()
+
+
 async def test_whoever_publishes_without_a_token_is_led_to_its_field(page: Page) -> None:
     await page.click("#publish button")
     await expect(page.locator("#publish .answer")).to_contain_text("publishing needs a token")

@@ -127,8 +127,11 @@ function forget() {
 }
 
 function showToken(isUsed) {
+  const place = byId("no-token");
   byId("secret").value = "";
-  byId("no-token").hidden = isUsed;
+  // A browser takes the focus from what is hidden only when it draws the page again.
+  if (isUsed && place.contains(document.activeElement)) document.activeElement.blur();
+  place.hidden = isUsed;
   byId("forget").hidden = !isUsed;
 }
 
