@@ -269,12 +269,12 @@ class Transport:
         Raises `ValueError` for what cannot be sent: no other server or time would change it.
         """
         target = target_of(url)
-        headers = {name: _as_sent(value) for name, value in headers.items()}
+        sent = {name: _as_sent(value) for name, value in headers.items()}
         if self._room is None:
-            return self._asked(target, method, url, headers, body)
+            return self._asked(target, method, url, sent, body)
         self._room.enter(target.origin)
         try:
-            answer = self._asked(target, method, url, headers, body)
+            answer = self._asked(target, method, url, sent, body)
         except BaseException:
             self._room.leave(target.origin)
             raise
