@@ -48,6 +48,11 @@ class Source:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        server = self._runner.server
+        assert server is not None
+        for each in server.connections if self._tls is not None else ():
+            if each.transport is not None:
+                each.transport.abort()  # to close it would take longer than the loop runs
         await self._runner.cleanup()
 
     def capability_list(self, *capabilities: str) -> bytes:
