@@ -218,7 +218,7 @@ def test_a_subscription_to_what_is_no_hub_says_so() -> None:
 def test_a_relay_begins_while_the_hub_is_away(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     words = ("--database", f"sqlite:///{path}", "--create-table", "--url", "http://127.0.0.1:9")
-    process = python("-m", "rsnotify", "relay", *words)
+    process = python("-m", "rsnotify", "relay", *words, RSNOTIFY_TOKEN="a")
     assert process.stdout is not None
     assert process.stdout.readline() == "rsnotify relay ready, 0 waiting\n"
     process.terminate()
