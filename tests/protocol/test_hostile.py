@@ -131,9 +131,9 @@ async def test_no_browser_guesses_what_an_answer_is(hub: RunningHub) -> None:
 
 
 async def test_a_hub_that_may_hardly_open_files_ends_with_2(tmp_path: Path) -> None:
-    command = f"ulimit -n 256; exec {sys.executable} -m rsnotify serve --port 0 --data {tmp_path}"
     process = await asyncio.create_subprocess_exec(
-        *("sh", "-c", command),
+        *("sh", "-c", 'ulimit -n 256; exec "$@"', "sh"),
+        *(sys.executable, "-m", "rsnotify", "serve", "--port", "0", "--data", str(tmp_path)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=clean_environment(),
