@@ -31,6 +31,15 @@ async def hubs_ready(world: World, *names: str, **settings: Any) -> None:
             await asyncio.sleep(0.05)
 
 
+async def followed(world: World, *, readers: int) -> tuple[Source, list[Reader]]:
+    """Two hubs, a Source that publishes to either, and so many readers that follow either."""
+    await hubs_ready(world, "a", "b")
+    following = [Reader(world, f"reader{number}", ["a", "b"]) for number in range(readers)]
+    for reader in following:
+        reader.follow()
+    return Source(world, ["a", "b"]), following
+
+
 async def is_ready(hub: str) -> bool:
     try:
         return (await ask(hub, "GET", "/health/ready")).status == 200
@@ -49,11 +58,7 @@ async def made_private(hub: str) -> bool:
 async def lost_and_repeated(world: World, redis: Engine) -> None:
     """Redis loses its newest writes; what was acknowledged comes back, each key once."""
     chance = world.chance
-    await hubs_ready(world, "a", "b")
-    source = Source(world, ["a", "b"])
-    readers = [Reader(world, f"reader{number}", ["a", "b"]) for number in range(2)]
-    for reader in readers:
-        reader.follow()
+    source, readers = await followed(world, readers=2)
     keys = [source.new(chance.randrange(1, 4)) for _ in range(12)]
     for key in keys[:4]:
         await source.publish(key)
@@ -79,11 +84,7 @@ async def lost_and_repeated(world: World, redis: Engine) -> None:
 async def cut_answers(world: World, redis: Engine) -> None:
     """Answers of Redis are lost after the command was executed."""
     chance = world.chance
-    await hubs_ready(world, "a", "b")
-    source = Source(world, ["a", "b"])
-    readers = [Reader(world, f"reader{number}", ["a", "b"]) for number in range(2)]
-    for reader in readers:
-        reader.follow()
+    source, readers = await followed(world, readers=2)
     await asyncio.sleep(chance.random() * 0.1)
     redis.lose_answer_of = 0.02 + chance.random() * 0.2
     await asyncio.gather(*(source.publish(source.new()) for _ in range(15)))
@@ -95,11 +96,7 @@ async def cut_answers(world: World, redis: Engine) -> None:
 async def crashed_hub(world: World, redis: Engine) -> None:
     """A hub dies in the middle of its work; its readers and Sources go to the other one."""
     chance = world.chance
-    await hubs_ready(world, "a", "b")
-    source = Source(world, ["a", "b"])
-    readers = [Reader(world, f"reader{number}", ["a", "b"]) for number in range(3)]
-    for reader in readers:
-        reader.follow()
+    source, readers = await followed(world, readers=3)
     await asyncio.sleep(chance.random() * 0.1)
     sent = [asyncio.ensure_future(source.publish(source.new())) for _ in range(10)]
     await asyncio.sleep(chance.random() ** 2 * 0.05)
@@ -115,11 +112,7 @@ async def crashed_hub(world: World, redis: Engine) -> None:
 async def refusing_redis(world: World, redis: Engine) -> None:
     """Redis refuses for a while, in one of its ways."""
     chance = world.chance
-    await hubs_ready(world, "a", "b")
-    source = Source(world, ["a", "b"])
-    readers = [Reader(world, f"reader{number}", ["a", "b"]) for number in range(2)]
-    for reader in readers:
-        reader.follow()
+    source, readers = await followed(world, readers=2)
     sent = [asyncio.ensure_future(source.publish(source.new())) for _ in range(8)]
     await asyncio.sleep(chance.random() ** 2 * 0.1)
     name = chance.choice(sorted(REFUSALS))
@@ -136,11 +129,7 @@ async def refusing_redis(world: World, redis: Engine) -> None:
 async def lost_connections(world: World, redis: Engine) -> None:
     """All connections to Redis are reset again and again around the moment of a publish."""
     chance = world.chance
-    await hubs_ready(world, "a", "b")
-    source = Source(world, ["a", "b"])
-    readers = [Reader(world, f"reader{number}", ["a", "b"]) for number in range(2)]
-    for reader in readers:
-        reader.follow()
+    source, readers = await followed(world, readers=2)
     await asyncio.sleep(0.2)
     for _ in range(6):
         sent = asyncio.ensure_future(source.publish(source.new()))
