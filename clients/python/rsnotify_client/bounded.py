@@ -169,7 +169,9 @@ class _Reader(io.BufferedReader):
         return data
 
     def readinto(self, view: Any) -> int:
+        self.socket.given = 0
         count = super().readinto(view)
+        self.socket.given = None
         self._came(count)
         return count
 

@@ -129,14 +129,28 @@ class Answer:
         except (HTTPError, HTTPException, ValueError) as error:
             raise _as_os_error(error) from None
 
-    def large_piece(self, size: int = READ_BYTES) -> bytes:
-        """The same, but it may wait for all of that size: fewer calls, where TLS has small ones."""
+    def read_into(self, view: memoryview) -> int:
+        """What comes next of a long body, as much as there is room for; 0 at its end.
+
+        One piece of memory serves for all of it, and what TLS hands over piecemeal fills it.
+        """
         if self.length is None:
-            return self.piece(size)
+            piece = self.piece(len(view))
+            view[: len(piece)] = piece
+            return len(piece)
         try:
-            return self._response.read(size, decode_content=False)
-        except (HTTPError, HTTPException, ValueError) as error:
-            raise _as_os_error(error) from None
+            count = self.http.readinto(view)
+        except BaseException as error:
+            self._response.close()
+            if isinstance(error, HTTPException | ValueError):
+                raise _as_os_error(error) from None
+            raise
+        if self.is_read:
+            if self.http.length:
+                self._response.close()
+                raise BadAnswer(CLOSED)
+            self._response.release_conn()
+        return count
 
     def read(self, size: int) -> bytes:
         """So many bytes, fewer only at the end."""

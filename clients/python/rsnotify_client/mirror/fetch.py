@@ -25,7 +25,7 @@ from rsnotify_client.mirror.disk import Disk
 from rsnotify_client.mirror.plan import Have, SourceResource, addresses, checker, digests
 from rsnotify_client.mirror.state import Row
 from rsnotify_client.network import without_login
-from rsnotify_client.transport import Answer
+from rsnotify_client.transport import READ_BYTES, Answer
 from rsnotify_client.web import (
     AGAIN,
     SMALL_BYTES,
@@ -385,14 +385,14 @@ def _receive(answer: Answer, part: BinaryIO, digest: Any | None, progress: Progr
     """In a thread: the body goes into the part and its digest; the part's length."""
     if answer.status == 206:
         _reread(part, digest)
-    unreported = 0
-    while piece := _next(answer):
-        left = memoryview(piece)
+    unreported, room = 0, memoryview(bytearray(READ_BYTES))
+    while count := _read_into(room, answer):
+        left = piece = room[:count]
         while left:
             left = left[part.write(left) :]
         if digest is not None:
             digest.update(piece)
-        unreported += len(piece)
+        unreported += count
         if unreported >= REPORTED_BYTES:
             progress(unreported)
             unreported = 0
@@ -400,9 +400,9 @@ def _receive(answer: Answer, part: BinaryIO, digest: Any | None, progress: Progr
     return part.tell()
 
 
-def _next(answer: Answer) -> bytes:
+def _read_into(room: memoryview, answer: Answer) -> int:
     try:
-        return answer.large_piece()
+        return answer.read_into(room)
     except OSError as error:
         raise Unreachable(answer.url, cause_of(error)) from None
 
