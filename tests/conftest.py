@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.embedded_redis import EmbeddedRedis
+from rsnotify.process.embedded_redis import EmbeddedRedis
+from rsnotify.redis_client.connection import Client, connect
 from tests.clock import Clock
 from tests.faults import OwnRedis, SlowWay
 from tests.reference import installed

@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 from redis import asyncio as redis
 from redis.exceptions import RedisError
 
-from rsnotify.storage.connection import Client
-from rsnotify.storage.embedded_redis.binaries import find_binary, installed_binaries
+from rsnotify.process.embedded_redis.binaries import find_binary, installed_binaries
+from rsnotify.redis_client.connection import Client
 from tests.clock import Clock
 from tests.running import until
 

@@ -111,7 +111,7 @@ def _server() -> socket.socket:
 def main(descriptor: int) -> None:
     """Wait for requests, and fork for each; a fork becomes the command line."""
     from rsnotify import cli
-    from rsnotify.serving import serve  # noqa: F401
+    from rsnotify.process import hub_process as serve  # noqa: F401
 
     gc.freeze()  # a fork need not look at what all have
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from rsnotify.access import Access
-from rsnotify.app import build_app, resource_routes
-from rsnotify.intake import load_body
-from rsnotify.intake.resources import Resources
+from rsnotify.process.app import build_app, resource_routes
+from rsnotify.publishing.loads import load_body, load_parts
+from rsnotify.publishing.loads.load_chores import LoadKeeper
+from rsnotify.publishing.loads.load_endpoint import Resources
+from rsnotify.publishing.loads.load_store import Loads
+from rsnotify.redis_client.connection import Client
+from rsnotify.registry.access import Access
+from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.short_form import spell_out
-from rsnotify.storage import load_parts
-from rsnotify.storage.connection import Client
-from rsnotify.storage.loads import Loads
-from rsnotify.storage.tokens import Tokens
-from rsnotify.upkeep.loads import LoadKeeper
 from tests.pulling import CHANGES, SET, Pulling, loc
 from tests.running import TOKEN
 

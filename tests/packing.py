@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from rsnotify.core.gzip_parts import PackedEntries, Packer
+from rsnotify.journal.gzip_parts import PackedEntries, Packer
 
 
 def pack(pieces: Iterable[bytes]) -> PackedEntries:

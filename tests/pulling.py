@@ -8,39 +8,39 @@ from lxml import etree
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp
 
-from rsnotify.access import Access
-from rsnotify.app import build_app, pull_routes
-from rsnotify.base_url import BaseUrl
-from rsnotify.core.set_options import SetOptions
-from rsnotify.core.submission import Submission, fragment_of
-from rsnotify.core.window import HOUR, DocumentSchedule
-from rsnotify.delivery.pull.admission import SetAdmission
-from rsnotify.delivery.pull.changelists import ChangeListEndpoints
-from rsnotify.delivery.pull.discovery import Discovery
-from rsnotify.delivery.pull.pages import Pages
-from rsnotify.delivery.pull.resourcelists import ResourceListEndpoints
-from rsnotify.delivery.pull.stretches import Stretches
-from rsnotify.history import History
-from rsnotify.hub import Hub
-from rsnotify.hub.capabilities import Offers
+from rsnotify.documents.announced_description import AnnouncedDescriptions
+from rsnotify.documents.announcements import Announcements
+from rsnotify.documents.capabilities import Offers
+from rsnotify.documents.changelists import ChangeListEndpoints
+from rsnotify.documents.chores import Upkeep
+from rsnotify.documents.discovery import Discovery
+from rsnotify.documents.document_request import SetAdmission
+from rsnotify.documents.documents_told import DocumentsTold
+from rsnotify.documents.pages import Pages
+from rsnotify.documents.resourcelists import ResourceListEndpoints
+from rsnotify.documents.snapshots import Snapshots
+from rsnotify.documents.stretches import Stretches
+from rsnotify.documents.told import ToldDocuments
+from rsnotify.http.base_url import BaseUrl
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.history import History
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.set_options import SetOptions
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.journal.window import HOUR, DocumentSchedule
+from rsnotify.journal.windows import Windows
 from rsnotify.loops import end
+from rsnotify.process.app import build_app, pull_routes
+from rsnotify.redis_client.connection import Client
+from rsnotify.registry.access import Access
+from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.validation.document_rules import check
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
-from rsnotify.storage.announced_description import AnnouncedDescriptions
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets
-from rsnotify.storage.snapshots import Snapshots
-from rsnotify.storage.tokens import Tokens
-from rsnotify.storage.told import ToldDocuments
-from rsnotify.storage.windows import Windows
-from rsnotify.upkeep.announcements import Announcements
-from rsnotify.upkeep.chores import Upkeep
-from rsnotify.upkeep.documents_told import DocumentsTold
 from tests.running import TOKEN, until
 from tests.unit.test_examples import schema
 

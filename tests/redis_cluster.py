@@ -9,8 +9,8 @@ from typing import Any
 
 from redis.crc import key_slot
 
+from rsnotify.journal import keys
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import keys
 from tests.redis_replicas import DURABLE, QUICK
 from tests.redis_server import RedisServer
 from tests.running import until

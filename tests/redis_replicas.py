@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from rsnotify.storage.embedded_redis.binaries import Binary
+from rsnotify.process.embedded_redis.binaries import Binary
 from tests.redis_server import RedisServer
 from tests.running import until
 

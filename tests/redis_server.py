@@ -14,7 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import ResponseError
 
-from rsnotify.storage.embedded_redis.binaries import installed_binaries
+from rsnotify.process.embedded_redis.binaries import installed_binaries
 
 
 class RedisServer:

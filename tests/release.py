@@ -31,8 +31,8 @@ VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 IMPORTED = {
     "": "rsnotify_client, rsnotify_client.mirror, rsnotify.resourcesync.xml_reader",
     "cli": "rsnotify.cli",
-    "hub": "rsnotify.serving.composition",
-    "embedded": "rsnotify.serving.composition",
+    "hub": "rsnotify.process.composition",
+    "embedded": "rsnotify.process.composition",
     "django": "django, rsnotify_client.integrations, rsnotify_client.relay",
     "flask": "rsnotify_client.integrations.flask",
     "mysql": "pymysql, rsnotify_client.relay",

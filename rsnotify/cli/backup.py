@@ -23,7 +23,7 @@ def backup(file: Target, data: Data = DATA) -> None:
 
     It needs the Redis that the hub starts. The admin token is not in the file.
     """
-    from rsnotify.storage.embedded_redis.backup import back_up
+    from rsnotify.process.embedded_redis.backup import back_up
 
     size = back_up(data, file)
     typer.echo(f"{file}: {size:,} bytes", err=True)
@@ -35,7 +35,7 @@ def restore(file: Source, data: Data = DATA) -> None:
 
     The next `rsnotify serve` with this directory goes on from there.
     """
-    from rsnotify.storage.embedded_redis.backup import restore as put_back
+    from rsnotify.process.embedded_redis.backup import restore as put_back
 
     if not put_back(file, data):
         typer.echo("not checked for damage: no redis-server or valkey-server is here", err=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rsnotify.settings import Settings
+    from rsnotify.process.settings import Settings
 
 commands = typer.Typer()
 
@@ -53,7 +53,7 @@ def serve(
     option given here wins over its variable. Once the hub answers it prints one line,
     `rsnotify ready ADDRESS`, on stdout.
     """
-    from rsnotify.settings import Settings
+    from rsnotify.process.settings import Settings
 
     chosen = {"host": host, "port": port, "data": data, "redis_url": redis}
     chosen |= {"public_url": public_url, "workers": workers}
@@ -64,9 +64,9 @@ def serve(
 
 def _log_as(settings: "Settings") -> None:
     """Log to stderr as the operator wants it."""
-    from rsnotify.serving.log_filter import FloodFilter, RepeatedWarningFilter
-    from rsnotify.serving.log_format import JsonFormat, TextFormat
-    from rsnotify.settings import WORKER
+    from rsnotify.process.log_filter import FloodFilter, RepeatedWarningFilter
+    from rsnotify.process.log_format import JsonFormat, TextFormat
+    from rsnotify.process.settings import WORKER
 
     worker = os.environ.get(WORKER, "")
     handler = logging.StreamHandler()
@@ -77,8 +77,8 @@ def _log_as(settings: "Settings") -> None:
 
 
 def _run(settings: "Settings", sets: list[str], inherited_socket: int | None) -> None:
-    from rsnotify.serving.parent import end_with_parent
-    from rsnotify.serving.serve import run
+    from rsnotify.process.hub_process import run
+    from rsnotify.process.parent import end_with_parent
 
     is_worker = inherited_socket is not None
     if is_worker:

@@ -9,8 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from rsnotify.core.token_secret import id_of, new_secret
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.registry.token_secret import id_of, new_secret
 from rsnotify_client.connection import Connection
 
 CREATED = 201

@@ -4,9 +4,9 @@ import os
 from collections.abc import Mapping
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.serving.admin_token import check_token_file, checked_token
-from rsnotify.serving.serve import redis_url_of
-from rsnotify.settings import Settings
+from rsnotify.process.admin_token import check_token_file, checked_token
+from rsnotify.process.hub_process import redis_url_of
+from rsnotify.process.settings import Settings
 
 
 def check_settings(environ: Mapping[str, str], **chosen: object) -> None:

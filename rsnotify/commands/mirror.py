@@ -15,7 +15,7 @@ import msgspec
 from rsnotify.commands.mirror_sets import SetMirrors, copies_in
 from rsnotify.commands.mirror_shown import Shown, reporter, say, say_end, show
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.serving.sd_notify import READY, STATUS, STOPPING, notify
+from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
 from rsnotify_client.mirror.hooks import Hook, command_hook
 from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.mirror.options import Options

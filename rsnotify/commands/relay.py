@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from rsnotify.errors import InvalidSettings, TryAgain
-from rsnotify.serving.sd_notify import READY, STATUS, STOPPING, notify
+from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
 from rsnotify_client.answer import NotAHub, in_short
 from rsnotify_client.batch import OutboxError
 from rsnotify_client.outbox import Outbox

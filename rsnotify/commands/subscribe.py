@@ -9,8 +9,8 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from rsnotify.core.query import parse_moment
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.journal.query import parse_moment
 from rsnotify.resourcesync.change import Position
 from rsnotify_client.answer import NotAHub
 from rsnotify_client.changelists import HistoryGone

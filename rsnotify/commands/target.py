@@ -83,7 +83,7 @@ def credential_for(url: str, data: Path) -> Credential:
     if not ours.exists():
         mend = "set RSNOTIFY_TOKEN, or name the hub's data directory with --data"
         return Credential(None, f"none was sent, for there is no {ours}: {mend}")
-    from rsnotify.serving.admin_token import read_admin_token  # noqa: PLC0415 - slow
+    from rsnotify.process.admin_token import read_admin_token  # noqa: PLC0415 - slow
 
     return Credential(read_admin_token(data), f"it is the one in {ours}")
 

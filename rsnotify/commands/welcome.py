@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shlex import quote
 
 from rsnotify.commands.target import ADMIN_FILE
-from rsnotify.settings import Settings
+from rsnotify.process.settings import Settings
 
 
 def next_steps(address: str, settings: Settings, sets: Sequence[str]) -> str:

@@ -6,9 +6,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from rsnotify.http.routing import Route, Routes
 from rsnotify.openapi.document import described
-from rsnotify.openapi.page import POLICY, page_of
-from rsnotify.routing import Route, Routes
+from rsnotify.openapi.reference_page import POLICY, page_of
 
 JSON_PATH, PAGE_PATH = "/api/openapi.json", "/api"
 

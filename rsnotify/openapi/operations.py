@@ -9,11 +9,10 @@ from typing import Literal
 
 import msgspec
 
-from rsnotify.core.documents import change_list_index
-from rsnotify.core.query import CHANGE_LIST, CHANNEL, CHANNELS, DOCUMENT, RESOURCE_LIST, SETS
-from rsnotify.core.websub.protocol import SECRET_BYTES, URL_CHARACTERS
+from rsnotify.journal.query import CHANGE_LIST, CHANNEL, CHANNELS, DOCUMENT, RESOURCE_LIST, SETS
 from rsnotify.openapi.schemas import CALLABLE, OPTIONS_OF_A_NEW_SET, Json, ref
-from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
+from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
+from rsnotify.websub.rules import SECRET_BYTES, URL_CHARACTERS
 
 Who = Literal["everybody", "reader", "publish", "admin"]
 

@@ -4,10 +4,9 @@ from typing import Any
 
 import msgspec
 
-from rsnotify.core.bodies import MAX_CHANGES, ChangeForSets
-from rsnotify.core.set_options import ADDRESSES, CHANNELS, SetOptions, SetRecord
 from rsnotify.errors import Fault
-from rsnotify.intake.administration import (
+from rsnotify.journal.set_options import ADDRESSES, CHANNELS, SetOptions, SetRecord
+from rsnotify.operation.administration import (
     EXPIRES_DAYS,
     GRACE_SECONDS,
     NOTE_CHARACTERS,
@@ -17,6 +16,8 @@ from rsnotify.intake.administration import (
     NewToken,
     Rotation,
 )
+from rsnotify.publishing.bodies import MAX_CHANGES, ChangeForSets
+from rsnotify.registry.tokens import Right, Token
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.change_rules import (
     LENGTH_END,
@@ -27,7 +28,6 @@ from rsnotify.resourcesync.change_rules import (
 from rsnotify.resourcesync.set_name import NAME
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
 from rsnotify.resourcesync.values import CHANGE_FREQUENCIES, CHANGE_TYPES, HASH_DIGITS, VALUES
-from rsnotify.storage.tokens import Right, Token
 
 Json = dict[str, Any]
 REF = "#/components/schemas/{name}"

@@ -42,6 +42,10 @@ def capability_list(set_name: str) -> str:
     return f"/{set_name}/capabilitylist.xml"
 
 
+def change_list_index(set_name: str) -> str:
+    return f"/{set_name}/changelist-index.xml"
+
+
 class ChannelName(NamedTuple):
     """A set's change channel or its framework channel."""
 

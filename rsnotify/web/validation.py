@@ -11,14 +11,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rsnotify.access import Access
-from rsnotify.core.websub.protocol import checked_url
-from rsnotify.delivery.websub.dialler import Dialler
 from rsnotify.errors import Rejected, TooMany
-from rsnotify.intake.publishing import read_body
-from rsnotify.json_response import JsonResponse
+from rsnotify.http.json_response import JsonResponse
+from rsnotify.http.posted_body import read_body
+from rsnotify.registry.access import Access
 from rsnotify.resourcesync.validation.document_rules import check
 from rsnotify.resourcesync.validation.entry_rules import Violation
+from rsnotify.websub.dialler import Dialler
+from rsnotify.websub.rules import checked_url
 
 DOCUMENT_BYTES = 2 * 1024 * 1024
 WAITING = 8  # documents that wait, or are being checked

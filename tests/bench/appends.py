@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import uvloop
 
-from rsnotify.core.submission import fragment_of
+from rsnotify.journal.submission import fragment_of
+from rsnotify.redis_client.connection import connect
 from rsnotify.resourcesync.change import Change
-from rsnotify.storage.connection import connect
 from tests.bench.peer import post
 from tests.running import RunningHub
 

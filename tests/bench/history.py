@@ -15,11 +15,11 @@ from pathlib import Path
 
 import uvloop
 
+from rsnotify.journal import keys
+from rsnotify.journal.windows import Windows
+from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.change import Position, render_datetime
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.windows import Windows
 from tests.bench.peer import Peer, fill, get
 from tests.bench.readers import HANDSHAKE
 from tests.bench.snapshots import snapshot_under_load

@@ -16,22 +16,23 @@ from time import perf_counter
 
 import uvloop
 
-from rsnotify.cache import Cache
-from rsnotify.core.submission import Submission, read_submission
-from rsnotify.delivery.channels.frames import TEXT
-from rsnotify.hub.feeds import Feeds
-from rsnotify.intake.publishing import accepted
-from rsnotify.json_response import JsonResponse
+from rsnotify.channels.frames import TEXT
+from rsnotify.http.exchange import Exchange
+from rsnotify.http.json_response import JsonResponse
+from rsnotify.http.request_parser import RequestReader
+from rsnotify.http.response_head import render_head
+from rsnotify.journal.append_call import Appended
+from rsnotify.journal.cache import Cache
+from rsnotify.journal.feeds import Feeds
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.sets import SetOptions, Sets
+from rsnotify.journal.submission import Submission
+from rsnotify.process.embedded_redis import EmbeddedRedis
+from rsnotify.publishing.bodies import read_submission
+from rsnotify.publishing.intake import accepted
+from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, render_notification
-from rsnotify.serving.exchange import Exchange
-from rsnotify.serving.http_requests import RequestReader
-from rsnotify.serving.response_head import render_head
-from rsnotify.storage.append_call import Appended
-from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.embedded_redis import EmbeddedRedis
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import SetOptions, Sets
 from tests.bench.appends import Load, requests
 from tests.running import RunningHub
 

@@ -17,14 +17,14 @@ from time import perf_counter
 
 import uvloop
 
-from rsnotify.core.set_options import SetOptions
-from rsnotify.core.submission import Submission, fragment_of
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.set_options import SetOptions
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.process.embedded_redis.server import EmbeddedRedis
+from rsnotify.redis_client.connection import connect
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage.connection import connect
-from rsnotify.storage.embedded_redis.server import EmbeddedRedis
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets
 from tests.bench.readers import HANDSHAKE
 from tests.running import TOKEN, RunningHub
 

@@ -22,12 +22,12 @@ from typing import Any, cast
 
 import uvloop
 
-from rsnotify.delivery.channels.channel import ChannelReaders
-from rsnotify.delivery.channels.frames import TEXT
-from rsnotify.delivery.channels.keepalive import Keepalive
-from rsnotify.delivery.channels.reader_input import ReaderInput
-from rsnotify.delivery.channels.socket_reader import SocketReader
-from rsnotify.feed import Feed
+from rsnotify.channels.channel import ChannelReaders
+from rsnotify.channels.frames import TEXT
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.socket_reader import SocketReader
+from rsnotify.journal.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from tests.bench.pictures import Chart, save

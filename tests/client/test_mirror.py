@@ -16,13 +16,13 @@ import pytest
 from aiohttp import web
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.journal import keys
+from rsnotify.process.embedded_redis.directory import HUB_LOCK
+from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
-from rsnotify.storage import keys
-from rsnotify.storage.connection import Client
-from rsnotify.storage.embedded_redis.directory import HUB_LOCK
 from rsnotify_client import HistoryGone, follow
 from rsnotify_client.audit import audit, repair
 from rsnotify_client.mirror.hooks import command_hook

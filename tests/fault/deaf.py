@@ -14,7 +14,8 @@ import uvloop
 
 from rsnotify import loops
 from rsnotify.cli import main
-from rsnotify.serving import composition, serve
+from rsnotify.process import composition
+from rsnotify.process import hub_process as serve
 
 PATIENCE_SECONDS = 0.5
 

@@ -4,8 +4,8 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.resourcesync.change import Position
-from rsnotify.storage.embedded_redis import EmbeddedRedis
 from tests.receivers import ReceivedRequest, Receiver, response, topic
 from tests.running import RunningHub, until
 

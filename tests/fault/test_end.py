@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.serving import workers
-from rsnotify.serving.listening import bound_sockets
-from rsnotify.settings import Settings
+from rsnotify.process import workers
+from rsnotify.process.listening import bound_sockets
+from rsnotify.process.settings import Settings
 from tests.running import RunningHub
 
 DEAF = ("-m", "tests.fault.deaf")

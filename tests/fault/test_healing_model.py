@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rsnotify.core.healing import KeyedRow, Memory, Repaired, UsedKey, loc_of, plan_repair
-from rsnotify.core.submission import PRINT_LENGTH
+from rsnotify.journal.healing import KeyedRow, Memory, Repaired, UsedKey, loc_of, plan_repair
+from rsnotify.journal.submission import PRINT_LENGTH
 from rsnotify.resourcesync.change import Position
 
 CHANGES = [f"<url><loc>{loc}</loc>{n}".encode() for n, loc in enumerate("xyxx")]

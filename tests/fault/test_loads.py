@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from rsnotify.storage.connection import connect
+from rsnotify.redis_client.connection import connect
 from tests.faults import OwnRedis, SlowWay, too_few_replicas
 from tests.loading import Loading, each_piece_is_staged, ndjson, said
 from tests.pulling import SET, loc

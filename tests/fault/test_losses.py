@@ -7,9 +7,9 @@ from typing import Any
 
 from redis import asyncio as redis
 
-from rsnotify.core.websub.subscription import SHARES
-from rsnotify.storage import keys
-from rsnotify.storage.embedded_redis.directory import HUB_LOCK, REDIS_LOCK, LockFile
+from rsnotify.journal import keys
+from rsnotify.process.embedded_redis.directory import HUB_LOCK, REDIS_LOCK, LockFile
+from rsnotify.websub.subscription import SHARES
 from tests.receivers import Receiver, subscribe
 from tests.running import RunningHub, until
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from rsnotify.journal import keys
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import keys
 from tests.faults import OwnRedis, a_replica, busy, out_of_memory, too_few_replicas
 from tests.raw import Raw, raw_channel
 from tests.running import RunningHub, until

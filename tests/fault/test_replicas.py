@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.core.set_options import SetOptions
-from rsnotify.core.submission import Submission, read_submission
 from rsnotify.errors import TooFewReplicas
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.set_options import SetOptions
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.submission import Submission
+from rsnotify.process.embedded_redis.binaries import installed_binaries
+from rsnotify.publishing.bodies import read_submission
+from rsnotify.redis_client.connection import connect
 from rsnotify.resourcesync.notification import ChannelName, Interval
-from rsnotify.storage.connection import connect
-from rsnotify.storage.embedded_redis.binaries import installed_binaries
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets
 from tests.redis_replicas import replicated, right_to_wait
 from tests.running import RunningHub, until
 
@@ -87,7 +88,7 @@ async def test_a_publish_after_which_nobody_may_ask_for_replicas_may_be_stored(
 async def test_no_server_says_that_replicas_have_a_repeated_change_which_they_have_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rsnotify.storage.replicas.WAIT_MILLISECONDS", 200)
+    monkeypatch.setattr("rsnotify.redis_client.replicas.WAIT_MILLISECONDS", 200)
     body = b'[{"loc": "http://example.com/1", "change": "updated"}]'
     change = read_submission(body, "application/json", "change", "k")
     for number, binary in enumerate(await installed_binaries()):

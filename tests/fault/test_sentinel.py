@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rsnotify.journal import keys
+from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client.sentinel import sentinels_at
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import keys
-from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.sentinel import sentinels_at
 from tests.integration.test_external_redis import problem_of
 from tests.lossy_failover import Reader, all_in, listed, published, running
 from tests.raw import Raw, raw_channel

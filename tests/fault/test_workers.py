@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from rsnotify.serving.steering import STEER_SECONDS
+from rsnotify.process.steering import STEER_SECONDS
 from rsnotify_client import follow
 from tests.running import TOKEN, RunningHub, until
 

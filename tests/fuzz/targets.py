@@ -19,17 +19,18 @@ from lxml import etree
 from redis._parsers import _AsyncHiredisParser
 from redis.exceptions import InvalidResponse, RedisError
 
-from rsnotify.core import query
-from rsnotify.core.load_reader import LoadReader
-from rsnotify.core.submission import Submission, read_submission, read_submissions
-from rsnotify.core.websub import protocol
-from rsnotify.delivery.channels.reader_input import ReaderInput
-from rsnotify.delivery.channels.socket_reader import SocketReader
+from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.socket_reader import SocketReader
 from rsnotify.errors import Rejected
+from rsnotify.journal import query
+from rsnotify.journal.submission import Submission
+from rsnotify.publishing.bodies import read_submission, read_submissions
+from rsnotify.publishing.loads.load_reader import LoadReader
+from rsnotify.redis_client.direct_connection import DirectConnection
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.xml_reader import parse_document
-from rsnotify.storage.direct_connection import DirectConnection
+from rsnotify.websub import rules as protocol
 from rsnotify_client.mirror.dump import FREE_BYTES, RATIO, Package
 from rsnotify_client.notification import read_notification
 from tests.unit.test_http_protocol import Peer, Transport

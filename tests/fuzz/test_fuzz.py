@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core import query
-from rsnotify.core.load_formats import NdjsonReader
-from rsnotify.core.websub import protocol
-from rsnotify.delivery.channels.socket_reader import SocketReader
+from rsnotify.channels.socket_reader import SocketReader
+from rsnotify.http.protocol import HttpProtocol
+from rsnotify.journal import query
+from rsnotify.publishing.loads.load_formats import NdjsonReader
+from rsnotify.redis_client.direct_connection import DirectConnection
 from rsnotify.resourcesync.stream import DocumentStream
-from rsnotify.serving.http_protocol import HttpProtocol
-from rsnotify.storage.direct_connection import DirectConnection
+from rsnotify.websub import rules as protocol
 from rsnotify_client.mirror.dump import Package
 from tests.fuzz.mutations import mutations
 from tests.fuzz.targets import TARGETS

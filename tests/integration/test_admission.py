@@ -10,26 +10,26 @@ import pytest
 from starlette.requests import Request
 from starlette.websockets import WebSocket
 
-from rsnotify.access import Access
-from rsnotify.base_url import BaseUrl
-from rsnotify.core.submission import Submission, fragment_of
-from rsnotify.delivery.channels.admission import READER, Channels
-from rsnotify.delivery.channels.keepalive import Keepalive
-from rsnotify.delivery.channels.reader_input import ReaderInput
-from rsnotify.delivery.channels.socket_reader import SocketReader
-from rsnotify.delivery.channels.sse import Sse
-from rsnotify.delivery.channels.sse_reader import HAND_OVER
-from rsnotify.delivery.topic import Topic
+from rsnotify.channels.admission import READER, Channels
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.socket_reader import SocketReader
+from rsnotify.channels.sse import Sse
 from rsnotify.errors import NoSuchSet
-from rsnotify.feed import Feed
-from rsnotify.hub import Hub
+from rsnotify.http.base_url import BaseUrl
+from rsnotify.http.exchange import HAND_OVER
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.redis_client.connection import Client
+from rsnotify.registry.access import Access
+from rsnotify.registry.tokens import Token, Tokens
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName, Notification
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets
-from rsnotify.storage.tokens import Token, Tokens
+from rsnotify.websub.topic import Topic
 from tests.raw import SECONDS, Raw, close
 
 ADMIN, READS = "the-admin-token", "a-token-that-reads"

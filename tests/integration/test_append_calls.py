@@ -8,13 +8,9 @@ import pytest
 from msgspec.structs import replace
 from redis.exceptions import ResponseError
 
-from rsnotify.core.set_options import SetOptions
-from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import Change
-from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import keys
-from rsnotify.storage.append_call import (
+from rsnotify.journal import keys
+from rsnotify.journal.append_call import (
     CALL_SECONDS,
     UNSEEN,
     Appended,
@@ -23,11 +19,15 @@ from rsnotify.storage.append_call import (
     answer_round,
     command_of,
 )
-from rsnotify.storage.appends import CERTAIN_SECONDS, WRITERS
-from rsnotify.storage.connection import Client
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.journal_format import NO_WINDOW
-from rsnotify.storage.sets import Sets
+from rsnotify.journal.appends import CERTAIN_SECONDS, WRITERS
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_format import NO_WINDOW
+from rsnotify.journal.set_options import SetOptions
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.redis_client.connection import Client
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import ChannelName
 
 CHANNEL = ChannelName("a", "change")
 WRITER = "process-1"

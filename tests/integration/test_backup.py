@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rsnotify.storage.embedded_redis import damage
-from rsnotify.storage.embedded_redis.backup import restore
-from rsnotify.storage.embedded_redis.binaries import Binary
+from rsnotify.process.embedded_redis import damage
+from rsnotify.process.embedded_redis.backup import restore
+from rsnotify.process.embedded_redis.binaries import Binary
 from rsnotify_client import follow
 from tests import forks
 from tests.faults import OwnRedis

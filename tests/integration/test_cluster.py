@@ -10,16 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rsnotify.core.set_options import SetOptions, SetRecord
 from rsnotify.errors import InvalidSettings, NoSuchSet, PartAway, TryAgain
+from rsnotify.journal import keys
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.repairs import Repairs
+from rsnotify.journal.set_options import SetOptions, SetRecord
+from rsnotify.journal.sets import Sets
+from rsnotify.operation.writable import WritableParts
+from rsnotify.process.external_redis import wait_until_usable
+from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import keys
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.external_redis import wait_until_usable
-from rsnotify.storage.repairs import Repairs
-from rsnotify.storage.sets import Sets
-from rsnotify.storage.writable import WritableParts
 from tests.faults import out_of_memory
 from tests.integration.test_redis_access import OPERATIONS, do_everything, documented_rights
 from tests.receivers import Receiver

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from yarl import URL
 
-from rsnotify.core.websub.subscription import CallbackAnswer
-from rsnotify.delivery.websub.bounded import ANSWER_BYTES, ANSWER_LINES, BoundedHandler
-from rsnotify.delivery.websub.dialler import BODY_BYTES, CALL_SECONDS, Dialler
+from rsnotify.websub.bounded import ANSWER_BYTES, ANSWER_LINES, BoundedHandler
+from rsnotify.websub.dialler import BODY_BYTES, CALL_SECONDS, Dialler
+from rsnotify.websub.subscription import CallbackAnswer
 from tests.forward_proxy import forward_proxy
 from tests.receivers import ReceivedRequest, Receiver, answers, response
 
@@ -225,7 +225,7 @@ async def test_a_packed_body_stays_packed() -> None:
 async def test_a_body_of_a_byte_now_and_then_ends_with_the_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rsnotify.delivery.websub.dialler.CALL_SECONDS", 0.2)
+    monkeypatch.setattr("rsnotify.websub.dialler.CALL_SECONDS", 0.2)
 
     async def trickles(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(OK + b"Content-Length: 1000\r\n\r\n")
@@ -279,7 +279,7 @@ async def test_a_certificate_that_is_not_trusted_is_called_so() -> None:
 
 
 async def test_what_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rsnotify.delivery.websub.dialler.CALL_SECONDS", 0.1)
+    monkeypatch.setattr("rsnotify.websub.dialler.CALL_SECONDS", 0.1)
 
     async def hangs(asked, writer) -> None:
         await writer.wait_closed()

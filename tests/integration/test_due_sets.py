@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.window import DAY
+from rsnotify.documents.due_sets import AGAIN_SECONDS, MOST, STEP_SECONDS, DueSets
+from rsnotify.documents.in_turn import SOME, InTurn
+from rsnotify.documents.told import ToldDocuments
 from rsnotify.errors import TryAgain
-from rsnotify.hub import Hub
+from rsnotify.journal import keys
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.window import DAY
+from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.storage import keys
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets
-from rsnotify.storage.told import ToldDocuments
-from rsnotify.upkeep.due_sets import AGAIN_SECONDS, MOST, STEP_SECONDS, DueSets
-from rsnotify.upkeep.in_turn import SOME, InTurn
 from tests.clock import Clock
 from tests.faults import OwnRedis
 from tests.integration.test_many_sets import commands, submission
@@ -230,7 +230,7 @@ async def asked_by(pulling: Pulling, chore: Callable[[], Awaitable[None]]) -> li
 async def test_what_is_old_waits_no_turn_longer_if_redis_was_away(
     client: Client, monkeypatch: pytest.MonkeyPatch, chore: str, failing: str
 ) -> None:
-    monkeypatch.setattr("rsnotify.upkeep.in_turn.SOME", 1)
+    monkeypatch.setattr("rsnotify.documents.in_turn.SOME", 1)
 
     async def is_away(*_: object) -> None:
         raise TryAgain("Redis is away")

@@ -50,4 +50,4 @@ def test_everything_can_be_imported_without_what_only_linux_has() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     names = set(ended.stdout.split())
-    assert {"rsnotify.serving.composition", "rsnotify_client.integrations.django"} <= names
+    assert {"rsnotify.process.composition", "rsnotify_client.integrations.django"} <= names

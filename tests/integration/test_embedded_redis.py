@@ -21,13 +21,13 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff, NoBackoff
 
 from rsnotify.errors import InvalidSettings
+from rsnotify.journal import keys
+from rsnotify.process.embedded_redis import EmbeddedRedis, binaries, directory, engine_note
+from rsnotify.process.embedded_redis import server as module
+from rsnotify.process.embedded_redis.binaries import Binary, choose, find_binary
+from rsnotify.process.embedded_redis.server import restart_delay_seconds
+from rsnotify.redis_client.engine import Engine
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import keys
-from rsnotify.storage.embedded_redis import EmbeddedRedis, binaries, directory, engine_note
-from rsnotify.storage.embedded_redis import server as module
-from rsnotify.storage.embedded_redis.binaries import Binary, choose, find_binary
-from rsnotify.storage.embedded_redis.server import restart_delay_seconds
-from rsnotify.storage.engine import Engine
 
 OLD_DATA = Path(__file__).parent / "redis-6.2.aof.gz"  # 40 changes rewritten, 20 appended
 NOWHERE = "/nowhere"

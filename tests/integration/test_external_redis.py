@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.serving.serve import _on_redis, _Redis
-from rsnotify.settings import Settings
-from rsnotify.storage.address import without_password
-from rsnotify.storage.connection import Client
-from rsnotify.storage.external_redis import _problem, wait_until_usable
-from rsnotify.storage.subscriptions import Subscriptions
+from rsnotify.process.external_redis import _problem, wait_until_usable
+from rsnotify.process.hub_process import _on_redis, _Redis
+from rsnotify.process.settings import Settings
+from rsnotify.redis_client.address import without_password
+from rsnotify.redis_client.connection import Client
+from rsnotify.websub.subscription_store import Subscriptions
 from tests.redis_server import RedisServer
 from tests.running import RunningHub, until
 

@@ -10,18 +10,18 @@ import pytest
 import uvloop
 from uvicorn.server import ServerState
 
-from rsnotify.access import Access
-from rsnotify.delivery.channels.admission import Channels
-from rsnotify.delivery.channels.handshake import EARLY_BYTES, Handshake
-from rsnotify.delivery.channels.keepalive import Keepalive
-from rsnotify.hub import Hub
-from rsnotify.routing import Application, WebSocketRoute
-from rsnotify.socket_input import WEBSOCKET
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets
-from rsnotify.storage.tokens import Tokens
+from rsnotify.channels.admission import Channels
+from rsnotify.channels.handshake import EARLY_BYTES, Handshake
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.http.routing import Application, WebSocketRoute
+from rsnotify.http.socket_input import WEBSOCKET
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.sets import Sets
+from rsnotify.redis_client.connection import Client, connect
+from rsnotify.registry.access import Access
+from rsnotify.registry.tokens import Tokens
 from tests.faults import SlowWay
 from tests.protocol.test_channels import in_seconds
 from tests.raw import BINARY, KEY, PING, frame

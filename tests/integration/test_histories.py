@@ -12,10 +12,10 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rsnotify.redis_client.connection import connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry
-from rsnotify.storage.connection import connect
 from tests.pulling import BASE, CHANGES, SET, Pulling, loc, times
 
 HOUR_BACK = 3_600_000_000

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rsnotify.errors import Rejected
+from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import (
     NOTIFICATION_BYTES,
     NOTIFICATION_CHANGES,
     Notification,
 )
-from rsnotify.storage.connection import Client
 from rsnotify_client.notification import Received, read_notification
 from tests.pulling import CHANGES, FRAMEWORK, SET, Pulling, loc
 

@@ -2,20 +2,20 @@
 
 import pytest
 
-from rsnotify.access import Access
-from rsnotify.core.submission import Submission, fragment_of
-from rsnotify.delivery.channels.admission import Channels
-from rsnotify.delivery.channels.keepalive import Keepalive
+from rsnotify.channels.admission import Channels
+from rsnotify.channels.keepalive import Keepalive
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.hub import Hub
+from rsnotify.journal import keys
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.redis_client.connection import Client
+from rsnotify.registry.access import Access
+from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import keys
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets
-from rsnotify.storage.tokens import Tokens
 
 CHANNEL = ChannelName("dataset1", "change")
 

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from rsnotify.core.submission import BODY_BYTES
+from rsnotify.publishing.bodies import BODY_BYTES
 from tests.running import TOKEN, RunningHub
 
 CHANGES = "/api/sets/dataset1/changes"

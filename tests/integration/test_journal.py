@@ -6,17 +6,17 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from rsnotify.core.set_options import SetOptions
-from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.errors import Rejected, Trimmed, TryAgain
+from rsnotify.journal import keys
+from rsnotify.journal.append_call import Appended
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.set_options import SetOptions
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName, render_rows
 from rsnotify.resourcesync.short_form import LOC_END, spell_out
-from rsnotify.storage import keys
-from rsnotify.storage.append_call import Appended
-from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets
 
 CHANNEL = ChannelName("a", "change")
 FRAMEWORK = ChannelName("a", "framework")

@@ -5,9 +5,10 @@ from itertools import chain
 
 import pytest
 
+from rsnotify.documents import snapshots
+from rsnotify.journal import keys
+from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change
-from rsnotify.storage import keys, snapshots
-from rsnotify.storage.connection import Client
 from tests.pulling import SET, Pulling, loc
 
 AT_ONCE = 20

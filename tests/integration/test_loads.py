@@ -9,23 +9,23 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rsnotify.core import load_reader
-from rsnotify.core.load import Difference, LoadCounts, fragments_of
-from rsnotify.core.submission import Submission, fragment_of
-from rsnotify.core.token_secret import id_of, new_secret
 from rsnotify.errors import NoSuchSet
-from rsnotify.intake import load_body, resources
-from rsnotify.intake.load_body import BesideTheLoop
+from rsnotify.journal import keys
+from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.publishing.loads import load_body, load_reader
+from rsnotify.publishing.loads import load_endpoint as resources
+from rsnotify.publishing.loads.load import Difference, LoadCounts, fragments_of
+from rsnotify.publishing.loads.load_body import BesideTheLoop
+from rsnotify.publishing.loads.load_parts import Part, pack, shard_of
+from rsnotify.publishing.loads.load_store import Load
+from rsnotify.redis_client.connection import Client
+from rsnotify.registry.token_secret import id_of, new_secret
+from rsnotify.registry.tokens import Right, Token, Tokens
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.short_form import LOC_END, shorten, spell_out
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
-from rsnotify.storage import keys
-from rsnotify.storage.connection import Client
-from rsnotify.storage.load_parts import Part, pack, shard_of
-from rsnotify.storage.loads import Load
-from rsnotify.storage.tokens import Right, Token, Tokens
 from tests.loading import PATH, Loading, ndjson, said
 from tests.pulling import CHANGES, FRAMEWORK, SET, loc, names
 from tests.running import TOKEN, until

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.set_options import SetOptions
-from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.errors import TryAgain, Unanswered
+from rsnotify.journal import appends as module
+from rsnotify.journal import keys
+from rsnotify.journal.append_call import Appended
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.set_options import SetOptions
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import appends as module
-from rsnotify.storage import keys
-from rsnotify.storage.append_call import Appended
-from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets
 from tests.faults import (
     OwnRedis,
     SlowWay,

@@ -2,18 +2,18 @@
 
 import pytest
 
-from rsnotify.core.set_options import SetOptions
-from rsnotify.core.websub.subscription import PendingRequest, Progress, Subscription, share_of
-from rsnotify.delivery.websub.lost import put_subscriptions_back
 from rsnotify.errors import NoSuchSet
-from rsnotify.hub import Hub
+from rsnotify.journal import keys
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.set_options import SetOptions
+from rsnotify.journal.sets import Sets
+from rsnotify.redis_client.connection import Client
+from rsnotify.registry.tokens import Token, Tokens
 from rsnotify.resourcesync.change import Position
-from rsnotify.storage import keys
-from rsnotify.storage.connection import Client
-from rsnotify.storage.sets import Sets
-from rsnotify.storage.subscription_format import Stored
-from rsnotify.storage.subscriptions import Subscriptions
-from rsnotify.storage.tokens import Token, Tokens
+from rsnotify.websub.lost import put_subscriptions_back
+from rsnotify.websub.subscription import PendingRequest, Progress, Subscription, share_of
+from rsnotify.websub.subscription_format import Stored
+from rsnotify.websub.subscription_store import Subscriptions
 from tests.faults import Losing
 from tests.integration.test_repairs import CHANNEL, hub_on, names, submission
 

@@ -7,25 +7,25 @@ from functools import partial
 
 import pytest
 
-from rsnotify.core.set_options import SetOptions
-from rsnotify.core.submission import Submission, fragment_of
-from rsnotify.core.window import HOUR, DocumentSchedule
+from rsnotify.documents.announced_description import AnnouncedDescriptions
+from rsnotify.documents.announcements import GATHER_SECONDS, Announcements
+from rsnotify.documents.capabilities import Offers
+from rsnotify.documents.documents_told import DocumentsTold
+from rsnotify.documents.snapshots import Snapshots
+from rsnotify.documents.told import ToldDocuments
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.hub import Hub
-from rsnotify.hub.capabilities import Offers
+from rsnotify.journal import keys
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.set_options import SetOptions
+from rsnotify.journal.sets import Sets, Version
+from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.journal.window import HOUR, DocumentSchedule
+from rsnotify.journal.windows import Windows
+from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import keys
-from rsnotify.storage.announced_description import AnnouncedDescriptions
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets, Version
-from rsnotify.storage.snapshots import Snapshots
-from rsnotify.storage.told import ToldDocuments
-from rsnotify.storage.windows import Windows
-from rsnotify.upkeep.announcements import GATHER_SECONDS, Announcements
-from rsnotify.upkeep.documents_told import DocumentsTold
 from tests.running import until
 
 PRIVATE = SetOptions(private=True)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.window import DAY as DAY_MICROSECONDS
 from rsnotify.errors import TryAgain
+from rsnotify.journal import keys
+from rsnotify.journal.claims import Claims
+from rsnotify.journal.window import DAY as DAY_MICROSECONDS
+from rsnotify.redis_client.connection import Client, connect, write_in_pieces
 from rsnotify.resourcesync.change import Position
-from rsnotify.storage import keys
-from rsnotify.storage.claims import Claims
-from rsnotify.storage.connection import Client, connect, write_in_pieces
 from tests.clock import DAY, HOUR, Clock
 from tests.faults import Losing, OwnRedis
 from tests.pulling import FRAMEWORK, SET, Pulling, names

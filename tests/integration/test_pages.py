@@ -6,10 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from rsnotify.delivery.pull import pages
+from rsnotify.documents import pages, snapshot
+from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.xml_writer import Document
-from rsnotify.storage.connection import Client
-from rsnotify.upkeep import snapshot
 from tests.pulling import BASE, SET, Pulling, names, times
 
 OPEN = f"/{SET}/changelist.xml"

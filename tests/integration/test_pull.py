@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.clock_history import ClockHistory
-from rsnotify.core.documents import change_list
-from rsnotify.core.set_options import SetOptions
-from rsnotify.core.submission import fragment_of
-from rsnotify.core.window import (
+from rsnotify.documents import changelists, description, resourcelists, snapshot, stretches
+from rsnotify.documents.documents import change_list
+from rsnotify.documents.snapshots import Snapshot
+from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
+from rsnotify.journal import keys
+from rsnotify.journal.clock_history import ClockHistory
+from rsnotify.journal.set_options import SetOptions
+from rsnotify.journal.submission import fragment_of
+from rsnotify.journal.window import (
     DAY,
     HOUR,
     MINUTE,
@@ -24,14 +28,9 @@ from rsnotify.core.window import (
     Window,
     last_edge,
 )
-from rsnotify.delivery.pull import changelists, description, resourcelists, stretches
-from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
+from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_datetime
 from rsnotify.resourcesync.notification import Interval
-from rsnotify.storage import keys
-from rsnotify.storage.connection import Client
-from rsnotify.storage.snapshots import Snapshot
-from rsnotify.upkeep import snapshot
 from tests.faults import Losing, out_of_memory
 from tests.packing import pack
 from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Answer, Pulling, loc, names
@@ -376,7 +375,7 @@ async def test_an_empty_window_stays_open(client: Client) -> None:
 async def test_a_window_keeps_to_the_size_of_a_document(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rsnotify.storage.journal.WINDOW_BYTES", 1_000)
+    monkeypatch.setattr("rsnotify.journal.journal.WINDOW_BYTES", 1_000)
     async with Pulling(client) as pulling:
         await pulling.update(*"abcdefghijklmnopqrst")
         windows = (await pulling.windows.span(SET)).windows
@@ -390,7 +389,7 @@ async def test_a_window_keeps_to_the_size_of_a_document(
 async def test_a_stretch_goes_across_windows_and_names_the_next(
     pulling: Pulling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rsnotify.core.window.STRETCH_CHANGES", 7)
+    monkeypatch.setattr("rsnotify.journal.window.STRETCH_CHANGES", 7)
     first = await pulling.update("a")
     for name in "bcdefghi":
         await pulling.update(name)
@@ -859,7 +858,7 @@ async def test_two_processes_may_let_go_of_the_same_windows(
         pulling.windows.oldest = meanwhile  # type: ignore[method-assign]
         await pulling.upkeep.delete_old()
     assert (await pulling.windows.span(SET)).windows == []
-    assert [each for each in caplog.records if each.name == "rsnotify.upkeep.chores"] == []
+    assert [each for each in caplog.records if each.name == "rsnotify.documents.chores"] == []
 
 
 async def test_the_stream_is_trimmed_only_behind_what_is_packed(pulling: Pulling) -> None:
@@ -894,10 +893,10 @@ async def test_a_set_that_cannot_be_served_holds_up_no_other(
         raise TryAgain("no Redis")
 
     pulling.windows.trim_framework = failing  # type: ignore[method-assign]
-    caplog.set_level("DEBUG", logger="rsnotify.upkeep.chores")
+    caplog.set_level("DEBUG", logger="rsnotify.documents.chores")
     await pulling.upkeep.delete_old()
     assert sorted(asked) == ["a", SET]
-    told = [record for record in caplog.records if record.name == "rsnotify.upkeep.chores"]
+    told = [record for record in caplog.records if record.name == "rsnotify.documents.chores"]
     assert sorted(record.args for record in told) == [
         ("a", "no Redis"),
         (SET, "no Redis"),

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.submission import Submission, read_submission
+from rsnotify.documents import snapshot
+from rsnotify.journal.submission import Submission
+from rsnotify.publishing.bodies import read_submission
+from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.xml_reader import change_of
-from rsnotify.storage.connection import Client
-from rsnotify.upkeep import snapshot
 from tests.jsonform import told
 from tests.pulling import BASE, CHANGES, SET, Answer, Pulling, loc
 
@@ -193,7 +194,7 @@ async def test_a_format_that_does_not_exist_is_refused(pulling: Pulling) -> None
 async def test_entries_cut_by_pieces_are_whole_in_json(
     pulling: Pulling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rsnotify.core.gzip_parts.PIECE_BYTES", 7)
+    monkeypatch.setattr("rsnotify.journal.gzip_parts.PIECE_BYTES", 7)
     await pulling.publish(*(Change(loc(f"n{number}"), "updated") for number in range(20)))
     await pulling.keep_windows()
     await pulling.let_go_of_all()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rsnotify.process.embedded_redis.binaries import installed_binaries
+from rsnotify.process.external_redis import wait_until_usable
+from rsnotify.redis_client.address import with_password, without_password
 from rsnotify.resourcesync.change import Change
-from rsnotify.storage.address import with_password, without_password
-from rsnotify.storage.embedded_redis.binaries import installed_binaries
-from rsnotify.storage.external_redis import wait_until_usable
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from tests.integration.test_external_redis import problem_of
 from tests.raw import raw_channel

@@ -4,16 +4,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.errors import HistoryDeleted, TryAgain
-from rsnotify.hub import Hub, repairing
+from rsnotify.journal import repairing
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.xml_reader import parse_document
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets
 from tests.faults import Losing, OwnRedis, SlowWay
 from tests.pulling import CHANGES, SET, Pulling
 from tests.running import until

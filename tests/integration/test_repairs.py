@@ -4,20 +4,21 @@ import asyncio
 
 import pytest
 
-from rsnotify.core.gzip_parts import PackedEntries, Packer
-from rsnotify.core.healing import loc_of
-from rsnotify.core.submission import Submission, fragment_of
-from rsnotify.core.window import following_from, stretch_after
 from rsnotify.errors import HistoryDeleted, Rejected, TryAgain
-from rsnotify.hub import Hub, repairing
+from rsnotify.journal import keys, repairing, repairs
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.clock_watch import redis_now
+from rsnotify.journal.gzip_parts import PackedEntries, Packer
+from rsnotify.journal.healing import loc_of
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.journal.window import following_from, stretch_after
+from rsnotify.journal.windows import Windows
+from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import keys, repairs
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client, redis_now
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets
-from rsnotify.storage.windows import Windows
 from tests.faults import Losing
 
 CHANNEL = ChannelName("a", "change")

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rsnotify.documents import snapshot
+from rsnotify.documents.snapshots import Snapshot
+from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Position
-from rsnotify.storage.connection import Client
-from rsnotify.storage.snapshots import Snapshot
-from rsnotify.upkeep import snapshot
 from tests.pulling import BASE, FRAMEWORK, SET, Pulling, names
 
 ARCHIVE = f"/{SET}/resourcelist-archive.xml"

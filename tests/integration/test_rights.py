@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from starlette.requests import HTTPConnection
 
-from rsnotify import access
-from rsnotify.access import SECRET_CHARACTERS, TOKEN_SECONDS, Access
-from rsnotify.core.set_options import SetRecord
 from rsnotify.errors import Rejected, TokenRefused
-from rsnotify.storage.connection import Client
-from rsnotify.storage.tokens import Right, Token, Tokens
+from rsnotify.journal.set_options import SetRecord
+from rsnotify.redis_client.connection import Client
+from rsnotify.registry import access
+from rsnotify.registry.access import SECRET_CHARACTERS, TOKEN_SECONDS, Access
+from rsnotify.registry.tokens import Right, Token, Tokens
 
 ADMIN = "the-admin-token"
 

@@ -8,19 +8,19 @@ from time import monotonic
 
 import pytest
 
-from rsnotify.core.set_options import SetOptions
-from rsnotify.core.submission import Submission, fragment_of
 from rsnotify.errors import PartAway, TryAgain
-from rsnotify.hub import Hub
-from rsnotify.hub.rounds import LEAST_CHANNELS, MOST_CHANNELS, ROUND_TICKS, UNREAD_EVERY, Rounds
+from rsnotify.journal import keys
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal, Standing
+from rsnotify.journal.rounds import LEAST_CHANNELS, MOST_CHANNELS, ROUND_TICKS, UNREAD_EVERY, Rounds
+from rsnotify.journal.set_options import SetOptions
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.loops import end
+from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import keys
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.journal import Journal, Standing
-from rsnotify.storage.sets import Sets
 from tests.faults import OwnRedis
 from tests.running import until
 

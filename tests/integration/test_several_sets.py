@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.submission import read_submissions
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.hub import Hub
-from rsnotify.intake.several_sets import answer_of
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.sets import Sets
+from rsnotify.publishing.bodies import read_submissions
+from rsnotify.publishing.several_sets import answer_of
+from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets
 from tests.running import RunningHub
 
 A, B = "a", "b"

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rsnotify.core.submission import Submission, fragment_of
-from rsnotify.feed import Feed
-from rsnotify.hub import Hub
-from rsnotify.hub.shortcut import FEW_READERS
+from rsnotify.journal import keys
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.shortcut import FEW_READERS
+from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
-from rsnotify.storage import keys
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.sets import Sets
 from tests.running import until
 
 CHANNEL = ChannelName("dataset1", "change")

@@ -5,10 +5,10 @@ import pytest
 from starlette.requests import Request as HttpRequest
 
 from rsnotify.errors import HistoryDeleted, NoSuchSet
-from rsnotify.intake.subscriptions import SubscriptionAdmin
+from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Position
-from rsnotify.storage.connection import Client
-from rsnotify.storage.subscriptions import Subscriptions
+from rsnotify.websub.subscription_list import SubscriptionAdmin
+from rsnotify.websub.subscription_store import Subscriptions
 from tests.integration.test_subscriptions import SHARE, STORED, pending, request, subscriptions
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import uvloop
 
+from rsnotify.journal import bell as module
+from rsnotify.journal import keys
+from rsnotify.journal.bell import Bell
 from rsnotify.loops import end
-from rsnotify.storage import bell as module
-from rsnotify.storage import keys
-from rsnotify.storage.bell import Bell
 from tests.redis_server import RedisServer
 from tests.running import until
 from tests.threaded_peer import ThreadedPeer

@@ -6,19 +6,14 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from rsnotify.core.websub.subscription import (
-    SHARES,
-    PendingRequest,
-    Progress,
-    Subscription,
-    share_of,
-)
 from rsnotify.errors import TooFewReplicas, TooMany, Unanswered
-from rsnotify.storage import keys, replicas
-from rsnotify.storage.connection import Client, connect
-from rsnotify.storage.heartbeats import CLAIM_SECONDS
-from rsnotify.storage.subscription_format import Stored
-from rsnotify.storage.subscriptions import Subscriptions, release_all_claims
+from rsnotify.journal import keys
+from rsnotify.redis_client import replicas
+from rsnotify.redis_client.connection import Client, connect
+from rsnotify.websub.heartbeats import CLAIM_SECONDS
+from rsnotify.websub.subscription import SHARES, PendingRequest, Progress, Subscription, share_of
+from rsnotify.websub.subscription_format import Stored
+from rsnotify.websub.subscription_store import Subscriptions, release_all_claims
 from tests.clock import HOUR, Clock
 from tests.faults import OwnRedis, SlowWay
 

@@ -11,19 +11,19 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 
-from rsnotify.access import Access
-from rsnotify.core.set_options import SetOptions
-from rsnotify.hub import Hub
-from rsnotify.storage.bell import Bell
-from rsnotify.storage.connection import Client
-from rsnotify.storage.journal import Journal
-from rsnotify.storage.overview import Overview, SetNumbers
-from rsnotify.storage.sets import Sets
-from rsnotify.storage.tokens import Tokens
-from rsnotify.watching.metric_table import METRICS
-from rsnotify.watching.metrics import Metrics
-from rsnotify.watching.peers import Peers
-from rsnotify.watching.report import Identity, Report
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.set_options import SetOptions
+from rsnotify.journal.sets import Sets
+from rsnotify.operation.metric_table import METRICS
+from rsnotify.operation.metrics import Metrics
+from rsnotify.operation.peers import Peers
+from rsnotify.operation.report import Identity, Report
+from rsnotify.redis_client.connection import Client
+from rsnotify.registry.access import Access
+from rsnotify.registry.overview import Overview, SetNumbers
+from rsnotify.registry.tokens import Tokens
 from tests.faults import OwnRedis
 from tests.receivers import Receiver, has, subscribe
 from tests.running import TOKEN, RunningHub, until
@@ -229,7 +229,7 @@ async def test_each_request_is_logged_without_its_token_if_that_is_wanted(tmp_pa
             pass
     log = hub.log.read_text()
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    told = [line["message"] for line in lines if line["room"] == "rsnotify.access"]
+    told = [line["message"] for line in lines if line["room"] == "rsnotify.registry.access"]
     assert re.fullmatch(r"192\.0\.2\.7 GET /dataset1/capabilitylist\.xml 200 [\d.]+ ms", told[0])
     assert re.fullmatch(r"127\.0\.0\.1 WEBSOCKET /channels/\S+ 101 [\d.]+ ms", told[1])
     assert "secret" not in log

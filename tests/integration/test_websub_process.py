@@ -16,30 +16,30 @@ import msgspec
 import pytest
 from yarl import URL
 
-from rsnotify.core.token_secret import new_secret, token_key
-from rsnotify.core.websub.slots import Slots
-from rsnotify.core.websub.subscription import (
+from rsnotify.errors import NoSuchSet, TryAgain
+from rsnotify.journal.feed import Feed
+from rsnotify.redis_client.connection import Client
+from rsnotify.registry.token_secret import new_secret, token_key
+from rsnotify.registry.tokens import Token, Tokens
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.notification import ChannelName, Notification
+from rsnotify.websub.call_slots import Slots
+from rsnotify.websub.delivery import Deliverer
+from rsnotify.websub.ownership import Ownership
+from rsnotify.websub.queue import BEGUN_AT_ONCE, Queue
+from rsnotify.websub.rights import Rights
+from rsnotify.websub.state import Clock, Share, Subscriber
+from rsnotify.websub.subscribers import Subscribers
+from rsnotify.websub.subscription import (
     CallbackAnswer,
     PendingRequest,
     Progress,
     Subscription,
     share_of,
 )
-from rsnotify.delivery.websub.delivery import Deliverer
-from rsnotify.delivery.websub.ownership import Ownership
-from rsnotify.delivery.websub.queue import BEGUN_AT_ONCE, Queue
-from rsnotify.delivery.websub.rights import Rights
-from rsnotify.delivery.websub.state import Clock, Share, Subscriber
-from rsnotify.delivery.websub.subscribers import Subscribers
-from rsnotify.delivery.websub.verification import Verifier
-from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.feed import Feed
-from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.resourcesync.notification import ChannelName, Notification
-from rsnotify.storage.connection import Client
-from rsnotify.storage.subscription_format import Stored
-from rsnotify.storage.subscriptions import Subscriptions
-from rsnotify.storage.tokens import Token, Tokens
+from rsnotify.websub.subscription_format import Stored
+from rsnotify.websub.subscription_store import Subscriptions
+from rsnotify.websub.verification import Verifier
 from rsnotify_client.notification import read_notification
 from tests.pulling import CHANGES, SET, Pulling, loc
 from tests.running import until
@@ -509,7 +509,7 @@ async def test_a_lease_that_is_over_when_it_is_first_seen_is_kept_until_that_is_
 async def test_a_lease_that_stays_over_ends_in_the_end(
     process: HubProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rsnotify.delivery.websub.subscribers.BELIEVED_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("rsnotify.websub.subscribers.BELIEVED_AFTER_SECONDS", 0.0)
     await process.begin(cursor=0, lease_seconds=-1)
     await process.ownership.end_subscriptions()
     assert await process.store.all() == {}

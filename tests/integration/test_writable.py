@@ -2,8 +2,8 @@
 
 import pytest
 
-from rsnotify.storage.connection import connect
-from rsnotify.storage.writable import Writable, why_full
+from rsnotify.operation.writable import Writable, why_full
+from rsnotify.redis_client.connection import connect
 from tests.faults import OwnRedis
 
 MIB = 1024 * 1024

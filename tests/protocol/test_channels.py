@@ -9,10 +9,10 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from rsnotify.journal import keys
+from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.storage import keys
-from rsnotify.storage.connection import Client
 from rsnotify_client.notification import Received, read_notification
 from tests.raw import raw_channel
 from tests.running import TOKEN, RunningHub

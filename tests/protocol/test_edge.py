@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from rsnotify.core.submission import BODY_BYTES
-from rsnotify.core.token_throttle import FREE_TRIES
+from rsnotify.publishing.bodies import BODY_BYTES
+from rsnotify.registry.token_throttle import FREE_TRIES
 from rsnotify_client.notification import read_notification
 from tests.raw import KEY, raw_channel
 from tests.running import TOKEN, RunningHub

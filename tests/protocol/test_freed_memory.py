@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.serving.freed_memory import malloc_trim
+from rsnotify.process.freed_memory import malloc_trim
 from tests.running import RunningHub, until
 
 CHANGES, POSTED = 4_000, 400

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import NamedTuple, NoReturn
 
-from rsnotify.storage.embedded_redis.binaries import installed_binaries
+from rsnotify.process.embedded_redis.binaries import installed_binaries
 from tests.simulation import virtual
 from tests.simulation.engine import PORT, Engine, library
 from tests.simulation.known import FAULTS

@@ -8,11 +8,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rsnotify.delivery.websub import dialler
-from rsnotify.serving.composition import Composition
-from rsnotify.serving.webserver import WebServer, web_config
-from rsnotify.settings import Settings
-from rsnotify.storage.external_redis import wait_until_usable
+from rsnotify.process.composition import Composition
+from rsnotify.process.external_redis import wait_until_usable
+from rsnotify.process.settings import Settings
+from rsnotify.process.webserver import WebServer, web_config
+from rsnotify.websub import dialler
 from tests.simulation.loop import HOST, Host, SimulatedLoop
 from tests.simulation.network import FakeSocket, Network
 from tests.simulation.virtual import EPOCH

@@ -4,7 +4,7 @@ import pytest
 from redis.asyncio.connection import SSLConnection
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.storage.address import parse_address, with_password, without_password
+from rsnotify.redis_client.address import parse_address, with_password, without_password
 from tests.redis_tls import AUTHORITY
 
 

@@ -5,8 +5,8 @@ from time import time
 import pytest
 from starlette.datastructures import Headers
 
-from rsnotify.core.accept_encoding import accepts_gzip
-from rsnotify.delivery.pull.responses import DocumentInfo, _last_modified, is_unchanged
+from rsnotify.documents.responses import DocumentInfo, _last_modified, is_unchanged
+from rsnotify.http.accept_encoding import accepts_gzip
 
 SECOND = 1_000_000
 NOON = 1_795_176_000  # Fri, 20 Nov 2026 12:00:00 GMT

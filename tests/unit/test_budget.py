@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.core.budget import Budget
+from rsnotify.journal.budget import Budget
 
 LIMIT = 100
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from rsnotify.cache import IDLE_SECONDS, MIB, Cache
-from rsnotify.core.recent import RecentNotifications
-from rsnotify.core.tail import Tail
-from rsnotify.delivery.channels.frames import DEFLATED, EVENT, TEXT, WireFormat
-from rsnotify.feed import Feed
+from rsnotify.channels.frames import DEFLATED, EVENT, TEXT, WireFormat
+from rsnotify.journal.cache import IDLE_SECONDS, MIB, Cache
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.recent import RecentNotifications
+from rsnotify.journal.tail import Tail
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import HELD_BYTES, MADE_BYTES, ChannelName, Notification
 

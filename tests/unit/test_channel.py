@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.tail import Tail
-from rsnotify.delivery.channels.channel import ChannelReaders
-from rsnotify.delivery.channels.frames import TEXT, WireFormat
-from rsnotify.delivery.channels.keepalive import Keepalive
-from rsnotify.delivery.channels.reader import Reader
-from rsnotify.delivery.channels.several import SeveralChannels
+from rsnotify.channels.channel import ChannelReaders
+from rsnotify.channels.frames import TEXT, WireFormat
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader import Reader
+from rsnotify.channels.several import SeveralChannels
 from rsnotify.errors import Rejected
-from rsnotify.feed import Feed
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.tail import Tail
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import HELD_BYTES, ChannelName, Notification
 

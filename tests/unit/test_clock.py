@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.core.clock import (
+from rsnotify.websub.clock import (
     BELIEVED_AFTER_SECONDS,
     FORGOTTEN_AFTER,
     LEAP_SECONDS,

@@ -1,7 +1,7 @@
 """Ages are what was watched: a jump of the clock makes nothing old."""
 
-from rsnotify.core.clock_history import GAP, GAPS_KEPT, ClockHistory, Gap
-from rsnotify.core.window import DAY, HOUR, MINUTE
+from rsnotify.journal.clock_history import GAP, GAPS_KEPT, ClockHistory, Gap
+from rsnotify.journal.window import DAY, HOUR, MINUTE
 
 NOON = 20_000 * DAY
 

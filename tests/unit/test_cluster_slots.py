@@ -2,15 +2,23 @@
 
 import pytest
 
+from rsnotify.journal import keys
+from rsnotify.journal.journal_format import channel_keys
+from rsnotify.redis_client.cluster.slots import (
+    REGISTRY_SLOT,
+    SLOTS,
+    placed,
+    slot_of,
+    tagged,
+    waited_in,
+)
+from rsnotify.redis_client.replicas import WAITED
 from rsnotify.resourcesync.notification import KINDS, ChannelName
 from rsnotify.resourcesync.set_name import RESERVED
-from rsnotify.storage import keys
-from rsnotify.storage.cluster.slots import REGISTRY_SLOT, SLOTS, placed, slot_of, tagged, waited_in
-from rsnotify.storage.journal_format import channel_keys
 
 REGISTRY = (
     *(keys.DATA_ID, keys.SETS, keys.SETS_VERSION, keys.SETS_REMOVED, keys.SETS_CHANGED),
-    *(keys.SETS_ANNOUNCED, keys.LOADS, keys.CLOCK_HISTORY, keys.WRITABLE, keys.WAITED),
+    *(keys.SETS_ANNOUNCED, keys.LOADS, keys.CLOCK_HISTORY, keys.WRITABLE, WAITED),
     *(keys.TOKENS, keys.TOKENS_USED, keys.TOKENS_REVOKED, keys.DELIVERERS),
     keys.asker("::1"),
 )

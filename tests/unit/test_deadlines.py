@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from rsnotify.serving import deadlines
-from rsnotify.serving.deadlines import Deadlines
+from rsnotify.http import deadlines
+from rsnotify.http.deadlines import Deadlines
 from tests.running import until
 
 

@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
-from rsnotify.core.decompression import decoded
 from rsnotify.errors import Rejected
+from rsnotify.http.posted_body import decoded
 
 MOST = 1_000
 CONTENT = b"x" * MOST

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from rsnotify import __version__
-from rsnotify.serving.http_protocol import LAST_REQUEST_SECONDS
-from rsnotify.settings import Settings
+from rsnotify.http.protocol import LAST_REQUEST_SECONDS
+from rsnotify.process.settings import Settings
 from tests.unit.test_docs import COMMANDS, DOCS
 
 ROOT = Path(__file__).parents[2]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rsnotify.serving.deadlines import Deadlines
-from rsnotify.serving.exchange import JOINED_BYTES, Exchange
-from rsnotify.serving.response_head import render_head
-from rsnotify.serving.unread_output import UnreadOutput
+from rsnotify.http.deadlines import Deadlines
+from rsnotify.http.exchange import JOINED_BYTES, Exchange
+from rsnotify.http.response_head import render_head
+from rsnotify.http.unread_output import UnreadOutput
 from tests.unit.test_http_protocol import Transport
 
 

@@ -21,7 +21,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as AnswerLate
 
 from rsnotify.errors import RedisRefuses, StoreFull, TryAgain
-from rsnotify.storage.failures import FULL, LASTING, PASSING, judge
+from rsnotify.redis_client.failures import FULL, LASTING, PASSING, judge
 
 
 def in_script(text: str) -> str:

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from rsnotify.cache import Cache
-from rsnotify.feed import Feed
-from rsnotify.hub.feeds import Feeds
+from rsnotify.journal.cache import Cache
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.feeds import Feeds
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 

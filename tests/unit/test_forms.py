@@ -2,7 +2,8 @@
 
 import pytest
 
-from rsnotify.core.forms import (
+from rsnotify.errors import Rejected
+from rsnotify.http.forms import (
     DOCUMENT_FORMS,
     HEADER_CHARACTERS,
     JSON,
@@ -12,7 +13,6 @@ from rsnotify.core.forms import (
     Form,
     wanted_form,
 )
-from rsnotify.errors import Rejected
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 

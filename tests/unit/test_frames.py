@@ -5,9 +5,9 @@ import zlib
 import pytest
 from websockets.frames import Frame, Opcode
 
-from rsnotify.core.forms import JSON, XML
-from rsnotify.core.gzip_parts import GZIP_HEAD, flushed
-from rsnotify.delivery.channels import frames
+from rsnotify.channels import frames
+from rsnotify.http.forms import JSON, XML
+from rsnotify.journal.gzip_parts import GZIP_HEAD, flushed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
     ChannelName,

@@ -1,6 +1,6 @@
 """Memory that was freed goes back to the system."""
 
-from rsnotify.serving.freed_memory import GROWN_BYTES, FreedMemory
+from rsnotify.process.freed_memory import GROWN_BYTES, FreedMemory
 
 BEGIN = 80_000_000
 

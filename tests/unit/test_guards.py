@@ -2,11 +2,9 @@
 
 import pytest
 
-from rsnotify.core.held import Held
-from rsnotify.delivery.channels.reader_limits import ReaderLimits
+from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.errors import InvalidSettings, TooMany, TryAgain
-from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.serving.connections import (
+from rsnotify.http.connections import (
     LEAST_CONNECTIONS,
     REFUSED_AT_ONCE,
     SPARE_FILES,
@@ -14,6 +12,8 @@ from rsnotify.serving.connections import (
     allowed_total,
     check_enough,
 )
+from rsnotify.http.held import Held
+from rsnotify.resourcesync.notification import ChannelName
 from tests.unit.test_channel import Peer
 
 ONE, TWO = ChannelName("one", "change"), ChannelName("two", "change")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsnotify.core.gzip_parts import (
+from rsnotify.journal.gzip_parts import (
     PIECE_BYTES,
     PackedEntries,
     Packer,
@@ -16,7 +16,7 @@ from rsnotify.core.gzip_parts import (
     rows_after,
     rows_until,
 )
-from rsnotify.core.submission import fragment_of
+from rsnotify.journal.submission import fragment_of
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import render_rows
 from tests.packing import pack

@@ -10,11 +10,12 @@ import uvloop
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from rsnotify.delivery.channels.frames import EVENT
-from rsnotify.delivery.channels.reader_input import ReaderInput
-from rsnotify.delivery.channels.sse_reader import HAND_OVER, SseReader
-from rsnotify.serving.deadlines import Deadlines
-from rsnotify.serving.http_protocol import HttpProtocol
+from rsnotify.channels.frames import EVENT
+from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.sse_reader import SseReader
+from rsnotify.http.deadlines import Deadlines
+from rsnotify.http.exchange import HAND_OVER
+from rsnotify.http.protocol import HttpProtocol
 
 LARGE = 4 * 1024 * 1024  # more than the sockets hold
 SECONDS = 20

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.core.healing import (
+from rsnotify.journal.healing import (
     MEMORY_BYTES,
     REMEMBERED_MICROSECONDS,
     ROW_BYTES,

@@ -12,31 +12,31 @@ from pathlib import Path
 import pytest
 
 from rsnotify.__main__ import EXTRA_OF
+from tests.coverage import PURE
 
 ROOT = Path(__file__).parents[2]
 HUB = ROOT / "rsnotify"
 CLIENT = ROOT / "clients/python/rsnotify_client"
 
 FLOORS = (
-    ("errors", "json_response", "socket_backlog", "socket_input"),
-    ("loops", "problems", "resourcesync", "settings", "single_flight"),
+    ("errors",),
+    ("single_flight",),
+    ("http", "loops", "redis_client", "resourcesync"),
     ("costly",),
-    ("core", "routing"),
-    ("cache", "storage"),
-    ("feed", "history"),
-    ("hub",),
-    ("access", "base_url", "upkeep"),
-    ("intake", "delivery"),
-    ("openapi", "watching", "web"),
-    ("app",),
-    ("serving",),
+    ("journal",),
+    ("registry",),
+    ("channels", "documents", "websub"),
+    ("publishing",),
+    ("operation", "web"),
+    ("openapi",),
+    ("process",),
     ("commands",),
     ("cli",),
     ("__main__",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 ROOMS_OF = {
-    "redis": ("rsnotify/storage/",),
+    "redis": ("rsnotify/redis_client/", "rsnotify/process/"),
     "lxml": (
         "rsnotify/resourcesync/xml_reader.py",
         "rsnotify/resourcesync/xml_structure.py",
@@ -44,7 +44,7 @@ ROOMS_OF = {
         "clients/python/rsnotify_client/mirror/xml_patch.py",
     ),
     "aiohttp": (
-        "rsnotify/delivery/websub/",
+        "rsnotify/websub/",
         "rsnotify/commands/demo.py",
         "rsnotify/commands/demo_site.py",
     ),
@@ -53,12 +53,13 @@ ROOMS_OF = {
         "clients/python/rsnotify_client/transport.py",
     ),
     "uvicorn": (
-        "rsnotify/serving/",
-        "rsnotify/delivery/channels/handshake.py",
+        "rsnotify/process/",
+        "rsnotify/http/protocol.py",
+        "rsnotify/channels/handshake.py",
     ),
-    "prometheus_client": ("rsnotify/watching/",),
-    "isal": ("rsnotify/core/gzip_parts.py", "rsnotify/delivery/pull/responses.py"),
-    "httptools": ("rsnotify/serving/http_requests.py",),
+    "prometheus_client": ("rsnotify/operation/",),
+    "isal": ("rsnotify/journal/gzip_parts.py", "rsnotify/documents/responses.py"),
+    "httptools": ("rsnotify/http/request_parser.py",),
     "typer": ("rsnotify/cli/", "rsnotify/commands/"),
     "rich": ("rsnotify/cli/", "rsnotify/commands/"),
 }
@@ -85,7 +86,7 @@ def _imports(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield node.module or ""
-            if node.module in ("rsnotify", "rsnotify.storage", "rsnotify.delivery"):
+            if node.module == "rsnotify":
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
@@ -104,47 +105,26 @@ def test_a_room_imports_only_from_the_floors_below_it_and_its_own(path: Path) ->
             assert FLOOR[other] < FLOOR[room], f"{path.name} imports {name}"
 
 
-@pytest.mark.parametrize("room", ["storage", "delivery"])
-def test_the_ways_out_do_not_know_each_other(room: str) -> None:
-    entrances = {path.stem for path in (HUB / room).iterdir() if path.stem != "__init__"}
-    shared = {
-        "address",
-        "append_call",
-        "appends",
-        "pool",
-        "taken_connection",
-        "direct_connection",
-        "listening_connection",
-        "exchange",
-        "pipeline",
-        "sentinel",
-        "replicas",
-        "claims",
-        "if_equals",
-        "script",
-        "client",
-        "cluster",
-        "connection",
-        "engine",
-        "failures",
-        "keys",
-        "clock_watch",
-        "journal_format",
-        "load_parts",
-        "subscription_format",
-        "subscription_counts",
-        "heartbeats",
-        "data_id",
-    }
-    for path in sources(HUB / room):
-        own = path.relative_to(HUB / room).parts[0].removesuffix(".py")
+WAITS = {"asyncio", "random", "redis", "rsnotify.loops", "socket", "threading", "time"}
+
+
+def test_what_decides_without_waiting_imports_nothing_that_waits() -> None:
+    pure = {path for path in sources(HUB) if str(path.relative_to(ROOT)).startswith(PURE)}
+    for path in pure:
         for name in imports(path):
-            parts = name.split(".")
-            if parts[:2] == ["rsnotify", room] and len(parts) > 2:
-                known = parts[2]
-                assert known == own or known in shared or known not in entrances, (
-                    f"{path.name} imports {name}"
-                )
+            assert not {name, name.partition(".")[0]} & WAITS, f"{path.name} imports {name}"
+            if name.startswith("rsnotify.") and name != "rsnotify.errors":
+                assert ROOT / f"{name.replace('.', '/')}.py" in pure, f"{path.name} imports {name}"
+
+
+def test_no_file_name_stands_twice() -> None:
+    """Those of commands aside: they are called what the command is."""
+    names = Counter(
+        path.name
+        for path in sources(HUB)
+        if path.name != "__init__.py" and room_of(path) not in ("cli", "commands")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize(("package", "rooms"), ROOMS_OF.items())
@@ -265,18 +245,6 @@ def test_every_module_says_what_it_is_for(path: Path) -> None:
     module = nodes(path)[0]
     assert isinstance(module, ast.Module)
     assert not module.body or ast.get_docstring(module)
-
-
-FUNCTION_LINES = 30  # without its docstring
-
-
-@pytest.mark.parametrize("path", sources(HUB) + sources(CLIENT), ids=lambda path: path.name)
-def test_functions_are_short(path: Path) -> None:
-    for node in nodes(path):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            body = node.body[1:] if ast.get_docstring(node) and node.body[1:] else node.body
-            lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
-            assert lines <= FUNCTION_LINES, node.name
 
 
 def test_a_type_has_a_name_of_its_own() -> None:

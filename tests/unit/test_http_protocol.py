@@ -12,9 +12,9 @@ from hypothesis import given, settings, strategies
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from rsnotify.delivery.channels.sse_reader import HAND_OVER
-from rsnotify.serving.deadlines import IDLE_SECONDS, Deadlines, idle_limit
-from rsnotify.serving.http_protocol import (
+from rsnotify.http.deadlines import IDLE_SECONDS, Deadlines, idle_limit
+from rsnotify.http.exchange import HAND_OVER
+from rsnotify.http.protocol import (
     BODY_SECONDS,
     HEAD_SECONDS,
     LAST_REQUEST_SECONDS,
@@ -25,7 +25,7 @@ from rsnotify.serving.http_protocol import (
     HttpInput,
     HttpProtocol,
 )
-from rsnotify.serving.http_requests import FRAMING_BYTES, HEAD_BYTES, HEAD_FIELDS
+from rsnotify.http.request_parser import FRAMING_BYTES, HEAD_BYTES, HEAD_FIELDS
 
 GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"
 SLOW = b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rsnotify.core.submission import read_submission
 from rsnotify.errors import Rejected
+from rsnotify.publishing.bodies import read_submission
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.fragments import render_forms, resource_entries
 from rsnotify.resourcesync.json_writer import (

@@ -2,15 +2,9 @@
 
 import pytest
 
-from rsnotify.delivery.channels.frames import TEXT
-from rsnotify.delivery.channels.keepalive import (
-    PING_SECONDS,
-    PONG_SECONDS,
-    SLOTS,
-    TICK_SECONDS,
-    Keepalive,
-)
-from rsnotify.delivery.channels.reader import Reader
+from rsnotify.channels.frames import TEXT
+from rsnotify.channels.keepalive import PING_SECONDS, PONG_SECONDS, SLOTS, TICK_SECONDS, Keepalive
+from rsnotify.channels.reader import Reader
 
 SEND_TIMEOUT_SECONDS = 60.0
 

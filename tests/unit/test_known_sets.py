@@ -4,10 +4,10 @@ from itertools import permutations
 
 import pytest
 
-from rsnotify.core.set_options import SetRecord
-from rsnotify.hub.known_sets import KnownSets
+from rsnotify.journal.known_sets import KnownSets
+from rsnotify.journal.set_options import SetRecord
+from rsnotify.journal.sets import Version
 from rsnotify.resourcesync.change import Position
-from rsnotify.storage.sets import Version
 
 CREATED, EDITED = "2026-11-22T00:00:00.000000Z", "2026-11-22T00:00:01.000000Z"
 

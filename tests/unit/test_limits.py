@@ -8,44 +8,47 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify import access, cache, loops
+from rsnotify import loops
+from rsnotify.channels import handshake, keepalive, reader_input, sse_reader, turns
+from rsnotify.channels import websockets_protocol as channel_protocol
 from rsnotify.commands import mirror_sets, publish_folder
-from rsnotify.core import (
-    bodies,
-    forms,
+from rsnotify.documents import announcements, pages, snapshot
+from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.http import connections, deadlines, forms
+from rsnotify.http import protocol as http_protocol
+from rsnotify.http import request_parser as http_requests
+from rsnotify.journal import (
+    cache,
     healing,
-    load,
-    load_formats,
-    load_reader,
+    journal_format,
     query,
     recall,
+    repairing,
+    repairs,
+    sets,
     submission,
     tail,
-    token_throttle,
     window,
 )
-from rsnotify.core.submission import read_submission
-from rsnotify.core.websub import protocol, retry_schedule
-from rsnotify.delivery.channels import handshake, keepalive, reader_input, sse_reader, turns
-from rsnotify.delivery.channels import protocol as channel_protocol
-from rsnotify.delivery.pull import pages
-from rsnotify.delivery.websub import bounded, dialler
-from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.hub import repairing
-from rsnotify.intake import administration, load_body, resources
+from rsnotify.operation import administration, status
+from rsnotify.process import external_redis
+from rsnotify.process.embedded_redis import directory
+from rsnotify.process.settings import PREFIX, Settings
+from rsnotify.publishing import bodies
+from rsnotify.publishing.bodies import read_submission
+from rsnotify.publishing.loads import load, load_body, load_formats, load_reader
+from rsnotify.publishing.loads import load_endpoint as resources
+from rsnotify.publishing.loads import load_store as loads
+from rsnotify.registry import access, token_throttle
 from rsnotify.resourcesync import change_rules, notification
 from rsnotify.resourcesync import xml_guard as xml
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.validation import tables
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
-from rsnotify.serving import connections, deadlines, http_protocol, http_requests
-from rsnotify.settings import PREFIX, Settings
-from rsnotify.storage import external_redis, journal_format, loads, repairs, sets
-from rsnotify.storage.embedded_redis import directory
-from rsnotify.upkeep import announcements, snapshot
-from rsnotify.watching import status
 from rsnotify.web import validation
+from rsnotify.websub import bounded, dialler, retry_schedule
+from rsnotify.websub import rules as protocol
 from rsnotify_client import (
     batch,
     deletions,
@@ -79,7 +82,7 @@ LIMITS: dict[str, float] = {
     "seconds that a process waits at its end for what is in its queue": sender.EXIT_SECONDS,
     "a list to compare, decompressed": listing.DOCUMENT_BYTES,
     "changes in a request": bodies.MAX_CHANGES,
-    "body of a request": submission.BODY_BYTES,
+    "body of a request": bodies.BODY_BYTES,
     "changes of a request, as the hub writes them in XML": submission.ENTRIES_BYTES,
     "one change, as the hub writes it in XML": submission.FRAGMENT_BYTES,
     "characters of `loc`, `index` or `href`": change_rules.URI_CHARACTERS,

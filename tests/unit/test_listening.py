@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import uvloop
 
-from rsnotify.serving import listening
-from rsnotify.serving.listening import accept_the_last
+from rsnotify.process import listening
+from rsnotify.process.listening import accept_the_last
 
 
 @pytest.fixture

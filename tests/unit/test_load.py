@@ -3,11 +3,17 @@
 import pytest
 from msgspec.structs import replace
 
-from rsnotify.core import load
-from rsnotify.core.load import Difference, LoadCounts, fragments_of, is_same, too_many_deleted
-from rsnotify.core.load_options import LoadOptions, read_options
-from rsnotify.core.submission import fragment_of
 from rsnotify.errors import Rejected
+from rsnotify.journal.submission import fragment_of
+from rsnotify.publishing.loads import load
+from rsnotify.publishing.loads.load import (
+    Difference,
+    LoadCounts,
+    fragments_of,
+    is_same,
+    too_many_deleted,
+)
+from rsnotify.publishing.loads.load_options import LoadOptions, read_options
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.short_form import LOC_END
 

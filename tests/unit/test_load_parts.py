@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from rsnotify.storage import load_parts
-from rsnotify.storage.load_parts import Brought, Gathered, pack, shard_of
-from rsnotify.upkeep.snapshot import SLICE_BYTES, SLICE_RESOURCES, _slices
+from rsnotify.documents.snapshot import SLICE_BYTES, SLICE_RESOURCES, _slices
+from rsnotify.publishing.loads import load_parts
+from rsnotify.publishing.loads.load_parts import Brought, Gathered, pack, shard_of
 
 
 def brought(count: int) -> list[Brought]:

@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from rsnotify.core import load_reader
-from rsnotify.core.load_formats import ENTRY_BYTES
-from rsnotify.core.load_reader import (
+from rsnotify.errors import Rejected
+from rsnotify.publishing.loads import load_reader
+from rsnotify.publishing.loads.load_formats import ENTRY_BYTES
+from rsnotify.publishing.loads.load_reader import (
     ESCAPED,
     PADDING_BYTES,
     PADDING_OF_ONE,
@@ -15,7 +16,6 @@ from rsnotify.core.load_reader import (
     LoadReader,
     Ready,
 )
-from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.short_form import shorten
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document

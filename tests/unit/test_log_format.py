@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from rsnotify.serving.log_filter import OF_A_KIND, FloodFilter
-from rsnotify.serving.log_format import JsonFormat, TextFormat
+from rsnotify.process.log_filter import OF_A_KIND, FloodFilter
+from rsnotify.process.log_format import JsonFormat, TextFormat
 
 SECRETS = (
     "rsn_Zm9vYmFyYmF6cXV4cXV1eGNvcmdl",
@@ -73,5 +73,5 @@ def test_the_access_log_is_not_cut() -> None:
     flood = FloodFilter()
     lines = [record("%s", number, level=logging.INFO) for number in range(OF_A_KIND + 1)]
     for line in lines:
-        line.name = "rsnotify.access"
+        line.name = "rsnotify.registry.access"
     assert all(map(flood.filter, lines))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.core.submission import fragment_of
+from rsnotify.journal.submission import fragment_of
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import (
     NOTIFICATION_BYTES,

@@ -9,21 +9,21 @@ import msgspec
 import pytest
 
 from rsnotify import errors
-from rsnotify.core.query import CHANNEL, CHANNELS
-from rsnotify.core.set_options import SetOptions
-from rsnotify.core.submission import read_submission, read_submissions
 from rsnotify.errors import TryAgain
-from rsnotify.intake.administration import NewToken
+from rsnotify.journal.query import CHANNEL, CHANNELS
+from rsnotify.journal.set_options import SetOptions
 from rsnotify.openapi.document import MEANINGS, described, errors_of, served
 from rsnotify.openapi.endpoint import Description
 from rsnotify.openapi.operations import JSON, OPERATIONS, XML
-from rsnotify.openapi.page import POLICY, STYLE, page_of
+from rsnotify.openapi.reference_page import POLICY, STYLE, page_of
+from rsnotify.operation.administration import NewToken
+from rsnotify.process.composition import Composition
+from rsnotify.process.settings import Settings
+from rsnotify.publishing.bodies import read_submission, read_submissions
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
 from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
 from rsnotify.resourcesync.values import CHANGE_TYPES
-from rsnotify.serving.composition import Composition
-from rsnotify.settings import Settings
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 OF_HTTP_ITSELF = {405, 431, 500}  # any request may get these

@@ -2,10 +2,10 @@
 
 import pytest
 
-from rsnotify.cache import MIB, Cache
-from rsnotify.core.gzip_parts import PACKER_BYTES
-from rsnotify.core.window import JournalRecord
-from rsnotify.delivery.pull.open_list import OpenList, OpenLists
+from rsnotify.documents.open_list import OpenList, OpenLists
+from rsnotify.journal.cache import MIB, Cache
+from rsnotify.journal.gzip_parts import PACKER_BYTES
+from rsnotify.journal.window import JournalRecord
 from rsnotify.resourcesync.change import Position
 
 ZERO = Position(0)

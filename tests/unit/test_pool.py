@@ -7,9 +7,9 @@ from contextlib import suppress
 import pytest
 
 from rsnotify.errors import TryAgain
-from rsnotify.storage.direct_connection import DirectConnection
-from rsnotify.storage.exchange import exchange
-from rsnotify.storage.pool import Pool
+from rsnotify.redis_client.direct_connection import DirectConnection
+from rsnotify.redis_client.pool import Pool
+from rsnotify.redis_client.round_trip import exchange
 from tests.redis_server import free_port
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rsnotify.core.query import (
+from rsnotify.errors import Rejected
+from rsnotify.journal.query import (
     CHANGE_LIST,
     CHANNEL,
     CHANNELS,
@@ -17,7 +18,6 @@ from rsnotify.core.query import (
     parse_start,
     render_cursors,
 )
-from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 
 T = Position.parse("2026-11-20T20:34:00.123456Z")

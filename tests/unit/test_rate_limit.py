@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.core.rate_limit import KNOWN, RateLimit
+from rsnotify.registry.rate_limit import KNOWN, RateLimit
 
 
 class Clock:

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from rsnotify.delivery.channels.frames import TEXT
-from rsnotify.delivery.channels.reader import NOWHERE, Reader, write_to_all
+from rsnotify.channels.frames import TEXT
+from rsnotify.channels.reader import NOWHERE, Reader, write_to_all
 
 FRAME = b"0123456789" * 100_000  # more than a socket takes at once
 SHORT = b"0123456789"

@@ -10,19 +10,19 @@ from contextlib import contextmanager, suppress
 import pytest
 import uvloop
 
-from rsnotify.delivery.channels import transport_reader
-from rsnotify.delivery.channels.frames import EVENT
-from rsnotify.delivery.channels.reader_input import (
+from rsnotify.channels import transport_reader
+from rsnotify.channels.frames import EVENT
+from rsnotify.channels.reader_input import (
     BYTES_PER_SECOND,
     FRAMES_PER_SECOND,
     SECOND,
     TURN_BYTES,
     ReaderInput,
 )
-from rsnotify.delivery.channels.socket_reader import PARSED_BYTES, SocketReader
-from rsnotify.delivery.channels.sse_reader import IGNORED_BYTES, SseReader
-from rsnotify.delivery.channels.transport_reader import TransportReader
-from rsnotify.socket_input import EVENT_STREAM, WEBSOCKET
+from rsnotify.channels.socket_reader import PARSED_BYTES, SocketReader
+from rsnotify.channels.sse_reader import IGNORED_BYTES, SseReader
+from rsnotify.channels.transport_reader import TransportReader
+from rsnotify.http.socket_input import EVENT_STREAM, WEBSOCKET
 from tests.raw import BINARY, CLOSE, PING, PONG, TEXT, frame
 
 CONTINUATION = 0

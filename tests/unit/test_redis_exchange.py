@@ -10,11 +10,11 @@ import pytest
 from redis.exceptions import NoScriptError, ReadOnlyError
 
 from rsnotify.errors import RedisRefuses, TooFewReplicas, TryAgain, Unanswered
-from rsnotify.storage import exchange as exchanges
-from rsnotify.storage.client import RedisClient
-from rsnotify.storage.exchange import AskCommands, exchange
-from rsnotify.storage.pool import Pool
-from rsnotify.storage.script import Script
+from rsnotify.redis_client import round_trip as exchanges
+from rsnotify.redis_client.client import RedisClient
+from rsnotify.redis_client.pool import Pool
+from rsnotify.redis_client.round_trip import AskCommands, exchange
+from rsnotify.redis_client.script import Script
 from tests.threaded_peer import ThreadedPeer
 
 LIMIT_SECONDS = 5.0
@@ -138,7 +138,7 @@ async def test_a_script_that_cannot_be_sent_in_full_may_leave_others_executed(
     peer: ThreadedPeer, before: int
 ) -> None:
     client: Any = RedisClient.from_pool(pool_of(peer))
-    script = Script("piece.lua").command(["key"], 0, b"", 1)
+    script = Script("redis_client/piece.lua").command(["key"], 0, b"", 1)
     asking = asyncio.create_task(client.once([SET] * before + [script]))
     await asyncio.to_thread(peer.newest.acquire)
     peer.says(b"+OK\r\n" * before + NOSCRIPT, 0.1, LOADING)

@@ -24,21 +24,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from rsnotify.app import build_app
-from rsnotify.core.lists import Frame
-from rsnotify.delivery.channels.frames import DEFLATED
-from rsnotify.delivery.channels.protocol import MESSAGE_BYTES, ReaderProtocol, SharedDeflate
-from rsnotify.delivery.pull.responses import DocumentInfo, document_response, stream_document
+from rsnotify.channels.frames import DEFLATED
+from rsnotify.channels.websockets_protocol import MESSAGE_BYTES, ReaderProtocol, SharedDeflate
+from rsnotify.documents.lists import Frame
+from rsnotify.documents.responses import DocumentInfo, document_response, stream_document
 from rsnotify.errors import TryAgain
-from rsnotify.json_response import JsonResponse
+from rsnotify.http.json_response import JsonResponse
+from rsnotify.http.protocol import HttpProtocol
+from rsnotify.http.routing import Route
+from rsnotify.process.app import build_app
+from rsnotify.process.settings import Settings
+from rsnotify.process.webserver import WebServer, web_config
+from rsnotify.redis_client.connection import connect
+from rsnotify.redis_client.round_trip import exchange
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
-from rsnotify.routing import Route
-from rsnotify.serving.http_protocol import HttpProtocol
-from rsnotify.serving.webserver import WebServer, web_config
-from rsnotify.settings import Settings
-from rsnotify.storage.connection import connect
-from rsnotify.storage.exchange import exchange
 from tests import raw
 
 PAYLOAD = b"<urlset/>" * 10

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.serving.admin_token import ADMIN_TOKEN_CHARACTERS, admin_token
-from rsnotify.serving.reachable import own_address, reachable, warning
-from rsnotify.settings import Settings
+from rsnotify.process.admin_token import ADMIN_TOKEN_CHARACTERS, admin_token
+from rsnotify.process.reachable import own_address, reachable, warning
+from rsnotify.process.settings import Settings
 
 # --- the admin token -----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.settings import Settings, for_worker
+from rsnotify.process.settings import Settings, for_worker
 
 
 def problems(**environ: str) -> tuple[str, ...]:

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from rsnotify.delivery.channels.frames import WireFormat
-from rsnotify.delivery.channels.keepalive import Keepalive
-from rsnotify.delivery.channels.several import SeveralChannels
-from rsnotify.feed import Feed
+from rsnotify.channels.frames import WireFormat
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.several import SeveralChannels
+from rsnotify.journal.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import HELD_BYTES, ChannelName, Notification
 from tests.unit.test_channel import BROKEN, PLAIN, START, OneChannelHub, Peer

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsnotify.core.submission import Fragment, fragment_of, read_submission
 from rsnotify.errors import Rejected
+from rsnotify.journal.submission import Fragment, fragment_of
+from rsnotify.publishing.bodies import read_submission
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.fragments import render_forms
 from rsnotify.resourcesync.notification import render_rows

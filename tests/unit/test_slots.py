@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rsnotify.core.websub.slots import Slots
+from rsnotify.websub.call_slots import Slots
 
 
 class Call(NamedTuple):

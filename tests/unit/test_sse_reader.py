@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from rsnotify.delivery.channels import sse_reader, transport_reader
-from rsnotify.delivery.channels.frames import DATA, EVENT, GZIP_DATA, GZIP_EVENT, in_chunks
-from rsnotify.delivery.channels.reader_input import ReaderInput
-from rsnotify.delivery.channels.sse_reader import IGNORED_BYTES, SseReader
+from rsnotify.channels import sse_reader, transport_reader
+from rsnotify.channels.frames import DATA, EVENT, GZIP_DATA, GZIP_EVENT, in_chunks
+from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.sse_reader import IGNORED_BYTES, SseReader
 
 MEBIBYTE = 1024 * 1024
 LARGE = b"x" * (16 * MEBIBYTE)  # more than a socket takes

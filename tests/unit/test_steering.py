@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from rsnotify.serving.steering import ARRIVING, Steering, weights
+from rsnotify.process.steering import ARRIVING, Steering, weights
 
 CONNECTIONS = 200
 

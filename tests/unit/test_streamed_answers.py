@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from starlette.requests import Request
 from starlette.types import Message
 
-from rsnotify.delivery.pull.responses import DocumentInfo, document_response
+from rsnotify.documents.responses import DocumentInfo, document_response
 
 SCOPE = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
 

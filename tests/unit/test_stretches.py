@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rsnotify.core.window import Window
-from rsnotify.delivery.pull import stretches
-from rsnotify.delivery.pull.stretches import FIRST_CHANGES, READ_CHANGES, Stretches
+from rsnotify.documents import stretches
+from rsnotify.documents.stretches import FIRST_CHANGES, READ_CHANGES, Stretches
 from rsnotify.errors import Trimmed, TryAgain
+from rsnotify.journal.window import Window
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Row, render_rows
 from tests.packing import pack

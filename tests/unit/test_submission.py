@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from rsnotify.core import submission
-from rsnotify.core.submission import Submission, read_submission
 from rsnotify.errors import Rejected
+from rsnotify.journal.submission import Submission
+from rsnotify.publishing import bodies
+from rsnotify.publishing.bodies import read_submission
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify.resourcesync.short_form import HOLE
@@ -206,7 +207,7 @@ def test_a_framework_change_obeys_its_table(
         (b"<!DOCTYPE urlset>" + urlset(""), XML, 400, "DOCTYPE"),
         (b"x", "text/plain", 415, "text/plain"),
         (b"x", "", 415, "no Content-Type"),
-        (b" " * (submission.BODY_BYTES + 1), JSON, 413, "post the changes in parts"),
+        (b" " * (bodies.BODY_BYTES + 1), JSON, 413, "post the changes in parts"),
         (b"[" + b"0," * 10_000 + b"0]", JSON, 413, "more than 10000"),
         (b"[" + json.dumps(RES1).encode() * 1 + b"]", JSON + "; charset=utf-8", 0, ""),
     ],
@@ -246,9 +247,9 @@ def test_a_body_has_at_most_10_000_changes(content_type: str) -> None:
 def test_what_a_body_becomes_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     several = [{**RES1, "loc": f"http://example.com/?{'&' * 500}{n}"} for n in range(3)]
     size = read(several).size
-    monkeypatch.setattr(submission, "ENTRIES_BYTES", size)
+    monkeypatch.setattr(bodies, "ENTRIES_BYTES", size)
     assert read(several).size == size
-    monkeypatch.setattr(submission, "ENTRIES_BYTES", size - 1)
+    monkeypatch.setattr(bodies, "ENTRIES_BYTES", size - 1)
     assert refusal(several).status == 413
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from rsnotify.core.websub.subscription import (
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.websub.subscription import (
     SHARES,
     CallbackAnswer,
     PendingRequest,
@@ -15,8 +17,6 @@ from rsnotify.core.websub.subscription import (
     share_of,
     subscription_id,
 )
-from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import ChannelName
 
 NOW = 1_000_000_000
 SECOND = 1_000_000

@@ -8,18 +8,18 @@ from weakref import ref
 
 import pytest
 
-from rsnotify.core.histogram import Histogram
-from rsnotify.core.websub.subscription import CallbackAnswer
 from rsnotify.errors import TryAgain
-from rsnotify.feed import Feed
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.histogram import Histogram
+from rsnotify.operation import health as watched
+from rsnotify.operation.health import Health
+from rsnotify.operation.peers import GONE_SECONDS, Peers
+from rsnotify.operation.report import Identity, Report
+from rsnotify.operation.writable import Writable
+from rsnotify.redis_client.connection import connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
-from rsnotify.storage.connection import connect
-from rsnotify.storage.writable import Writable
-from rsnotify.watching import health as watched
-from rsnotify.watching.health import Health
-from rsnotify.watching.peers import GONE_SECONDS, Peers
-from rsnotify.watching.report import Identity, Report
+from rsnotify.websub.subscription import CallbackAnswer
 
 
 @pytest.mark.parametrize(("number", "at"), [(0, 0), (1, 0), (1.1, 1), (5, 1), (5.1, 2)])

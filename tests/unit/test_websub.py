@@ -5,8 +5,11 @@ import hmac
 
 import pytest
 
-from rsnotify.core.websub.delivery_headers import notification_id, signing_headers
-from rsnotify.core.websub.protocol import (
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName, Interval
+from rsnotify.websub.delivery_headers import notification_id, signing_headers
+from rsnotify.websub.rules import (
     authority,
     channel_of,
     denial_url,
@@ -15,9 +18,6 @@ from rsnotify.core.websub.protocol import (
     parse_subscription_request,
     verification_url,
 )
-from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import ChannelName, Interval
 
 BASES = ("https://hub.example/rs", "http://127.0.0.1:8080")
 PATH = "/channels/a.b/change_notification_channel"

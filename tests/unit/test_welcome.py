@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.commands.welcome import next_steps
-from rsnotify.settings import Settings
+from rsnotify.process.settings import Settings
 
 
 def printed(settings: Settings, address: str = "http://127.0.0.1:8080", *sets: str) -> str:

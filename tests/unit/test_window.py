@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.core.window import (
+from rsnotify.journal.window import (
     FIXED_AFTER,
     HOUR,
     INDEX_ENTRIES,

@@ -4,8 +4,8 @@ import codecs
 
 import pytest
 
-from rsnotify.core.submission import read_submission
 from rsnotify.errors import Rejected
+from rsnotify.publishing.bodies import read_submission
 from rsnotify.resourcesync.validation.document_rules import check
 from rsnotify.resourcesync.xml_guard import MARKUP, TAG_BYTES, check_before_parsing
 from rsnotify.resourcesync.xml_reader import parse_document

@@ -1,0 +1,248 @@
+"""Who may read a channel, from which position, and how all readers are disconnected at the end.
+
+A reader without the right to read gets an HTTP error. A reader that asks for a position which
+cannot be served gets a close code. Nothing here writes a notification.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from time import time
+
+from starlette.requests import HTTPConnection
+from starlette.websockets import WebSocket
+
+from rsnotify.channels.channel import ChannelReaders
+from rsnotify.channels.entry import (
+    Admitted,
+    ChannelCursor,
+    ChannelEntry,
+    entry_of,
+    requested_channels,
+    requested_kind,
+    subprotocol_of,
+)
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader import Reader
+from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.reader_limits import ReaderLimits
+from rsnotify.channels.revocations import Revocations
+from rsnotify.channels.several import SeveralChannels
+from rsnotify.channels.turns import Sent
+from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, TryAgain
+from rsnotify.http.forms import XML
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.query import check_not_future
+from rsnotify.journal.set_options import SetRecord
+from rsnotify.registry.access import Access, origins_that_read
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName
+
+READER = (
+    "rsnotify.reader"  # the ASGI extension through which the handshake hands over the connection
+)
+DRAIN_STEPS = 100
+MADE_AGAIN = "this position is of a set that was removed; the one of this name begins at {}"
+DRAINED = 1001, "the hub is shutting down; reconnect with your cursor"
+
+
+class Channels:
+    """All channels that have readers, and the WebSocket endpoint of every channel."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        access: Access,
+        keepalive: Keepalive,
+        *,
+        allowed_origins: tuple[str, ...] | None = None,
+        limits: ReaderLimits | None = None,
+        reader_input: ReaderInput | None = None,
+    ) -> None:
+        self._hub = hub
+        self._access = access
+        self._keepalive = keepalive
+        self._allowed_origins = allowed_origins
+        self._channels: dict[Feed, ChannelReaders] = {}
+        self._several: set[SeveralChannels] = set()
+        self.is_draining = False
+        self.sent = Sent()
+        self.limits = ReaderLimits() if limits is None else limits
+        self.reader_input = ReaderInput() if reader_input is None else reader_input
+        self.revocations = Revocations(access)
+
+    async def websocket(self, websocket: WebSocket) -> None:
+        """Refuse with an HTTP error, or accept the WebSocket and let it join its channels."""
+        kind = requested_kind(websocket)
+        entry: ChannelEntry | Rejected | TryAgain
+        try:
+            wanted = requested_channels(websocket, kind)
+        except Rejected as error:  # of the query: a web page sees a close code, but no status
+            entry = error
+        else:
+            admitted = await self.admit(websocket, wanted)
+            entry = await self._entry(websocket, wanted, admitted)
+        await websocket.accept(
+            subprotocol_of(websocket), headers=_start_header(entry)
+        )  # the reader gets everything that is published from here on
+        take_reader = websocket.scope["extensions"][READER]
+        reader = take_reader(entry.form if isinstance(entry, ChannelEntry) else XML)
+        if reader is not None:  # None if the peer has left meanwhile
+            self.join(reader, entry)
+
+    async def _entry(
+        self, connection: HTTPConnection, wanted: Sequence[ChannelCursor], admitted: Admitted
+    ) -> ChannelEntry | Rejected | TryAgain:
+        """The error is returned, not raised: it is sent as a close frame after the handshake."""
+        try:
+            cursors = [await self.cursor(*each) for each in wanted]
+        except (Rejected, TryAgain) as error:
+            return error
+        return self.entry(connection, wanted, cursors, admitted)
+
+    def entry(
+        self,
+        connection: HTTPConnection,
+        wanted: Sequence[ChannelCursor],
+        cursors: Sequence[Position],
+        admitted: Admitted,
+    ) -> ChannelEntry:
+        """Where a reader begins, and for whom it counts."""
+        entry = entry_of(connection, wanted, cursors, admitted)
+        return entry._replace(address=self._access.asker(connection))
+
+    async def admit(self, connection: HTTPConnection, wanted: Sequence[ChannelCursor]) -> Admitted:
+        """Refuse who may not read all of them."""
+        names = [each.channel.set_name for each in wanted]
+        sets = self._hub.sets
+        tokens = [
+            await self._access.require_reader(connection, name, sets.get(name)) for name in names
+        ]
+        for each in wanted:
+            self._hub.feed(each.channel)
+        records = [self._hub.record(name) for name in names]
+        is_private = any(record.private for record in records)
+        self._check_origin(connection.headers.get("origin"), is_private=is_private)
+        self.limits.check(self._access.asker(connection), [each.channel for each in wanted])
+        return Admitted(records, max(tokens))  # one token, and none where none was needed
+
+    def _check_origin(self, origin: str | None, *, is_private: bool) -> None:
+        """A page must not read with the rights of its visitor; browsers send its origin."""
+        if origin is None:
+            return
+        allowed = origins_that_read(self._allowed_origins, is_private=is_private)
+        if not {origin, "*"} & {*allowed}:
+            raise Rejected(
+                "pages of this origin may not read this channel; see RSNOTIFY_ALLOWED_ORIGINS",
+                status=403,
+            )
+
+    def join(self, reader: Reader, entry: ChannelEntry | Rejected | TryAgain) -> None:
+        """Let the reader follow its channels, or close it with the reason."""
+        try:
+            if not isinstance(entry, ChannelEntry):
+                raise entry
+            if self.is_draining:
+                reader.close(*DRAINED)
+            elif reader.is_open:
+                self._check_unchanged(entry.admitted.sets)
+                self._enter(reader, entry)
+                self.revocations.add(reader, entry.admitted.token)
+        except (Rejected, TryAgain) as error:
+            reader.close(error.close_code, error.detail)
+
+    def _check_unchanged(self, admitted: Sequence[SetRecord]) -> None:
+        """Refuse who was not there yet when the readers of a set were closed; a peer chooses how
+        long it takes from its admission until it joins."""
+        for before in admitted:
+            record = self._hub.record(before.name)
+            if record.created != before.created:
+                raise NoSuchSet(before.name)
+            if record.private > before.private:
+                raise BecamePrivate(before.name)
+
+    def _enter(self, reader: Reader, entry: ChannelEntry) -> None:
+        places = [(self._hub.feed(name), cursor) for name, cursor in entry.places]
+        names = [feed.channel for feed, _ in places]
+        self.limits.enter(reader, entry.address, names)
+        if entry.is_several:
+            leave = self._leave_several
+            several = SeveralChannels(self._hub, self._keepalive, reader, leave, self.sent)
+            self._several.add(several)
+            several.join(places)
+        else:
+            (feed, cursor) = places[0]
+            self._channel_of(feed).join(reader, cursor)
+
+    def _leave_several(self, several: SeveralChannels) -> None:
+        self._several.discard(several)
+        self._leave([member.feed.channel for member in several.members()], several.reader)
+
+    def _leave(self, channels: Sequence[ChannelName], reader: Reader) -> None:
+        self.limits.leave(reader, channels)
+
+    async def cursor(self, name: ChannelName, after: Position | None) -> Position:
+        """The position where a reader starts: the head, or the one that it asks for; what is before
+        the set's first moment means that moment, unless another set had this name before."""
+        feed = self._hub.feed(name)
+        if after is None:
+            return feed.tail.head
+        if self._hub.is_former(name.set_name, after):
+            raise HistoryDeleted(MADE_AGAIN.format(feed.created), Position.parse(feed.created))
+        after = max(after, Position.parse(feed.created))
+        if after <= feed.tail.head:
+            return after
+        head = await self._hub.head(name)  # another hub process may know newer changes
+        check_not_future(after, head, int(time() * MICROSECONDS))
+        return min(after, head)
+
+    async def servable_cursor(self, name: ChannelName, after: Position | None) -> Position:
+        """The same, but raises if the journal no longer has all changes after the position."""
+        cursor = await self.cursor(name, after)
+        await self._hub.after(self._hub.feed(name), cursor)
+        return cursor
+
+    def _channel_of(self, feed: Feed) -> ChannelReaders:
+        channel = self._channels.get(feed)
+        if channel is None:
+            self._drop_channels_without_readers()
+            channel = ChannelReaders(
+                self._hub, feed, self._keepalive, self.sent, partial(self._leave, [feed.channel])
+            )
+            self._channels[feed] = channel
+        return channel
+
+    def behind(self) -> dict[Feed, list[Position]]:
+        """The cursors of readers that have not been sent everything, of channels with such."""
+        found: dict[Feed, list[Position]] = {}
+        for feed, channel in self._channels.items():
+            if cursors := channel.behind():
+                found[feed] = [*cursors]
+        for several in self._several:
+            for member in several.members():
+                if member.cursor < member.feed.tail.head:
+                    found.setdefault(member.feed, []).append(member.cursor)
+        return found
+
+    def _drop_channels_without_readers(self) -> None:
+        for feed in [feed for feed, channel in self._channels.items() if not channel.is_read]:
+            del self._channels[feed]
+
+    async def drain(self, seconds: float) -> None:
+        """Disconnect all readers, spread over this time, so that they do not all return at once."""
+        self.is_draining = True
+        readers = [reader for channel in self._channels.values() for reader in channel.readers]
+        readers += [several.reader for several in self._several]
+        step = -(-len(readers) // DRAIN_STEPS)
+        for start in range(0, len(readers), step or 1):
+            for reader in readers[start : start + step]:
+                reader.close(*DRAINED)
+            await asyncio.sleep(seconds / DRAIN_STEPS)
+
+
+def _start_header(entry: ChannelEntry | Rejected | TryAgain) -> list[tuple[bytes, bytes]]:
+    """Tells the reader where it starts, so that it can resume even if it gets no notification."""
+    if not isinstance(entry, ChannelEntry):
+        return []
+    return [(FROM_HEADER.lower().encode(), entry.cursor.encode())]

@@ -1,0 +1,182 @@
+"""The readers of one channel: at the head, behind it, ahead of it, or waiting for their sockets.
+
+Each reader is in exactly one of these places. At the head its cursor is the tail's head; elsewhere
+it has its own. Nothing is awaited between reading the head and joining it, so no change is lost
+between history and live delivery. Nothing here knows whether a reader is a WebSocket or SSE.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from rsnotify.channels.frames import WireFormat
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader import Reader, write_to_all
+from rsnotify.channels.turns import YIELD_BYTES, Sent, close_for_a_bug, read_on, write_turn
+from rsnotify.errors import BecamePrivate, NoSuchSet, Rejected, TryAgain
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.hub import Hub
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import Notification
+
+
+class ChannelReaders:
+    """Writes each notification of a feed to every reader, once and in order."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        feed: Feed,
+        keepalive: Keepalive,
+        sent: Sent | None = None,
+        on_leave: Callable[[Reader], None] = lambda _: None,
+    ) -> None:
+        self.pushed = 0
+        self._hub = hub
+        self._feed = feed
+        self._keepalive = keepalive
+        self._sent = Sent() if sent is None else sent
+        self._on_leave = on_leave
+        self._at_head: dict[WireFormat, set[Reader]] = {}
+        self._behind: OrderedDict[Reader, None] = OrderedDict()
+        self._waiting: set[Reader] = set()  # for their sockets, or for a read from the journal
+        self._ahead: set[Reader] = set()  # of the journal as this process knows it
+        self._catching_up: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        behind = len(self.readers) - self.writes
+        return f"<ChannelReaders {self._feed.channel} [{self.writes} at the head, {behind} behind]>"
+
+    @property
+    def writes(self) -> int:
+        return sum(map(len, self._at_head.values()))
+
+    @property
+    def readers(self) -> list[Reader]:
+        at_head = [reader for group in self._at_head.values() for reader in group]
+        return [*at_head, *self._behind, *self._waiting, *self._ahead]
+
+    @property
+    def is_read(self) -> bool:
+        elsewhere = self._behind or self._waiting or self._ahead
+        return bool(elsewhere) or any(self._at_head.values())
+
+    @property
+    def is_catching_up(self) -> bool:
+        return self._catching_up is not None
+
+    def behind(self) -> Sequence[Position]:
+        """The cursors of those who have not been sent everything."""
+        if not self._behind and not self._waiting:
+            return ()
+        head = self._feed.tail.head
+        readers = (*self._behind, *self._waiting)
+        return [reader.cursor for reader in readers if reader.cursor < head]
+
+    # --- coming and going ----------------------------------------------------------------------
+
+    def join(self, reader: Reader, cursor: Position) -> None:
+        self._feed.watch(self)
+        reader.channel, reader.cursor = self, cursor
+        self._keepalive.add(reader)
+        self._place(reader)
+
+    def leave(self, reader: Reader) -> None:
+        self._keepalive.remove(reader)
+        self._take_out(reader)
+        self._on_leave(reader)
+        if not self.is_read:
+            self._feed.unwatch(self)
+
+    def pause(self, reader: Reader) -> None:
+        """The reader's socket is full: remember its position and go on with the others."""
+        if reader in self._at_head.get(reader.wire_format, ()):
+            reader.cursor = self._feed.tail.head
+        self._take_out(reader)
+        self._waiting.add(reader)
+        self._keepalive.watch(reader)
+
+    def resume(self, reader: Reader) -> None:
+        self._keepalive.unwatch(reader)
+        self._place(reader)
+
+    def _place(self, reader: Reader) -> None:
+        """Put the reader where its cursor belongs."""
+        self._take_out(reader)
+        head = self._feed.tail.head
+        if reader.is_paused:
+            self._waiting.add(reader)
+        elif reader.cursor > head:
+            self._ahead.add(reader)
+        elif reader.cursor == head:
+            reader.pushed_at_ping = -1  # unknown: much may still be unsent
+            self._at_head.setdefault(reader.wire_format, set()).add(reader)
+        else:
+            self._behind[reader] = None
+            self._start_catching_up()
+
+    def _take_out(self, reader: Reader) -> None:
+        self._at_head.get(reader.wire_format, set()).discard(reader)
+        self._behind.pop(reader, None)
+        self._waiting.discard(reader)
+        self._ahead.discard(reader)
+
+    # --- what the feed tells -------------------------------------------------------------------
+
+    def push(self, notification: Notification) -> None:
+        """The hot path: one frame for all readers, one write for each.
+
+        If that fails for those of one form, they are closed, and the others get theirs.
+        """
+        self.pushed += 1
+        for wire_format, readers in self._at_head.items():
+            if readers:
+                written = tuple(readers)  # a copy: who is paused is not in the set
+                try:
+                    frame = wire_format.render(notification)
+                    self._sent.count(wire_format, len(frame), len(written))
+                    write_to_all(written, frame)
+                except Exception:
+                    close_for_a_bug(written)
+        for reader in tuple(self._ahead):
+            self._place(reader)
+
+    def turn_private(self) -> None:
+        self._close_all(BecamePrivate(self._feed.channel.set_name))
+
+    def end(self) -> None:
+        self._close_all(NoSuchSet(self._feed.channel.set_name))
+
+    def _close_all(self, why: Rejected | TryAgain) -> None:
+        for reader in self.readers:
+            reader.close(why.close_code, why.detail)
+
+    # --- catching up ---------------------------------------------------------------------------
+
+    def _start_catching_up(self) -> None:
+        if self._catching_up is None:
+            self._catching_up = asyncio.create_task(self._catch_up(), name=f"catch up {self!r}")
+
+    async def _catch_up(self) -> None:
+        """Serve the readers that are behind, one after the other, until none is."""
+        written = 0
+        try:
+            while self._behind:
+                reader, _ = self._behind.popitem(last=False)
+                self._waiting.add(reader)
+                written += await self._serve_one(reader)
+                if written > YIELD_BYTES:
+                    written = 0
+                    await asyncio.sleep(0)
+        finally:
+            self._catching_up = None
+
+    async def _serve_one(self, reader: Reader) -> int:
+        """Write what one reader has missed, up to the end of its turn; how many bytes."""
+        found = await read_on(self._hub, self._feed, reader)
+        if reader not in self._waiting:  # it has left, or was placed again
+            return 0
+        written = write_turn(self._feed, reader, found, self._sent)
+        if reader in self._waiting:  # it has not been closed
+            self._place(reader)
+        return written

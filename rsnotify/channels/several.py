@@ -1,0 +1,186 @@
+"""A connection that reads several channels: a member of each, with a cursor in each.
+
+Rules that hold here: if nobody is in line, a notification is written at once. Otherwise its member
+stands in line for the socket, once, and each gets a turn; so a busy channel holds up no other.
+Nothing is queued but members: a slow reader costs its cursors.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from rsnotify.channels.frames import WireFormat
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader import Reader
+from rsnotify.channels.turns import YIELD_BYTES, Sent, close_for_a_bug, read_on, write_turn
+from rsnotify.errors import BecamePrivate, NoSuchSet
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.query import render_cursors
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import Notification
+
+
+class Member:
+    """One channel of a connection: a watcher of its feed, with a cursor of its own."""
+
+    __slots__ = ("_several", "cursor", "feed")
+
+    writes = 1
+
+    def __init__(self, several: "SeveralChannels", feed: Feed, cursor: Position) -> None:
+        self._several = several
+        self.feed = feed
+        self.cursor = cursor
+
+    def __repr__(self) -> str:
+        return f"<Member of {self.feed.channel} at {self.cursor}>"
+
+    # --- what the feed tells -------------------------------------------------------------------
+
+    def push(self, notification: Notification) -> None:
+        self._several.push(self, notification)
+
+    def turn_private(self) -> None:
+        private = BecamePrivate(self.feed.channel.set_name)
+        self.close(private.close_code, private.detail)
+
+    def end(self) -> None:
+        gone = NoSuchSet(self.feed.channel.set_name)
+        self.close(gone.close_code, gone.detail)
+
+    # --- as a turn needs it --------------------------------------------------------------------
+
+    @property
+    def is_paused(self) -> bool:
+        return not self._several.is_writable
+
+    @property
+    def wire_format(self) -> WireFormat:
+        return self._several.reader.wire_format
+
+    def write(self, data: bytes, /) -> None:
+        self._several.write(data)
+
+    def close(self, code: int, reason: str) -> None:
+        self._several.reader.close(code, reason)
+
+
+class SeveralChannels:
+    """What a connection takes for its channel."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        keepalive: Keepalive,
+        reader: Reader,
+        on_leave: Callable[["SeveralChannels"], None],
+        sent: Sent | None = None,
+    ) -> None:
+        self.pushed = 0
+        self.reader = reader
+        self._hub = hub
+        self._keepalive = keepalive
+        self._on_leave = on_leave
+        self._sent = Sent() if sent is None else sent
+        self._members: list[Member] = []
+        self._in_line: OrderedDict[Member, None] = OrderedDict()
+        self._serving: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<SeveralChannels [{len(self._members)}, {len(self._in_line)} in line]>"
+
+    @property
+    def is_writable(self) -> bool:
+        return self.reader.channel is self and not self.reader.is_paused
+
+    def join(self, places: Sequence[tuple[Feed, Position]]) -> None:
+        self.reader.channel = self
+        self._keepalive.add(self.reader)
+        self._members = [Member(self, feed, cursor) for feed, cursor in places]
+        for member in self._members:
+            member.feed.watch(member)
+            if member.cursor < member.feed.tail.head:
+                self._line_up(member)
+
+    def members(self) -> Sequence[Member]:
+        return self._members
+
+    # --- what the connection tells -------------------------------------------------------------
+
+    def pause(self, reader: Reader) -> None:
+        self._keepalive.watch(reader)
+
+    def resume(self, reader: Reader) -> None:
+        self._keepalive.unwatch(reader)
+        reader.pushed_at_ping = -1  # unknown: much may still be unsent
+        self._serve_line()
+
+    def leave(self, reader: Reader) -> None:
+        self._keepalive.remove(reader)
+        for member in self._members:
+            member.feed.unwatch(member)
+        self._in_line.clear()
+        self._on_leave(self)
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def push(self, member: Member, notification: Notification) -> None:
+        self.pushed += 1
+        if member.cursor >= notification.until:
+            return  # it knows more than this process did
+        is_next = member.cursor == notification.from_
+        if is_next and self.is_writable and not self._in_line and self._serving is None:
+            self._write_next(member, notification)
+        else:
+            self._line_up(member)
+
+    def _write_next(self, member: Member, notification: Notification) -> None:
+        """The hot path. If it fails, the connection is closed."""
+        try:
+            member.cursor = notification.until
+            frame = self.reader.wire_format.render(notification)
+            self._sent.count(self.reader.wire_format, len(frame))
+            self.write(frame)
+        except Exception:
+            close_for_a_bug([member])
+
+    def write(self, data: bytes) -> None:
+        tell_cursors = self.reader.wire_format.tell_cursors
+        if tell_cursors is not None:
+            data = tell_cursors(self._cursors().encode()) + data
+        self.reader.write(data)
+
+    def _cursors(self) -> str:
+        return render_cursors(
+            (member.feed.channel.set_name, member.cursor) for member in self._members
+        )
+
+    def _line_up(self, member: Member) -> None:
+        self._in_line[member] = None
+        self._serve_line()
+
+    def _serve_line(self) -> None:
+        if self._serving is None and self._in_line and self.is_writable:
+            self._serving = asyncio.create_task(self._serve(), name=f"serve {self!r}")
+
+    async def _serve(self) -> None:
+        """Serve the members in line, one after the other, while the socket takes it."""
+        written = 0
+        try:
+            while self._in_line and self.is_writable:
+                member, _ = self._in_line.popitem(last=False)
+                written += await self._serve_one(member)
+                if written > YIELD_BYTES:
+                    written = 0
+                    await asyncio.sleep(0)
+        finally:
+            self._serving = None
+
+    async def _serve_one(self, member: Member) -> int:
+        found = await read_on(self._hub, member.feed, member)
+        written = write_turn(member.feed, member, found, self._sent)
+        if member.cursor < member.feed.tail.head and self.reader.channel is self:
+            self._in_line[member] = None
+            self._in_line.move_to_end(member, last=written > 0)  # who had no turn stays first
+        return written

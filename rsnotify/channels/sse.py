@@ -1,0 +1,116 @@
+"""Channels as server-sent events, for browsers and plain HTTP clients.
+
+The id of an event is the cursor, so a browser that reconnects resumes by itself. A stream starts
+with an id without data, for a browser that is cut off before the first event. Errors that a
+WebSocket gets as a close code are HTTP statuses here.
+"""
+
+import asyncio
+import random
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from rsnotify.channels.admission import Channels
+from rsnotify.channels.entry import ChannelEntry, requested_channels, requested_kind
+from rsnotify.channels.frames import WIRE_FORMATS, WireFormat
+from rsnotify.channels.sse_reader import SseReader
+from rsnotify.http.accept_encoding import accepts_gzip
+from rsnotify.http.exchange import HAND_OVER
+from rsnotify.journal.gzip_parts import GZIP_HEAD, flushed
+from rsnotify.resourcesync.notification import FROM_HEADER
+
+RETRY_MILLISECONDS = (1_000, 5_000)  # random, or all browsers reconnect at once
+
+
+def wants_stream(request: Request) -> bool:
+    accepted = request.headers.get("accept", "")
+    types = (part.partition(";")[0].strip().lower() for part in accepted.split(","))
+    return "text/event-stream" in types
+
+
+class Sse:
+    """Opens event streams."""
+
+    def __init__(self, channels: Channels, *, is_compressed: bool = True) -> None:
+        self._channels = channels
+        self._is_compressed = is_compressed
+
+    async def stream(self, request: Request) -> Response:
+        """The stream; for HEAD its headers, which say where it begins."""
+        wanted = requested_channels(request, requested_kind(request))
+        admitted = await self._channels.admit(request, wanted)
+        cursors = [await self._channels.servable_cursor(*each) for each in wanted]
+        entry = self._channels.entry(request, wanted, cursors, admitted)
+        in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))
+        headers = _headers(entry, request.headers.get("origin"), in_gzip=in_gzip)
+        if request.method == "HEAD":
+            return Response(headers=headers)
+        return EventStream(self._channels, entry, headers, in_gzip=in_gzip)
+
+
+class EventStream(Response):
+    """A response that goes on until either side ends it.
+
+    `Response.__init__` is not called: it would set a length.
+    """
+
+    def __init__(
+        self, channels: Channels, entry: ChannelEntry, headers: dict[str, str], *, in_gzip: bool
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self._channels = channels
+        self._entry = entry
+        self._in_gzip = in_gzip
+        self.init_headers(headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        opening = _opening(self._entry.cursor, random.randint(*RETRY_MILLISECONDS))  # noqa: S311
+        body = GZIP_HEAD + flushed(opening) if self._in_gzip else opening
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": HAND_OVER, "take": self._take})
+
+    def _take(self, transport: asyncio.Transport, *, is_chunked: bool) -> None:
+        wire_format = _wire_format(self._entry, in_gzip=self._in_gzip)
+        reader = SseReader(
+            wire_format, transport, self._channels.reader_input, is_chunked=is_chunked
+        )
+        reader.take_over()
+        self._channels.join(reader, self._entry)
+
+
+def _wire_format(entry: ChannelEntry, *, in_gzip: bool) -> WireFormat:
+    formats = WIRE_FORMATS[entry.form]
+    if entry.is_several:
+        return formats.gzip_data if in_gzip else formats.data
+    return formats.gzip_event if in_gzip else formats.event
+
+
+def _opening(cursor: str, retry_milliseconds: int) -> bytes:
+    """An event without data: it sets the last event id, and no event handler is called."""
+    return f"id: {cursor}\nretry: {retry_milliseconds}\n\n".encode()
+
+
+def _headers(entry: ChannelEntry, origin: str | None, *, in_gzip: bool) -> dict[str, str]:
+    """The origin was checked before. Proxies must neither cache nor buffer the stream."""
+    headers = {
+        "content-type": "text/event-stream",
+        "cache-control": "no-store",
+        "connection": "close",  # when the stream ends
+        "x-accel-buffering": "no",
+        "vary": "accept-encoding",
+        FROM_HEADER.lower(): entry.cursor,
+    }
+    if in_gzip:
+        headers["content-encoding"] = "gzip"
+    if origin is not None:
+        headers |= {
+            "access-control-allow-origin": origin,
+            "access-control-expose-headers": FROM_HEADER,
+            "vary": "accept-encoding, origin",
+        }
+    return headers

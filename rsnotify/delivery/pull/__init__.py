@@ -1,1 +1,0 @@
-"""Documents that can be fetched: discovery, Change Lists, Resource Lists, archives."""

@@ -1,0 +1,295 @@
+"""Change Lists over HTTP: open, closed and from any position; their index and archive.
+
+What a document covers, and its ETag, are decided from one read of the set's record. A poll shows
+every change that was acknowledged before the poll came.
+"""
+
+from time import time
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rsnotify.documents.document_request import RequestedSet, SetAdmission, query_of
+from rsnotify.documents.documents import (
+    change_list,
+    change_list_archive_document,
+    change_list_index_document,
+    open_list,
+)
+from rsnotify.documents.lists import ListHead, Neighbours, change_list_head
+from rsnotify.documents.open_list import OpenList, OpenLists
+from rsnotify.documents.pages import Pages, bounds_of, bounds_within, gone, kept_query, with_query
+from rsnotify.documents.responses import (
+    ByteStream,
+    Parts,
+    document_response,
+    rendered_response,
+    stream_list,
+)
+from rsnotify.documents.stretches import Stretches
+from rsnotify.errors import Rejected
+from rsnotify.http.forms import LIST_FORMS, XML
+from rsnotify.journal import query
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.query import check_not_future, parse_start
+from rsnotify.journal.window import (
+    DAY,
+    JournalRecord,
+    Span,
+    Stretch,
+    Window,
+    following_from,
+    kept_from,
+    last_edge,
+    split,
+    stretch_after,
+)
+from rsnotify.journal.windows import Windows
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.resourcesync.xml_writer import Document
+from rsnotify.single_flight import SingleFlight
+
+COLD_CHANGES = 5_000  # with more to read, a list is sent while it is read
+
+
+class ChangeListEndpoints:
+    """The Change Lists of every set."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        admission: SetAdmission,
+        windows: Windows,
+        stretches: Stretches,
+        pages: Pages,
+        *,
+        period: int,
+        index_days: int,
+    ) -> None:
+        self._hub = hub
+        self._admission = admission
+        self._windows = windows
+        self._stretches = stretches
+        self._pages = pages
+        self._period = period
+        self._index_days = index_days
+        self._lists = OpenLists(hub.cache)
+        self._warming: SingleFlight[str, None] = SingleFlight("warming")
+
+    # --- one list ------------------------------------------------------------------------------
+
+    async def current(self, request: Request) -> Response:
+        """The open list; with `?from=` or `?until=` the changes after or up to a position."""
+        asked = query_of(request, query.CHANGE_LIST)
+        after = parse_start(asked)
+        requested = await self._admission.admit(request, LIST_FORMS)
+        if after is not None and self._hub.is_former(requested.name, after):
+            raise gone(requested)
+        if self._pages.are_wanted(asked):
+            bounds = bounds_of(await self._windows.span(requested.name))
+            path = open_list(requested.name)
+            return await self._pages.respond(request, requested, bounds, path, asked)
+        if after is not None:
+            return await self._stretch(request, requested, after)
+        return await self._open(request, requested, await self._windows.record(requested.name))
+
+    async def by_beginning(self, request: Request) -> Response:
+        """The open or closed list of the window that begins at the position in the path."""
+        asked = query_of(request, query.CHANGE_LIST)
+        requested = await self._admission.admit(request, LIST_FORMS)
+        from_ = _beginning(request.path_params["from_"])
+        found = await self._window(requested, from_)
+        if self._pages.are_wanted(asked) or parse_start(asked) is not None:
+            path, bounds = change_list(requested.name, from_), bounds_within(found)
+            return await self._pages.respond(request, requested, bounds, path, asked)
+        if isinstance(found, Window):
+            return await self._closed(request, requested, found)
+        return await self._open(request, requested, found)
+
+    async def _window(self, requested: RequestedSet, from_: Position) -> JournalRecord | Window:
+        """The closed window that begins here, or the record if the open one does."""
+        record = await self._windows.record(requested.name)
+        if from_ == record.window_from:
+            return record
+        window = await self._windows.closed_after(requested.name, from_)
+        if window is None or window.from_ != from_:
+            raise await self._missing(requested, from_)
+        return window
+
+    async def _open(
+        self, request: Request, requested: RequestedSet, record: JournalRecord
+    ) -> Response:
+        tag = f"{int(record.window_from):x}-{int(max(record.head, record.window_from)):x}"
+        head = change_list_head(requested.base, requested.name, record.window_from, None)
+
+        async def make(in_gzip: bool) -> Parts | ByteStream:
+            return await self._opened(requested, record, head, in_gzip=in_gzip)
+
+        return await document_response(
+            request, requested.info(tag, record.changed, head=head), make
+        )
+
+    async def _opened(
+        self, requested: RequestedSet, record: JournalRecord, head: ListHead, *, in_gzip: bool
+    ) -> Parts | ByteStream:
+        until = max(record.head, record.window_from)
+        kept = self._known(requested.name, record, until)
+        if _is_cold(kept, record):
+            self._warm(requested.name, kept, until)
+        else:
+            await self._grow_to(requested.name, kept, until)
+            if requested.form is XML:
+                made = await self._from_memory(requested, kept, head, until, in_gzip=in_gzip)
+                if made is not None:
+                    return made
+        entries = self._stretches.entries(requested.name, record.window_from, until)
+        return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
+
+    def _known(self, set_name: str, record: JournalRecord, until: Position) -> OpenList:
+        """The list in memory, with all that the tail has."""
+        feed = self._hub.feed(ChannelName(set_name, "change"))
+        kept = self._lists.of(set_name, record, feed.losses)
+        kept.grow_from_tail(feed.tail, until)
+        self._hub.cache.use(feed)  # so that the tail is kept for the next poll
+        self._lists.used(set_name, kept)
+        return kept
+
+    async def _from_memory(
+        self,
+        requested: RequestedSet,
+        kept: OpenList,
+        head: ListHead,
+        until: Position,
+        *,
+        in_gzip: bool,
+    ) -> Parts | None:
+        """The list as it is in memory; None if it has grown beyond `until`."""
+        frame = head.frame(XML)
+        if in_gzip:
+            packed, reached = await kept.packed()
+            self._lists.used(requested.name, kept)
+            return packed.gzipped(*frame) if reached == until else None
+        return (frame.head, *kept.pieces, frame.foot) if kept.until == until else None
+
+    def _warm(self, set_name: str, kept: OpenList, until: Position) -> None:
+        """Read the list into memory for the next polls, while this one is answered."""
+        self._warming.task(set_name, lambda: self._grow_to(set_name, kept, until))
+
+    async def _grow_to(self, set_name: str, kept: OpenList, until: Position) -> None:
+        async def read(cursor: Position, until: Position) -> tuple[bytes, Position]:
+            return await self._stretches.read(set_name, cursor, until)
+
+        await kept.grow_to(until, read)
+        self._lists.used(set_name, kept)
+
+    async def _closed(self, request: Request, requested: RequestedSet, window: Window) -> Response:
+        tag = f"{int(window.from_):x}-{int(window.until):x}-{int(window.closed):x}-closed"
+        head = change_list_head(requested.base, requested.name, window.from_, window.until)
+
+        async def make(in_gzip: bool) -> Parts | ByteStream:
+            if in_gzip and requested.form is XML:
+                packed = await self._stretches.packed(requested.name, window)
+                return packed.gzipped(*head.frame(XML))
+            entries = self._stretches.entries(requested.name, window.from_, window.until)
+            return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
+
+        is_fixed = window.is_fixed_at(int(time() * MICROSECONDS))
+        info = requested.info(tag, window.closed, is_fixed=is_fixed, head=head)
+        return await document_response(request, info, make)
+
+    async def _stretch(
+        self, request: Request, requested: RequestedSet, cursor: Position
+    ) -> Response:
+        span = await self._windows.span(requested.name, after=cursor)
+        record, now = span.record, int(time() * MICROSECONDS)
+        check_not_future(cursor, record.last, now)
+        if cursor > record.last:
+            await self._windows.pass_by(requested.name, cursor, now)
+        if cursor < following_from(span) > record.created:
+            raise gone(requested)
+        stretch = stretch_after(min(max(cursor, record.created), record.last), span)
+        end = record.head if stretch.until is None else stretch.until
+        pages = Neighbours(next=_following(request, requested, stretch.until))
+        head = change_list_head(requested.base, requested.name, *stretch, pages)
+        tag = f"{int(stretch.from_):x}-{int(end):x}-{_closing_of(stretch, span)}"
+
+        async def make(in_gzip: bool) -> ByteStream:
+            entries = self._stretches.entries(requested.name, stretch.from_, end)
+            return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
+
+        return await document_response(
+            request, requested.info(tag, record.changed, head=head), make
+        )
+
+    # --- lists of lists ------------------------------------------------------------------------
+
+    async def index(self, request: Request) -> Response:
+        query_of(request, query.DOCUMENT)
+        requested = await self._admission.admit(request)
+        begin, begun = self._index_begin()
+        span = await self._windows.span(requested.name, after=begin)
+        archived = span.oldest is not None and span.oldest.until <= begin
+        _, windows = split(span.windows, begin)
+        open_from = span.record.window_from
+
+        def describe() -> Document:
+            return change_list_index_document(
+                requested.base, requested.name, windows, open_from, has_archive=archived
+            )
+
+        tag = f"{int(kept_from(span)):x}-{int(begin):x}-{int(open_from):x}-index"
+        info = requested.info(tag, max(begun, span.record.changed))
+        return await rendered_response(request, info, describe)
+
+    async def archive(self, request: Request) -> Response:
+        query_of(request, query.DOCUMENT)
+        requested = await self._admission.admit(request)
+        begin, begun = self._index_begin()
+        windows, _ = split((await self._windows.span(requested.name)).windows, begin)
+        if not windows:
+            raise Rejected("there is no archive yet: no Change List has left the index", status=404)
+
+        def describe() -> Document:
+            return change_list_archive_document(requested.base, requested.name, windows)
+
+        tag = f"{int(windows[0].from_):x}-{int(windows[-1].until):x}-archive"
+        info = requested.info(tag, max(begun, windows[-1].closed))
+        return await rendered_response(request, info, describe)
+
+    def _index_begin(self) -> tuple[Position, Position]:
+        """The lists that end before this position have left the index; and since when."""
+        days = self._index_days * DAY
+        begin = last_edge(int(time() * MICROSECONDS) - days, self._period)
+        return begin, Position(begin + days)
+
+    async def _missing(self, requested: RequestedSet, from_: Position) -> Rejected:
+        span = await self._windows.span(requested.name)
+        if span.record.created <= from_ < kept_from(span):
+            return gone(requested)
+        return Rejected(f"no Change List begins at {from_}", status=404)
+
+
+def _is_cold(kept: OpenList, record: JournalRecord) -> bool:
+    """Whether so much must be read that the answer should not wait for it."""
+    return kept.length == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
+
+
+def _closing_of(stretch: Stretch, span: Span) -> str:
+    """When the last window of the stretch was closed; if Redis had lost it, that was later."""
+    closed = (each.closed for each in span.windows if each.until == stretch.until)
+    return "open" if stretch.until is None else f"{int(next(closed, 0)):x}-part"
+
+
+def _beginning(text: str) -> Position:
+    """The position in the address of a list; it is written in one way only."""
+    try:
+        return Position.parse(text)
+    except (ValueError, OverflowError) as error:
+        raise Rejected(f"no Change List begins at {text!r}: {error}", status=404) from None
+
+
+def _following(request: Request, requested: RequestedSet, until: Position | None) -> str | None:
+    if until is None:
+        return None
+    return with_query(open_list(requested.name), {"from": until, **kept_query(request)})

@@ -1,0 +1,252 @@
+"""The hub's regular work: close windows by time, pack and trim what is closed, take snapshots,
+delete what is older than retention, and announce it.
+
+Any number of hub processes do this on one Redis at once, so every step is atomic, or claimed, or
+may be done twice. What one round could not do, the next one does. A set that fails delays no other.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from rsnotify.documents.announcements import Announcements
+from rsnotify.documents.due_sets import AGAIN_SECONDS, DueSets
+from rsnotify.documents.in_turn import InTurn
+from rsnotify.documents.snapshot import take_snapshot
+from rsnotify.documents.snapshots import Snapshot, Snapshots
+from rsnotify.errors import NoSuchSet, TryAgain
+from rsnotify.journal.clock_history import ClockHistory
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.window import DAY, DocumentSchedule, JournalRecord, Window, is_due, until_due
+from rsnotify.journal.windows import Windows
+from rsnotify.loops import Loop, repeat
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.single_flight import SingleFlight
+
+log = logging.getLogger(__name__)
+
+ROUND_SECONDS = 1.0
+OLD_SECONDS = 60.0  # between two looks at what is old, of some sets
+WAIT_SECONDS, WAITS = 0.2, 100  # for a snapshot that is being taken already
+GROWTH_SECONDS = 60.0  # the growth of the open list is announced at most this often
+GROWTH_AGAIN_SECONDS = 10.0  # if it was announced already within that time
+OTHERS_SECONDS = 5.0  # if another hub process takes the snapshot
+STREAM_DAYS = 1  # closed windows stay in the stream for so long, for those who follow the channel
+
+Pack = Callable[[str, Window], Awaitable[None]]
+"""Packs a closed window, and stores it packed."""
+
+Again = dict[str, float | None]
+"""After how many seconds each set is due again; None: when something changes."""
+
+Act = Callable[[str, JournalRecord, Position], Awaitable[float | None]]
+"""Does a chore for one set; when it is due again."""
+
+
+class Upkeep:
+    """The chores of a hub process."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        windows: Windows,
+        snapshots: Snapshots,
+        announcements: Announcements,
+        pack: Pack,
+        schedule: DocumentSchedule,
+    ) -> None:
+        self._hub = hub
+        self._windows = windows
+        self._snapshots = snapshots
+        self.announcements = announcements
+        self._pack = pack
+        self._schedule = schedule
+        self._requested: SingleFlight[str, Snapshot] = SingleFlight("snapshot")
+        self._windows_due = DueSets(hub, growth_waits=False)
+        self._snapshots_due = DueSets(hub, growth_waits=True)
+        self._old, self._archives = InTurn(), InTurn()
+
+    def loops(self) -> dict[str, Loop]:
+        """The loops that run as long as the hub, by name."""
+        return {
+            "keep windows": repeat(self.keep_due_windows, ROUND_SECONDS),
+            "keep snapshots": repeat(self.keep_due_snapshots, ROUND_SECONDS),
+            "delete what is old": repeat(self.delete_old, OLD_SECONDS),
+            "tell of archives": repeat(self.tell_of_archives, OLD_SECONDS),
+            "tell of the sets": repeat(
+                self.announcements.keep_description_announced, ROUND_SECONDS
+            ),
+        }
+
+    async def _each_set(self, act: Act, names: Sequence[str]) -> Again:
+        """Do it for each set; one that is removed meanwhile is left out."""
+        if not names:
+            return {}
+        now, again = await self._windows.now(), Again()
+        for name, record in zip(names, await self._windows.records(names), strict=True):
+            if record is not None:
+                again[name] = await self._do(act, name, record, now)
+        return again
+
+    async def _do(
+        self, act: Act, name: str, record: JournalRecord | Exception, now: Position
+    ) -> float | None:
+        try:
+            if isinstance(record, Exception):
+                raise record
+            return await act(name, record, now)
+        except TryAgain as error:
+            log.debug("a chore for the set %r waits: %s", name, error.detail)
+        except NoSuchSet:
+            return None
+        except Exception as error:
+            log.warning("a chore for the set %r failed", name, exc_info=error)
+        return AGAIN_SECONDS
+
+    # --- windows -------------------------------------------------------------------------------
+
+    async def keep_due_windows(self) -> None:
+        """Close what is due, pack what is closed, announce what has changed."""
+        await self._windows_due.round(await self._windows.now(), self._keep_windows_of)
+
+    async def _keep_windows_of(self, names: Sequence[str]) -> Again:
+        return await self._each_set(self._keep_windows, names)
+
+    async def _keep_windows(self, name: str, record: JournalRecord, now: Position) -> float | None:
+        period = self._schedule.period
+        closed = is_due(record, now, period) and await self._windows.close(name, period)
+        if closed or record.packed_until < record.window_from:
+            await self.announce_and_pack(name, record.packed_until)
+        has_grown = record.head > max(record.grew_until, record.window_from)
+        if has_grown and not await self._announce_growth(name, record):
+            return GROWTH_AGAIN_SECONDS
+        return _seconds(until_due(record, now, period))
+
+    async def announce_and_pack(self, name: str, packed_until: Position) -> None:
+        """Announce which windows have closed since, and pack them."""
+        span = await self._windows.span(name, after=packed_until)
+        for window in span.windows:
+            await self.announcements.window_closed(name, window)
+            await self._pack(name, window)
+            await self._windows.note_progress(name, span.record.created, packed_until=window.until)
+
+    async def _announce_growth(self, name: str, record: JournalRecord) -> bool:
+        if not await self._windows.claim(name, "growth", GROWTH_SECONDS):
+            return False
+        await self.announcements.open_list_grew(name, record.window_from, record.head)
+        await self._windows.note_progress(name, record.created, grew_until=record.head)
+        return True
+
+    # --- what is old ---------------------------------------------------------------------------
+
+    async def delete_old(self) -> None:
+        """Of the next sets: trim streams behind what is packed, delete what is past retention."""
+        await self._old.round(self._hub.sets, self._delete_old_of)
+
+    async def _delete_old_of(self, names: Sequence[str]) -> None:
+        history = await self._windows.clock_history()
+
+        async def delete(name: str, record: JournalRecord, _: Position) -> None:
+            await self._delete_old(name, record, history)
+
+        await self._each_set(delete, names)
+
+    async def _delete_old(self, name: str, record: JournalRecord, history: ClockHistory) -> None:
+        schedule = self._schedule
+        await self._trim(name, record.first, history.ago(STREAM_DAYS * DAY))
+        await self._windows.trim_framework(name, history.ago(schedule.index_days * DAY))
+        # The stream is trimmed window by window: what it still has is not yet deleted.
+        old = history.ago(schedule.retention_days * DAY)
+        await self._forget(name, min(record.first, old))
+        days = schedule.archived_days * DAY
+        await self._snapshots.let_go(name, schedule.archived_lists, history.ago(days))
+
+    async def tell_of_archives(self) -> None:
+        """Of the next sets: time alone moves Change Lists into the archive."""
+        await self._archives.round(self._hub.sets, self._tell_of_archives_of)
+
+    async def _tell_of_archives_of(self, names: Sequence[str]) -> None:
+        async def tell(name: str, _: JournalRecord, __: Position) -> None:
+            await self.announcements.documents_changed(name)
+
+        await self._each_set(tell, await self.announcements.archives_to_tell(names))
+
+    async def _trim(self, name: str, first: Position, begin: Position) -> None:
+        if first >= begin:
+            return
+        for window in (await self._windows.span(name, after=first)).windows:
+            if window.until > begin or not await self._windows.trim(name, window):
+                return
+
+    async def _forget(self, name: str, begin: Position) -> None:
+        oldest = await self._windows.oldest(name)
+        if oldest is not None and oldest.until <= begin:
+            windows = (await self._windows.span(name)).windows
+            old = [each for each in windows if each.until <= begin]
+            if old:  # else another hub process has forgotten them meanwhile
+                await self._windows.forget(name, old)
+
+    # --- snapshots -----------------------------------------------------------------------------
+
+    async def keep_due_snapshots(self) -> None:
+        """Take those that are due."""
+        await self._snapshots_due.round(await self._windows.now(), self._keep_snapshots_of)
+
+    async def _keep_snapshots_of(self, names: Sequence[str]) -> Again:
+        # A Source that publishes its own Resource List needs none from the hub.
+        sets = self._hub.sets
+        names = [name for name in names if name in sets and sets[name].resourcelist is None]
+        newest = await self._snapshots.newest_of(names)
+
+        async def keep(name: str, record: JournalRecord, now: Position) -> float | None:
+            if name in newest and not self._wants_snapshot(record, newest[name], now):
+                return self._until_snapshot(newest[name], now)
+            # Taking those before it may have taken long: another hub process may have it by now.
+            snapshot = await self._snapshots.newest(name)
+            if self._wants_snapshot(record, snapshot, now):
+                snapshot = await self.snapshot(name)
+                return OTHERS_SECONDS if snapshot is None else self._until_snapshot(snapshot, now)
+            return self._until_snapshot(snapshot, now)
+
+        return await self._each_set(keep, names)
+
+    def _until_snapshot(self, newest: Snapshot | None, now: Position) -> float | None:
+        return newest and _seconds(self._schedule.until_snapshot(newest.begun, now))
+
+    def _wants_snapshot(
+        self, record: JournalRecord, newest: Snapshot | None, now: Position
+    ) -> bool:
+        if newest is None:
+            return record.head > record.created
+        return self._schedule.wants_snapshot(record, newest.at, newest.begun, now)
+
+    def snapshot_for(self, name: str) -> asyncio.Task[Snapshot]:
+        """Take a snapshot on request; it is taken even if nobody waits for it."""
+        return self._requested.task(name, lambda: self._snapshot_after_others(name))
+
+    async def _snapshot_after_others(self, name: str) -> Snapshot:
+        for _ in range(WAITS):
+            snapshot = await self.snapshot(name)
+            if snapshot is not None:
+                return snapshot
+            await asyncio.sleep(WAIT_SECONDS)
+        raise TryAgain(f"another snapshot of {name!r} is being taken", retry_after_seconds=5)
+
+    async def snapshot(self, name: str) -> Snapshot | None:
+        """Take a snapshot now; None if another hub process is taking one."""
+        keep_old = self._schedule.archived_lists > 0
+        snapshot = await take_snapshot(self._snapshots, self._windows, name, keep_old=keep_old)
+        if snapshot is not None:
+            await self.announcements.snapshot_taken(name, snapshot)
+            await self._announce_archive(name, snapshot)
+        return snapshot
+
+    async def _announce_archive(self, name: str, snapshot: Snapshot) -> None:
+        """The archive has what the new snapshot has replaced."""
+        archived = await self._snapshots.archived(name)
+        if archived:
+            await self.announcements.archive_grew(name, snapshot, is_new=len(archived) == 1)
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / MICROSECONDS

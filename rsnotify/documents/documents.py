@@ -1,0 +1,284 @@
+"""The documents that a Destination can fetch: their paths and their content.
+
+Paths get their base URL when a document is rendered. Lists with many entries are in `lists`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from rsnotify.http.forms import XML
+from rsnotify.journal.window import Window
+from rsnotify.resourcesync.change import Link, Position
+from rsnotify.resourcesync.notification import (
+    KINDS,
+    SOURCE_DESCRIPTION,
+    ChannelName,
+    Kind,
+    capability_list,
+    change_list_index,
+)
+from rsnotify.resourcesync.xml_writer import (
+    Document,
+    Entry,
+    Md,
+)
+
+
+class SetCapabilities(NamedTuple):
+    """What a set has besides the hub's own channels and Change Lists."""
+
+    set_name: str
+    describedby: str | None = None
+    resourcelist: str | None = None
+    resourcedump: str | None = None
+    changelist: str | None = None  # the Source's own
+    changedump: str | None = None
+    resourcelist_archive: str | None = None
+    resourcedump_archive: str | None = None
+    changelist_archive: str | None = None  # the Source's own
+    changedump_archive: str | None = None
+    has_archive: bool = False
+    topics: Mapping[Kind, str] = {}  # what the Source calls the hub's channels
+    channels: Mapping[Kind, str] = {}  # of the Source, instead of the hub's
+    channel_hub: str | None = None
+    has_resource_list_archive: bool = False
+    sockets_first: bool = False
+
+
+class SnapshotTimes(NamedTuple):
+    """When a snapshot was taken: all changes up to `at` are in it."""
+
+    at: Position
+    completed: Position
+
+
+# Where each document is ------------------------------------------------------------------------
+
+
+def socket_capability_list(set_name: str) -> str:
+    """The Capability List of version 0.8."""
+    return f"/{set_name}/capabilitylist-ws.xml"
+
+
+def resource_list(set_name: str) -> str:
+    return f"/{set_name}/resourcelist.xml"
+
+
+def resource_list_archive(set_name: str) -> str:
+    return f"/{set_name}/resourcelist-archive.xml"
+
+
+def past_resource_list(set_name: str, snapshot: str) -> str:
+    """One list, or an index of its parts; this path never changes."""
+    return f"/{set_name}/resourcelist/{snapshot}.xml"
+
+
+def resource_list_part(set_name: str, snapshot: str, number: int) -> str:
+    return f"/{set_name}/resourcelist/{snapshot}-{number}.xml"
+
+
+def open_list(set_name: str) -> str:
+    return f"/{set_name}/changelist.xml"
+
+
+def change_list(set_name: str, from_: Position) -> str:
+    """The open or closed list of the window that begins here; this path never changes."""
+    return f"/{set_name}/changelist/{from_}.xml"
+
+
+def change_list_archive(set_name: str) -> str:
+    return f"/{set_name}/changelist-archive.xml"
+
+
+# Discovery -------------------------------------------------------------------------------------
+
+
+def source_description(
+    base: str, sets: Iterable[SetCapabilities], describedby: str | None
+) -> Document:
+    return Document(
+        root="urlset",
+        md=Md(capability="description"),
+        links=tuple(_described(describedby)),
+        entries=tuple(_of_set(base, offered) for offered in sets),
+    )
+
+
+def _of_set(base: str, offered: SetCapabilities) -> Entry:
+    """A set, by the Capability List that is named first; if it is not
+    the usual one, that is its alternate."""
+    loc = base + capability_list(offered.set_name)
+    links = tuple(_described(offered.describedby))
+    if offered.sockets_first:
+        links = (Link(rel="alternate", href=loc, type=XML.media_type), *links)
+        loc = base + socket_capability_list(offered.set_name)
+    return Entry(loc=loc, md=Md(capability="capabilitylist"), links=links)
+
+
+def _described(href: str | None) -> Iterator[Link]:
+    if href is not None:
+        yield Link(rel="describedby", href=href)
+
+
+def capabilities(base: str, offered: SetCapabilities) -> Document:
+    """The set's Capability List: WebSub topics, their WebSocket addresses as alternates."""
+    twin = base + socket_capability_list(offered.set_name)
+    channels = (_channel(base, offered, kind) for kind in KINDS)
+    return _capability_list(base, offered, twin, channels)
+
+
+def socket_capabilities(base: str, offered: SetCapabilities) -> Document:
+    """The same in version 0.8, where the URL of a channel is its WebSocket."""
+    twin = base + capability_list(offered.set_name)
+    channels = (_socket_channel(base, offered, kind) for kind in KINDS)
+    return _capability_list(base, offered, twin, channels)
+
+
+def _capability_list(
+    base: str, offered: SetCapabilities, twin: str, channels: Iterable[Entry]
+) -> Document:
+    up = Link(rel="up", href=base + SOURCE_DESCRIPTION)
+    alternate = Link(rel="alternate", href=twin, type=XML.media_type)
+    return Document(
+        root="urlset",
+        md=Md(capability="capabilitylist"),
+        links=(up, alternate, *_described(offered.describedby)),
+        entries=(*_documents(base, offered), *channels),
+    )
+
+
+def _documents(base: str, offered: SetCapabilities) -> Iterator[Entry]:
+    archive = base + change_list_archive(offered.set_name) if offered.has_archive else None
+    past_lists = (
+        base + resource_list_archive(offered.set_name)
+        if offered.has_resource_list_archive
+        else None
+    )
+    found = {
+        "resourcelist": offered.resourcelist,
+        "resourcedump": offered.resourcedump,
+        "changelist": offered.changelist or base + change_list_index(offered.set_name),
+        "changedump": offered.changedump,
+        "resourcelist-archive": offered.resourcelist_archive or past_lists,
+        "resourcedump-archive": offered.resourcedump_archive,
+        "changelist-archive": offered.changelist_archive or archive,
+        "changedump-archive": offered.changedump_archive,
+    }
+    for capability, loc in found.items():
+        if loc is not None:
+            yield Entry(loc=loc, md=Md(capability=capability))
+
+
+def _channel(base: str, offered: SetCapabilities, kind: Kind) -> Entry:
+    """The Source's own channel, else the hub's, as the Source calls it."""
+    channel, own = ChannelName(offered.set_name, kind), offered.channels.get(kind)
+    md = Md(capability=channel.capability)
+    if own is not None:
+        hub = offered.channel_hub if own.startswith("http") else None
+        return Entry(loc=own, md=md, links=() if hub is None else (Link(rel="hub", href=hub),))
+    links = (
+        Link(rel="hub", href=f"{base}/hub"),
+        Link(rel="alternate", href=socket_address(base, channel)),
+    )
+    return Entry(loc=offered.topics.get(kind) or base + channel.path, md=md, links=links)
+
+
+def _socket_channel(base: str, offered: SetCapabilities, kind: Kind) -> Entry:
+    channel, own = ChannelName(offered.set_name, kind), offered.channels.get(kind, "")
+    loc = own if own.startswith("ws") else socket_address(base, channel)
+    return Entry(loc=loc, md=Md(capability=channel.capability))
+
+
+def socket_address(base: str, channel: ChannelName) -> str:
+    scheme, separator, rest = base.partition("://")
+    return f"{'wss' if scheme == 'https' else 'ws'}{separator}{rest}{channel.path}"
+
+
+def robots(base: str, resource_lists: Iterable[str]) -> str:
+    """For crawlers: everything may be read, and this is where the resources are listed."""
+    rules = ("User-agent: *", "Disallow:")
+    maps = (f"Sitemap: {loc if '://' in loc else base + loc}" for loc in resource_lists)
+    return "\n".join((*rules, *maps, ""))
+
+
+# Change Lists ----------------------------------------------------------------------------------
+
+
+def change_list_index_document(
+    base: str,
+    set_name: str,
+    windows: Sequence[Window],
+    open_from: Position,
+    *,
+    has_archive: bool = False,
+) -> Document:
+    """The Change List Index: the closed lists, oldest first, and the open one."""
+    begin = windows[0].from_ if windows else open_from
+    archive = Link(rel="archives", href=base + change_list_archive(set_name))
+    opened = Entry(loc=base + change_list(set_name, open_from), md=Md(from_=str(open_from)))
+    return Document(
+        root="sitemapindex",
+        md=Md(capability="changelist", from_=str(begin)),
+        links=(up_link(base, set_name), archive) if has_archive else (up_link(base, set_name),),
+        entries=(*_of_windows(base, set_name, windows), opened),
+    )
+
+
+def change_list_archive_document(base: str, set_name: str, windows: Sequence[Window]) -> Document:
+    """The Change List Archive: closed lists that have left the index."""
+    begin, end = windows[0].from_, windows[-1].until
+    return Document(
+        root="urlset",
+        md=Md(capability="changelist-archive", from_=str(begin), until=str(end)),
+        links=(up_link(base, set_name),),
+        entries=tuple(_of_windows(base, set_name, windows)),
+    )
+
+
+def _of_windows(base: str, set_name: str, windows: Iterable[Window]) -> Iterator[Entry]:
+    for window in windows:
+        md = Md(from_=str(window.from_), until=str(window.until))
+        yield Entry(loc=base + change_list(set_name, window.from_), md=md)
+
+
+# Resource Lists --------------------------------------------------------------------------------
+
+
+def resource_list_index_document(
+    base: str, set_name: str, times: SnapshotTimes, parts: Iterable[str]
+) -> Document:
+    """The Resource List Index of a snapshot too large for one list."""
+    md = Md(at=str(times.at), completed=str(times.completed))
+    return Document(
+        root="sitemapindex",
+        md=snapshot_md(times),
+        links=(up_link(base, set_name),),
+        entries=tuple(Entry(loc=base + part, md=md) for part in parts),
+    )
+
+
+def resource_list_archive_document(
+    base: str, set_name: str, past: Iterable[tuple[str, SnapshotTimes]]
+) -> Document:
+    """The Resource List Archive: lists that were replaced, by the names of their snapshots."""
+    entries = (
+        Entry(
+            loc=base + past_resource_list(set_name, name),
+            md=Md(at=str(times.at), completed=str(times.completed)),
+        )
+        for name, times in past
+    )
+    return Document(
+        root="urlset",
+        md=Md(capability="resourcelist-archive"),
+        links=(up_link(base, set_name),),
+        entries=tuple(entries),
+    )
+
+
+def snapshot_md(times: SnapshotTimes) -> Md:
+    return Md(capability="resourcelist", at=str(times.at), completed=str(times.completed))
+
+
+def up_link(base: str, set_name: str) -> Link:
+    return Link(rel="up", href=base + capability_list(set_name))

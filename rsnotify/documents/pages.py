@@ -1,0 +1,215 @@
+"""Pages of Change Lists: some changes after a position, or up to one.
+
+A page is read before its answer begins, because its end stands in front. It stops where its entries
+take too many bytes, and the next page goes on there. It is fixed for ever unless it reaches the
+newest change.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from time import time
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rsnotify.documents.document_request import RequestedSet
+from rsnotify.documents.lists import Neighbours, change_list_head
+from rsnotify.documents.responses import ByteStream, document_response, stream_list
+from rsnotify.errors import Rejected, Trimmed
+from rsnotify.journal.history import History
+from rsnotify.journal.query import (
+    Query,
+    check_not_future,
+    parse_moment,
+    parse_start,
+    single,
+    whole_number,
+)
+from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Span, Window, whole_from
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.notification import ChannelName, Row, change_list_index, render_rows
+
+LOST = "changes that followed this position are lost; what is kept begins at {}"
+PAGE_BYTES = 8 * 1024 * 1024
+READ_CHANGES = 1_000
+
+ReadOn = Callable[[list[Row], int], Awaitable[list[Row]]]
+"""Reads so many rows beyond those that were read."""
+
+
+class PageBounds(NamedTuple):
+    """The part of a journal in which pages are turned."""
+
+    from_: Position
+    end: Position  # of a closed list, or the newest change
+    begin: Position  # of a page that names no position
+    last: Position  # what comes later comes behind it
+    changed: Position  # when, by the clock of Redis
+    is_open: bool = True
+    is_cut: bool = False  # older changes are no longer kept
+
+
+def bounds_of(span: Span) -> PageBounds:
+    """Everything that is kept; pages begin with the open list."""
+    record, from_ = span.record, whole_from(span)
+    return PageBounds(
+        from_,
+        end=record.head,
+        begin=record.window_from,
+        last=record.last,
+        changed=record.changed,
+        is_cut=from_ > record.created,
+    )
+
+
+def bounds_within(found: JournalRecord | Window) -> PageBounds:
+    """One list, open or closed."""
+    if isinstance(found, Window):
+        from_, end = found.from_, found.until
+        return PageBounds(from_, end, begin=from_, last=end, changed=found.closed, is_open=False)
+    from_, end = found.window_from, max(found.head, found.window_from)
+    return PageBounds(from_, end, begin=from_, last=found.last, changed=found.changed)
+
+
+class ListPage(NamedTuple):
+    """What one page covers; without `until` it reaches the newest change."""
+
+    from_: Position
+    until: Position | None
+    entries: bytes
+    has_before: bool
+    has_after: bool
+
+
+class Pages:
+    """Reads pages of any set, and answers with them."""
+
+    def __init__(self, history: History, most: int) -> None:
+        self._history = history
+        self._most = most
+
+    def are_wanted(self, asked: Query) -> bool:
+        """Whether a page is asked for, or the operator wants shorter answers to `?from=`."""
+        is_short = self._most < STRETCH_CHANGES
+        after = is_short and parse_start(asked) is not None
+        return after or "limit" in asked or "until" in asked
+
+    async def respond(
+        self, request: Request, requested: RequestedSet, bounds: PageBounds, path: str, asked: Query
+    ) -> Response:
+        page = await self._page(requested, bounds, asked)
+        pages = neighbours(path, page, kept_query(request))
+        head = change_list_head(requested.base, requested.name, page.from_, page.until, pages)
+        end = bounds.end if page.until is None else page.until
+        tag = f"{int(page.from_):x}-{int(end):x}-{len(page.entries):x}"
+        tag += f"-{page.until is None:d}{page.has_before:d}{page.has_after:d}"
+        tag += "" if bounds.is_open else f"-{int(bounds.changed):x}"  # when the list was closed
+
+        async def entries() -> ByteStream:
+            yield page.entries
+
+        async def make(in_gzip: bool) -> ByteStream:
+            return await stream_list(head, requested.form, entries(), in_gzip=in_gzip)
+
+        return await document_response(
+            request, requested.info(tag, bounds.changed, head=head), make
+        )
+
+    async def _page(self, requested: RequestedSet, bounds: PageBounds, asked: Query) -> ListPage:
+        after, until = parse_start(asked), single(asked, "until")
+        if after is not None and until is not None:
+            raise Rejected("a page has `from` or `until`: leave one of them out")
+        count = whole_number(asked, "limit", 1, self._most, self._most)
+        place = _place(after, until, bounds)
+        if place < bounds.from_ and bounds.is_cut:
+            raise gone(requested)
+        turn = self.after if until is None else self.before
+        return await turn(requested.name, max(place, bounds.from_), bounds, count)
+
+    async def after(self, set_name: str, at: Position, bounds: PageBounds, limit: int) -> ListPage:
+        """The changes after a position."""
+        channel, cursor = ChannelName(set_name, "change"), min(at, bounds.last)
+
+        async def read(rows: list[Row], wanted: int) -> list[Row]:
+            after = rows[-1][0] if rows else cursor
+            try:
+                return await self._history.read(channel, after, until=bounds.end, count=wanted)
+            except Trimmed as trimmed:
+                raise Rejected(LOST.format(Position(trimmed.first)), status=410) from None
+
+        rows, following = await _filled(read, limit)
+        before = await self._back(channel, cursor, bounds, 1)
+        end = None if bounds.is_open else bounds.end
+        until = end if following is None else rows[-1][0]
+        return ListPage(cursor, until, render_rows(rows), bool(before), following is not None)
+
+    async def before(self, set_name: str, at: Position, bounds: PageBounds, limit: int) -> ListPage:
+        """The last changes up to a position."""
+        channel, until = ChannelName(set_name, "change"), min(at, bounds.last)
+
+        async def read(rows: list[Row], wanted: int) -> list[Row]:
+            """Newest first, as the pages are turned."""
+            before = Position(rows[-1][0] - 1) if rows else until
+            return (await self._back(channel, before, bounds, wanted))[::-1]
+
+        rows, preceding = await _filled(read, limit)
+        from_ = bounds.from_ if preceding is None else preceding[0]
+        has_after = until < bounds.end
+        end = until if has_after or not bounds.is_open else None
+        return ListPage(from_, end, render_rows(rows[::-1]), preceding is not None, has_after)
+
+    async def _back(
+        self, channel: ChannelName, until: Position, bounds: PageBounds, count: int
+    ) -> list[Row]:
+        rows = await self._history.read_back(channel, until, count)
+        return [row for row in rows if row[0] > bounds.from_]
+
+
+def _place(after: Position | None, until: str | None, bounds: PageBounds) -> Position:
+    """Where the page begins or, if `until` is given, ends."""
+    if until is not None:
+        return parse_moment(until, "until")
+    if after is not None:
+        check_not_future(after, bounds.last, int(time() * MICROSECONDS))
+    return bounds.begin if after is None else after
+
+
+async def _filled(read: ReadOn, limit: int) -> tuple[list[Row], Row | None]:
+    """The rows of a page, and the row beyond them, if there is one."""
+    rows: list[Row] = []
+    size = 0
+    while len(rows) <= limit and size < PAGE_BYTES:
+        wanted = min(limit + 1 - len(rows), READ_CHANGES)
+        found = await read(rows, wanted)
+        rows += found
+        size += sum(len(fragment) for _, fragment in found)
+        if len(found) < wanted:
+            return rows, None
+    return rows[:-1], rows[-1]
+
+
+def neighbours(path: str, page: ListPage, asked: Mapping[str, str]) -> Neighbours:
+    """The addresses of the pages before and after, asked for in the same way."""
+    before = with_query(path, {"until": page.from_, **asked}) if page.has_before else None
+    after = with_query(path, {"from": page.until, **asked}) if page.has_after else None
+    return Neighbours(before, after)
+
+
+def kept_query(request: Request) -> Mapping[str, str]:
+    """What links to other pages repeat of the request: never a token."""
+    asked = request.query_params
+    return {name: asked[name] for name in ("limit", "format") if name in asked}
+
+
+def with_query(path: str, asked: Mapping[str, object]) -> str:
+    return f"{path}?{urlencode(asked, safe=':')}"
+
+
+def gone(requested: RequestedSet) -> Rejected:
+    index = requested.base + change_list_index(requested.name)
+    return Rejected(
+        f"the hub no longer keeps this; see {index} for what it keeps",
+        status=410,
+        headers={"link": f'<{index}>; rel="index"'},
+    )

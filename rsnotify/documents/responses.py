@@ -1,0 +1,236 @@
+"""Documents as HTTP responses: conditional requests, compression, caching, HEAD.
+
+ETag and date are known before a document is made, so an unchanged document costs nothing. An error
+before the first entry becomes an HTTP status; a later one breaks the response off.
+Nothing here knows which document it is.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from email.utils import formatdate, parsedate_to_datetime
+from time import time
+from typing import NamedTuple
+
+from isal import isal_zlib
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from rsnotify.documents.lists import Frame, ListHead
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.http.accept_encoding import accepts_gzip
+from rsnotify.http.forms import NDJSON, XML, Form
+from rsnotify.resourcesync.change import MICROSECONDS
+from rsnotify.resourcesync.json_writer import EntriesAsJson, render_json
+from rsnotify.resourcesync.xml_writer import Document, render_document
+
+log = logging.getLogger(__name__)
+
+GZIP = 31  # as window bits: deflate in a gzip file
+IMMUTABLE = "max-age=31536000, immutable"
+REVALIDATE = "no-cache"
+CLOCK_DIFFERENCE_SECONDS = 2  # between the hub and Redis
+THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
+
+_TAG = re.compile(r'(?:W/)?"([^"]*)"')
+
+
+class DocumentInfo(NamedTuple):
+    """What the response headers say of a document, known before the document is made."""
+
+    tag: str
+    modified: int  # microseconds
+    is_fixed: bool = False  # it never changes
+    is_private: bool = False
+    link: str = ""  # to the Capability List
+    form: Form = XML
+    head: ListHead | None = None  # of a list
+
+
+Parts = Sequence[bytes]
+ByteStream = AsyncIterator[bytes]
+MakeDocument = Callable[[bool], Awaitable[Parts | ByteStream]]
+"""Makes the document, in gzip if the argument is true: all its parts, or a stream."""
+
+
+async def document_response(request: Request, info: DocumentInfo, make: MakeDocument) -> Response:
+    """The document, or 304 if the peer has it."""
+    if is_unchanged(request.headers, info):
+        return Response(status_code=304, headers=_headers(info))
+    in_gzip = accepts_gzip(request.headers.get("accept-encoding"))
+    headers = _headers(info, in_gzip=in_gzip)
+    if request.method == "HEAD":
+        return _HeadResponse(headers=headers, media_type=info.form.media_type)
+    made = await make(in_gzip)
+    if isinstance(made, Sequence):
+        return _PartsResponse(made, headers, info.form.media_type)
+    return _StreamedResponse(made, headers=headers, media_type=info.form.media_type)
+
+
+async def rendered_response(
+    request: Request, info: DocumentInfo, describe: Callable[[], Document]
+) -> Response:
+    """The same for a small document that is rendered in one step."""
+
+    async def make(in_gzip: bool) -> Parts:
+        document = render(describe(), info.form)
+        return [await gzipped(document) if in_gzip else document]
+
+    return await document_response(request, info, make)
+
+
+async def gzipped(document: bytes) -> bytes:
+    """A large one in a thread."""
+    if len(document) > THREAD_BYTES:
+        return await asyncio.to_thread(isal_zlib.compress, document, wbits=GZIP)
+    return isal_zlib.compress(document, wbits=GZIP)
+
+
+def render(document: Document, form: Form) -> bytes:
+    return render_document(document) if form is XML else render_json(document)
+
+
+def is_unchanged(headers: Headers, info: DocumentInfo) -> bool:
+    """Whether the peer has this document. If it sends ETags, its date is ignored."""
+    tags = headers.get("if-none-match")
+    if tags is not None:
+        return tags.strip() == "*" or _tag(info) in _TAG.findall(tags)
+    since = headers.get("if-modified-since")
+    return since is not None and info.modified <= _microseconds(since)
+
+
+async def stream_list(
+    head: ListHead, form: Form, entries: ByteStream, *, in_gzip: bool
+) -> ByteStream:
+    """A list in this form; the entries come as XML."""
+    written = entries if form is XML else _as_json(entries, form)
+    return await stream_document(head.frame(form), written, in_gzip=in_gzip)
+
+
+async def _as_json(entries: ByteStream, form: Form) -> ByteStream:
+    writer = EntriesAsJson(in_lines=form is NDJSON)
+    async for piece in entries:
+        yield await asyncio.to_thread(writer.feed, piece)
+
+
+async def stream_document(frame: Frame, entries: ByteStream, *, in_gzip: bool) -> ByteStream:
+    """A document as its entries are read. The first entries are read here, so that an error in
+    reading them becomes an HTTP status."""
+    framed = _framed(frame, await anext(entries, b""), entries)
+    return _gzipped(framed) if in_gzip else framed
+
+
+async def _framed(frame: Frame, first: bytes, entries: ByteStream) -> ByteStream:
+    yield frame.head
+    yield first
+    async for piece in entries:
+        yield piece
+    yield frame.foot
+
+
+async def _gzipped(stream: ByteStream) -> ByteStream:
+    """Compress the stream, large pieces in a thread."""
+    deflate = isal_zlib.compressobj(1, isal_zlib.DEFLATED, GZIP)
+    async for piece in stream:
+        if len(piece) > THREAD_BYTES:
+            yield await asyncio.to_thread(deflate.compress, piece)
+        else:
+            yield deflate.compress(piece)
+    yield deflate.flush()
+
+
+class _PartsResponse(Response):
+    """Sends the parts of a document one after the other, without a copy."""
+
+    def __init__(self, parts: Parts, headers: dict[str, str], media_type: str) -> None:
+        self._parts = parts
+        length = sum(map(len, parts))
+        super().__init__(headers=headers | {"content-length": str(length)}, media_type=media_type)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": self.raw_headers},
+        )
+        for part in self._parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class _StreamedResponse(StreamingResponse):
+    """Sends a document as it is read. If that fails, the response ends without its last chunk."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Until the peer has gone. The library would load anyio for this: 0.2 s at the first."""
+        sending = asyncio.create_task(self.stream_response(send))
+        listening = asyncio.create_task(self.listen_for_disconnect(receive))
+        try:
+            await asyncio.wait((sending, listening), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            listening.cancel()
+            if not sending.done():
+                sending.cancel()
+                await asyncio.wait((sending,))
+        if not sending.cancelled():
+            sending.result()
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except (TryAgain, Rejected) as error:
+            log.warning("a response is broken off: %s", error.detail)
+
+
+class _HeadResponse(Response):
+    """An answer to HEAD. It has no content-length: the document would have to be made for that."""
+
+    def init_headers(self, headers: dict[str, str] | None = None) -> None:  # type: ignore[override]
+        super().init_headers(headers)
+        del self.headers["content-length"]
+
+
+def _headers(info: DocumentInfo, *, in_gzip: bool = False) -> dict[str, str]:
+    scope = "private" if info.is_private else "public"
+    vary = "accept, accept-encoding"
+    headers = {
+        "etag": f'W/"{_tag(info)}"' if in_gzip else f'"{_tag(info)}"',
+        "last-modified": _last_modified(info.modified),
+        "cache-control": f"{scope}, {IMMUTABLE if info.is_fixed else REVALIDATE}",
+        "vary": f"{vary}, authorization" if info.is_private else vary,
+    }
+    if info.link:
+        headers["link"] = ", ".join(_links(info))
+    if info.head is not None:
+        headers |= info.head.headers()
+    if in_gzip:
+        headers["content-encoding"] = "gzip"
+    return headers
+
+
+def _tag(info: DocumentInfo) -> str:
+    """Each form has tags of its own."""
+    return info.tag if info.form is XML else f"{info.tag}-{info.form.name}"
+
+
+def _links(info: DocumentInfo) -> Iterator[str]:
+    yield f'<{info.link}>; rel="resourcesync"'
+    for link in info.head.links if info.head is not None else ():
+        if link.rel != "up":  # that is the Capability List
+            yield f'<{link.href}>; rel="{link.rel}"'
+
+
+def _last_modified(modified: int) -> str:
+    """The time of the change, rounded up to a second once that second is over. Until then it is the
+    second before the change, which matches no condition: another change may still come."""
+    second = -(-modified // MICROSECONDS)
+    is_certain = second + CLOCK_DIFFERENCE_SECONDS < time()
+    return formatdate(second if is_certain else second - 1, usegmt=True)
+
+
+def _microseconds(date: str) -> float:
+    try:
+        return parsedate_to_datetime(date).timestamp() * MICROSECONDS
+    except (TypeError, ValueError, OverflowError):
+        return float("-inf")

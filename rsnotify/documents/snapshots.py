@@ -1,0 +1,224 @@
+"""The snapshots of every set in Redis, and the Resource Lists made of them.
+
+One hub process at a time takes a snapshot of a set; it renews its claim while it works. The parts
+of an unfinished snapshot expire. A new snapshot replaces the old one at once; the old parts stay
+for those who are still reading them.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, Self
+
+from rsnotify.documents.resource_state import Resource
+from rsnotify.errors import NoSuchSet, TryAgain
+from rsnotify.journal import keys
+from rsnotify.journal.claims import Claim, Claims
+from rsnotify.journal.gzip_parts import PackedEntries
+from rsnotify.redis_client.connection import Client, each, write_in_pieces
+from rsnotify.redis_client.script import Script
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName
+
+_BEGIN, _PUBLISH = Script("documents/begin_snapshot.lua"), Script("documents/snapshot.lua")
+
+CLAIM_SECONDS = 25  # with the next round, it is taken over within 30 s
+JOURNEY_RESOURCES = 2_000  # to be read from Redis at once, about
+SCANNED_RESOURCES = 1_000  # of one shard: publishers wait for Redis, then for the hub
+WALK_SECONDS = 3600  # how long a replaced part stays after it was asked for last
+
+
+class Snapshot(NamedTuple):
+    """What is known of a snapshot; its parts are numbered from 1."""
+
+    name: str
+    at: Position
+    completed: Position
+    parts: int
+    resources: int
+
+    @property
+    def begun(self) -> Position:
+        """When it was begun, by the clock of Redis; snapshots are named after that."""
+        return Position(int(self.name))
+
+    @classmethod
+    def from_fields(cls, fields: dict[bytes, bytes]) -> Self | None:
+        if not fields:
+            return None
+        at, completed, parts, resources = (int(fields[name.encode()]) for name in cls._fields[1:])
+        name = fields[b"name"].decode()
+        return cls(name, Position(at), Position(completed), parts, resources)
+
+    def to_fields(self) -> dict[str, str | int]:
+        return {
+            name: int(value) if isinstance(value, int) else value
+            for name, value in self._asdict().items()
+        }
+
+
+class Beginning(NamedTuple):
+    """Where a snapshot stands that has begun, in which set's life, and when that was."""
+
+    at: Position
+    created: Position
+    begun: Position
+
+
+class Snapshots:
+    """The snapshots of every set, in one Redis."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._claims = Claims(client)
+
+    # --- reading -------------------------------------------------------------------------------
+
+    async def newest(self, set_name: str) -> Snapshot | None:
+        return Snapshot.from_fields(await self._client.hgetall(keys.snapshot(set_name)))
+
+    async def newest_of(self, set_names: Sequence[str]) -> dict[str, Snapshot | None]:
+        """The newest of each set, in one round trip; unreadable ones are left out."""
+        pipeline = self._client.pipeline(transaction=False)
+        for name in set_names:
+            pipeline.hgetall(keys.snapshot(name))
+        found = each(await pipeline.execute(raise_on_error=False), Snapshot.from_fields)
+        for newest in found:
+            if isinstance(newest, TryAgain):  # its part of Redis is away
+                raise newest
+        pairs = zip(set_names, found, strict=True)
+        return {name: newest for name, newest in pairs if not isinstance(newest, Exception)}
+
+    async def named(self, set_name: str, name: str) -> Snapshot | None:
+        """The newest, or a replaced one as long as somebody still reads it."""
+        fields = await self._client.hgetall(keys.snapshot(set_name, name))
+        return Snapshot.from_fields(fields)
+
+    async def part(self, set_name: str, snapshot: Snapshot, number: int) -> PackedEntries | None:
+        key = keys.snapshot_part(set_name, snapshot.name, number)
+        data = await self._client.get(key)
+        return None if data is None else PackedEntries.from_bytes(data)
+
+    async def keep_walkable(self, set_name: str, snapshot: Snapshot) -> None:
+        """Somebody still reads a snapshot that has been replaced; one that stays just stays."""
+        pipeline = self._client.pipeline(transaction=False)
+        for key in _keys_of(set_name, snapshot):
+            pipeline.expire(key, WALK_SECONDS, xx=True)
+        await pipeline.execute()
+
+    # --- the archive ---------------------------------------------------------------------------
+
+    async def archived(self, set_name: str) -> list[Snapshot]:
+        """The replaced snapshots that are kept, oldest first."""
+        names = await self._client.zrange(keys.archive(set_name), 0, -1)
+        pipeline = self._client.pipeline(transaction=False)
+        for name in names:
+            pipeline.hgetall(keys.snapshot(set_name, name.decode()))
+        found = map(Snapshot.from_fields, await pipeline.execute())
+        return [snapshot for snapshot in found if snapshot is not None]
+
+    async def has_archive(self, set_name: str) -> bool:
+        return bool(await self._client.exists(keys.archive(set_name)))
+
+    async def let_go(self, set_name: str, most: int, begun_after: Position) -> None:
+        """Keep so many of them, begun after this; the others expire."""
+        archived = await self.archived(set_name)
+        surplus = len(archived) - most
+        for number, snapshot in enumerate(archived):
+            if number < surplus or snapshot.begun <= begun_after:
+                await self._forget(set_name, snapshot)
+
+    async def _forget(self, set_name: str, snapshot: Snapshot) -> None:
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.zrem(keys.archive(set_name), snapshot.name)
+        for key in _keys_of(set_name, snapshot):
+            pipeline.expire(key, WALK_SECONDS)
+        await pipeline.execute()
+
+    # --- taking --------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def claim(self, set_name: str) -> AsyncIterator[Claim | None]:
+        """The claim to the set's next snapshot; None if another hub process has it."""
+        claim = await self._claims.take(keys.claim(set_name, "snapshot"), CLAIM_SECONDS)
+        try:
+            yield claim
+        finally:
+            if claim is not None:
+                await claim.let_go()
+
+    async def begin(self, set_name: str) -> Beginning:
+        """Where it stands: behind the newest change, where from now on no change will be."""
+        key = keys.record(ChannelName(set_name, "change"))
+        found = await _BEGIN.run(self._client, [key])
+        if found is None:
+            raise NoSuchSet(set_name)
+        return Beginning(*map(Position, found))
+
+    async def resources(self, set_name: str, claim: Claim) -> AsyncIterator[list[Resource]]:
+        """The current state, some thousand resources at a time, each once."""
+        shard, at_once = 0, 1
+        while shard < keys.STATE_SHARDS:
+            shards = range(shard, min(shard + at_once, keys.STATE_SHARDS))
+            answers = await self._scan(set_name, claim, dict.fromkeys(shards, 0))
+            shard += at_once
+            at_once = max(1, JOURNEY_RESOURCES // max(1, *(len(found) for _, found in answers)))
+            for number, (cursor, found) in zip(shards, answers, strict=True):
+                yield sorted(found.items())
+                async for rest in self._rest(set_name, claim, number, cursor, found):
+                    yield rest
+
+    async def _rest(
+        self, set_name: str, claim: Claim, shard: int, cursor: int, first: Iterable[bytes]
+    ) -> AsyncIterator[list[Resource]]:
+        """What else a large shard has; Redis may name some again while it makes room for more."""
+        seen = set(first) if cursor else set()
+        while cursor:
+            ((cursor, found),) = await self._scan(set_name, claim, {shard: cursor})
+            yield sorted(each for each in found.items() if each[0] not in seen)
+            seen.update(found)
+
+    async def _scan(
+        self, set_name: str, claim: Claim, cursors: Mapping[int, int]
+    ) -> list[tuple[int, dict[bytes, bytes]]]:
+        """Some resources of each of these shards, from these cursors on."""
+        pipeline = self._client.pipeline(transaction=False)
+        claim.keep_up(pipeline)
+        for shard, cursor in cursors.items():
+            pipeline.hscan(keys.state(set_name, shard), cursor, count=SCANNED_RESOURCES)
+        answers: list[Any] = await pipeline.execute()
+        claim.check(answers[0])
+        return answers[1:]
+
+    async def write_part(
+        self, set_name: str, name: str, number: int, packed: PackedEntries
+    ) -> None:
+        key = keys.snapshot_part(set_name, name, number)
+        await write_in_pieces(self._client, key, packed.to_bytes(), seconds=WALK_SECONDS)
+
+    async def publish(
+        self,
+        set_name: str,
+        created: Position,
+        claim: Claim,
+        snapshot: Snapshot,
+        *,
+        keep_old: bool = False,
+    ) -> bool:
+        """Make it the newest, unless the claim was lost meanwhile; the old one may be kept."""
+        names = [
+            keys.claim(set_name, "snapshot"),
+            keys.record(ChannelName(set_name, "change")),
+            keys.snapshot(set_name),
+            keys.snapshot(set_name),
+            keys.archive(set_name),
+            keys.never(set_name),
+        ]
+        fields = [text for field in snapshot.to_fields().items() for text in field]
+        arguments = (claim.token, int(created), WALK_SECONDS, int(keep_old), *fields)
+        return bool(await _PUBLISH.run(self._client, names, *arguments))
+
+
+def _keys_of(set_name: str, snapshot: Snapshot) -> list[str]:
+    parts = range(1, snapshot.parts + 1)
+    of_parts = (keys.snapshot_part(set_name, snapshot.name, number) for number in parts)
+    return [keys.snapshot(set_name, snapshot.name), *of_parts]

@@ -1,0 +1,381 @@
+"""One HTTP/1.1 connection: answers its requests in order, and closes so that the peer learns why.
+
+If the peer may still be sending when the connection ends, it is closed in one direction only, and
+read for a while. Of uvicorn this uses what it gives to any protocol: configuration, state and
+`shutdown`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, cast
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from rsnotify.http.connections import ConnectionLimits
+from rsnotify.http.deadlines import Deadlines
+from rsnotify.http.exchange import Exchange, Taking
+from rsnotify.http.request_parser import BODY, CLOSED, HEAD, IDLE, RequestReader
+from rsnotify.http.response_head import Headers, plain_head, render_head
+from rsnotify.http.socket_input import HTTP, BoundedInput, InputTurns, ReceivedCounts
+from rsnotify.http.unread_output import UnreadOutput
+
+HEAD_SECONDS = 10.0
+BODY_SECONDS = 15.0  # between two parts of the content
+LAST_REQUEST_SECONDS = 1.0  # for an idle peer, whose next request may be on its way at shutdown
+PIPELINED = 32  # requests that may wait for earlier responses
+LINGER_SECONDS = 30.0
+LINGER_BYTES = 64 * 1024 * 1024  # eight times the largest body: its sender reads the answer
+LINGER_LEAST_BYTES = 1024 * 1024  # of each connection, if all together send more in a second
+TURN_BYTES = 64 * 1024  # of all connections, in a turn of the event loop
+LEAST_BYTES = 512  # many a request
+
+
+class HttpInput:
+    """What all HTTP connections of a process share to read their peers."""
+
+    def __init__(
+        self, received: ReceivedCounts | None = None, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self.received = ReceivedCounts() if received is None else received
+        self.turns = InputTurns(turn_bytes=TURN_BYTES, least_bytes=LEAST_BYTES)
+        self._clock = clock
+        self._lingering_bytes = 0  # of all together, in this second
+        self._second_ends = 0.0
+
+    def may_linger(self, count: int, total: int) -> bool:
+        """Whether a connection that is ending may have sent so much, of which these bytes now."""
+        now = self._clock()
+        if now >= self._second_ends:
+            self._second_ends, self._lingering_bytes = now + 1, 0
+        self._lingering_bytes += count
+        bytes_of_all = max(total, self._lingering_bytes)
+        return total <= LINGER_LEAST_BYTES or bytes_of_all <= LINGER_BYTES
+
+
+class HttpProtocol(BoundedInput):
+    """A connection, until it is closed or becomes a WebSocket."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        deadlines: Deadlines,
+        send_timeout_seconds: float,
+        connections: ConnectionLimits | None = None,
+        http_input: HttpInput | None = None,
+    ) -> None:
+        self.output: UnreadOutput
+        self._reader: RequestReader
+        self._config = config
+        self._server_state = server_state
+        self._app_state = app_state
+        self._deadlines = deadlines
+        self._connections = connections
+        self._input = HttpInput() if http_input is None else http_input
+        self._send_timeout_seconds = send_timeout_seconds
+        self._serving: Exchange | None = None
+        self._waiting: list[Exchange] = []
+        self._final_response = b""  # sent after the responses to earlier requests
+        self._is_ending = False  # after the responses to these requests
+        self._is_draining = False
+        self._has_unread_input = False  # the peer sends data that is not read any more
+        self._is_input_over = False  # the peer has closed its direction
+        self._is_lingering = False
+        self._lingering_bytes = 0
+        self._is_paused = False
+
+    # --- coming and going ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.output = UnreadOutput(self.transport, self._deadlines, self._send_timeout_seconds)
+        self._server_state.connections.add(self)  # type: ignore[arg-type]
+        connection_scope = {
+            "client": _address(transport, "peername"),
+            "server": _address(transport, "sockname"),
+            "scheme": "https" if transport.get_extra_info("sslcontext") else "http",
+        }
+        self._reader = RequestReader(self, connection_scope)
+        self.start_head_deadline()
+        if self._connections is not None:
+            self._enter(self._connections, connection_scope["client"])
+
+    def _enter(self, connections: ConnectionLimits, client: object) -> None:
+        """Take the connection, or tell why not; if there are far too many, not even that."""
+        host = client[0] if isinstance(client, tuple) else ""
+        refusal, is_flooded = connections.refusal(host), connections.is_flooded
+        connections.enter(self, host)
+        if is_flooded:
+            self.transport.abort()
+        elif refusal is not None:
+            self.refuse(*refusal)
+
+    @property
+    def turns(self) -> InputTurns:
+        return self._input.turns
+
+    def turn_came(self) -> None:
+        if not self._is_paused:
+            self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        self._input.received.bytes[HTTP] += len(data)
+        if self._reader.state != CLOSED:
+            self._reader.read(data)
+            return
+        self._has_unread_input = True
+        if self._is_lingering:
+            self._lingering_bytes += len(data)
+            if not self._input.may_linger(len(data), self._lingering_bytes):
+                self._input.received.report_flood(HTTP, self.transport)
+                self.transport.abort()
+        else:
+            self.pause_reading()
+
+    def eof_received(self) -> bool:
+        """The peer sends nothing more: it gets the answers that it waits for, and then the end.
+
+        Of TLS, which knows no such state, it means that the peer has gone.
+        """
+        self._is_input_over = True
+        if self._reader.state in (HEAD, BODY):
+            self.refuse(400, "The request is not complete.")
+        elif self._reader.state == IDLE:
+            self._make_newest_the_last()
+        return self._serving is not None and self.transport.can_write_eof()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        serving = self._serving
+        self._let_go()
+        if serving is not None:
+            serving.disconnect()
+        self.output.release()
+
+    def _let_go(self) -> None:
+        """The connection is not this one's any more; nothing that was made for it is kept."""
+        if self._connections is not None:
+            self._connections.leave(self)
+        self._unregister()
+        if self.turns.leave(self):
+            self._is_paused = True
+        self._reader.close()
+        self._serving = None
+        self._drop_waiting()
+
+    def shutdown(self) -> None:
+        """Called by uvicorn when the server stops: answer what is asked, and then close.
+
+        Who is idle may be asking just now; so they have a moment for it.
+        """
+        self._is_draining = True
+        self._make_newest_the_last()
+        if self._reader.state == IDLE:
+            self._deadlines.set(self._close, LAST_REQUEST_SECONDS)
+
+    def _make_newest_the_last(self) -> None:
+        reader = self._reader
+        if reader.newest is not None:
+            reader.newest.keep_alive = False
+        if reader.state == IDLE and self._serving is not None:
+            reader.state = CLOSED
+
+    def _close(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.output.start_deadline()  # until the buffer is sent
+        self.transport.close()
+
+    def _unregister(self) -> None:
+        self._server_state.connections.discard(self)
+        self._deadlines.remove_idle(self._close)
+        self._deadlines.clear(self._close)
+        self._deadlines.clear(self._on_read_deadline)
+        self.output.clear_deadline()
+
+    # --- requests and their answers --------------------------------------------------------------
+
+    def request_began(self) -> None:
+        self._deadlines.remove_idle(self._close)
+        if self._is_draining:
+            self._deadlines.clear(self._close)
+
+    def request_read(self, exchange: Exchange) -> None:
+        if self._is_draining:
+            exchange.keep_alive = False
+        if self._serving is None:
+            self._serve(exchange)
+            return
+        self._waiting.append(exchange)
+        self.pause_reading()
+        if len(self._waiting) == PIPELINED:
+            exchange.keep_alive = False
+
+    def _serve(self, exchange: Exchange) -> None:
+        self._serving = exchange
+        tasks = self._server_state.tasks
+        task = asyncio.get_running_loop().create_task(exchange.run(self._config.loaded_app))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def answered(self, exchange: Exchange) -> None:
+        self._server_state.total_requests += 1
+        self._serving = None
+        if not exchange.keep_alive:
+            self._final_response = b""
+            self._end()
+        elif self._waiting:
+            self._serve(self._waiting.pop(0))
+        elif self._is_ending:
+            self._end()
+        else:
+            if self._reader.state == IDLE:
+                self._deadlines.add_idle(self._close)
+            if self._is_paused:
+                self.resume_reading()
+
+    def hand_over(self, take: Taking, *, is_chunked: bool) -> None:
+        """Another writes the rest of the response, until the peer leaves."""
+        self._server_state.total_requests += 1
+        self._let_go()
+        if self._is_input_over:  # nobody would ever know that this peer has gone
+            self._close()
+            return
+        take(self.transport, is_chunked=is_chunked)
+        if self._is_paused:
+            self.transport.resume_reading()
+
+    def default_headers(self) -> Headers:
+        return self._server_state.default_headers
+
+    def upgrade(self, request: bytes) -> None:
+        """Hand the connection over to the WebSocket handshake."""
+        if self._serving is not None:
+            self.refuse(400, "A WebSocket cannot be opened while a request waits for its answer.")
+            return
+        self._let_go()
+        handshake = cast(Any, self._config.ws_protocol_class)(
+            config=self._config, server_state=self._server_state, app_state=self._app_state
+        )
+        handshake.connection_made(self.transport)
+        self.transport.set_protocol(handshake)
+        if self._is_paused:
+            self.transport.resume_reading()
+        handshake.data_received(request)
+
+    # --- how it ends -----------------------------------------------------------------------------
+
+    def refuse(self, status: int, text: str) -> None:
+        """Read nothing more; send this error after the responses to earlier requests."""
+        self._has_unread_input = True
+        reader = self._reader
+        if reader.state == CLOSED:
+            return
+        self._final_response = self._plain(status, text.encode())
+        if reader.newest is not None and not reader.newest.is_whole:
+            self._abandon(reader.newest)
+        reader.state = CLOSED
+        self._is_ending = True
+        self.stop_deadline()
+        if self._serving is None:
+            self._end()
+        else:
+            self.pause_reading()
+
+    def _plain(self, status: int, text: bytes) -> bytes:
+        headers = plain_head(status, text)["headers"]
+        return render_head(status, [*self.default_headers(), *headers]) + text
+
+    def _abandon(self, exchange: Exchange) -> None:
+        """Drop a request that will never be complete."""
+        exchange.disconnect()
+        if self._serving is not exchange:
+            self._waiting.pop()
+            return
+        self._serving = None
+        if exchange.is_begun:
+            self._final_response = b""
+
+    def _drop_waiting(self) -> None:
+        while self._waiting:
+            self._waiting.pop().disconnect()
+
+    def _end(self) -> None:
+        self._drop_waiting()
+        if self.transport.is_closing():
+            return
+        if self._final_response:
+            self.transport.write(self._final_response)
+        is_read = self._reader.state in (IDLE, CLOSED)
+        is_stopped = self._is_paused or self.turns.is_waiting(self)
+        if is_read and not self._has_unread_input and not is_stopped:
+            self._close()
+        elif not self._is_lingering:
+            self._linger()
+
+    def _linger(self) -> None:
+        """Close our side only: a full close while the peer sends could lose the response."""
+        self._unregister()
+        self._reader.state = CLOSED
+        self._is_lingering = True
+        if self._is_input_over or not self.transport.can_write_eof():
+            self._close()
+            return
+        self.transport.write_eof()
+        self._deadlines.set(self._on_read_deadline, LINGER_SECONDS)
+        self._read_on()
+
+    # --- deadlines for a peer that sends nothing -------------------------------------------------
+
+    def start_head_deadline(self) -> None:
+        """For the first request, the deadline begins with the connection."""
+        if not self._deadlines.is_set(self._on_read_deadline):
+            self._deadlines.set(self._on_read_deadline, HEAD_SECONDS)
+
+    def start_body_deadline(self) -> None:
+        self._deadlines.set(self._on_read_deadline, BODY_SECONDS)
+
+    def stop_deadline(self) -> None:
+        self._deadlines.clear(self._on_read_deadline)
+
+    def _on_read_deadline(self) -> None:
+        if self._is_paused or self.turns.is_waiting(self):  # we are the ones who do not read
+            self._deadlines.set(self._on_read_deadline, BODY_SECONDS)
+        elif not self._is_lingering:
+            self._close()
+        elif self.transport.get_write_buffer_size():
+            self.output.start_deadline()
+        else:
+            self.transport.abort()
+
+    def pause_reading(self) -> None:
+        if not self._is_paused and not self.transport.is_closing():
+            self._is_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._waiting and self._reader.state != CLOSED:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Now, or when its turn comes."""
+        if self._is_paused:
+            self._is_paused = False
+            if not self.turns.is_waiting(self):
+                self.transport.resume_reading()
+
+    # --- what the peer has not read yet ----------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        self.output.pause()
+
+    def resume_writing(self) -> None:
+        self.output.resume()
+
+
+def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:
+    found = transport.get_extra_info(name)
+    return (str(found[0]), int(found[1])) if isinstance(found, tuple) else None

@@ -1,1 +1,0 @@
-"""The ways in: Sources publish, Destinations ask the WebSub hub, the operator administers."""

@@ -1,0 +1,94 @@
+"""The bell: a pub/sub message when a journal has grown or the registry of sets has changed.
+
+It is a hint: nobody may rely on it. The connection is asked for an answer now and then, for a
+pub/sub reader can die without an error.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from rsnotify.journal import keys
+from rsnotify.redis_client.connection import pool_at
+from rsnotify.redis_client.listening_connection import ListeningConnection
+from rsnotify.redis_client.taken_connection import RECHECK_SECONDS
+
+log = logging.getLogger(__name__)
+
+TOKEN_ACTS = ("made", "revoked")  # strokes that name the key of a token
+PING_SECONDS = 2.0  # from one to the next, and for the answer
+DEAF_SECONDS = 2 * PING_SECONDS  # after the last sign of life
+AGAIN_SECONDS = 1.0
+WITHOUT = "the journals are compared instead, which takes longer"
+
+
+class Bell:
+    """Receives what every hub process on this Redis rings."""
+
+    def __init__(self, url: str, name: str = keys.BELL) -> None:
+        self._url = url
+        self._name = name
+        self._heard_at = float("-inf")
+        self._is_doubted = False
+        self._connection: ListeningConnection | None = None
+        self.connections = 0  # how often it was made: before, strokes may have been missed
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether its connection lives, as far as is known."""
+        return monotonic() < self._heard_at + DEAF_SECONDS
+
+    def doubt(self) -> None:
+        """Redis is another one now, and this connection may still be to the one before."""
+        self._is_doubted = True
+        if self._connection is not None:
+            self._connection.abort()
+
+    async def listen(self, hear: Callable[[str], None]) -> None:
+        """Call `hear` with the text of each stroke, for ever; connect anew when the connection is
+        lost. The event loop calls it, so it must not take long."""
+        while True:
+            try:
+                await self._on_one_connection(hear)
+            except Exception as error:  # also a ValueError, where an answer cannot be read
+                if not self._is_doubted:
+                    log.warning("%s; until Redis answers, %s", error, WITHOUT)
+            self._heard_at = float("-inf")
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _on_one_connection(self, hear: Callable[[str], None]) -> None:
+        async with pool_at(self._url) as pool:
+            self._is_doubted = False
+            made = await pool.get_connection()  # type: ignore[no-untyped-call]
+            connection = self._connection = ListeningConnection(made, partial(self._take_in, hear))
+            try:
+                connection.send(("SUBSCRIBE", self._name))
+                await self._until_silent(connection)
+            finally:
+                connection.abort()
+
+    async def _until_silent(self, connection: ListeningConnection) -> None:
+        while not self._is_doubted:
+            asked_at = monotonic()
+            connection.send(("PING",))
+            await connection.wait(PING_SECONDS)
+            if self._heard_at < asked_at:
+                await connection.wait(RECHECK_SECONDS)
+            if self._heard_at < asked_at:
+                return
+
+    def _take_in(self, hear: Callable[[str], None], said: Any) -> None:
+        self._heard_at = monotonic()
+        match said:
+            case [b"message", _, bytes(stroke)]:
+                try:
+                    hear(stroke.decode(errors="replace"))
+                except Exception as error:  # a bug, or it cannot be read: only a hint is lost
+                    log.warning("what was rung cannot be heard", exc_info=error)
+            case [b"subscribe", *_]:
+                self.connections += 1
+            case Exception():
+                raise said

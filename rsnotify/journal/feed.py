@@ -1,0 +1,243 @@
+"""A channel as this process follows it: gives each notification to every watcher, once, in order.
+
+What is kept in memory has a limit and can be read again from the journal.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rsnotify.errors import NoSuchSet
+from rsnotify.journal.healing import Memory
+from rsnotify.journal.recent import RecentNotifications
+from rsnotify.journal.tail import Tail
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import (
+    NOTIFICATION_BYTES,
+    NOTIFICATION_CHANGES,
+    ChannelName,
+    Notification,
+    join_notifications,
+)
+
+log = logging.getLogger(__name__)
+
+NEVER = Position(0)
+PAST_NOTIFICATIONS = 16  # read from behind the tail, and as many joined ones
+
+
+class Watcher(Protocol):
+    """Gets the notifications of a channel. No method may wait."""
+
+    @property
+    def writes(self) -> int:
+        """To how many readers a push writes at once."""
+
+    def push(self, notification: Notification) -> None: ...
+
+    def turn_private(self) -> None:
+        """Called when the set becomes private: drop readers without a token."""
+
+    def end(self) -> None:
+        """Called when the channel's set was deleted."""
+
+
+class _Arrival:
+    """Waits for a position."""
+
+    writes = 0
+
+    def __init__(self, channel: ChannelName, position: Position) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._channel = channel
+        self._position = position
+
+    def push(self, notification: Notification) -> None:
+        self.reach(notification.until)
+
+    def reach(self, head: Position) -> None:
+        """The channel has got so far."""
+        if head >= self._position and not self.future.done():
+            self.future.set_result(None)
+
+    def turn_private(self) -> None:
+        """Whoever waits has shown its right before."""
+
+    def end(self) -> None:
+        if not self.future.done():
+            self.future.set_exception(NoSuchSet(self._channel.set_name))
+
+
+class Feed:
+    """One channel: its tail and its watchers.
+
+    Most of ten thousand channels are at rest at any time: what only a busy one needs is made when
+    it is needed, and dropped afterwards.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_joined",
+        "_past",
+        "_watchers",
+        "channel",
+        "created",
+        "losses",
+        "memory",
+        "newest_known",
+        "removed",
+        "tail",
+    )
+
+    def __init__(self, channel: ChannelName, created: str, head: Position) -> None:
+        self.channel = channel
+        self.created = created
+        self.newest_known = head  # position of the newest change, read or not
+        self.removed = NEVER  # when changes were last removed from the journal
+        self.losses = 0  # how often Redis may have lost changes of it
+        self.tail = Tail(head)
+        self.memory = Memory(head)
+        self._watchers: set[Watcher] | None = None
+        self._past: RecentNotifications | None = None
+        self._joined: RecentNotifications | None = None
+
+    @property
+    def past(self) -> RecentNotifications:
+        """What was read from behind the tail."""
+        if self._past is None:
+            self._past = RecentNotifications(PAST_NOTIFICATIONS)
+        return self._past
+
+    @property
+    def joined(self) -> RecentNotifications:
+        """What was joined for readers that are behind."""
+        if self._joined is None:
+            self._joined = RecentNotifications(PAST_NOTIFICATIONS)
+        return self._joined
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        recent = (self._past, self._joined)
+        return self.tail.size + sum(each.size for each in recent if each is not None)
+
+    @property
+    def watchers(self) -> Collection[Watcher]:
+        return self._watchers or ()
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self._watchers)
+
+    stays_when_idle = is_watched
+
+    def watch(self, watcher: Watcher) -> None:
+        """Let it have each notification from now on."""
+        if self._watchers is None:
+            self._watchers = set()
+        self._watchers.add(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        if self._watchers is not None:
+            self._watchers.discard(watcher)
+            self._watchers = self._watchers or None
+
+    def writes_at_most(self, few: int) -> bool:
+        """Whether a push writes to so few readers, or fewer; many watchers are not counted out."""
+        watchers = self.watchers
+        return len(watchers) <= few and sum(watcher.writes for watcher in watchers) <= few
+
+    def release(self) -> None:
+        """Drop everything in memory except the position."""
+        self.tail.release()
+        for recent in (self._past, self._joined):
+            if recent is not None:
+                recent.release()
+        self._past = self._joined = None
+
+    def push(self, notification: Notification) -> None:
+        self.tail.push(notification)
+        self.newest_known = max(self.newest_known, notification.until)
+        self._notify_watchers(lambda watcher: watcher.push(notification))
+
+    def skip_to(self, head: Position) -> None:
+        """Move on without reading the changes before this position."""
+        self.release()
+        self.tail.skip_to(head)
+        self.memory.skip_to(head)
+
+    def pass_gap(self, end: Position) -> None:
+        """Redis has lost the changes before `end`: drop all that was made of them, go on there."""
+        self.losses += 1
+        self.release()
+        self.newest_known, self.tail = end, Tail(end)
+        self.memory.skip_to(end)
+        for watcher in self.watchers:
+            if isinstance(watcher, _Arrival):
+                watcher.reach(end)
+
+    def note_removed(self, at: Position) -> None:
+        """Changes were removed from the journal then: drop all that was made of them."""
+        if at != self.removed:
+            self.removed = at
+            self.losses += 1
+            self.release()
+
+    @contextmanager
+    def arrival_at(self, position: Position) -> Iterator[asyncio.Future[None]]:
+        """Follow the channel until it has got so far; the future is then done."""
+        arrival = _Arrival(self.channel, position)
+        self.watch(arrival)
+        try:
+            yield arrival.future
+        finally:
+            self.unwatch(arrival)
+
+    def turn_private(self) -> None:
+        self._notify_watchers(lambda watcher: watcher.turn_private())
+
+    def end(self) -> None:
+        self._notify_watchers(lambda watcher: watcher.end())
+        self._watchers = None
+
+    def _notify_watchers(self, how: Callable[[Watcher], None]) -> None:
+        """Call every watcher; an error in one does not stop the others."""
+        for watcher in tuple(self.watchers):
+            try:
+                how(watcher)
+            except Exception as error:
+                log.warning(
+                    "internal error in a watcher of %s: %r", self.channel, watcher, exc_info=error
+                )
+
+    def owed_since(self, cursor: Position) -> Position | None:
+        """When the oldest change after the cursor came: that of its notification if it is in the
+        tail, else not before the cursor. None at the head."""
+        if cursor >= self.tail.head:
+            return None
+        found = self.tail.next_after(cursor)
+        return cursor if found is None else found.until
+
+    def join_after(self, found: Notification, base_url: str) -> Notification:
+        """The notification and those after it as one; made once for all at this cursor."""
+        joined = self.joined.get(found.from_)
+        if joined is None or self._has_room(joined):
+            run = self.tail.run_from(found, changes=NOTIFICATION_CHANGES, size=NOTIFICATION_BYTES)
+            joined = join_notifications(self.channel, run, base_url=base_url)
+            if joined.holder is None:  # otherwise it is one that the tail holds
+                self.joined.keep(joined)
+        return joined
+
+    def _has_room(self, joined: Notification) -> bool:
+        """Whether what has come since would have gone into it."""
+        following = self.tail.next_after(joined.until)
+        return (
+            following is not None
+            and joined.count + following.count <= NOTIFICATION_CHANGES
+            and joined.entries_size + following.entries_size <= NOTIFICATION_BYTES
+        )
+
+    def __repr__(self) -> str:
+        return f"<Feed {self.channel} {self.tail} {len(self.watchers)} watchers>"

@@ -1,0 +1,449 @@
+"""What to do when Redis has lost its newest changes: which are missing, and how they come back.
+
+After a failover, or a start from an older file, a journal may lack changes that were acknowledged
+or delivered. Each process remembers those of the last seconds (`Memory`), compares them with the
+journal, and repairs it (`plan_repair`). These rules hold:
+
+- What is missing above the journal's end goes back to its own position.
+- What is missing below it, because something was appended since, is appended again at the end.
+- What was appended since below a position that readers have reached is appended again as well:
+  nobody who is past it would see it.
+- The newest change of a resource stays the newest: if a repair would put an older one behind it, it
+  is appended again too.
+- What is appended again is removed from where it was, so nothing is stored twice.
+- The last row of a request that came with an idempotency key has a note of the key, and whoever
+  reads the row knows it. If the journal has the key for another interval, its Source has repeated
+  the request since: then the lost rows of that request do not come back.
+
+So a change may be told twice, but none that somebody remembers is lost. Of what nobody remembers,
+it is known at least that it was there (`lost_until`): then the journal gets a gap, a position that
+no reader passes without being told. Nothing here knows Redis.
+"""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from typing import NamedTuple, Self
+
+from rsnotify.journal.submission import DIGEST_LENGTH, PRINT_LENGTH
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.notification import Row
+
+LOC_START = len(b"<url><loc>")
+LOC_END = b"</loc>"
+REMEMBERED_MICROSECONDS = 60 * MICROSECONDS  # a failover is over by then
+MEMORY_BYTES = 8 * 1024 * 1024  # a channel
+ROW_BYTES = 200  # memory of a row besides its fragment
+NOTE_BYTES = 170  # …and of the note of a key
+FORGOTTEN_AT_ONCE = 2_000  # more than a round brings, and no long pause
+
+
+class UsedKey(NamedTuple):
+    """An idempotency key by its digest, and the interval with which a repetition is answered."""
+
+    digest: str
+    fingerprint: str  # as much of it as stands in a note
+    from_: Position
+    until: Position
+    changes: int = 1  # of the changes of its request
+
+    @classmethod
+    def of_note(cls, note: bytes, until: Position) -> Self:
+        """What the note at a row says."""
+        text = note.decode()
+        fingerprint, _, rest = text[DIGEST_LENGTH:].partition(".")
+        length, _, count = rest.partition(":")
+        from_ = Position(until - int(length, 16))
+        return cls(text[:DIGEST_LENGTH], fingerprint, from_, until, int(count or "1", 16))
+
+    @property
+    def note(self) -> bytes:
+        count = f":{self.changes:x}" if self.changes > 1 else ""
+        fingerprint = self.fingerprint[:PRINT_LENGTH]
+        return f"{self.digest}{fingerprint}.{self.until - self.from_:x}{count}".encode()
+
+
+class KeyedRow(tuple[Position, bytes]):
+    """The last row of a request that came with a key."""
+
+    note: bytes
+
+    def __new__(cls, position: Position, xml: bytes, note: bytes) -> Self:
+        row = super().__new__(cls, (position, xml))
+        row.note = note
+        return row
+
+
+class _Held:
+    """The changes of a channel that are remembered now."""
+
+    __slots__ = ("_in_order", "begins", "notes", "rows", "size")
+
+    def __init__(self) -> None:
+        self.rows: OrderedDict[Position, bytes] = OrderedDict()
+        self.notes: dict[Position, bytes] = {}  # of keys, at the last rows of their requests
+        self.begins: dict[Position, Position] = {}  # until of an append -> the newest before it
+        self.size = 0
+        self._in_order: list[Position] | None = None  # of all rows: they come in any order
+
+    def add(self, rows: Iterable[Row]) -> None:
+        known = self.rows
+        self._in_order = None
+        for row in rows:
+            position, xml = row
+            if position not in known:
+                known[position] = xml
+                self.size += len(xml) + ROW_BYTES
+            if type(row) is KeyedRow and position not in self.notes:
+                self.note(position, row.note)
+
+    def note(self, until: Position, note: bytes) -> None:
+        """The key of the request whose last row is this one."""
+        self.notes[until] = note
+        self.size += NOTE_BYTES
+
+    def positions_in(self, interval: tuple[Position, Position]) -> Sequence[Position]:
+        if self._in_order is None:
+            self._in_order = sorted(self.rows)
+        begin, end = (bisect_right(self._in_order, at) for at in interval)
+        return self._in_order[begin:end]
+
+    def forget_oldest(self, position: int) -> Position | None:
+        """What is at or before this position, and what is too much; the newest of it."""
+        newest, forgotten = None, 0
+        self._in_order = None
+        while self.rows and forgotten < FORGOTTEN_AT_ONCE:
+            known = next(iter(self.rows))
+            if known > position and self.size <= MEMORY_BYTES:
+                break
+            forgotten += 1
+            self.size -= len(self.rows.pop(known)) + ROW_BYTES
+            if known in self.notes:
+                self.size -= NOTE_BYTES
+                del self.notes[known]
+            self.begins.pop(known, None)
+            newest = known if newest is None else max(newest, known)
+        return newest
+
+
+class Memory:
+    """The newest changes of one channel that this process has acknowledged or delivered.
+
+    Everything in `(read_after, read_until]` was read from the journal. What this process appended
+    is known as soon as it is acknowledged, and the change before it; both may lie above
+    `read_until`.
+    """
+
+    __slots__ = ("_held", "newest", "read_after", "read_until")
+
+    stays_when_idle = False
+
+    def __init__(self, head: Position) -> None:
+        self.read_after = self.read_until = self.newest = head
+        self._held: _Held | None = None  # most of many channels have nothing to remember
+
+    def read(self, rows: Iterable[Row], until: Position) -> None:
+        """These rows, and no others, followed `read_until` in the journal."""
+        self.read_until = until
+        self._add(rows, until)
+
+    def appended(
+        self,
+        rows: Iterable[Row],
+        until: Position,
+        key: UsedKey | None = None,
+        *,
+        begin: Position | None = None,
+    ) -> None:
+        """The journal has acknowledged these rows of this process, perhaps once more; its newest
+        change was at `begin` before."""
+        if until > self.newest - REMEMBERED_MICROSECONDS:
+            held = self._begin_to_hold()
+            if begin is not None:
+                held.begins[until] = begin
+            held.add(rows)
+            if key is not None and until not in held.notes:
+                held.note(until, key.note)
+            self._add((), until)
+
+    def skip_to(self, head: Position) -> None:
+        """The journal ends here; what it holds before that was not read."""
+        self.read_after = self.read_until = head
+        self.newest = max(self.newest, head)
+
+    def _begin_to_hold(self) -> _Held:
+        if self._held is None:
+            self._held = _Held()
+        return self._held
+
+    def _add(self, rows: Iterable[Row], until: Position) -> None:
+        held = self._begin_to_hold()
+        held.add(rows)
+        self.newest = max(self.newest, until)
+        forgotten = held.forget_oldest(self.newest - REMEMBERED_MICROSECONDS)
+        if forgotten is not None:
+            self.read_after = max(self.read_after, forgotten)
+            self.read_until = max(self.read_until, forgotten)
+
+    def release(self) -> None:
+        """Forget everything but the newest position."""
+        self._held = None
+        self.read_after = self.read_until
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        return 0 if self._held is None else self._held.size
+
+    @property
+    def begins(self) -> Position:
+        """Nothing up to this position is remembered."""
+        return Position(min((*self.rows, *self.witnessed)) - 1)
+
+    @property
+    def witnessed(self) -> Collection[Position]:
+        """Positions of the journal that this process has known; what is there, it may not know."""
+        begins = () if self._held is None else self._held.begins.values()
+        return {self.read_after, self.newest, *begins}
+
+    @property
+    def rows(self) -> Mapping[Position, bytes]:
+        return {} if self._held is None else self._held.rows
+
+    def keys_of(self, rows: Iterable[Row]) -> list[UsedKey]:
+        """The keys of requests that ended with one of these rows."""
+        notes = {} if self._held is None else self._held.notes
+        return [UsedKey.of_note(notes[at], at) for at, _ in rows if at in notes]
+
+    def positions_of(self, key: UsedKey) -> Sequence[Position]:
+        """Of the rows of its request, as far as they are known; none if that is not certain.
+
+        Rows that another primary has stored meanwhile may lie between them.
+        """
+        if self._held is None or key.changes == 1:
+            return [key.until]
+        rows = self._held.rows
+        together = [Position(at) for at in range(key.until - key.changes + 1, key.until + 1)]
+        if all(at in rows for at in together):
+            return together
+        found = self._held.positions_in((key.from_, key.until))
+        return found if len(found) <= key.changes else ()
+
+
+NO_NOTES: Mapping[Row, bytes] = {}
+
+
+class Repair(NamedTuple):
+    """What a journal needs, each part oldest first. A row of `again` has its old position."""
+
+    put_back: Sequence[Row] = ()
+    again: Sequence[Row] = ()
+    keys: Sequence[UsedKey] = ()  # whose intervals stay as they were
+    notes: Mapping[Row, bytes] = NO_NOTES  # those that rows of it get
+    removed: Sequence[Row] = ()  # those of `again` that the journal still has
+    elsewhere: Sequence[Position] = ()  # lost rows whose request was stored again meanwhile
+
+    def __bool__(self) -> bool:
+        return bool(self.put_back or self.again or self.elsewhere)
+
+
+StoredKeys = Mapping[str, tuple[Position, Position]]
+"""The interval that the journal remembers for each of these keys, by digest."""
+
+
+NO_KEYS: StoredKeys = {}
+
+
+class Repaired(NamedTuple):
+    """Which positions of a journal have been put back, and which stand elsewhere now."""
+
+    put_back: Container[Position] = ()
+    again: Container[Position] = ()
+
+
+def lost_rows(memory: Memory, journal: Iterable[Row], repaired: Repaired) -> list[Row]:
+    """What is remembered, and is neither in the journal nor stands elsewhere."""
+    stored = dict(journal)
+    rows = sorted(memory.rows.items())
+    return [row for row in rows if stored.get(row[0]) != row[1] and row[0] not in repaired.again]
+
+
+def plan_repair(
+    memory: Memory,
+    journal: Sequence[Row],
+    last: Position,
+    repaired: Repaired,
+    stored_keys: StoredKeys = NO_KEYS,
+) -> Repair:
+    """What is missing of a journal that now holds these rows after `memory.begins`.
+
+    A change can be put back behind `last` only; `repaired` is what other processes have done, and
+    `stored_keys` what the journal remembers of the keys of `lost_rows`.
+    """
+    lost = lost_rows(memory, journal, repaired)
+    keys = memory.keys_of(lost)
+    back, others = _sorted_out(keys, stored_keys)
+    elsewhere = {at for key in others for at in memory.positions_of(key)}
+    elsewhere &= {at for at, _ in lost}
+    lost = [row for row in lost if row[0] not in elsewhere]
+    put_back = [row for row in lost if row[0] > last]
+    below = [row for row in lost if row[0] <= last]
+    passed = [row for row in journal if _was_passed(row, memory, repaired)]
+    again = below + passed
+    if not put_back and not again and not elsewhere:
+        return Repair()
+    ages = _ages(keys, others, stored_keys, memory, journal)
+    repeated = [row for row in journal if row in ages]
+    newer = _still_newest([*repeated, *put_back, *again], _by_age(lost, journal, repaired, ages))
+    again = [row for row in again if row not in newer] + newer
+    there, moving = set(journal), set(again)
+    removed = [row for row in again if row in there]
+    whole = {(key.until, memory.rows[key.until]): key for key in back if _is_whole(key, memory)}
+    moved = _notes_of_moved(whole, again, memory) | _notes_of_removed(removed, again, journal)
+    staying = {row: key for row, key in whole.items() if row not in moved}
+    return Repair(
+        put_back=[row for row in put_back if row not in moving],
+        again=again,
+        keys=list(staying.values()),
+        notes={row: key.note for row, key in staying.items() if row not in moving} | moved,
+        removed=removed,
+        elsewhere=sorted(elsewhere),
+    )
+
+
+def _sorted_out(keys: Sequence[UsedKey], stored: StoredKeys) -> tuple[list[UsedKey], list[UsedKey]]:
+    """The keys of lost requests that come back; and of those that were stored again: the journal
+    has them elsewhere, or they were lost there too."""
+    newest = {key.digest: key for key in keys}
+    back, others = list[UsedKey](), list[UsedKey]()
+    for key in keys:
+        interval = (key.from_, key.until)
+        is_there = stored.get(key.digest, interval) == interval and newest[key.digest] == key
+        (back if is_there else others).append(key)
+    return back, others
+
+
+def _is_whole(key: UsedKey, memory: Memory) -> bool:
+    """Whether all rows of its request are remembered. Otherwise what comes back is not the request:
+    its Source may repeat it."""
+    return len(memory.positions_of(key)) == key.changes
+
+
+def _notes_of_moved(
+    keys: Mapping[Row, UsedKey], again: Sequence[Row], memory: Memory
+) -> dict[Row, bytes]:
+    """For the last row of each request that is appended again: its key moves with it."""
+    places = _places(again)
+    return {
+        row: _moved(key).note
+        for row, key in keys.items()
+        if _follow_each_other([places.get(at) for at in memory.positions_of(key)])
+    }
+
+
+def _notes_of_removed(
+    removed: Iterable[Row], again: Sequence[Row], journal: Sequence[Row]
+) -> dict[Row, bytes]:
+    places, found = _places(again), dict[Row, bytes]()
+    for row in removed:
+        if type(row) is KeyedRow:
+            key = UsedKey.of_note(row.note, row[0])
+            rows = _within(journal, (key.from_, key.until))
+            at = [places.get(each[0]) for each in rows]
+            if len(rows) == key.changes and _follow_each_other(at):
+                found[row] = _moved(key).note
+    return found
+
+
+def _places(rows: Iterable[Row]) -> dict[Position, int]:
+    return {position: place for place, (position, _) in enumerate(rows)}
+
+
+def _follow_each_other(places: Sequence[int | None]) -> bool:
+    begin = places[0]
+    return begin is not None and list(places) == [*range(begin, begin + len(places))]
+
+
+def _moved(key: UsedKey) -> UsedKey:
+    """Appended again, its changes have one position after the other."""
+    return key._replace(from_=Position(key.until - key.changes))
+
+
+def _within(rows: Sequence[Row], interval: tuple[Position, Position]) -> Sequence[Row]:
+    begin, end = (bisect_right(rows, at, key=_position) for at in interval)
+    return rows[begin:end]
+
+
+def _position(row: Row) -> Position:
+    return row[0]
+
+
+def _ages(
+    keys: Sequence[UsedKey],
+    others: Iterable[UsedKey],
+    stored: StoredKeys,
+    memory: Memory,
+    journal: Sequence[Row],
+) -> dict[Row, Position]:
+    """Where the request was first, of each row whose request was stored again."""
+    first = {key.digest: key.until for key in reversed(keys)}
+    newest = {key.digest: key for key in keys}
+    ages: dict[Row, Position] = {}
+    for digest in {key.digest for key in others}:
+        if digest in stored:
+            rows = _within(journal, stored[digest])
+        else:
+            rows = [(at, memory.rows[at]) for at in memory.positions_of(newest[digest])]
+        ages.update(dict.fromkeys(rows, first[digest]))
+    return ages
+
+
+def lost_until(
+    memory: Memory, journal: Sequence[Row], begin: Position, repaired: Repaired
+) -> Position | None:
+    """The newest change that was in the journal, is not there now, and is not remembered here.
+
+    Other processes may remember it. At or before `begin`, where the stream begins or its newest gap
+    ends, nothing is missed.
+    """
+    there = {position for position, _ in journal}.union(memory.rows)
+    gone = (each for each in memory.witnessed if each > begin and each not in there)
+    told = (repaired.put_back, repaired.again)
+    return max((each for each in gone if not any(each in marks for marks in told)), default=None)
+
+
+def _was_passed(row: Row, memory: Memory, repaired: Repaired) -> bool:
+    """Whether readers of this process are past the row, although it was never read here."""
+    position, xml = row
+    is_passed = memory.read_after < position <= memory.read_until
+    return is_passed and memory.rows.get(position) != xml and position not in repaired.again
+
+
+def _by_age(
+    lost: Sequence[Row],
+    journal: Sequence[Row],
+    repaired: Repaired,
+    ages: Mapping[Row, Position],
+) -> list[Row]:
+    """What was appended from the first lost row on, in the order in which it was appended.
+
+    What the journal holds there, unless it was put back or is a repetition of what was lost, came
+    after all that was lost.
+    """
+    first = min([*(row[0] for row in lost[:1]), *ages.values()], default=Position(0))
+    there = [row for row in journal if row[0] >= first]
+    back = [row for row in there if row[0] in repaired.put_back or row in ages]
+    since = [row for row in there if row[0] not in repaired.put_back and row not in ages]
+    return sorted([*lost, *back], key=lambda row: (ages.get(row, row[0]), row[0])) + since
+
+
+def _still_newest(come_last: Iterable[Row], by_age: Iterable[Row]) -> list[Row]:
+    """The newest rows of resources that the repair would leave with an older one."""
+    newest = {loc_of(row[1]): row for row in by_age}
+    last = {loc_of(xml): xml for _, xml in come_last}
+    return [newest[loc] for loc, xml in last.items() if loc in newest and newest[loc][1] != xml]
+
+
+def loc_of(xml: bytes) -> bytes:
+    """The escaped `<loc>` of a stored change."""
+    return xml[LOC_START : xml.index(LOC_END, LOC_START)]

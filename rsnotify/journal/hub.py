@@ -1,0 +1,263 @@
+"""The hub: publishes to the journals, and is asked for sets, feeds and notifications.
+
+Publishing never waits for a reader.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from rsnotify.errors import NoSuchSet, TryAgain
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.cache import Cache
+from rsnotify.journal.checking import STALE_SECONDS, Checking
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.feeds import Feeds
+from rsnotify.journal.following import Following
+from rsnotify.journal.history import History
+from rsnotify.journal.journal import Journal, Standing
+from rsnotify.journal.known_sets import KnownSets
+from rsnotify.journal.query import SetsAsked
+from rsnotify.journal.reading import Reading
+from rsnotify.journal.repairing import Repairing
+from rsnotify.journal.repairs import Repairs
+from rsnotify.journal.set_options import SetOptions, SetRecord
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.shortcut import Shortcut
+from rsnotify.journal.submission import Submission
+from rsnotify.journal.windows import Windows
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName, Interval, Notification
+
+CACHE_MIB = 256
+DEFAULT_OPTIONS = SetOptions()
+
+
+class Hub:
+    """Connects publishing with all deliveries."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        sets: Sets,
+        bell: Bell,
+        windows: Windows | None = None,
+        *,
+        base_url: str,
+        cache: Cache | None = None,
+    ) -> None:
+        self.base_url = base_url
+        self.cache = Cache(CACHE_MIB) if cache is None else cache
+        self._journal = journal
+        self._registry = sets
+        self._sets = KnownSets()
+        woken = asyncio.Event()
+        self.feeds = Feeds(self.cache, woken)
+        self.repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
+        self.checking = Checking(journal, sets, self.repairing, self._sets, self.feeds, bell)
+        self._reading = Reading(journal, History(journal, windows), self.cache, base_url)
+        self.following = Following(
+            journal,
+            bell,
+            self.checking,
+            self.repairing,
+            self._sets,
+            self.feeds,
+            self.cache,
+            woken=woken,
+            base_url=base_url,
+        )
+        self._shortcut = Shortcut(
+            journal.appends, self.following, self.checking, self._sets, self.feeds
+        )
+
+    # --- publishing ------------------------------------------------------------------------------
+
+    async def publish(
+        self, channel: ChannelName, submission: Submission, others: Collection[str] = ()
+    ) -> Interval:
+        """Store the changes, and have readers told, who are not waited for; `NoSuchSet` if this
+        process does not know the set.
+
+        What concerns the `others` that `also_told` has named is published to them before: if one of
+        them fails, repeating with the same key tells no set twice.
+        """
+        if others:
+            await self._publish_to_others(others, submission)
+        feed = self.feed(channel)
+        stored = await self.repairing.append(feed, submission)
+        self._shortcut.appended(feed, stored)
+        return stored.interval
+
+    async def publish_each(
+        self, submissions: Mapping[ChannelName, Submission]
+    ) -> dict[ChannelName, Interval | BaseException]:
+        """Publish to each channel; a key that one of them knows for other changes refuses all."""
+        await self._journal.check_key(submissions)
+        publishing = (self.publish(*each) for each in submissions.items())
+        results = await asyncio.gather(*publishing, return_exceptions=True)
+        return dict(zip(submissions, results, strict=True))
+
+    def also_told(self, channel: ChannelName, submission: Submission) -> list[str]:
+        """The other sets that a submission concerns: all of them, if it changes the Source
+        Description, which belongs to all sets."""
+        if channel.kind != "framework" or submission.of_source_description() is None:
+            return []
+        return [name for name in self.sets if name != channel.set_name]
+
+    async def _publish_to_others(self, others: Collection[str], submission: Submission) -> None:
+        shared = submission.of_source_description()
+        if shared is not None:
+            await asyncio.gather(*(self._publish_shared(name, shared) for name in others))
+
+    async def _publish_shared(self, set_name: str, shared: Submission) -> None:
+        with suppress(NoSuchSet):  # the set was removed in the meantime
+            await self.publish(ChannelName(set_name, "framework"), shared)
+
+    # --- sets ------------------------------------------------------------------------------------
+
+    @property
+    def sets(self) -> dict[str, SetRecord]:
+        return self._sets.records
+
+    def sets_asked(self, asked: SetsAsked) -> list[SetRecord]:
+        """The sets that are asked for, by name."""
+        found = [each for each in self.sets.values() if asked.includes(each.name)]
+        return sorted(found, key=lambda record: record.name)
+
+    @property
+    def sets_changed(self) -> Position:
+        """When a set was changed last."""
+        return self._sets.changed
+
+    @property
+    def sets_version(self) -> int:
+        """Rises with every change of a set; -1 before the first read."""
+        return self._sets.number
+
+    @property
+    def sets_revision(self) -> int:
+        """Another number whenever this process knows other sets; no other process has it."""
+        return self._sets.revision
+
+    @property
+    def registry_lost(self) -> asyncio.Event:
+        """Set when Redis has lost sets that it had."""
+        return self._sets.lost
+
+    def record(self, set_name: str) -> SetRecord:
+        return self._sets.record(set_name)
+
+    def is_former(self, set_name: str, position: Position) -> bool:
+        """Whether it may be a position of another set that had this name, and was removed."""
+        return self._sets.is_former(set_name, position)
+
+    async def add_set(
+        self, name: str, options: SetOptions = DEFAULT_OPTIONS
+    ) -> tuple[SetRecord, bool]:
+        """The set's record, and whether it was created now."""
+        record, made, version = await self._registry.add(name, options)
+        if made:
+            await self.checking.apply_own_change(name, record, version)
+        else:
+            await self.checking.check_sets()
+        return record, made
+
+    async def edit_set(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
+        record, version = await self._registry.edit(name, chosen)
+        await self.checking.apply_own_change(name, record, version)
+        return record
+
+    async def remove_set(self, name: str) -> None:
+        await self.checking.apply_own_change(name, None, await self._registry.remove(name))
+
+    # --- channels --------------------------------------------------------------------------------
+
+    def feed(self, channel: ChannelName) -> Feed:
+        feed = self.feeds.get(channel)
+        if feed is None and channel.set_name in self.sets:
+            raise TryAgain(
+                f"the data of set {channel.set_name!r} in Redis cannot be read; see the hub's log"
+            )
+        if feed is None:
+            raise NoSuchSet(channel.set_name)
+        return feed
+
+    def has_changed(self, set_name: str) -> bool:
+        """Whether anything was ever published to the set, as far as this process knows."""
+        feed = self.feeds.get(ChannelName(set_name, "change"))
+        return feed is None or str(feed.newest_known) != feed.created
+
+    async def head(self, channel: ChannelName) -> Position:
+        """The position of the newest change in Redis, which this process may not have read yet."""
+        return (await self._reading.standing(channel)).head
+
+    async def standing(self, channel: ChannelName) -> Standing:
+        """Where the journal in Redis begins and ends now."""
+        return await self._reading.standing(channel)
+
+    async def kept_from(self, channel: ChannelName) -> Position:
+        """The position where the kept changes of the channel begin; older ones are deleted."""
+        return await self._reading.kept_from(channel)
+
+    async def after(self, feed: Feed, cursor: Position) -> Notification | None:
+        """The notification that follows the cursor; None at the head."""
+        return await self._reading.after(feed, cursor)
+
+    async def stretch_after(self, feed: Feed, cursor: Position) -> Notification | None:
+        """As many changes after the cursor as fit in one notification; None at the head."""
+        return await self._reading.stretch_after(feed, cursor)
+
+    async def latest(self, feed: Feed) -> Notification | None:
+        """The newest notification that is in Redis now; None if there is none."""
+        await self._catch_up(feed)
+        newest = await self._reading.latest(feed)
+        if newest is None:  # there is none, or a newer one came while the journal was read
+            await self._catch_up(feed)
+            newest = await self._reading.latest(feed)
+        return newest
+
+    async def _catch_up(self, feed: Feed) -> None:
+        """Wait until this process has read what is in Redis now."""
+        head = await self.head(feed.channel)
+        if self.feed(feed.channel) is not feed:  # which says so if the set was removed meanwhile
+            raise TryAgain(f"the set {feed.channel.set_name!r} was made anew: ask again")
+        if feed.tail.head >= head:
+            return
+        with feed.arrival_at(head) as arrived:
+            self.feeds.ring(feed.channel, head)
+            try:
+                async with asyncio.timeout(STALE_SECONDS):
+                    await arrived
+            except TimeoutError:
+                raise TryAgain(f"{feed.channel} cannot be followed; see the hub's log") from None
+
+    @property
+    def catch_ups(self) -> dict[str, int]:
+        """How many notifications were read for those who were behind: from where, how many."""
+        return self._reading.catch_ups
+
+    # --- following -------------------------------------------------------------------------------
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the journals have been seen within the last seconds."""
+        return self.checking.is_current
+
+    @property
+    def follow_age(self) -> float:
+        """How many seconds ago the journals were seen."""
+        return self.checking.age
+
+    async def start(self) -> None:
+        """See where every journal stands, before the first reader comes."""
+        await self.checking.check_all()
+        await self.following.read_on()
+
+    async def follow(self) -> None:
+        """Follow all journals for as long as the hub runs."""
+        await self.following.run()
+
+    async def listen(self) -> None:
+        """Listen to the bell for as long as the hub runs."""
+        await self.following.listen()

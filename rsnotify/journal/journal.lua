@@ -1,0 +1,150 @@
+-- What append.lua and repair.lua have in common; both begin with this text. It reads where one channel
+-- of one set stands, and has the functions that store a change in it.
+--
+-- KEYS  1 stream   2 record (hash: see rsnotify.journal.window.Record, and `latest`)
+--       3 windows (sorted set: until of a closed window -> "from until count bytes closed")
+--       4 prefix of the 256 hashes that hold the set's current state
+--       5 prefix of the keys of what is remembered of appends   6 hold: who repairs the journal
+--       7 what was changed since a load of the whole state began (set, see loads.lua)
+-- ARGV  1 name of the channel, and of the caller, as the bell tells them   2 the bell
+--       3 changes a window holds, 0 for a channel without windows   4 bytes it holds
+--       5 microseconds between the edges of the grid on which windows close
+--       6 the newest position that the caller has seen in this channel
+--
+-- A change is five arguments: a datetime in microseconds or 0, state shard or -1, d (deleted) or u,
+-- bytes of its XML, its fragment in the short form: there `\1`, the escaped loc and `\2` come first.
+-- If a load has found the change, its token follows the d or u.
+--
+-- A channel that does not exist answers nil; one of whose keys is not what it should be an error, and
+-- nothing is written.
+
+local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
+local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'window_bytes',
+  'changed', 'created', 'head', 'first', 'load', 'floor')
+if not record[1] then return nil end
+
+local last, window_from = tonumber(record[1]), tonumber(record[2])
+local window_count, window_bytes = tonumber(record[3]), tonumber(record[4])
+local most_changes, most_bytes, period = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local changed = math.max(now, tonumber(record[5]) + 1)
+local remembered = KEYS[5] .. record[6] .. ':' -- a set made anew remembers nothing of the old one
+-- The newest change, or where the stream begins behind it; `last` may have moved beyond both.
+local head = math.max(tonumber(record[7]), tonumber(record[8]))
+local load = record[9] -- the token of the load that is under way
+local floor = tonumber(record[10] or 0) -- positions up to here were perhaps told, by data that are lost
+local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
+
+-- Positions are below 2^53, so a Lua number holds them exactly; %.0f writes all their digits.
+local function digits(number) return string.format('%.0f', number) end
+
+local function stream_id(position)
+  local microseconds = position % 1000
+  return string.format('%.0f-%d', (position - microseconds) / 1000, microseconds)
+end
+
+-- What a script has written is not undone when it fails: so it looks at every key first. `kinds` has
+-- what kind of value is expected at a key; the changes stand in ARGV from `first` on.
+local function expect_shards(kinds, first, count)
+  for i = first + 1, first + 5 * count, 5 do
+    if ARGV[i] ~= '-1' then kinds[KEYS[4] .. ARGV[i]] = 'hash' end
+  end
+end
+
+local function damage(kinds)
+  kinds[stream], kinds[windows] = 'stream', 'zset'
+  if load then kinds[KEYS[7]] = 'set' end
+  for key, kind in pairs(kinds) do
+    local found = redis.call('TYPE', key).ok
+    if found ~= 'none' and found ~= kind then
+      return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. found .. ' instead of a ' .. kind)
+    end
+  end
+end
+
+local function close_window(edge)
+  local window = {digits(window_from), digits(edge), window_count, digits(window_bytes), digits(changed)}
+  redis.call('ZADD', windows, digits(edge), table.concat(window, ' '))
+  window_from, window_count, window_bytes = edge, 0, 0
+end
+
+-- A window ends at the last edge of the grid between its last change and the one that comes, and
+-- before a change that would make it too large. An empty one stays open.
+local function make_room(position, size)
+  if most_changes == 0 or window_count == 0 then return end
+  local edge = position - 1 - (position - 1) % period
+  if edge >= last then
+    close_window(edge)
+  elseif window_bytes + size > most_bytes then
+    close_window(last)
+  end
+end
+
+local function count_in_window(size)
+  if most_changes == 0 then return end
+  window_count, window_bytes = window_count + 1, window_bytes + size
+  if window_count >= most_changes then close_window(last) end
+end
+
+-- Its escaped loc, and the rest.
+local function parts_of(fragment)
+  local loc_end = string.find(fragment, '\2', 2, true)
+  return string.sub(fragment, 2, loc_end - 1), string.sub(fragment, loc_end)
+end
+
+local function fold(shards, shard, gone, fragment)
+  if shard == '-1' then return end
+  local loc, rest = parts_of(fragment)
+  local state = shards[shard]
+  if not state then state = {}; shards[shard] = state end
+  state[loc] = not gone and digits(last) .. rest
+end
+
+local function write_state(shards)
+  for shard, state in pairs(shards) do
+    local set, del = {}, {}
+    for loc, value in pairs(state) do
+      if value then set[#set + 1] = loc; set[#set + 1] = value else del[#del + 1] = loc end
+    end
+    local key = KEYS[4] .. shard
+    for i = 1, #set, 4000 do redis.call('HSET', key, unpack(set, i, math.min(i + 3999, #set))) end
+    for i = 1, #del, 4000 do redis.call('HDEL', key, unpack(del, i, math.min(i + 3999, #del))) end
+  end
+end
+
+local function name_in_shard(i)
+  return ARGV[i + 1] .. ' ' .. (parts_of(ARGV[i + 4]))
+end
+
+local function load_of(i) return string.sub(ARGV[i + 2], 2) end
+
+-- What others change while a load is under way is newer than what it brings.
+local function note_newer(i)
+  if load and load_of(i) == '' and ARGV[i + 1] ~= '-1' then
+    redis.call('SADD', KEYS[7], name_in_shard(i))
+  end
+end
+
+-- Store the change that stands at ARGV[i]; nothing may be at or after its position. Its field is the
+-- note of the key of its request, if it is the last of one that has a key.
+local function store(position, i, shards, note)
+  local size = tonumber(ARGV[i + 3]) + FILLED
+  make_room(position, size)
+  last = position
+  redis.call('XADD', stream, stream_id(last), note or '', ARGV[i + 4])
+  local gone = string.sub(ARGV[i + 2], 1, 1) == 'd'
+  fold(shards, ARGV[i + 1], gone, ARGV[i + 4])
+  note_newer(i)
+  count_in_window(size)
+end
+
+local function finish(shards)
+  write_state(shards)
+  redis.call('HSET', channel, 'last', digits(last), 'head', digits(head), 'changed', digits(changed),
+    'latest', record[7], -- where the newest notification begins
+    'window_from', digits(window_from), 'window_count', window_count,
+    'window_bytes', digits(window_bytes))
+  redis.call('PUBLISH', ARGV[2], ARGV[1] .. ' ' .. digits(head))
+end
+

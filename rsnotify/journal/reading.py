@@ -1,0 +1,120 @@
+"""What followed a position, as notifications: from memory, else from the journal.
+
+Each is rendered once for all readers at its cursor.
+"""
+
+import asyncio
+
+from rsnotify.errors import HistoryDeleted, NoSuchSet, Trimmed, TryAgain
+from rsnotify.journal.cache import Cache
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.history import History
+from rsnotify.journal.journal import Journal, Standing
+from rsnotify.journal.tail import Tail
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import (
+    NOTIFICATION_CHANGES,
+    ChannelName,
+    Notification,
+    Row,
+    change_list_index,
+    first_batch,
+    render_notification,
+)
+from rsnotify.single_flight import SingleFlight
+
+CATCHING_UP_AT_ONCE = 8  # many readers must not take Redis from publishers
+
+
+class Reading:
+    """Reads channels from any position that is kept."""
+
+    def __init__(self, journal: Journal, history: History, cache: Cache, base_url: str) -> None:
+        self._journal = journal
+        self._history = history
+        self._cache = cache
+        self._base_url = base_url
+        self._flights: SingleFlight[tuple[Feed, Tail, Position], Notification]
+        self._flights = SingleFlight("reading of the journal")
+        self.catch_ups = {"memory": 0, "redis": 0}  # notifications for those behind, by origin
+        self._catching_up = asyncio.Semaphore(CATCHING_UP_AT_ONCE)
+
+    async def after(self, feed: Feed, cursor: Position) -> Notification | None:
+        """The notification that follows the cursor; None at the head."""
+        if cursor >= feed.tail.head:
+            return None
+        found = feed.tail.next_after(cursor) or feed.past.get(cursor)
+        self.catch_ups["redis" if found is None else "memory"] += 1
+        if found is None:  # read and rendered once for all readers at this cursor
+            found = await self._flights.result(
+                (feed, feed.tail, cursor), lambda: self._from_journal(feed, cursor)
+            )
+        self._cache.use(feed)
+        return found
+
+    async def stretch_after(self, feed: Feed, cursor: Position) -> Notification | None:
+        """As many changes after the cursor as fit in one notification; None at the head."""
+        found = await self.after(feed, cursor)
+        if found is None or found.until >= feed.tail.head or found.from_ < feed.tail.start:
+            return found
+        joined = feed.join_after(found, self._base_url)
+        self._cache.use(feed)
+        return joined
+
+    async def latest(self, feed: Feed) -> Notification | None:
+        """The newest notification, even from before this process; None if there is none."""
+        head = feed.tail.head
+        newest = feed.tail.newest
+        if newest is not None:
+            return newest
+        begin = await self._journal.latest(feed.channel)
+        if begin is None or begin >= head:
+            return None
+        cursor = begin
+        while (found := await self.after(feed, cursor)) is not None:
+            newest, cursor = found, found.until
+        return newest
+
+    async def standing(self, channel: ChannelName) -> Standing:
+        """Where the journal in Redis begins and ends now."""
+        (standing,) = await self._journal.standings([channel])
+        if standing is None:
+            raise NoSuchSet(channel.set_name)
+        if isinstance(standing, Exception):
+            raise standing
+        return standing
+
+    async def kept_from(self, channel: ChannelName) -> Position:
+        """The position where the kept changes of the channel begin; older ones are deleted."""
+        return await self._history.kept_from(channel, (await self.standing(channel)).first)
+
+    async def _from_journal(self, feed: Feed, cursor: Position) -> Notification:
+        tail = feed.tail
+        until = tail.boundary_after(cursor)
+        try:
+            async with self._catching_up:
+                rows = await self._read(feed, cursor, until)
+                while not rows and until < tail.head:  # they were lost, and stand further on now
+                    until = tail.boundary_after(Position(until + 1))
+                    rows = await self._read(feed, cursor, until)
+        except Trimmed as trimmed:
+            raise self._history_deleted(feed.channel, trimmed) from None
+        if not rows:
+            raise TryAgain("the journal has changed meanwhile; connect again")
+        found = render_notification(
+            feed.channel, cursor, first_batch(rows), base_url=self._base_url
+        )
+        if feed.tail is tail:  # otherwise Redis has lost changes meanwhile
+            feed.past.keep(found)
+        return found
+
+    async def _read(self, feed: Feed, cursor: Position, until: Position) -> list[Row]:
+        return await self._history.read(
+            feed.channel, cursor, until=until, count=NOTIFICATION_CHANGES
+        )
+
+    def _history_deleted(self, channel: ChannelName, trimmed: Trimmed) -> HistoryDeleted:
+        index = self._base_url + change_list_index(channel.set_name)
+        begins = Position(trimmed.first)
+        detail = f"see {index}: what is kept begins at {begins}"  # a close frame may cut its end
+        return HistoryDeleted(detail, begins)

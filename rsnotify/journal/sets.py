@@ -1,0 +1,228 @@
+"""The registry of sets, and the record of each.
+
+A set is created or removed together with its journals, and every hub process is notified, in one
+atom. In a Cluster these are two, for the registry has a slot of its own: the journals' comes first,
+and repeating the whole completes what a crash has left between them.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Self
+
+import msgspec
+
+from rsnotify.errors import NoSuchSet, Rejected, TryAgain
+from rsnotify.journal import keys
+from rsnotify.journal.clock_watch import redis_now
+from rsnotify.journal.data_id import new_data_id
+from rsnotify.journal.set_options import TOPICS, SetOptions, SetRecord, check_name, check_together
+from rsnotify.redis_client.connection import Client, each
+from rsnotify.redis_client.script import Script
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import KINDS, ChannelName
+
+log = logging.getLogger(__name__)
+
+_SETS = Script("journal/set_keys.lua", "journal/sets.lua")
+_ALONE = Script("journal/set_keys.lua", "journal/set_alone.lua")
+
+
+class Version(NamedTuple):
+    """Of the registry: which data it belongs to, and a number that moves with every change."""
+
+    data: bytes
+    number: int
+    changed: Position  # when it moved last, by the clock of Redis
+
+    def is_behind(self, known: Self) -> bool:
+        """Whether Redis has lost what was known: emptied, or gone back to older data."""
+        return self.data != known.data or self.number < known.number
+
+    def follows(self, known: Self) -> bool:
+        """Whether it is exactly one change after `known`."""
+        return self.data == known.data and self.number == known.number + 1
+
+
+class Sets:
+    """The registry of sets in Redis."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def version(self) -> Version:
+        """It changes with every record, and when Redis has lost some."""
+        names = keys.DATA_ID, keys.SETS_VERSION, keys.SETS_CHANGED
+        data, number, changed = await self._client.mget(*names)
+        return _version(data or await new_data_id(self._client), number, changed)
+
+    async def all(self) -> dict[str, SetRecord]:
+        records = await self._client.hgetall(keys.SETS)
+        found = sorted(_whole(records), key=lambda record: record.name)
+        return {record.name: record for record in found}
+
+    async def former(self) -> dict[str, str]:
+        """When the first set of a name began, of names whose set was removed."""
+        found = await self._client.hgetall(keys.SETS_FORMER)
+        return {name.decode(): created.decode() for name, created in found.items()}
+
+    async def add(self, name: str, options: SetOptions) -> tuple[SetRecord, bool, Version]:
+        """The set's record, whether it was made just now, and the version with it."""
+        check_name(name)
+        check_together(options)
+        now = await redis_now(self._client)
+        created = await self._begun(name, now) if self._client.is_cluster else now
+        record = SetRecord(
+            **msgspec.structs.asdict(options), name=name, created=str(created), edited=str(now)
+        )
+        made, stored = msgspec.json.encode(record), None
+        while stored is None:
+            free = await self._free_topics(name, msgspec.structs.asdict(options))
+            stored, version = await self._act("add", name, made, int(created), free)
+        return msgspec.json.decode(stored, type=SetRecord), stored == made, version
+
+    async def edit(self, name: str, chosen: Mapping[str, object]) -> tuple[SetRecord, Version]:
+        """Change what is in `chosen`; the rest stays, even if others change it meanwhile."""
+        is_written = False
+        while not is_written:
+            stored = await self._client.hget(keys.SETS, name)
+            if stored is None:
+                raise NoSuchSet(name)
+            before = msgspec.json.decode(stored, type=SetRecord)
+            record = msgspec.structs.replace(
+                before, **chosen, edited=str(await redis_now(self._client))
+            )
+            check_together(record)
+            new = msgspec.json.encode(record)
+            free = await self._free_topics(name, chosen)
+            is_written, version = await self._act("edit", name, stored, new, free)
+        return record, version
+
+    async def _free_topics(self, name: str, chosen: Mapping[str, object]) -> str:
+        """The version of the registry at which no other set has these topics; nothing if there are
+        none: then any version will do."""
+        topics = {topic for field in TOPICS if (topic := chosen.get(field)) is not None}
+        if not topics:
+            return ""
+        version = await self.version()  # read first: what comes in between moves it
+        for record in (await self.all()).values():
+            taken = topics & {record.topic, record.framework_topic}
+            if record.name != name and taken:
+                detail = f"{min(map(str, taken))} is a topic of the set {record.name!r} already"
+                raise Rejected(detail, status=409)
+        return str(version.number)
+
+    async def remove(self, name: str) -> Version:
+        """Remove the set and all its changes: none can be appended in between."""
+        documents = _keys_of_documents(name)
+        if self._client.is_cluster:
+            return await self._remove_alone(name, *documents, *_other_keys(name))
+        is_removed, version = await self._act("remove", name, *documents, *_other_keys(name))
+        if not is_removed:
+            raise NoSuchSet(name)
+        return version
+
+    # --- in a Cluster: what belongs to the set, before its record --------------------------------
+
+    async def _begun(self, name: str, begin: Position) -> Position:
+        """Begin its journals, if there are none; when they were begun."""
+        return Position(int(await self._alone("begin", name, int(begin))))
+
+    async def _remove_alone(self, name: str, *of_set: str) -> Version:
+        """Only the set that is there now; another that is made meanwhile stays whole."""
+        record = await self._client.hget(keys.SETS, name)
+        if record is None:
+            raise NoSuchSet(name)
+        journal = keys.record(ChannelName(name, "change"))
+        created = await self._client.hget(journal, "created") or b""
+        if await self._alone("remove", name, created, *of_set):
+            is_removed, version = await self._act("forget", name, record)
+            if is_removed:
+                return version
+        raise TryAgain(f"the set {name!r} was changed while it was removed")
+
+    async def begin_lost_journals(self, records: Iterable[SetRecord]) -> None:
+        """In a Cluster, those of sets whose record is there still."""
+        asked = list(records) if self._client.is_cluster else []
+        pipeline = self._client.pipeline(transaction=False)
+        for record in asked:
+            pipeline.exists(keys.record(ChannelName(record.name, "change")))
+        for record, is_there in zip(asked, await pipeline.execute(), strict=True):
+            if not is_there:
+                await self._begun(record.name, Position.parse(record.created))
+
+    async def _alone(self, act: str, name: str, *arguments: bytes | str | int) -> Any:
+        names = [keys.record(ChannelName(name, kind)) for kind in KINDS]
+        command = _ALONE.command([*names, keys.never(name)], act, *arguments)
+        (outcome,) = await self._client.durably([command])
+        return outcome
+
+    # --- after a loss ----------------------------------------------------------------------------
+
+    async def stored(self) -> dict[str, tuple[bytes, SetRecord]]:
+        """Each set's record, also as it is stored."""
+        records = await self._client.hgetall(keys.SETS)
+        return {record.name: (records[record.name.encode()], record) for record in _whole(records)}
+
+    async def put_back(self, record: SetRecord, before: bytes = b"") -> bool:
+        """Put back a record that Redis has lost; False if the set was removed, or is not stored as
+        it was before."""
+        new = msgspec.json.encode(record)
+        begin = int(Position.parse(record.created))
+        if self._client.is_cluster:
+            life = f"{record.name} {record.created}"
+            if await self._client.zscore(keys.SETS_REMOVED, life) is not None:
+                return False
+            await self._begun(record.name, Position(begin))
+        is_done, _ = await self._act("put_back", record.name, before, new, record.created, begin)
+        return bool(is_done)
+
+    async def pass_version(self, number: int) -> None:
+        """Let every later version be higher than one that Redis has lost."""
+        await self._act("pass", "", number)
+
+    async def _act(self, act: str, name: str, *arguments: bytes | str | int) -> tuple[Any, Version]:
+        """What became of it, and the version afterwards."""
+        names = [
+            keys.SETS,
+            keys.SETS_VERSION,
+            keys.SETS_CHANGED,
+            keys.DATA_ID,
+            keys.SETS_REMOVED,
+            keys.SETS_FORMER,
+        ]
+        if not self._client.is_cluster:
+            names += [keys.record(ChannelName(name, kind)) for kind in KINDS]
+        command = _SETS.command(names, act, keys.BELL, name, *arguments)
+        ((outcome, *version),) = await self._client.durably([command])
+        return outcome, _version(*version)
+
+
+def _version(data: bytes, number: bytes | None, changed: bytes | None) -> Version:
+    return Version(data, int(number or 0), Position(int(changed or 0)))
+
+
+def _record(stored: bytes) -> SetRecord:
+    return msgspec.json.decode(stored, type=SetRecord)
+
+
+def _whole(records: Mapping[bytes, bytes]) -> Iterator[SetRecord]:
+    """The records that can be read; the others are logged."""
+    for name, record in zip(records, each(records.values(), _record), strict=True):
+        if isinstance(record, Exception):
+            log.warning("the record of the set %r cannot be read", name.decode(), exc_info=record)
+        else:
+            yield record
+
+
+def _keys_of_documents(name: str) -> tuple[str, str, str, str, str]:
+    """As sets.lua wants them: what was made of its journal is found from these."""
+    channel = ChannelName(name, "change")
+    newest = keys.snapshot(name)
+    return keys.windows(channel), keys.packed(channel), newest, newest, keys.archive(name)
+
+
+def _other_keys(name: str) -> list[str]:
+    streams = [keys.stream(ChannelName(name, kind)) for kind in KINDS]
+    shards = range(keys.STATE_SHARDS)
+    states = [key(name, shard) for key in (keys.state, keys.staged) for shard in shards]
+    return [*streams, *states, keys.load(name), keys.load(name, "newer"), keys.load(name, "last")]

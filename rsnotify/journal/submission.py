@@ -1,0 +1,84 @@
+"""What is appended to a journal: changes in the form in which it keeps them, under one key."""
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from rsnotify.errors import Fault, Rejected
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.change_rules import needs_normalising, normalised
+from rsnotify.resourcesync.fragments import Forms, render_forms
+from rsnotify.resourcesync.short_form import LOC, LOC_END, shorten
+
+ENTRIES_BYTES = 10 * 1024 * 1024  # written as entries, where `&` takes five bytes
+FRAGMENT_BYTES = 32 * 1024  # a notification reads up to 1,000 at once: this bounds its memory
+DIGEST_LENGTH = 12  # characters: of what stands for a key in Redis
+PRINT_LENGTH = 6  # of a fingerprint, where it stands in a row of the journal
+
+
+class Fragment(msgspec.Struct, frozen=True):
+    """One change, in XML and in the short form in which the journal stores it."""
+
+    position: int  # the Source's own datetime in microseconds, or 0
+    deleted: bool
+    short: bytes
+    xml: bytes
+    load: str = ""  # the load that found it: it counts unless the resource changed since
+
+    @property
+    def loc(self) -> bytes:
+        """Its escaped loc."""
+        return self.short[len(LOC) : self.short.index(LOC_END)]
+
+    @classmethod
+    def of_row(cls, position: Position, xml: bytes) -> "Fragment":
+        """What has been in a journal already."""
+        return cls(int(position), b'<rs:md change="deleted"' in xml, shorten(xml), xml)
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """Changes that are appended to the journal together, under one key."""
+
+    fragments: Sequence[Fragment]
+    key: str | None = None
+    fingerprint: str = ""
+    not_kept: Sequence[Fault] = ()  # what was allowed in the body, but is not in the fragments
+
+    @property
+    def digest(self) -> str:
+        """What stands for its key in Redis."""
+        if not self.key:
+            return ""
+        digest = hashlib.blake2b(self.key.encode(), digest_size=DIGEST_LENGTH * 3 // 4).digest()
+        return base64.urlsafe_b64encode(digest).decode()
+
+    @property
+    def size(self) -> int:
+        size = 0
+        for fragment in self.fragments:
+            size += len(fragment.xml)
+        return size
+
+    def of_source_description(self) -> "Submission | None":
+        """Its changes of the Source Description, which concern every set; None without any."""
+        chosen = [each for each in self.fragments if b' capability="description"' in each.xml]
+        return msgspec.structs.replace(self, fragments=chosen) if chosen else None
+
+
+def fragment_of(change: Change, foreign: Mapping[str, str] | None = None) -> Fragment:
+    """The journal's form of a change without faults."""
+    xml, short = forms_of(change, foreign)
+    own = 0 if change.datetime is None else max(0, int(Position.parse(change.datetime)))
+    return Fragment(own, change.change == "deleted", short, xml)
+
+
+def forms_of(change: Change, foreign: Mapping[str, str] | None = None) -> Forms:
+    """…and only its two forms."""
+    if needs_normalising(change):
+        change = normalised(change)
+    forms = render_forms(change, foreign=foreign)
+    if (size := len(forms[0])) > FRAGMENT_BYTES:
+        raise Rejected(f"the change takes {size} bytes; at most {FRAGMENT_BYTES} are allowed")
+    return forms

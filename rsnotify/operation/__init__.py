@@ -1,0 +1,58 @@
+"""What those who watch a hub are told: numbers, its state in words, whether it is ready.
+
+Each process counts for itself and tells the others every two seconds (`peers`), so any of them can
+answer for all. The rooms count with plain numbers; nothing here is called where changes pass.
+"""
+
+from pathlib import Path
+
+from rsnotify.journal.bell import Bell
+from rsnotify.loops import Loop
+from rsnotify.operation.event_loop import EventLoopDelay
+from rsnotify.operation.health import Health
+from rsnotify.operation.metrics import Metrics
+from rsnotify.operation.peers import Peers
+from rsnotify.operation.process import ThisProcess, Watched
+from rsnotify.operation.report import Identity
+from rsnotify.operation.reports import Reports
+from rsnotify.operation.status import Status
+from rsnotify.operation.writable import Writable, WritableParts
+from rsnotify.redis_client.connection import Client
+from rsnotify.registry.access import Access
+from rsnotify.registry.overview import Overview
+
+__all__ = ["Watched", "Watching"]
+
+
+class Watching:
+    """Everything that is told of a hub process."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        watched: Watched,
+        access: Access,
+        client: Client,
+        bell: Bell,
+        *,
+        disk: Path | None,
+        metrics_token: str | None,
+    ) -> None:
+        hub, reports, overview = watched.hub, Reports(client), Overview(client)
+        self._delay = EventLoopDelay()
+        self.health = Health(
+            hub, watched.channels, Writable(client), WritableParts(client), disk=disk
+        )
+        self.process = ThisProcess(identity, watched, self._delay, self.health)
+        self._peers = Peers(self.process, reports, bell)
+        self.status = Status(hub, access, self._peers, overview)
+        self.metrics = Metrics(hub, access, self._peers, overview, token=metrics_token)
+
+    def loops(self) -> dict[str, Loop]:
+        """The loops that run as long as the hub, by name."""
+        return {
+            "tell of this process": self._peers.run(),
+            "listen to other processes": self._peers.listen(),
+            "measure the event loop": self._delay.run(),
+            "probe Redis": self.health.run(),
+        }

@@ -1,0 +1,217 @@
+"""`GET /metrics`: the numbers of all workers of this hub, for Prometheus.
+
+Any worker answers for all. Without the token of `RSNOTIFY_METRICS_TOKEN` private sets are left out;
+if there is such a token, nothing is told without it.
+"""
+
+import hmac
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, cast
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.core import (
+    Metric as Family,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rsnotify.costly import Costly, kept_seconds, let_others_go_on, slices
+from rsnotify.errors import TryAgain
+from rsnotify.journal.hub import Hub
+from rsnotify.operation.metric_table import METRICS, OF_A_PROCESS, OF_A_SET
+from rsnotify.operation.peers import Peers
+from rsnotify.operation.report import HistogramNumbers, Numbers, Report
+from rsnotify.registry.access import Access
+from rsnotify.registry.overview import Overview, SetNumbers
+from rsnotify.resourcesync.change import MICROSECONDS
+
+END = b"# EOF\n"  # of OpenMetrics
+
+Encode = Callable[[Collector], bytes]
+Sample = tuple[tuple[str, ...], float | HistogramNumbers]
+
+NUMBER = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+
+
+class Metrics:
+    """What Prometheus reads."""
+
+    def __init__(
+        self, hub: Hub, access: Access, peers: Peers, overview: Overview, *, token: str | None
+    ) -> None:
+        self._hub = hub
+        self._access = access
+        self._peers = peers
+        self._overview = overview
+        self._token = token
+        self._answers = Costly[bytes]("metrics")
+
+    async def get(self, request: Request) -> Response:
+        everything = await self._may_see_all(request)
+        encode, media_type = choose_encoder(request.headers.get("accept", ""))
+        key = f"{everything} {self._hub.sets_revision} {media_type}"
+        work = partial(self._render, encode, everything=everything)
+        body = await self._answers.result(key, work, kept_seconds(len(self._hub.sets)))
+        return Response(body, headers={"content-type": media_type})
+
+    async def _render(self, encode: Encode, *, everything: bool) -> bytes:
+        """Again, if a set that it tells of has turned private while it was written."""
+        while True:
+            told = _Told(lambda name: everything or self._is_public(name))
+            text = await self._write(encode, told)
+            if all(map(told.may, told.names)):
+                return text
+
+    async def _write(self, encode: Encode, told: "_Told") -> bytes:
+        """A few sets at a time, for there may be many."""
+        written = _Written(encode)
+        for report in self._peers.of_this_hub():
+            for name in OF_A_PROCESS:
+                for some in slices(list(_samples_of(report, name, told))):
+                    written.add(name, some, ("worker",))
+                    await let_others_go_on()
+        for names in slices(list(filter(told, self._hub.sets))):
+            numbers = _of_sets(await self._sets(names))
+            for name in OF_A_SET:
+                written.add(name, numbers[name])
+        return written.whole()
+
+    def _is_public(self, name: str) -> bool:
+        """Whether it is known as public; another process may know a set that is not known here."""
+        record = self._hub.sets.get(name)
+        return record is not None and not record.private
+
+    async def _may_see_all(self, request: Request) -> bool:
+        scheme, _, sent = request.headers.get("authorization", "").partition(" ")
+        token = self._token
+        is_right = token and hmac.compare_digest(sent.strip().encode(), token.encode())
+        if is_right and scheme.lower() == "bearer":
+            return True
+        if token:
+            await self._access.require_admin(request)
+        await self._access.require_known(request)
+        return self._access.is_admin(request)
+
+    async def _sets(self, names: Sequence[str]) -> dict[str, SetNumbers]:
+        try:
+            return await self._overview.of(names)
+        except TryAgain:
+            return {}
+
+
+class _Told:
+    """Which sets are told of, and were."""
+
+    def __init__(self, may: Callable[[str], bool]) -> None:
+        self.may = may
+        self.names: set[str] = set()
+
+    def __call__(self, name: str) -> bool:
+        if not self.may(name):
+            return False
+        self.names.add(name)
+        return True
+
+
+class _Written:
+    """The metrics as text: of each its head, and then its samples piece by piece."""
+
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
+        self._pieces: dict[str, list[bytes]] = {name: [] for name in METRICS}
+        self._end = b""
+
+    def add(self, name: str, samples: Sequence[Sample], more_labels: tuple[str, ...] = ()) -> None:
+        text = self._encode(_One(_family(name, samples, more_labels)))
+        if text.endswith(END):
+            text, self._end = text.removesuffix(END), END
+        self._pieces[name].append(_without_head(text) if self._pieces[name] else text)
+
+    def whole(self) -> bytes:
+        for name in METRICS:
+            if not self._pieces[name]:
+                self.add(name, ())
+        return b"".join(piece for pieces in self._pieces.values() for piece in pieces) + self._end
+
+
+class _One(Collector):
+    """One metric, as the library wants it."""
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Family]:
+        yield self._family
+
+
+def _without_head(text: bytes) -> bytes:
+    """Without the lines that say what it is."""
+    while text.startswith(b"#"):
+        text = text.partition(b"\n")[2]
+    return text
+
+
+def _samples_of(report: Report, name: str, is_told: Callable[[str], bool]) -> Iterator[Sample]:
+    worker = (str(report.identity.worker),)
+    if name in report.histograms:
+        yield worker, report.histograms[name]
+    for values, number in report.numbers.get(name, ()):
+        if OF_A_PROCESS[name].labels[:1] != ("set",) or is_told(values[0]):
+            yield (*values, *worker), number
+
+
+def _family(
+    name: str,
+    samples: Iterable[Sample],
+    more_labels: tuple[str, ...] = (),
+) -> Family:
+    kind, about, labels = METRICS[name]
+    if kind == "histogram":
+        histogram = HistogramMetricFamily(name, about, labels=(*labels, *more_labels))
+        for values, numbers in samples:
+            assert isinstance(numbers, HistogramNumbers)  # noqa: S101
+            histogram.add_metric(values, _buckets(numbers), numbers.total)
+        return histogram
+    family: Any = NUMBER[kind](name, about, labels=(*labels, *more_labels))
+    for values, number in samples:
+        assert not isinstance(number, HistogramNumbers)  # noqa: S101
+        family.add_metric(values, number)
+    return cast(Family, family)
+
+
+def _buckets(numbers: HistogramNumbers) -> list[tuple[str, float]]:
+    """Each with all that is in those before it, as the format wants them."""
+    bounds = [*map(floatToGoString, numbers.bounds), "+Inf"]
+    counts = numbers.counts
+    return [(bound, sum(counts[: at + 1])) for at, bound in enumerate(bounds)]
+
+
+def _of_sets(sets: dict[str, SetNumbers]) -> Numbers:
+    found: Numbers = {name: [] for name in OF_A_SET}
+    for name, numbers in sets.items():
+        for metric, number in _of_set(numbers).items():
+            if number is not None:
+                found[metric].append(((name,), number))
+    return found
+
+
+def _of_set(numbers: SetNumbers) -> dict[str, float | None]:
+    completed = numbers.snapshot
+    return {
+        "rsnotify_journal_changes": numbers.changes,
+        "rsnotify_journal_oldest_timestamp_seconds": numbers.first / MICROSECONDS,
+        "rsnotify_journal_newest_timestamp_seconds": numbers.head / MICROSECONDS,
+        "rsnotify_change_lists": numbers.change_lists,
+        "rsnotify_snapshot_resources": numbers.resources,
+        "rsnotify_snapshot_timestamp_seconds": None
+        if completed is None
+        else completed / MICROSECONDS,
+    }

@@ -1,0 +1,129 @@
+"""What this process knows of itself, as a report."""
+
+from collections.abc import Iterable, Mapping
+from time import time
+from typing import Any, NamedTuple
+
+from rsnotify.channels.admission import Channels
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.histogram import Histogram
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.operation.event_loop import EventLoopDelay
+from rsnotify.operation.health import Health
+from rsnotify.operation.report import HistogramNumbers, Identity, Numbers, Report
+from rsnotify.publishing.intake import Intake
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.websub.ownership import Ownership
+from rsnotify.websub.survey import Survey
+
+Samples = list[tuple[tuple[str, ...], float]]
+
+
+class Watched(NamedTuple):
+    """The rooms that count."""
+
+    hub: Hub
+    journal: Journal
+    intake: Intake
+    channels: Channels
+
+
+class ThisProcess:
+    """Reads the numbers of every room."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        watched: Watched,
+        delay: EventLoopDelay,
+        health: Health,
+    ) -> None:
+        self.identity = identity
+        self.ownership: Ownership | None = None  # until the loops run
+        self._survey = Survey()
+        self._hub, self._journal, self._intake, self._channels = watched
+        self._delay = delay
+        self._health = health
+
+    def report(self) -> Report:
+        """The numbers at this moment."""
+        numbers = self._own() | self._publishing() | self._sending() | self._websub()
+        histograms = {
+            "rsnotify_append_seconds": _numbers(self._journal.appends.seconds),
+            "rsnotify_append_round_changes": _numbers(self._journal.appends.round_changes),
+        }
+        return Report(self.identity, numbers, histograms, self._health.not_ready())
+
+    async def survey(self) -> None:
+        """Look at every WebSub subscriber of this process: there may be very many."""
+        if self.ownership is not None:
+            self._survey = await self.ownership.survey()
+
+    def _own(self) -> Numbers:
+        return {
+            "rsnotify_start_time_seconds": _one(self.identity.started),
+            "rsnotify_ready": _one(not self._health.not_ready()),
+            "rsnotify_follow_age_seconds": _one(self._hub.follow_age),
+            "rsnotify_redis_round_trip_seconds": _one(self._health.write_seconds),
+            "rsnotify_event_loop_delay_seconds": _one(self._delay.longest()),
+            "rsnotify_cache_bytes": _one(self._hub.cache.size),
+            "rsnotify_gaps": _one(self._hub.repairing.gaps),
+        }
+
+    def _publishing(self) -> Numbers:
+        return {
+            "rsnotify_changes_accepted": _by(self._journal.appends.accepted),
+            "rsnotify_publishes_refused": _by(self._intake.refused.by_status),
+            "rsnotify_append_waiting_bytes": _one(self._journal.appends.waiting_bytes),
+            "rsnotify_catch_ups": _by(self._hub.catch_ups),
+        }
+
+    def _sending(self) -> Numbers:
+        behind = {tuple(feed.channel): (feed, at) for feed, at in self._channels.behind().items()}
+        seconds = [(name, _longest_wait(feed, at)) for name, (feed, at) in behind.items()]
+        sent, received = self._channels.sent, self._channels.reader_input.received
+        return {
+            "rsnotify_readers": [*self._channels.limits.audiences.items()],
+            "rsnotify_readers_behind": [(name, len(at)) for name, (_, at) in behind.items()],
+            "rsnotify_readers_behind_seconds": seconds,
+            "rsnotify_notifications_sent": _by(sent.notifications),
+            "rsnotify_sent_bytes": _by(sent.bytes),
+            "rsnotify_received_bytes": _by(received.bytes),
+            "rsnotify_received_frames": _one(received.frames),
+            "rsnotify_floods": _by(received.floods),
+        }
+
+    def _websub(self) -> Numbers:
+        if self.ownership is None:
+            return {}
+        survey, deliverer = self._survey, self.ownership.deliverer
+        return {
+            "rsnotify_websub_subscribers": _by(survey.places),
+            "rsnotify_websub_oldest_undelivered_seconds": _one(_age(survey.owed_since)),
+            "rsnotify_websub_deliveries": _by(deliverer.outcomes),
+            "rsnotify_websub_sent_bytes": _one(deliverer.sent_bytes),
+            "rsnotify_websub_calls": _one(self.ownership.calls),
+        }
+
+
+def _longest_wait(feed: Feed, behind: Iterable[Position]) -> float:
+    """Of these readers, the one that has waited for longest for a change."""
+    owed = map(feed.owed_since, behind)
+    return max((_age(since) for since in owed), default=0.0)
+
+
+def _age(since: Position | None) -> float:
+    return 0.0 if since is None else max(0.0, time() - since / MICROSECONDS)
+
+
+def _one(number: float) -> Samples:
+    return [((), float(number))]
+
+
+def _by(numbers: Mapping[Any, float]) -> Samples:
+    return [((str(label),), number) for label, number in numbers.items()]
+
+
+def _numbers(histogram: Histogram) -> HistogramNumbers:
+    return HistogramNumbers(histogram.bounds, list(histogram.counts), histogram.total)

@@ -1,0 +1,144 @@
+"""The route table: all addresses of the hub."""
+
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from rsnotify.channels.admission import Channels
+from rsnotify.channels.sse import Sse, wants_stream
+from rsnotify.documents.changelists import ChangeListEndpoints
+from rsnotify.documents.discovery import Discovery
+from rsnotify.documents.resourcelists import ResourceListEndpoints
+from rsnotify.errors import Rejected
+from rsnotify.http.routing import Application, Route, Routes, WebSocketRoute
+from rsnotify.openapi.endpoint import Description
+from rsnotify.operation import Watching
+from rsnotify.operation.administration import Administration
+from rsnotify.publishing.intake import Intake
+from rsnotify.publishing.loads.load_endpoint import Resources
+from rsnotify.publishing.several_sets import SeveralSets
+from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
+from rsnotify.web.page import FrontPage
+from rsnotify.web.validation import Validation
+from rsnotify.websub.subscribe_endpoint import WebSubEndpoint
+from rsnotify.websub.subscription_list import SubscriptionAdmin
+from rsnotify.websub.topic import Topic
+
+
+def build_app(
+    routes: Routes, around_errors: Callable[[ASGIApp], ASGIApp] = lambda app: app
+) -> Application:
+    """An application with these routes, and with their description."""
+    return Application([*Description(routes).routes, *routes], around_errors)
+
+
+# --- routes --------------------------------------------------------------------------------------
+
+
+def publishing_routes(intake: Intake, several: SeveralSets) -> Routes:
+    """These come first: a route is found by trying each."""
+    return [
+        Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
+        Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
+        Route("/api/changes", several.changes, methods=["POST"]),
+    ]
+
+
+def resource_routes(resources: Resources) -> Routes:
+    return [
+        Route("/api/sets/{set}/resources", resources.load, methods=["PUT"]),
+        Route("/api/sets/{set}/resources", resources.show),
+    ]
+
+
+def administration_routes(administration: Administration, subscribers: SubscriptionAdmin) -> Routes:
+    subscription = "/api/subscriptions/{subscription}"
+    return [
+        Route("/api/sets", administration.list_sets),
+        Route("/api/sets/{set}", administration.add_set, methods=["PUT"]),
+        Route("/api/sets/{set}", administration.edit_set, methods=["PATCH"]),
+        Route("/api/sets/{set}", administration.remove_set, methods=["DELETE"]),
+        Route("/api/sets/{set}/snapshot", administration.take_snapshot, methods=["POST"]),
+        Route("/api/tokens", administration.list_tokens),
+        Route("/api/tokens", administration.create_token, methods=["POST"]),
+        Route("/api/tokens/{token}", administration.revoke_token, methods=["DELETE"]),
+        Route("/api/tokens/{token}/rotate", administration.rotate_token, methods=["POST"]),
+        Route("/api/subscriptions", subscribers.list),
+        Route(subscription, subscribers.show),
+        Route(subscription, subscribers.remove, methods=["DELETE"]),
+        Route(f"{subscription}/retry", subscribers.retry, methods=["POST"]),
+    ]
+
+
+def channel_routes(channels: Channels, sse: Sse, topic: Topic) -> Routes:
+    page = ChannelPage(sse, topic)
+    return [
+        WebSocketRoute(CHANNEL_PATH, channels.websocket),
+        WebSocketRoute(CHANNELS_PATH, channels.websocket),
+        Route(CHANNEL_PATH, page.channel),
+        Route(CHANNELS_PATH, page.channels),
+    ]
+
+
+def websub_routes(endpoint: WebSubEndpoint) -> Routes:
+    return [Route("/hub", endpoint.post, methods=["POST"])]
+
+
+def watching_routes(watching: Watching) -> Routes:
+    return [
+        Route("/health/live", watching.health.live),
+        Route("/health/ready", watching.health.ready),
+        Route("/api/status", watching.status.get),
+        Route("/metrics", watching.metrics.get),
+    ]
+
+
+def page_routes(page: FrontPage, validation: Validation) -> Routes:
+    return [
+        Route("/", page.front),
+        Route("/static/{file}", page.file),
+        Route("/api/validate", validation.validate, methods=["POST"]),
+    ]
+
+
+def pull_routes(
+    discovery: Discovery, change_lists: ChangeListEndpoints, resource_lists: ResourceListEndpoints
+) -> Routes:
+    """These come last: their paths begin with the name of a set."""
+    return [
+        Route("/.well-known/resourcesync", discovery.description),
+        Route("/robots.txt", discovery.robots),
+        Route("/{set}/capabilitylist.xml", discovery.capabilities),
+        Route("/{set}/capabilitylist-ws.xml", discovery.socket_capabilities),
+        Route("/{set}/changelist.xml", change_lists.current),
+        Route("/{set}/changelist/{from_}.xml", change_lists.by_beginning),
+        Route(change_list_index("{set}"), change_lists.index),
+        Route("/{set}/changelist-archive.xml", change_lists.archive),
+        Route("/{set}/resourcelist.xml", resource_lists.newest),
+        Route("/{set}/resourcelist-archive.xml", resource_lists.archive),
+        Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
+    ]
+
+
+class ChannelPage:
+    """The URL of a channel: an event stream if the peer asks for one, else the WebSub topic."""
+
+    def __init__(self, sse: Sse, topic: Topic) -> None:
+        self._sse = sse
+        self._topic = topic
+
+    async def channel(self, request: Request) -> Response:
+        if request.method == "GET" and wants_stream(request):
+            return await self._sse.stream(request)
+        return await self._topic.get(request)
+
+    async def channels(self, request: Request) -> Response:
+        """Several channels have no latest notification in common."""
+        if request.method == "HEAD" or wants_stream(request):
+            return await self._sse.stream(request)
+        raise Rejected(
+            "several channels are read by WebSocket, or with `Accept: text/event-stream`",
+            status=406,
+        )

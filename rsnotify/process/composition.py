@@ -1,0 +1,281 @@
+"""Creates the objects of one hub process and connects them; names the loops that must run.
+
+Each object is created once, when it is first used. Nothing here opens a port.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import cached_property, partial
+from pathlib import Path
+from socket import gethostname
+from time import time
+from urllib.parse import quote
+
+from starlette.types import ASGIApp
+
+from rsnotify.channels.admission import Channels
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader_limits import ReaderLimits
+from rsnotify.documents.announcements import Announcements
+from rsnotify.documents.capabilities import Offers
+from rsnotify.documents.chores import Upkeep
+from rsnotify.documents.documents_told import DocumentsTold
+from rsnotify.documents.stretches import Stretches
+from rsnotify.errors import TryAgain
+from rsnotify.http.base_url import BaseUrl
+from rsnotify.http.connections import ConnectionLimits, total_connections
+from rsnotify.journal import keys
+from rsnotify.journal.cache import Cache
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.window import HOUR, DocumentSchedule
+from rsnotify.loops import Loop, repeat, run_beside
+from rsnotify.operation import Watched, Watching
+from rsnotify.operation.report import Identity
+from rsnotify.process import endpoints
+from rsnotify.process.freed_memory import LOOK_SECONDS, FreedMemory, malloc_trim
+from rsnotify.process.settings import WORKER, Settings
+from rsnotify.process.stores import Stores
+from rsnotify.publishing.intake import Intake
+from rsnotify.publishing.loads.load_chores import LoadKeeper
+from rsnotify.registry.access import Access
+from rsnotify.websub import websub
+from rsnotify.websub.dialler import Dialler
+from rsnotify.websub.lost import put_subscriptions_back
+
+RETRY_SECONDS = 0.1
+LOSS_MESSAGE = (
+    "after the loss of data, Redis has %d tokens and %d WebSub subscriptions: create what is "
+    "missing again; sets of the command line that are served again, but empty: %s"
+)
+
+log = logging.getLogger(__name__)
+
+
+class Composition:
+    """The objects of one hub process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        redis_url: str,
+        token: str,
+        base_url: str,
+        *,
+        port: int = 0,
+    ) -> None:
+        self._settings = settings
+        self._redis_url = redis_url
+        self._own_url = base_url
+        worker = int(os.environ.get(WORKER, "1"))
+        self._identity = Identity(f"{gethostname()}:{port}", worker, time())
+        self._set_names: tuple[str, ...] = ()
+        self._stores = Stores(settings, redis_url)
+        self._access = Access(
+            self._stores.tokens,
+            token,
+            self._base_url.asker,
+            publishes_per_second=settings.publishes_per_second,
+        )
+        self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
+
+    async def open(self, sets: Iterable[str]) -> None:
+        """Read where every journal stands, and create these sets if they are missing."""
+        self._set_names = tuple(sets)
+        await self.hub.start()
+        await self._make_sets()
+        await self.hub.start()  # what was just published is not sent to new readers
+
+    async def _make_sets(self) -> None:
+        added = [await self.hub.add_set(name) for name in self._set_names]
+        new = [record for record, made in added if made]
+        for record in new:
+            await self._upkeep.announcements.set_made(record)
+        if new:
+            await self._upkeep.announcements.announce_description()
+
+    async def close(self) -> None:
+        await self._stores.close()
+
+    # --- what is served --------------------------------------------------------------------------
+
+    @cached_property
+    def app(self) -> ASGIApp:
+        return endpoints.build(
+            endpoints.HubParts(
+                self._settings,
+                self._stores,
+                self._base_url,
+                self.hub,
+                self._access,
+                self._intake,
+                self.channels,
+                self._upkeep,
+                self._load_keeper,
+                self._offers,
+                self._stretches,
+                self._watching,
+            )
+        )
+
+    @cached_property
+    def _intake(self) -> Intake:
+        return Intake(self.hub, self._access)
+
+    @cached_property
+    def channels(self) -> Channels:
+        origins = self._settings.allowed_origins
+        limits = ReaderLimits(
+            per_channel=self._settings.readers_per_channel,
+            per_address=self._settings.connections_per_address,
+        )
+        return Channels(
+            self.hub, self._access, self._keepalive, allowed_origins=origins, limits=limits
+        )
+
+    @cached_property
+    def connections(self) -> ConnectionLimits:
+        settings, readers = self._settings, self.channels.limits
+        total = total_connections(settings.connections)
+        per_address = settings.connections_per_address
+        return ConnectionLimits(total, per_address, self._base_url.counted_as, lambda: len(readers))
+
+    @cached_property
+    def _base_url(self) -> BaseUrl:
+        return BaseUrl(self._settings.public_url, self._settings.trusted_proxies)
+
+    # --- what these use --------------------------------------------------------------------------
+
+    @cached_property
+    def hub(self) -> Hub:
+        stores = self._stores
+        hub = Hub(
+            stores.journal,
+            stores.sets,
+            stores.bell(),
+            stores.windows,
+            base_url=self._own_url,
+            cache=Cache(self._settings.cache_mb),
+        )
+        lost = partial(put_subscriptions_back, stores.subscriptions)
+        hub.following.hear_of_token = stores.tokens.hear
+        hub.repairing.recover += (stores.doubt_bells, stores.tokens.put_back, lost)
+        return hub
+
+    @cached_property
+    def _stretches(self) -> Stretches:
+        pulls = self._settings.cold_pulls
+        return Stretches(self._stores.journal, self._stores.windows, cold_pulls=pulls)
+
+    @cached_property
+    def _schedule(self) -> DocumentSchedule:
+        settings = self._settings
+        return DocumentSchedule(
+            period=settings.changelist_hours * HOUR,
+            index_days=settings.changelist_days,
+            retention_days=settings.retention_days,
+            resourcelist_minutes=settings.resourcelist_minutes,
+            archived_lists=settings.resourcelist_archive,
+            archived_days=settings.resourcelist_archive_days,
+        )
+
+    @cached_property
+    def _watching(self) -> Watching:
+        return Watching(
+            self._identity,
+            Watched(self.hub, self._stores.journal, self._intake, self.channels),
+            self._access,
+            self._stores.publishing_client,
+            self._stores.bell(keys.REPORTS_BELL),
+            disk=self._disk(),
+            metrics_token=self._settings.metrics_token,
+        )
+
+    def _disk(self) -> Path | None:
+        """Where the embedded Redis writes; None if Redis is the operator's."""
+        data = self._settings.data.resolve()
+        is_embedded = self._redis_url.startswith(f"unix://{quote(str(data))}/")
+        return data if is_embedded else None
+
+    @cached_property
+    def _offers(self) -> Offers:
+        return Offers(self._stores.windows, self._stores.snapshots, self._settings.changelist_days)
+
+    # --- what runs beside the server -------------------------------------------------------------
+
+    @cached_property
+    def _upkeep(self) -> Upkeep:
+        documents = DocumentsTold(
+            self._stores.windows,
+            self._offers,
+            self._stores.told,
+            self._schedule,
+            self.hub.base_url,
+        )
+        announcements = Announcements(self.hub, self._stores.announced, documents)
+        return Upkeep(
+            self.hub,
+            self._stores.windows,
+            self._stores.snapshots,
+            announcements,
+            self._stretches.store_packed,
+            self._schedule,
+        )
+
+    @cached_property
+    def _load_keeper(self) -> LoadKeeper:
+        return LoadKeeper(self.hub, self._stores.loads, self._upkeep.snapshot)
+
+    async def run(self, main: Loop) -> None:
+        """Run the server with every loop beside it."""
+        async with self._deliveries() as deliveries:
+            loops = {
+                "follow the journals": self.hub.follow(),
+                "listen to the bell": self.hub.listen(),
+                "keep readers alive": self._keepalive.run(),
+                "end readers with their tokens": self.channels.revocations.run(),
+                "make lost sets again": self._make_lost_sets_again(),
+                "give memory back": repeat(FreedMemory(malloc_trim()).give_back, LOOK_SECONDS),
+                **self._upkeep.loops(),
+                **self._load_keeper.loops(),
+                **self._watching.loops(),
+                **deliveries,
+            }
+            await run_beside(loops, main)
+
+    async def _make_lost_sets_again(self) -> None:
+        """After Redis has lost data, create the sets of the command line and log what is left."""
+        while True:
+            await self.hub.registry_lost.wait()
+            self.hub.registry_lost.clear()
+            try:
+                await self._make_sets()
+                tokens = await self._stores.tokens.all()
+                subscriptions = await self._stores.subscriptions.all()
+                names = ", ".join(self._set_names) or "none"
+                log.error(LOSS_MESSAGE, len(tokens), len(subscriptions), names)
+            except TryAgain as error:
+                log.warning("cannot create lost sets again, trying again: %s", error.detail)
+                self.hub.registry_lost.set()
+                await asyncio.sleep(RETRY_SECONDS)
+            except Exception as error:  # a bug, or data that cannot be read: the hub goes on
+                log.warning("what is left after the loss cannot be told", exc_info=error)
+
+    @asynccontextmanager
+    async def _deliveries(self) -> AsyncIterator[dict[str, Loop]]:
+        settings = self._settings
+        async with websub(
+            self.hub,
+            self._stores.subscriptions,
+            self._stores.tokens,
+            self._stores.bell(keys.SUBSCRIPTIONS_BELL),
+            Dialler(private=settings.callback_private == "allow", proxy=settings.proxy),
+            deliveries=settings.deliveries,
+            deliveries_per_host=settings.deliveries_per_host,
+            algorithm=settings.signature,
+        ) as ownership:
+            self._watching.process.ownership = ownership
+            self.hub.repairing.recover.append(ownership.redis_went_back)
+            yield ownership.loops()

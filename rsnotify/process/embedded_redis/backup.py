@@ -1,0 +1,110 @@
+"""The journals of an embedded hub as one file: written while it runs, put into a new directory.
+
+The file is what Redis calls an RDB file: everything as it was at one moment. It has sets, changes,
+Change Lists, Resource Lists, subscriptions and hashes of tokens; the admin token is not in it.
+"""
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify.process.embedded_redis.damage import refuse_damaged
+from rsnotify.process.embedded_redis.directory import SOCKET, directory_taken, short_enough
+from rsnotify.redis_client.connection import connect
+
+JOURNALS = "appendonlydir"  # a directory; Redis reads first the base, then the increments
+BASE, INCREMENT = "appendonly.aof.1.base.rdb", "appendonly.aof.1.incr.aof"
+MANIFEST = f"file {BASE} seq 1 type b\nfile {INCREMENT} seq 1 type i\n"
+SNAPSHOT = "dump.rdb"  # where Redis writes it, beside the journals
+NOT_OWN = "any other Redis, and each master of a Cluster, is backed up by `redis-cli --rdb FILE`"
+MAGIC = (b"REDIS0", b"VALKEY")
+END_BYTES, END_MARK = 9, b"\xff"  # the mark, and a checksum of eight bytes
+POLL_SECONDS = 0.1
+
+
+def back_up(data_dir: Path, target: Path) -> int:
+    """Write the file, whole or not at all, while the hub runs; its size."""
+    data_dir = data_dir.resolve()
+    if not (data_dir / SOCKET).exists():
+        raise InvalidSettings([f"no hub with a Redis of its own runs in {data_dir}: {NOT_OWN}"])
+    with short_enough(data_dir / SOCKET) as socket:
+        asyncio.run(_save(f"unix://{quote(str(socket))}"))
+    snapshot, part = data_dir / SNAPSHOT, target.with_name(f".{target.name}.part")
+    try:
+        _copy(snapshot, part)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+        snapshot.unlink(missing_ok=True)
+    return target.stat().st_size
+
+
+async def _save(url: str) -> None:
+    """Let Redis write its snapshot."""
+    async with connect(url) as client:
+        before = await client.info("persistence")
+        await client.bgsave()
+        found: dict[str, Any] = before
+        while found["rdb_saves"] == before["rdb_saves"] or found["rdb_bgsave_in_progress"]:
+            await asyncio.sleep(POLL_SECONDS)
+            found = await client.info("persistence")
+    if found["rdb_last_bgsave_status"] != "ok":
+        raise TryAgain("Redis could not write its data to a file: see redis.log; is the disk full?")
+
+
+def restore(source: Path, data_dir: Path) -> bool:
+    """Make a data directory from the file; one that has journals already is refused.
+
+    Whether the file could be checked.
+    """
+    with source.open("rb") as file:
+        if not file.read(len(MAGIC[0])).startswith(MAGIC):
+            raise InvalidSettings([f"{source} is no backup: it is no RDB file of Redis or Valkey"])
+        if not _is_whole(file):
+            raise InvalidSettings([f"{source} is not whole: its end is missing; copy it again"])
+    return asyncio.run(_put_back(source.resolve(), data_dir))
+
+
+def _is_whole(file: BinaryIO) -> bool:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - END_BYTES))
+    return file.read(1) == END_MARK
+
+
+async def _put_back(source: Path, data_dir: Path) -> bool:
+    journals = data_dir / JOURNALS
+    is_checked = await refuse_damaged(source)
+    async with directory_taken(data_dir):
+        if await asyncio.to_thread(journals.exists):
+            raise InvalidSettings(
+                [f"{data_dir} has journals already: restore into a directory of its own"]
+            )
+        await asyncio.to_thread(_lay_out, source, journals)
+    return is_checked
+
+
+def _lay_out(source: Path, journals: Path) -> None:
+    """The files as Redis has them right after it has rewritten its journals."""
+    part = journals.with_name(f"{JOURNALS}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(mode=0o700)
+    _copy(source, part / BASE)
+    (part / INCREMENT).touch(0o600)
+    (part / "appendonly.aof.manifest").write_text(MANIFEST)
+    part.rename(journals)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """To disk, readable by its owner alone: it holds what is private."""
+    with source.open("rb") as read, open(target, "wb", opener=_private) as written:
+        shutil.copyfileobj(read, written, 1 << 20)
+        written.flush()
+        os.fsync(written.fileno())
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

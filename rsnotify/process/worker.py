@@ -1,0 +1,149 @@
+"""One place among the workers: a socket of its own, and the process that serves there."""
+
+import asyncio
+import logging
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Collection, Mapping, Sequence
+from signal import SIGTERM
+from time import monotonic
+
+from rsnotify.errors import InvalidSettings
+from rsnotify.process.parent import CONNECTIONS, SILENT_SECONDS
+
+log = logging.getLogger(__name__)
+
+RESTART_SECONDS = 1.0
+
+
+class Child:
+    """One process: starting, serving, ended."""
+
+    def __init__(self, process: Process, ready: asyncio.Event, kill_seconds: float) -> None:
+        self.process = process
+        self.is_ready = False
+        self._connections = 0
+        self._heard = 0.0
+        self._ready = ready
+        self.started = asyncio.Event()  # ready, or dead before it was
+        self.replaced = asyncio.Event()  # or dead
+        self.ended = asyncio.create_task(self._watch(), name="watch a worker")
+        self._kill_seconds = kill_seconds
+
+    @property
+    def connections(self) -> int | None:
+        """How many it has; None if it has not told lately."""
+        is_silent = monotonic() - self._heard > SILENT_SECONDS
+        return None if is_silent or self.process.returncode is not None else self._connections
+
+    async def _watch(self) -> None:
+        assert self.process.stdout is not None  # noqa: S101
+        async for line in self.process.stdout:
+            if line.startswith(b"rsnotify ready"):
+                self.is_ready = True
+                self._ready.set()
+                self.started.set()
+            elif line.startswith(CONNECTIONS):
+                self._connections, self._heard = int(line.removeprefix(CONNECTIONS)), monotonic()
+        await self.process.wait()
+        self.started.set()
+        self.replaced.set()
+
+    def end(self) -> None:
+        if self.process.returncode is None:
+            self.process.send_signal(SIGTERM)
+            asyncio.get_running_loop().call_later(self._kill_seconds, self._kill)
+
+    def _kill(self) -> None:
+        if self.process.returncode is None:
+            log.error("worker %d does not end; killing it", self.process.pid)
+            self.process.kill()
+
+
+class Worker:
+    """A place with a socket of its own, and the process that serves there."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        ending: asyncio.Event,
+        kill_seconds: float,
+        inherited: Collection[int] = (),
+    ) -> None:
+        self.ready = asyncio.Event()  # a process has served here
+        self._command = command
+        self._environment = environment
+        self._ending = ending
+        self._kill_seconds = kill_seconds
+        self._inherited = inherited
+        self._children: set[Child] = set()
+        self._serving: Child
+        self._changing = asyncio.Lock()  # who serves here
+
+    @property
+    def pid(self) -> int:
+        """Of the process that serves here."""
+        return self._serving.process.pid
+
+    @property
+    def connections(self) -> int | None:
+        """Of the process that serves here; None if none does, or it is frozen."""
+        return self._serving.connections if self.ready.is_set() else None
+
+    async def run(self) -> None:
+        """Keep a process here until the hub ends."""
+        self._serving = await self._start()
+        while not self._ending.is_set():
+            serving = self._serving
+            await serving.replaced.wait()
+            async with self._changing:
+                if serving is self._serving and not self._ending.is_set():
+                    await self._handle_exit(serving)
+                    self._serving = await self._start()
+        await asyncio.gather(*(child.ended for child in self._children))
+
+    async def replace(self) -> bool:
+        """Let another process serve here, then end this one; false if the other cannot start."""
+        async with self._changing:
+            successor = await self._start()
+            await successor.started.wait()
+            if not successor.is_ready:
+                log.error("%s did not become ready; the rest stay", _how_it_ended(successor))
+                return False
+            former, self._serving = self._serving, successor
+            former.replaced.set()
+        former.end()
+        await former.ended
+        return True
+
+    async def _start(self) -> Child:
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=PIPE,  # it is closed when we end, even if we are killed
+            stdout=PIPE,
+            env=self._environment,
+            pass_fds=self._inherited,
+            start_new_session=True,  # Ctrl-C must reach the parent only
+        )
+        child = Child(process, self.ready, self._kill_seconds)
+        self._children.add(child)
+        child.ended.add_done_callback(lambda _: self._children.discard(child))
+        if self._ending.is_set():  # during the start
+            child.end()
+        return child
+
+    async def _handle_exit(self, child: Child) -> None:
+        """Return when another is to start; one that failed at first would fail again."""
+        message = _how_it_ended(child)
+        if not self.ready.is_set():
+            raise InvalidSettings([f"{message} before it was ready; see its message above"])
+        log.error("%s; starting another", message)
+        await asyncio.sleep(RESTART_SECONDS)
+
+    def end(self) -> None:
+        for child in self._children:
+            child.end()
+
+
+def _how_it_ended(child: Child) -> str:
+    return f"worker {child.process.pid} ended with status {child.process.returncode}"

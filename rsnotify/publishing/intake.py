@@ -1,0 +1,108 @@
+"""The way in: what Sources post.
+
+Rules that hold here: nothing of a body is read before its sender is known to be allowed; a body is
+capped while it arrives; large ones are read beside the event loop, so that nobody waits for them.
+Nothing here knows how a body is judged, nor how changes are stored.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.http.json_response import JsonResponse
+from rsnotify.http.posted_body import decoded, read_body
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.submission import Submission
+from rsnotify.publishing.bodies import BODY_BYTES, read_submission
+from rsnotify.registry.access import Access
+from rsnotify.resourcesync.notification import ChannelName, Interval
+
+BESIDE_THE_LOOP_BYTES = 256 * 1024
+BESIDE_THE_LOOP = asyncio.Semaphore(2)  # a body of 8 MiB takes some 250 MiB while it is read
+
+
+Answer = dict[str, object]
+Read = TypeVar("Read")
+
+
+class RefusedCounts:
+    """Requests to publish that were refused, counted by their status."""
+
+    def __init__(self) -> None:
+        self.by_status: dict[int, int] = {}
+
+    def count(self, status: int) -> None:
+        self.by_status[status] = self.by_status.get(status, 0) + 1
+
+
+class Intake:
+    """The two places to publish to."""
+
+    def __init__(self, hub: Hub, access: Access) -> None:
+        self._hub = hub
+        self._access = access
+        self.refused = RefusedCounts()
+
+    def changes(self, request: Request) -> Awaitable[Response]:
+        return self.publish(request, ChannelName(request.path_params["set"], "change"))
+
+    def framework(self, request: Request) -> Awaitable[Response]:
+        return self.publish(request, ChannelName(request.path_params["set"], "framework"))
+
+    async def publish(
+        self, request: Request, channel: ChannelName, *, in_address: bool = False, status: int = 201
+    ) -> Response:
+        """Publish what the request carries, and tell its sender with this status."""
+        name, kind = channel.set_name, channel.kind
+        try:
+            await self._access.require_publisher(request, name, in_address=in_address)
+            self._hub.feed(channel)  # an unknown set is known before the body is read
+            submission = await read_with(
+                request, lambda body, type_, key: read_submission(body, type_, kind, key)
+            )
+            others = self._hub.also_told(channel, submission)
+            for other in others:
+                await self._require_right_to(other, request, in_address=in_address)
+            interval = await self._hub.publish(channel, submission, others)
+        except (Rejected, TryAgain) as error:
+            self.refused.count(error.status)
+            raise
+        return JsonResponse(accepted(submission, interval), status)
+
+    async def _require_right_to(self, name: str, request: Request, *, in_address: bool) -> None:
+        try:
+            await self._access.require(request, "publish", name, in_address=in_address)
+        except Rejected as refused:
+            detail = "a Source Description change goes to every set: it needs a token for all"
+            raise Rejected(detail, status=refused.status, headers=refused.headers) from None
+
+
+def accepted(submission: Submission, interval: Interval) -> Answer:
+    answer: Answer = {
+        "accepted": len(submission.fragments),
+        "from": str(interval.from_),
+        "until": str(interval.until),
+    }
+    if submission.not_kept:
+        answer["not_kept"] = submission.not_kept
+    return answer
+
+
+async def read_with(request: Request, read: Callable[[bytes, str, str | None], Read]) -> Read:
+    """What the body is read as; beside the loop if it is large, or may be when it is unpacked."""
+    body = await read_body(request, BODY_BYTES)
+    headers = request.headers
+    content_type, key = headers.get("content-type", ""), headers.get("idempotency-key")
+    encoding = headers.get("content-encoding", "")
+    if not encoding and len(body) <= BESIDE_THE_LOOP_BYTES:
+        return read(body, content_type, key)
+
+    def unpack_and_read() -> Read:
+        return read(decoded(body, encoding, BODY_BYTES), content_type, key)
+
+    async with BESIDE_THE_LOOP:
+        return await asyncio.to_thread(unpack_and_read)

@@ -1,0 +1,140 @@
+"""A load: the whole state of a set, as its Source brings it, compared with what the hub knows.
+
+What is the same, what the difference comes to, and whether so much may be deleted is decided here.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+import msgspec
+
+from rsnotify.documents.resource_state import render_resources
+from rsnotify.errors import Rejected
+from rsnotify.journal.submission import Fragment
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.fragments import render_forms
+from rsnotify.resourcesync.short_form import (
+    HOLE,
+    KIND,
+    KIND_AND_CHANGEFREQ,
+    LOC,
+    LOC_END,
+    spell_out_each,
+)
+
+MAX_DELETE = 10.0  # percent of what is known, unless the Source says otherwise
+NAMED = 100  # differences that a comparison names
+PUBLISHED_CHANGES = 500  # at once: other Sources wait for no more
+PUBLISHED_BYTES = 1024 * 1024
+
+_LASTMOD = re.compile(rb"<lastmod>([^<]*)</lastmod>")
+_DELETED = render_forms(Change("", "deleted"))[1][len(LOC) :]
+
+
+class Difference(NamedTuple):
+    """One resource that the load would create, update or delete."""
+
+    change: str
+    loc: bytes  # escaped, as in all of the state
+    rest: bytes  # of the short form, from `</loc>` on; nothing if it is deleted
+
+
+class LoadCounts(msgspec.Struct, frozen=True):
+    """What a load comes to."""
+
+    resources: int = 0
+    known: int = 0
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def plus(self, other: Self) -> Self:
+        sums = (a + b for a, b in zip(self._counts(), other._counts(), strict=True))
+        return type(self)(*sums)
+
+    def _counts(self) -> tuple[int, ...]:
+        return msgspec.structs.astuple(self)
+
+    @property
+    def deleted_percent(self) -> float:
+        return 100 * self.deleted / self.known if self.known else 0.0
+
+    @property
+    def unchanged(self) -> int:
+        return self.resources - self.created - self.updated
+
+    def told(self) -> dict[str, int]:
+        """As a Source is told."""
+        return msgspec.structs.asdict(self) | {"unchanged": self.unchanged}
+
+
+def too_many_deleted(found: LoadCounts, max_delete: float) -> str | None:
+    """Why this load is refused, if it deletes more than a Source has said that it may."""
+    if found.deleted_percent <= max_delete:
+        return None
+    return (
+        f"this would delete {found.deleted} of {found.known} resources, which is more than "
+        f"{max_delete:g} %; if that is meant, say so with max_delete={_percent(found)} "
+        f"(in the command: --max-delete {_percent(found)})"
+    )
+
+
+def _percent(found: LoadCounts) -> int:
+    return min(100, int(found.deleted_percent) + 1)
+
+
+def check_deletions(found: LoadCounts, max_delete: float) -> None:
+    refusal = too_many_deleted(found, max_delete)
+    if refusal is not None:
+        raise Rejected(refusal, status=409)
+
+
+def is_same(loc: bytes, kept: bytes, rest: bytes) -> bool:
+    """Whether a brought resource is the same as the known one.
+
+    A lastmod that is not brought is not compared. Where none was published, the position is it.
+    """
+    known = render_resources([(loc, kept)])
+    brought = render_resources([(loc, b"0" + rest)])
+    if rest.startswith(LOC_END + HOLE):
+        known, brought = _LASTMOD.sub(b"", known, 1), _LASTMOD.sub(b"", brought, 1)
+    return known == brought
+
+
+def fragments_of(differences: Iterable[Difference], load: str) -> list[Fragment]:
+    """As many of the changes as are published at once, one at least.
+
+    They yield to whatever was published since the load began.
+    """
+    chosen, shorts, size = list[Difference](), list[bytes](), 0
+    for each in differences:
+        chosen.append(each)
+        shorts.append(_short(each))
+        size += len(shorts[-1])
+        if size > PUBLISHED_BYTES:  # it is more in XML: what follows is not worth spelling out
+            break
+    fragments, size = list[Fragment](), 0
+    for each, short, xml in zip(chosen, shorts, spell_out_each(shorts), strict=True):
+        fragments.append(Fragment(0, each.change == "deleted", short, xml, load))
+        size += len(xml)
+        if size > PUBLISHED_BYTES:
+            break
+    return fragments
+
+
+def _short(difference: Difference) -> bytes:
+    change, loc, rest = difference
+    told = _DELETED if change == "deleted" else rest.translate(_TOLD_AS[change])
+    return b"".join((LOC, loc, told))
+
+
+def _told_as(kind: str) -> bytes:
+    """A table that makes every kind of change this one."""
+    both = (KIND, KIND_AND_CHANGEFREQ)
+    before = "".join(short for shorts in both for short in shorts.values())
+    after = "".join(shorts[kind] * len(shorts) for shorts in both)
+    return bytes.maketrans(before.encode(), after.encode())
+
+
+_TOLD_AS = {kind: _told_as(kind) for kind in ("created", "updated")}

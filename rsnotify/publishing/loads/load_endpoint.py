@@ -1,0 +1,212 @@
+"""The whole state of a set: brought by its Source, and asked about by auditors.
+
+Rules that hold here: nothing of a body is read before its sender is known to be allowed; a body is
+read in pieces, beside the event loop, so that nobody waits for it; nothing of it is visible until
+all of it was read and judged.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from html import unescape
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rsnotify.documents.resource_state import described
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.http.json_response import JsonResponse
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.keys import STATE_SHARDS
+from rsnotify.journal.submission import fragment_of
+from rsnotify.publishing.bodies import KEY
+from rsnotify.publishing.loads.load import (
+    NAMED,
+    Difference,
+    LoadCounts,
+    check_deletions,
+    too_many_deleted,
+)
+from rsnotify.publishing.loads.load_body import LoadBodies, check_same
+from rsnotify.publishing.loads.load_chores import LoadKeeper, Outcome, outcome
+from rsnotify.publishing.loads.load_options import LoadOptions, read_options
+from rsnotify.publishing.loads.load_reader import LoadReader
+from rsnotify.publishing.loads.load_store import Load, Loads
+from rsnotify.registry.access import Access
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import ChannelName
+
+ANSWER_SECONDS = 20.0  # that a request waits once it is decided
+AGAIN_SECONDS = 5  # asked of whoever comes while another load is under way
+UNDER_WAY = "a load of {!r} is under way; ask again when it is done"
+
+
+class Resources:
+    """PUT and GET of a set's resources."""
+
+    def __init__(self, hub: Hub, access: Access, loads: Loads, keeper: LoadKeeper) -> None:
+        self._hub = hub
+        self._access = access
+        self._loads = loads
+        self._keeper = keeper
+        self._bodies = LoadBodies(loads)
+
+    # --- GET -----------------------------------------------------------------------------------
+
+    async def show(self, request: Request) -> Response:
+        """One resource, as it is known; without `loc`, how many there are and what is loaded."""
+        name = request.path_params["set"]
+        await self._require_asker(request, name)
+        unknown = request.query_params.keys() - {"loc", "access_token"}
+        if unknown:
+            raise Rejected(f"{min(unknown)[:80]!r} is not understood here; there is loc")
+        locs = request.query_params.getlist("loc")
+        if len(locs) > 1:
+            raise Rejected("loc is given more than once: ask about one resource at a time")
+        return JsonResponse(await (self._one(name, locs[0]) if locs else self._all(name)))
+
+    async def _require_asker(self, request: Request, name: str) -> None:
+        """A reader; how far a load is may be asked by whoever may send one."""
+        record = self._hub.sets.get(name)
+        if "loc" in request.query_params:
+            await self._access.require_reader(request, name, record)
+        else:
+            await self._access.require_aware(request, name, record)
+
+    async def _all(self, name: str) -> dict[str, Any]:
+        load = await self._loads.current(name)
+        return {
+            "set": name,
+            "resources": await self._loads.count(name),
+            "load": load and outcome(load, load.stage),
+            "last_load": await self._loads.last_outcome(name),
+        }
+
+    async def _one(self, name: str, loc: str) -> dict[str, Any]:
+        escaped = fragment_of(Change(loc, "deleted")).loc
+        kept = await self._loads.known(name, escaped)
+        if kept is None:
+            detail = f"{loc[:200]!r} is no resource of {name!r}: never known, or deleted"
+            raise Rejected(detail, status=404)
+        return described(escaped, kept)
+
+    # --- PUT -----------------------------------------------------------------------------------
+
+    async def load(self, request: Request) -> Response:
+        name = request.path_params["set"]
+        await self._access.require(request, "publish", name)
+        self._access.count_publish(request)
+        self._hub.feed(ChannelName(name, "change"))
+        options = read_options(request.query_params.multi_items())
+        key = _key(request)
+        repeated = await self._repeated(request, name, key) if key else None
+        return repeated or await self._load(request, name, options, key)
+
+    async def _repeated(self, request: Request, name: str, key: str) -> Response | None:
+        """What became, or becomes, of the load that had this key before."""
+        load = await self._loads.current(name)  # first: once it is done it has an outcome
+        known = await self._loads.outcome(name, key)
+        if known is None and load is not None and load.is_decided and load.key == key:
+            known = load.fingerprint, outcome(load, load.stage)
+        if known is None:
+            return None
+        await check_same(request, key, known[0])
+        return _answered(known[1])
+
+    async def _load(self, request: Request, name: str, options: LoadOptions, key: str) -> Response:
+        reader = _reader(request)
+        async with AsyncExitStack() as held:
+            if not await held.enter_async_context(self._keeper.alone(name)):
+                raise await self._busy(name, key)
+            is_told = options.is_told(await self._loads.count(name))
+            async with self._begun(name, key) as begun:
+                fingerprint = await self._bodies.stage(request, begun, reader)
+                found, named = await self._compare(begun, NAMED if options.dry_run else 0)
+                stage = "publishing" if is_told else "listing"
+                load = begun._replace(stage=stage, found=found, fingerprint=fingerprint)
+                if options.dry_run:
+                    named = await self._readable(request, named)
+                    return JsonResponse(_compared(load, named, options.max_delete))
+                check_deletions(found, options.max_delete)
+                await self._decide(load)
+            return await self._answer(load, self._keeper.finish(load, held.pop_all()))
+
+    async def _busy(self, name: str, key: str) -> Exception:
+        """Why it cannot be loaded now."""
+        load = await self._loads.current(name)
+        if load is None:
+            return TryAgain(f"a load of {name!r} is just beginning or ending")
+        if not key or load.key != key:
+            return _under_way(name)
+        detail = f"the load of {name!r} with this key is still being received; send it again later"
+        return TryAgain(f"{detail}: it is done once", retry_after_seconds=AGAIN_SECONDS)
+
+    async def _readable(self, request: Request, named: list[Difference]) -> list[Difference]:
+        """Whoever may not read the set learns no more of it than was sent."""
+        name = request.path_params["set"]
+        try:
+            await self._access.require_reader(request, name, self._hub.sets.get(name))
+        except Rejected:
+            return [each for each in named if each.change != "deleted"]
+        return named
+
+    @asynccontextmanager
+    async def _begun(self, name: str, key: str) -> AsyncIterator[Load]:
+        """A load that is decided in this block, or leaves nothing."""
+        load = await self._loads.begin(name, secrets.token_hex(8), key)
+        if load is None:
+            raise _under_way(name)
+        try:
+            yield load
+        finally:
+            with suppress(TryAgain):  # upkeep does it
+                await self._loads.discard(load)
+
+    async def _compare(self, load: Load, most: int) -> tuple[LoadCounts, list[Difference]]:
+        """What it comes to, and so many of the differences."""
+        found, named, shard = LoadCounts(), list[Difference](), 0
+        while shard < STATE_SHARDS:
+            part = await self._loads.differences(load, shard, most - len(named))
+            shard, found, named = part.next_shard, found.plus(part.found), named + part.named
+        return found, named
+
+    async def _decide(self, load: Load) -> None:
+        if load.stage == "publishing":
+            await self._loads.decide(load)
+        else:
+            await self._loads.replace(load)
+
+    async def _answer(self, load: Load, finishing: asyncio.Task[Outcome]) -> Response:
+        done, _ = await asyncio.wait({finishing}, timeout=ANSWER_SECONDS)
+        if done and not isinstance(finishing.exception(), TryAgain):
+            return _answered(finishing.result())
+        return _answered(outcome(load, load.stage))
+
+
+def _reader(request: Request) -> LoadReader:
+    headers = request.headers
+    return LoadReader(headers.get("content-type", ""), headers.get("content-encoding", ""))
+
+
+def _key(request: Request) -> str:
+    key = request.headers.get("idempotency-key")
+    if key is not None and KEY.fullmatch(key) is None:
+        raise Rejected("an Idempotency-Key is 1 to 255 visible ASCII characters")
+    return key or ""
+
+
+def _answered(known: Outcome) -> Response:
+    return JsonResponse(known, 200 if known["stage"] == "done" else 202)
+
+
+def _under_way(name: str) -> Rejected:
+    return Rejected(UNDER_WAY.format(name), status=409, headers={"retry-after": str(AGAIN_SECONDS)})
+
+
+def _compared(load: Load, named: Sequence[Difference], max_delete: float) -> dict[str, Any]:
+    """The answer to a dry run."""
+    first = [{"change": each.change, "loc": unescape(each.loc.decode())} for each in named]
+    refused = too_many_deleted(load.found, max_delete)
+    return outcome(load, "compared") | {"refused": refused, "first": first}

@@ -1,0 +1,221 @@
+"""Loads of the whole state of a set: staged beside the state, compared, and put in its place.
+
+One hub process at a time loads a set; it keeps up its claim while it works. Nothing of a load is
+visible before it is decided, and what is decided is done to its end by whichever process lives.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rsnotify.errors import NoSuchSet, TryAgain
+from rsnotify.journal import keys
+from rsnotify.journal.claims import Claim, Claims
+from rsnotify.publishing.loads.load import Difference, LoadCounts, is_same
+from rsnotify.publishing.loads.load_parts import Brought, Part, pack, shard_of
+from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client.script import Script
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName
+
+_LOADS = Script("publishing/loads/loads.lua")
+
+CLAIM_SECONDS = 20
+KEY_SECONDS = 24 * 3600
+SETTLED_AT_ONCE = 1_000
+
+
+class Load(NamedTuple):
+    """A load that is under way."""
+
+    set_name: str
+    token: str
+    at: Position  # everything after it is newer than what is loaded
+    stage: str = "staging"  # or publishing, listing
+    found: LoadCounts = LoadCounts()
+    key: str = ""
+    fingerprint: str = ""
+
+    @property
+    def is_decided(self) -> bool:
+        return self.stage != "staging"
+
+
+class Comparison(NamedTuple):
+    """What a load comes to in some shards, and some of the differences."""
+
+    next_shard: int
+    found: LoadCounts
+    named: list[Difference]
+
+
+class Loads:
+    """The loads of every set, in one Redis."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._claims = Claims(client)
+
+    # --- who does it ---------------------------------------------------------------------------
+
+    async def claim(self, set_name: str) -> Claim | None:
+        """The right to load this set; None while another has it."""
+        return await self._claims.take(keys.claim(set_name, "load"), CLAIM_SECONDS)
+
+    async def keep_up(self, claim: Claim) -> None:
+        pipeline = self._client.pipeline(transaction=False)
+        claim.keep_up(pipeline)
+        (answer,) = await pipeline.execute()
+        claim.check(answer)
+
+    async def under_way(self) -> list[str]:
+        """The sets that may have a load under way."""
+        return [name.decode() for name in await self._client.hkeys(keys.LOADS)]
+
+    async def current(self, set_name: str) -> Load | None:
+        fields = await self._client.hgetall(keys.load(set_name))
+        if not fields:
+            return None
+        texts = {name.decode(): value.decode() for name, value in fields.items()}
+        found = msgspec.json.decode(texts.pop("found", "{}"), type=LoadCounts)
+        at = Position(int(texts.pop("at")))
+        return Load(set_name=set_name, at=at, found=found, **texts)
+
+    # --- what it brings ------------------------------------------------------------------------
+
+    async def begin(self, set_name: str, token: str, key: str = "") -> Load | None:
+        """A load of one's own; None if one that is decided is still being done."""
+        await self._client.hset(keys.LOADS, set_name, token)
+        at = await self._run(set_name, "begin", token, key)
+        if at is None:
+            await self._client.hdel(keys.LOADS, set_name)
+            raise NoSuchSet(set_name)
+        return Load(set_name, token, Position(at), key=key) if isinstance(at, int) else None
+
+    async def stage(self, load: Load, part: Part) -> None:
+        """Stage these resources."""
+        different = await self._act(load, "stage", part.packed)
+        if different:
+            same = await asyncio.to_thread(_same, part.brought, different)
+            if same:
+                await self._act(load, "keep", pack(same))
+
+    # --- what it comes to ----------------------------------------------------------------------
+
+    async def differences(self, load: Load, shard: int, most: int) -> Comparison:
+        """What the load comes to from this shard on, as far as is looked at in one go."""
+        next_, *counts, named = await self._act(load, "differ", shard, most)
+        triples = zip(named[::3], named[1::3], named[2::3], strict=True)
+        rows = [Difference(how.decode(), loc, rest) for how, loc, rest in triples]
+        return Comparison(next_, LoadCounts(*counts), rows)
+
+    async def decide(self, load: Load) -> None:
+        """What others are to be told is published from now on, whatever becomes of us."""
+        await self._act(load, "decide", *_decided(load))
+
+    async def replace(self, load: Load) -> None:
+        """What was staged is the state from now on."""
+        if load.found.unchanged:
+            for shard in range(keys.STATE_SHARDS):
+                await self._act(load, "complete", shard)
+        is_replaced = False
+        while not is_replaced:
+            is_replaced = await self._act(load, "replace", SETTLED_AT_ONCE, *_decided(load))
+            if not is_replaced:
+                await self._act(load, "settle", SETTLED_AT_ONCE)
+
+    # --- how it ends ---------------------------------------------------------------------------
+
+    async def finish(self, load: Load, outcome: bytes) -> None:
+        """It is done: keep what became of it, and nothing else."""
+        remembered = (await self._outcome_of(load.set_name, load.key), KEY_SECONDS)
+        await self._act(load, "finish", outcome, *(remembered if load.key else ()))
+        await self._client.hdel(keys.LOADS, load.set_name)
+
+    async def discard(self, load: Load) -> None:
+        """Leave nothing of a load that was not decided."""
+        if await self._run(load.set_name, "discard", load.token):
+            await self._client.hdel(keys.LOADS, load.set_name)
+
+    async def forget(self, set_name: str) -> None:
+        """There is no load of this set."""
+        await self._client.hdel(keys.LOADS, set_name)
+
+    async def outcome(self, set_name: str, key: str) -> tuple[str, dict[str, Any]] | None:
+        """The fingerprint of what was sent with this key, and what became of it."""
+        kept = await self._client.get(await self._outcome_of(set_name, key))
+        if kept is None:
+            return None
+        fingerprint, _, outcome = kept.partition(b" ")
+        return fingerprint.decode(), msgspec.json.decode(outcome)
+
+    async def _outcome_of(self, set_name: str, key: str) -> str:
+        """Where that is kept: a later set of the same name knows nothing of it."""
+        created = await self._client.hget(keys.record(ChannelName(set_name, "change")), "created")
+        return keys.load(set_name, "key", (created or b"").decode(), key)
+
+    async def last_outcome(self, set_name: str) -> dict[str, Any] | None:
+        kept = await self._client.get(keys.load(set_name, "last"))
+        return None if kept is None else msgspec.json.decode(kept)
+
+    # --- the state -----------------------------------------------------------------------------
+
+    async def known(self, set_name: str, loc: bytes) -> bytes | None:
+        """What is kept of the resource with this escaped loc."""
+        found: bytes | None = await self._client.hget(keys.state(set_name, shard_of(loc)), loc)
+        return found
+
+    async def count(self, set_name: str) -> int:
+        """How many resources are known."""
+        counted: int = await self._run(set_name, "count", "")
+        return counted
+
+    # --- scripts -------------------------------------------------------------------------------
+
+    async def _act(self, load: Load, act: str, *arguments: object) -> Any:
+        answer = await self._run(load.set_name, act, load.token, *arguments)
+        if answer is None:
+            await self._raise_lost(load)
+        return answer
+
+    async def _run(self, set_name: str, act: str, token: str, *arguments: object) -> Any:
+        channel = ChannelName(set_name, "change")
+        names = [
+            keys.record(channel),
+            keys.load(set_name),
+            keys.load(set_name, "newer"),
+            keys.staged(set_name),
+            keys.state(set_name),
+            keys.claim(set_name, "snapshot"),
+            keys.load(set_name, "last"),
+        ]
+        return await _LOADS.run(self._client, names, act, token, *arguments)
+
+    async def _raise_lost(self, load: Load) -> None:
+        if not await self._client.exists(keys.record(ChannelName(load.set_name, "change"))):
+            raise NoSuchSet(load.set_name)
+        raise TryAgain("the load was lost: it took too long, or Redis lost data; send it again")
+
+
+async def release_claims(url: str) -> None:
+    """Release the claims of all loads: only when all earlier hub processes are known to be dead."""
+    async with connect(url) as client:
+        for name in await client.hkeys(keys.LOADS):
+            acts = (keys.claim(name.decode(), act) for act in ("load", "snapshot"))
+            await client.delete(*acts)
+
+
+def _same(brought: Sequence[Brought], different: Sequence[Any]) -> list[Brought]:
+    """What is the same although its bytes are not."""
+    found = []
+    for index, kept in zip(different[::2], different[1::2], strict=True):
+        loc, rest = brought[index]
+        if is_same(loc, kept, rest):
+            found.append((loc, b""))
+    return found
+
+
+def _decided(load: Load) -> tuple[str, bytes, str]:
+    return load.stage, msgspec.json.encode(load.found), load.fingerprint

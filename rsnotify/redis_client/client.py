@@ -1,0 +1,171 @@
+"""The client of one Redis: what it is sent, how often, and what its failures mean."""
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+from redis import asyncio as redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
+from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import ExecAbortError, NoScriptError
+
+from rsnotify.errors import TryAgain, Unanswered
+from rsnotify.redis_client.failures import judge
+from rsnotify.redis_client.pipeline import Pipeline
+from rsnotify.redis_client.replicas import Replicas
+from rsnotify.redis_client.round_trip import exchange, has_error, judge_answers, parsed_as
+from rsnotify.redis_client.script import Command, Script, in_words
+
+CONNECT_SECONDS = 1.0
+ANSWER_SECONDS = 2.0
+CONNECTIONS = 64
+
+
+def pool_options() -> dict[str, Any]:
+    """Of the connections to one server."""
+    return {
+        "max_connections": CONNECTIONS,
+        "timeout": ANSWER_SECONDS,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "socket_timeout": ANSWER_SECONDS,
+        # To connect is tried twice, unless there was silence.
+        "retry": Retry(ConstantBackoff(0), 1, supported_errors=(ConnectionLost,)),
+        "protocol": 2,
+        # Nothing is said before the first command: on a unix socket its silence would be repeated.
+        "driver_info": None,
+    }
+
+
+def answer_raw(client: Any) -> None:
+    """Let streams be answered as raw pairs: the journal parses them itself."""
+    for name in ("XRANGE", "XREVRANGE"):
+        client.response_callbacks.pop(name, None)
+
+
+class RedisClient(redis.Redis):
+    """The commands of redis-py, sent over our own connections, with translated failures."""
+
+    replicas = Replicas(0)
+    is_cluster = False
+
+    def lane(self, _tag: str) -> str:
+        """What is in the same lane waits for the same server."""
+        return ""
+
+    async def servers(self) -> tuple[str, ...]:
+        """The server, by a name that it loses when it is started again or another takes over."""
+        pool: Any = self.connection_pool
+        await pool.look_for_newer()
+        pipeline = self.pipeline(transaction=False)
+        pipeline.info("server")
+        pipeline.info("replication")
+        server, replication = await pipeline.execute()
+        return (f"{server['run_id']} {replication.get('master_replid', '')}",)
+
+    async def masters(self) -> list[Any]:
+        """A client of each server that is written to."""
+        return [self]
+
+    async def execute_command(self, *command: Any, **options: Any) -> Any:
+        (answer,) = judge_answers(await self.together([command]), raise_on_error=True)
+        return parsed_as(self.response_callbacks, command, answer, options)
+
+    def pipeline(self, transaction: bool = True, _: str | None = None) -> Pipeline:
+        return Pipeline(self, transaction)
+
+    async def together(self, commands: Sequence[Command]) -> list[Any]:
+        """The answers to many that may be repeated; an error is one of them."""
+        answers = await self._repeatable(commands)
+        for at, answer in enumerate(answers):
+            if isinstance(answer, NoScriptError):
+                (answers[at],) = await self._repeatable([Script.in_full(commands[at])])
+        return answers
+
+    async def atomically(self, commands: Sequence[Command]) -> list[Any]:
+        """All of these or none."""
+        return executed(await self._repeatable(as_transaction(commands)))
+
+    async def _repeatable(self, commands: Sequence[Command]) -> list[Any]:
+        return await repeatable(self.connection_pool, commands)
+
+    async def once(self, commands: Sequence[Command], *then: Command) -> list[Any]:
+        """Execute these in one round trip that is not repeated; an error is an answer.
+
+        `Unanswered` means that they may have been executed, any other `TryAgain` that none was.
+        What is to be read `then` is always read behind them.
+        """
+        pool: Any = self.connection_pool
+        confirm = self.replicas.confirmation()
+        answers = await exchange(pool, commands, then, confirm=confirm)
+        if not has_error(answers):
+            return answers
+        forgotten = [at for at, each in enumerate(answers) if isinstance(each, NoScriptError)]
+        if forgotten:
+            answers = await self._again_in_full(forgotten, answers, commands, then)
+        return judge_answers(answers, raise_on_error=False)
+
+    async def _again_in_full(
+        self,
+        forgotten: Sequence[int],
+        answers: Sequence[Any],
+        commands: Sequence[Command],
+        then: Sequence[Command],
+    ) -> list[Any]:
+        again = [Script.in_full(commands[at]) for at in forgotten]
+        try:
+            redone = await self.once(again, *then)
+        except TryAgain as error:
+            if len(forgotten) == len(commands):
+                raise
+            raise Unanswered(error.detail) from error
+        found = [*answers]
+        places = [*forgotten, *range(len(commands), len(answers))]
+        for at, answer in zip(places, redone, strict=True):
+            found[at] = answer
+        return found
+
+    async def durably(self, commands: Sequence[Command]) -> list[Any]:
+        """Execute these like `once`, again if the connection was lost; an error is raised."""
+        return await durably(self, commands)
+
+
+async def repeatable(pool: Any, commands: Sequence[Command]) -> list[Any]:
+    """The answers; a second time, if the connection died, as it does while it is idle."""
+    if not commands:
+        return []
+    began = monotonic()
+    commands = [in_words(command) for command in commands]
+    try:
+        return await exchange(pool, commands)
+    except Unanswered as error:
+        if not is_connection_lost(error):
+            raise
+    return await exchange(pool, commands, began=began, new_connection=True)
+
+
+def is_connection_lost(error: TryAgain) -> bool:
+    """Whether that is why it was not answered; silence and refusals are other reasons."""
+    return isinstance(error, Unanswered) and isinstance(error.__cause__, ConnectionLost)
+
+
+def as_transaction(commands: Sequence[Command]) -> list[Command]:
+    return [("MULTI",), *commands, ("EXEC",)]
+
+
+def executed(answers: Sequence[Any]) -> list[Any]:
+    """The answers within those to a transaction."""
+    if not isinstance(answers[-1], Exception):
+        return list(answers[-1])
+    refused = [each for each in answers if isinstance(each, Exception)]
+    raise judge(min(refused, key=lambda each: isinstance(each, ExecAbortError)))
+
+
+async def durably(client: Any, commands: Sequence[Command]) -> list[Any]:
+    """Execute these like `once`, again if the connection was lost; an error is raised."""
+    try:
+        return judge_answers(await client.once(commands), raise_on_error=True)
+    except Unanswered as error:
+        if not is_connection_lost(error):
+            raise
+    return judge_answers(await client.once(commands), raise_on_error=True)

@@ -1,0 +1,233 @@
+"""The nodes of a Cluster, and which of them has which slot.
+
+All nodes are asked at once, and the newest configuration among their answers is believed. What a
+node says of a slot that it does not have any more is believed too. A node that does not answer is
+left alone until it answers a question beside: meanwhile whatever is sent to it fails at once, so
+that nobody who needs another node waits for it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any, NamedTuple
+
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import MovedError, ResponseError
+
+from rsnotify.errors import PartAway, RedisRefuses, TryAgain
+from rsnotify.redis_client.address import Address, Host
+from rsnotify.redis_client.client import (
+    RedisClient,
+    answer_raw,
+    is_connection_lost,
+    pool_options,
+    repeatable,
+)
+from rsnotify.redis_client.cluster.slots import SLOTS
+from rsnotify.redis_client.failures import judge
+from rsnotify.redis_client.pool import Pool
+from rsnotify.redis_client.round_trip import Confirm, exchange
+from rsnotify.redis_client.script import Command
+from rsnotify.single_flight import SingleFlight
+
+ASK_SECONDS = 0.5  # for a node to be connected with, and again to say which slots there are
+AGAIN_SECONDS = 0.25  # between questions to one that does not answer
+QUESTIONS: tuple[Command, ...] = (("CLUSTER", "SLOTS"), ("CLUSTER", "INFO"))
+
+log = logging.getLogger(__name__)
+
+
+class Node:
+    """One node, and the connections to it."""
+
+    def __init__(self, host: Host, options: dict[str, Any]) -> None:
+        self.host = host
+        options = pool_options() | options | {"host": host[0], "port": host[1]}
+        self.client: Any = RedisClient.from_pool(Pool(**options))
+        answer_raw(self.client)
+        quick = {"socket_connect_timeout": ASK_SECONDS, "socket_timeout": ASK_SECONDS}
+        alone = {"max_connections": 1, "retry": Retry(NoBackoff(), 0)}
+        self.asked = Pool(**options | quick | alone)
+        self.server = ""  # its name when it was asked last
+        self.away_since: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host[0]}:{self.host[1]}"
+
+    async def once(self, commands: Sequence[Command], confirm: Confirm | None) -> list[Any]:
+        """Send these once; not to a node that is known not to answer."""
+        self._require_answering()
+        return await exchange(self.client.connection_pool, commands, confirm=confirm)
+
+    async def repeatable(self, commands: Sequence[Command]) -> list[Any]:
+        """Send these, and again if the connection died while it was idle."""
+        self._require_answering()
+        return await repeatable(self.client.connection_pool, commands)
+
+    def _require_answering(self) -> None:
+        if self.away_since is not None:
+            raise PartAway(f"the node {self} of the Redis Cluster does not answer")
+
+    async def aclose(self) -> None:
+        await self.client.aclose()
+        await self.asked.aclose()
+
+
+class _View(NamedTuple):
+    """What one node says; of two, the one with the higher epoch is newer."""
+
+    epoch: int
+    is_ok: bool
+    ranges: list[tuple[int, int, Host]]
+
+
+class Nodes:
+    """Those that are known; nothing is asked before the first command."""
+
+    def __init__(self, address: Address) -> None:
+        self._seeds = address.nodes
+        self._options = address.options
+        self._nodes: dict[Host, Node] = {}
+        self._of_slot: list[Node | None] = [None] * SLOTS
+        self.masters: list[Node] = []  # those that have slots
+        self._is_known = False
+        self._asking: SingleFlight[str, None] = SingleFlight("question to the nodes of the Cluster")
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def known(self, slot: int) -> Node | None:
+        return self._of_slot[slot]
+
+    def servers(self) -> tuple[str, ...]:
+        """The name of each slot's server, as it was when it was asked last."""
+        return tuple("" if node is None else node.server for node in self._of_slot)
+
+    async def require_known(self) -> None:
+        """Ask which slots there are, the first time."""
+        if not self._is_known:
+            await self.refresh()
+
+    def of_slot(self, slot: int) -> Node:
+        node = self._of_slot[slot]
+        if node is None:
+            self._begin("refresh", self.refresh)
+            raise PartAway(f"no node of the Redis Cluster has the slot {slot}")
+        return node
+
+    def at(self, host: Host, told_by: Node | None = None) -> Node:
+        """The node there; without a name it is where the one is that told of it."""
+        where = (host[0] or (told_by.host[0] if told_by else ""), host[1])
+        if where not in self._nodes:
+            self._nodes[where] = Node(where, self._options)
+        return self._nodes[where]
+
+    def move(self, moved: MovedError, told_by: Node) -> None:
+        """Another node has the slot; whoever says so may know of more."""
+        node = self._of_slot[moved.slot_id] = self.at((moved.host, moved.port), told_by)
+        if node not in self.masters:
+            self.masters.append(node)
+        self._begin("refresh", self.refresh)
+
+    # --- trouble ---------------------------------------------------------------------------------
+
+    def note_trouble(self, node: Node, error: TryAgain) -> PartAway | RedisRefuses:
+        """Leave it alone until it answers again, and ask whether another has its slots."""
+        if isinstance(error, RedisRefuses):
+            return error
+        if isinstance(error, PartAway):
+            self._begin("until all are back", self._ask_until_all_are_back)
+            return error
+        if is_connection_lost(error):
+            self._begin("refresh", self.refresh)  # perhaps it was this connection only
+        else:
+            if node.away_since is None:
+                log.warning("the node %s of the Redis Cluster is not used: %s", node, error.detail)
+                node.away_since = monotonic()
+            self._begin("until all are back", self._ask_until_all_are_back)
+        return PartAway(f"the node {node} of the Redis Cluster does not answer: {error.detail}")
+
+    async def _ask_until_all_are_back(self) -> None:
+        while any(node.away_since is not None for node in self.masters):
+            with suppress(TryAgain):
+                await self.refresh()
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    def _begin(self, name: str, act: Any) -> None:
+        """Beside whatever is done, once at a time."""
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            self._tasks[name] = asyncio.create_task(_quietly(act), name=f"Redis Cluster: {name}")
+
+    # --- questions -------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Ask all nodes which slots they have; once for all who want to know at the same time."""
+        await self._asking.result("", self._ask_all)
+
+    async def _ask_all(self) -> None:
+        views = await self._views([node.host for node in self.masters])
+        if not any(isinstance(view, _View) for view in views):
+            views = await self._views(self._seeds)
+        known = [view for view in views if isinstance(view, _View)]
+        if not known:
+            raise _nobody_knows([each for each in views if isinstance(each, Exception)])
+        before = self.masters
+        self._learn(max(known, key=lambda view: (view.epoch, view.is_ok)))
+        for node in set(before) - set(self.masters):
+            _note_end(node, "has no slots any more")
+
+    async def _views(self, hosts: Sequence[Host]) -> list[_View | BaseException]:
+        asked = (self._ask(self.at(host)) for host in hosts)
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    async def _ask(self, node: Node) -> _View:
+        slots, info = await exchange(node.asked, QUESTIONS)
+        for answer in (slots, info):
+            if isinstance(answer, ResponseError):
+                raise answer
+        _note_end(node, "answers again")
+        said = dict(line.split(":", 1) for line in info.decode().split("\r\n") if ":" in line)
+        ranges = [
+            (begin, end, ((host or b"").decode() or node.host[0], port))
+            for begin, end, (host, port, *_), *_ in slots
+        ]
+        return _View(int(said["cluster_current_epoch"]), said["cluster_state"] == "ok", ranges)
+
+    def _learn(self, view: _View) -> None:
+        self._of_slot = [None] * SLOTS
+        for begin, end, host in view.ranges:
+            self._of_slot[begin : end + 1] = [self.at(host)] * (end + 1 - begin)
+        self.masters = list(dict.fromkeys(self.at(host) for _, _, host in view.ranges))
+        self._is_known = True
+
+    async def aclose(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*(node.aclose() for node in self._nodes.values()))
+
+
+def _note_end(node: Node, how: str) -> None:
+    """Of its trouble, if it had any."""
+    if node.away_since is not None:
+        away = monotonic() - node.away_since
+        log.warning("the node %s of the Redis Cluster %s after %.0f s", node, how, away)
+        node.away_since = None
+
+
+async def _quietly(act: Any) -> None:
+    with suppress(TryAgain):
+        await act()
+
+
+def _nobody_knows(errors: Sequence[Exception]) -> TryAgain:
+    """Why: one that answers and refuses is told before those that do not answer."""
+    if any("cluster support disabled" in str(error) for error in errors):
+        return RedisRefuses("it is no Redis Cluster: write redis:// and not redis+cluster://")
+    judged = [judge(error) for error in errors]
+    refusals = [each for each in judged if isinstance(each, RedisRefuses)]
+    if refusals:
+        return RedisRefuses(f"a node of the Redis Cluster refuses: {refusals[0].detail}")
+    return TryAgain(f"no node of the Redis Cluster answers: {judged[0]}")

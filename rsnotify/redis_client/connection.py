@@ -1,0 +1,91 @@
+"""The one door to Redis: clients of a server, of what Sentinels watch, of a Cluster.
+
+If Redis fails, whoever asked gets `TryAgain` in less than three seconds, or in four if a connection
+had to be made for it. Everything that is sent through `connect()` fails with errors of this
+project, also in a pipeline or a script. A command whose answer was lost may be repeated, so each
+command must be repeatable.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from rsnotify.errors import PartAway, TryAgain
+from rsnotify.redis_client.address import parse_address
+from rsnotify.redis_client.client import RedisClient, answer_raw, pool_options
+from rsnotify.redis_client.cluster.listener import ToAnyNode, ToAnyNodeWithTLS
+from rsnotify.redis_client.cluster.router import ClusterClient
+from rsnotify.redis_client.pool import Pool
+from rsnotify.redis_client.replicas import Replicas
+from rsnotify.redis_client.script import Script
+from rsnotify.redis_client.sentinel import PrimaryPool, ToPrimary, ToPrimaryWithTLS, sentinels_at
+
+PIECE_BYTES = 64 * 1024
+
+Client = Any  # redis-py's stubs give every command a type that is both sync and async
+Parsed = TypeVar("Parsed")
+
+_PIECE = Script("redis_client/piece.lua")
+
+
+def connect(url: str, *, replicas: int = 0) -> Client:
+    """A pool of connections to the Redis at `url`; nothing is dialled before the first command.
+
+    If all are in use, the caller waits for one, no longer than for an answer. What is sent by
+    `once` or `durably` is answered when so many replicas have it.
+    """
+    address = parse_address(url)
+    if address.nodes:
+        return ClusterClient.at(address, Replicas(replicas))
+    client: Client = RedisClient.from_pool(pool_at(url))
+    client.replicas = Replicas(replicas)
+    answer_raw(client)
+    return client
+
+
+def pool_at(url: str) -> Pool:
+    """Connections to the Redis at `url`, or to any node if it is a Cluster."""
+    options = pool_options() | _dialled(url)
+    kind = PrimaryPool if "sentinels" in options else Pool
+    return kind(**options)
+
+
+def _dialled(url: str) -> dict[str, Any]:
+    """What the client library is told of an address."""
+    address = parse_address(url)
+    if address.nodes:
+        to_any = ToAnyNodeWithTLS if address.has_tls else ToAnyNode
+        return address.options | {"connection_class": to_any, "nodes": address.nodes}
+    if not address.sentinels:
+        return address.options
+    kind = ToPrimaryWithTLS if address.has_tls else ToPrimary
+    return address.options | {"connection_class": kind, "sentinels": sentinels_at(url)}
+
+
+async def write_in_pieces(client: Client, key: str, data: bytes, *, seconds: int) -> None:
+    """Write large data in pieces, so that others need not wait for all of it; it expires.
+
+    It does no harm if a piece is written twice.
+    """
+    for start in range(0, len(data), PIECE_BYTES):
+        piece = data[start : start + PIECE_BYTES]
+        if not await _PIECE.run(client, [key], start, piece, seconds):
+            raise TryAgain("the data expired while they were written: it took too long")
+
+
+def each(answers: Iterable[Any], parse: Callable[[Any], Parsed]) -> list[Parsed | Exception]:
+    """The answers, parsed; an error of one is returned in its place.
+
+    If Redis itself fails, that is raised; not if it is one node of a Cluster.
+    """
+    return [_parsed(answer, parse) for answer in answers]
+
+
+def _parsed(answer: Any, parse: Callable[[Any], Parsed]) -> Parsed | Exception:
+    if isinstance(answer, TryAgain) and not isinstance(answer, PartAway):
+        raise answer
+    if isinstance(answer, Exception):
+        return answer
+    try:
+        return parse(answer)
+    except Exception as error:  # data that the hub has not written
+        return error

@@ -1,0 +1,93 @@
+"""Lets web pages of other origins read what is public (CORS), errors included.
+
+The rule is that of the channels: all pages may read public sets and none private ones, unless the
+operator has named origins. A page that may not read gets the same answer, but its browser keeps the
+answer from it. Preflights are answered here. They and errors are opened as for a public set, so
+that neither says whether there is a private one.
+"""
+
+from collections.abc import Mapping
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rsnotify.http.routing import Route, Routes
+from rsnotify.journal.hub import Hub
+from rsnotify.registry.access import origins_that_read
+
+EXPOSED = "ETag, Link, Retry-After, Rsnotify-At, Rsnotify-From, Rsnotify-Until"
+ALLOWED = "Accept, Authorization, If-Modified-Since, If-None-Match, Last-Event-ID"
+METHODS = "GET, HEAD, OPTIONS"
+PREFLIGHT_SECONDS = 86_400
+
+ORIGIN = "access-control-allow-origin"
+
+
+class Cors:
+    """Opens routes to the pages of other origins."""
+
+    def __init__(self, hub: Hub, allowed_origins: tuple[str, ...] | None) -> None:
+        self._hub = hub
+        self._allowed_origins = allowed_origins
+
+    def opened(self, routes: Routes) -> Routes:
+        """The same routes; those that are read by GET answer preflights too."""
+        for route in routes:
+            if isinstance(route, Route) and "GET" in route.methods:
+                route.methods = {*METHODS.split(", ")}
+                route.app = self.around(route.app)
+        return routes
+
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """The same application, opened."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            request = Request(scope)
+
+            async def tell(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    is_content = scope["method"] != "OPTIONS" and message["status"] < 400
+                    is_private = is_content and self._is_private(request)
+                    _add(MutableHeaders(scope=message), self._told(request, is_private=is_private))
+                await send(message)
+
+            await (_preflight if scope["method"] == "OPTIONS" else app)(scope, receive, tell)
+
+        return answer
+
+    def _is_private(self, request: Request) -> bool:
+        record = self._hub.sets.get(request.path_params.get("set", ""))
+        return record is not None and record.private
+
+    def _told(self, request: Request, *, is_private: bool) -> Mapping[str, str]:
+        """What says who may read. An answer that depends on who asks varies with it."""
+        allowed = origins_that_read(self._allowed_origins, is_private=is_private)
+        if "*" in allowed:
+            return {ORIGIN: "*", "access-control-expose-headers": EXPOSED}
+        origin = request.headers.get("origin")
+        if origin in allowed:
+            return {ORIGIN: origin, "access-control-expose-headers": EXPOSED, "vary": "origin"}
+        return {"vary": "origin"} if allowed else {}
+
+
+def _add(headers: MutableHeaders, told: Mapping[str, str]) -> None:
+    """Event streams say it themselves."""
+    if ORIGIN in headers:
+        return
+    for name, value in told.items():
+        if name == "vary":
+            headers.add_vary_header(value)
+        else:
+            headers[name] = value
+
+
+async def _preflight(scope: Scope, receive: Receive, send: Send) -> None:
+    headers = {
+        "allow": METHODS,
+        "access-control-allow-methods": METHODS,
+        "access-control-allow-headers": ALLOWED,
+        "access-control-max-age": str(PREFLIGHT_SECONDS),
+    }
+    await Response(status_code=204, headers=headers)(scope, receive, send)

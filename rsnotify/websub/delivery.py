@@ -1,0 +1,125 @@
+"""One delivery: what a subscriber is owed, sent with its signature, and what the answer means.
+
+The right to read is checked after the notification was read, and nothing is awaited between the
+check and the call. When it is a subscriber's turn is not known here.
+"""
+
+import logging
+import random
+from time import monotonic
+
+import msgspec
+
+from rsnotify.errors import HistoryDeleted, Rejected
+from rsnotify.journal.hub import Hub
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.notification import Notification
+from rsnotify.websub.delivery_headers import delivery_headers
+from rsnotify.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
+from rsnotify.websub.rights import Rights
+from rsnotify.websub.rules import own_topic
+from rsnotify.websub.state import Clock, Subscriber
+from rsnotify.websub.subscription import PROMPT_SECONDS, CallbackAnswer, after_answer
+
+log = logging.getLogger(__name__)
+
+BUG = CallbackAnswer(0, "the hub failed: see its log")
+
+
+class RightLost(Exception):
+    """The subscriber may not read the topic any more."""
+
+
+class CallbackGone(Exception):
+    """The callback has answered 410: it ends the subscription."""
+
+
+class Deliverer:
+    """Sends subscribers what they are owed, and notes what they answer."""
+
+    def __init__(
+        self, hub: Hub, dialler: Dialler, clock: Clock, rights: Rights, *, algorithm: str
+    ) -> None:
+        self._hub = hub
+        self._dialler = dialler
+        self._clock = clock
+        self._rights = rights
+        self._algorithm = algorithm
+        self.outcomes: dict[str, int] = {}  # of deliveries
+        self.sent_bytes = 0
+
+    async def deliver(self, subscriber: Subscriber) -> None:
+        """WEBSUB 18, 21 and 23: one POST, if anything is owed and its lease has not ended.
+
+        `RightLost` and `CallbackGone` end the subscription.
+        """
+        if subscriber.subscription.is_over(self._clock.now()):
+            return
+        owed = await self._owed(subscriber)
+        lost = self._rights.why_not(subscriber.subscription)
+        if lost is not None:
+            raise RightLost(lost)
+        if owed is None or subscriber.gone:
+            return
+        headers = delivery_headers(
+            owed,
+            subscriber.channel,
+            self._hub.base_url,
+            secret=subscriber.subscription.secret,
+            has_missed=subscriber.progress.missed,
+            algorithm=self._algorithm,
+            timestamp=self._clock.now() // MICROSECONDS,
+            topic=own_topic(subscriber.channel, subscriber.subscription.topic),
+        )
+        maybe_stale = monotonic() - subscriber.answered < KEEP_ALIVE_SECONDS
+        answer = await self._dialler.post(
+            subscriber.url, owed.payload, headers, maybe_stale=maybe_stale
+        )
+        self.sent_bytes += len(owed.payload)
+        self._apply_answer(subscriber, answer, owed.until)
+
+    def fail(self, subscriber: Subscriber) -> None:
+        """A bug may occur at every attempt: it counts as a failure of the callback."""
+        self._apply_answer(subscriber, BUG, Position(subscriber.progress.cursor))
+
+    async def _owed(self, subscriber: Subscriber) -> Notification | None:
+        """What follows its position; if that has been deleted, what the hub still has."""
+        cursor = Position(subscriber.progress.cursor)
+        try:
+            feed = self._hub.feed(subscriber.channel)
+            try:
+                return await self._hub.stretch_after(feed, cursor)
+            except HistoryDeleted as error:
+                log.warning("%r has missed changes: %s", subscriber, error.detail)
+                begins = Position(error.begins)
+            subscriber.advance(
+                msgspec.structs.replace(subscriber.progress, cursor=int(begins), missed=True)
+            )
+            return await self._hub.stretch_after(feed, begins)
+        except Rejected:  # the set has been removed: the owner of the share tells the peer
+            return None
+
+    def _apply_answer(
+        self, subscriber: Subscriber, answer: CallbackAnswer, until: Position
+    ) -> None:
+        self.outcomes[answer.outcome] = self.outcomes.get(answer.outcome, 0) + 1
+        subscriber.answered = monotonic()
+        subscriber.prompt = answer.succeeded and answer.seconds < PROMPT_SECONDS
+        now, chance = self._clock.now(), random.random()  # noqa: S311
+        progress = after_answer(subscriber.progress, answer, until, now, chance)
+        if progress is None:
+            raise CallbackGone("its callback is gone")
+        if not answer.succeeded:
+            _log_failure(subscriber, answer, (progress.next_attempt - now) / MICROSECONDS)
+        subscriber.advance(progress)
+
+
+def _log_failure(subscriber: Subscriber, answer: CallbackAnswer, wait_seconds: float) -> None:
+    said = f"answered {answer.text}" if answer.status else f"failed: {answer.text}"
+    log.warning(
+        "callback %s %s; next attempt in %.0f s (subscription %s)",
+        subscriber.subscription.callback,
+        said,
+        wait_seconds,
+        subscriber.id,
+    )

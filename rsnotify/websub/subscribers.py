@@ -1,0 +1,239 @@
+"""Every subscriber that this process looks after, and where each stands.
+
+A subscriber is in exactly one place. It is idle while it has everything that was published; in the
+queue while something is owed to it; waiting for a time after its callback failed; suspended while
+its lease seems to be over or its set removed, until that is certain; once `gone`, nowhere.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from time import monotonic
+
+import msgspec
+
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.hub import Hub
+from rsnotify.resourcesync.notification import ChannelName, Notification
+from rsnotify.websub.clock import BELIEVED_AFTER_SECONDS
+from rsnotify.websub.delivery import CallbackGone, Deliverer, RightLost
+from rsnotify.websub.queue import Queue
+from rsnotify.websub.state import Call, Clock, Share, Subscriber
+from rsnotify.websub.subscription import Progress, Subscription, seconds_left
+from rsnotify.websub.subscription_store import Subscriptions
+
+log = logging.getLogger(__name__)
+
+WOKEN_AT_ONCE = 100
+
+
+class Delivery(Call):
+    """A subscriber's turn: the call that sends it the next notification."""
+
+    __slots__ = ("_subscribers", "subscriber")
+
+    def __init__(self, subscriber: Subscriber, subscribers: "Subscribers") -> None:
+        callback = subscriber.subscription.callback
+        super().__init__(subscriber.share, callback, subscriber.host, prompt=subscriber.prompt)
+        self.subscriber = subscriber
+        self._subscribers = subscribers
+
+    async def make(self) -> None:
+        """Deliver, and put the subscriber where it belongs then."""
+        subscriber, subscribers = self.subscriber, self._subscribers
+        subscriber.has_waited = False
+        if subscriber.gone:
+            return
+        try:
+            await subscribers.deliverer.deliver(subscriber)
+        except RightLost as lost:
+            await subscribers.deny(subscriber, str(lost))
+            return
+        except CallbackGone as end:  # WEBSUB 23
+            await subscribers.forget(subscriber.share, [subscriber], str(end))
+            if not subscriber.gone:
+                raise TryAgain("it may have been confirmed again meanwhile") from end
+            return
+        except TryAgain:
+            raise
+        except Exception:
+            log.exception("a bug while delivering to %s", self.callback)
+            subscribers.deliverer.fail(subscriber)
+        subscribers.place(subscriber)
+
+    def __repr__(self) -> str:
+        return f"<Delivery to {self.subscriber!r}>"
+
+
+class ChannelWatcher:
+    """A channel's idle subscribers, and those that its newest notification has woken."""
+
+    writes = 0  # a push only wakes subscribers
+
+    def __init__(self, feed: Feed, subscribers: "Subscribers") -> None:
+        self.feed = feed
+        self.idle: set[Subscriber] = set()
+        self.woken: list[Subscriber] = []
+        self.ended = False
+        self._subscribers = subscribers
+        self._is_scheduled = False
+        feed.watch(self)
+
+    def push(self, notification: Notification | None = None) -> None:  # noqa: ARG002
+        """Wake the idle subscribers: they read what they are owed when it is their turn."""
+        self.woken.extend(self.idle)
+        self.idle.clear()
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._place_some)
+
+    def turn_private(self) -> None:
+        """Nothing to do: each delivery checks the right to read."""
+
+    def end(self) -> None:
+        self.ended = True
+        self._subscribers.forget_watcher(self)
+        self.push()
+
+    def _place_some(self) -> None:
+        """Not all in one turn of the event loop: 100,000 would keep publishers waiting."""
+        for _ in range(min(WOKEN_AT_ONCE, len(self.woken))):
+            self._subscribers.place(self.woken.pop())
+        self._is_scheduled = bool(self.woken)
+        if self._is_scheduled:
+            asyncio.get_running_loop().call_soon(self._place_some)
+
+
+class Subscribers:
+    """Every subscriber that this process looks after."""
+
+    def __init__(
+        self, hub: Hub, store: Subscriptions, clock: Clock, queue: Queue, deliverer: Deliverer
+    ) -> None:
+        self._hub = hub
+        self._store = store
+        self._clock = clock
+        self._queue = queue
+        self.deliverer = deliverer
+        self.watchers: dict[ChannelName, ChannelWatcher] = {}
+
+    @property
+    def are_waking(self) -> bool:
+        """Whether woken subscribers are still to be placed."""
+        return any(watcher.woken for watcher in self.watchers.values())
+
+    # --- coming and going ------------------------------------------------------------------------
+
+    def keep(self, share: Share, id_: str, subscription: Subscription, progress: Progress) -> None:
+        """Look after this subscription; a known one keeps its progress."""
+        subscriber = share.subscribers.get(id_)
+        if subscriber is None:
+            subscriber = Subscriber(share, id_, subscription, progress)
+            if subscription.is_over(self._clock.now()):  # our clock has not seen it end
+                subscriber.patient_until = monotonic() + BELIEVED_AFTER_SECONDS
+            share.subscribers[id_] = subscriber
+            self.place(subscriber)
+        else:
+            subscriber.subscription = subscription
+            self.retry(subscriber)
+
+    def drop(self, share: Share, id_: str) -> None:
+        subscriber = share.subscribers.pop(id_, None)
+        share.unrecorded.pop(id_, None)
+        if subscriber is not None:
+            self._store.note_end(id_, subscriber.subscription)
+            self._remove(subscriber)
+
+    def abandon(self, share: Share) -> None:
+        """Another process owns the share from now on."""
+        share.leaving = True
+        for subscriber in share.subscribers.values():
+            self._remove(subscriber)
+        for task in share.tasks:
+            task.cancel()
+
+    def _remove(self, subscriber: Subscriber) -> None:
+        subscriber.gone = True
+        subscriber.stop_timer()
+        subscriber.share.suspended.discard(subscriber)
+        watcher = self.watchers.get(subscriber.channel)
+        if watcher is not None:
+            watcher.idle.discard(subscriber)
+
+    async def forget(self, share: Share, subscribers: Sequence[Subscriber], reason: str) -> None:
+        """End these, but for those whose callback has confirmed them again meanwhile.
+
+        One that Redis has with another lease goes on with that: it was put back there, or a renewal
+        of it was lost.
+        """
+        if not subscribers:
+            return
+        judged = {each.id: each.subscription for each in subscribers}
+        for id_, left in (await self._store.forget(share.number, judged)).items():
+            subscriber = share.subscribers.get(id_)
+            if subscriber is None or share.is_confirmed(id_):
+                continue  # what its callback has answered counts
+            if subscriber.subscription != judged[id_]:
+                continue
+            if left is None:
+                log.info("%r has ended: %s", subscriber, reason)
+                self.drop(share, id_)
+            else:
+                subscriber.subscription = left
+
+    async def deny(self, subscriber: Subscriber, reason: str) -> None:
+        """It may not read any more: its callback is told, and then it ends (WEBSUB 15)."""
+        await self._store.deny(subscriber.subscription, reason)
+
+    # --- places ----------------------------------------------------------------------------------
+
+    def place(self, subscriber: Subscriber) -> None:
+        """Put it where it belongs, while no call to it is in progress."""
+        if subscriber.gone:
+            return
+        now = self._clock.now()
+        watcher = self.watchers.get(subscriber.channel) or self._watch(subscriber.channel)
+        wait = seconds_left(subscriber.progress, now)
+        if watcher is None or subscriber.subscription.is_over(now):
+            subscriber.share.suspended.add(subscriber)
+        elif wait > 0 and not subscriber.has_waited:
+            subscriber.start_timer(wait, self.end_wait)
+        elif subscriber.progress.cursor < watcher.feed.tail.head:
+            self._queue.add(Delivery(subscriber, self))
+        else:
+            watcher.idle.add(subscriber)
+
+    def end_wait(self, subscriber: Subscriber) -> None:
+        subscriber.stop_timer()
+        subscriber.has_waited = True  # by our own clock, whatever the clock of Redis says now
+        self.place(subscriber)
+
+    def retry(self, subscriber: Subscriber) -> None:
+        """Wait no longer: the callback has shown that it lives, or the operator wants it."""
+        if subscriber.timer is not None:
+            now = msgspec.structs.replace(subscriber.progress, next_attempt=0)
+            subscriber.advance(now)
+            subscriber.stop_timer()
+            self.place(subscriber)
+        self.resume_suspended(subscriber.share)
+
+    def resume_suspended(self, share: Share) -> None:
+        """Place those again whose lease was renewed, or whose set was created again."""
+        now = self._clock.now()
+        for subscriber in list(share.suspended):
+            subscription = subscriber.subscription
+            if subscription.set_name in self._hub.sets and not subscription.is_over(now):
+                share.suspended.discard(subscriber)
+                self.place(subscriber)
+
+    def _watch(self, channel: ChannelName) -> ChannelWatcher | None:
+        try:
+            watcher = self.watchers[channel] = ChannelWatcher(self._hub.feed(channel), self)
+        except (Rejected, TryAgain):  # removed, or its data cannot be read now
+            return None
+        return watcher
+
+    def forget_watcher(self, watcher: ChannelWatcher) -> None:
+        if self.watchers.get(watcher.feed.channel) is watcher:
+            del self.watchers[watcher.feed.channel]

@@ -1,0 +1,176 @@
+"""A WebSub subscription: who is called, its position, and what an answer changes.
+
+A subscription is a position, never a queue. Only a verification changes `Subscription`, only an
+answer changes `Progress`. Times are whole microseconds of the clock of Redis.
+"""
+
+import hashlib
+from typing import Literal, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.notification import ChannelName, Kind
+from rsnotify.websub.retry_schedule import retry_after_seconds, wait_seconds
+from rsnotify.websub.rules import authority
+
+SHARES = 64  # the parts in which hub processes divide the callbacks
+PROMPT_SECONDS = 1.0  # a slower answer counts as slow
+
+Order = Literal["subscribe", "unsubscribe", "denied", "remove", "retry"]
+
+
+class PendingRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request to the hub, kept until the callback has answered."""
+
+    order: Order
+    topic: str  # exactly as requested: the callback compares it
+    callback: str
+    set_name: str = ""
+    kind: Kind = "change"
+    secret: str | None = None
+    lease_seconds: int = 0
+    reason: str = ""
+    by_token: bool = False
+    token: str = ""
+    asker: str = ""
+
+    @property
+    def channel(self) -> ChannelName:
+        return ChannelName(self.set_name, self.kind)
+
+    @property
+    def subscription_id(self) -> str:
+        return subscription_id(self.channel, self.callback)
+
+
+class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the callback has confirmed, and keeps until its lease ends."""
+
+    set_name: str
+    kind: Kind
+    topic: str
+    callback: str
+    created: int
+    lease_end: int
+    secret: str | None = None
+    by_token: bool = False  # the subscriber may read the set if it is private
+    token: str = ""  # the key of its token: the subscription ends when that is revoked
+    asker: str = ""  # the address that it counts for
+
+    @property
+    def channel(self) -> ChannelName:
+        return ChannelName(self.set_name, self.kind)
+
+    def is_over(self, now: int) -> bool:
+        """WEBSUB 18: whether its lease has ended."""
+        return self.lease_end <= now
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True):
+    """The position of a subscription, and the last answer of its callback."""
+
+    cursor: int
+    failures: int = 0  # in a row
+    next_attempt: int = 0  # 0: as soon as there is something
+    answer: str = ""
+    answered_at: int = 0
+    missed: bool = False  # deleted changes: the next notification has a gap before it
+
+
+class CallbackAnswer(NamedTuple):
+    """What a callback answered; status 0 if nothing."""
+
+    status: int
+    note: str = ""
+    retry_after: str | None = None
+    body: bytes = b""
+    seconds: float = 0.0
+    reached: bool = True  # False: no connection was made
+    refused: bool = False  # the hub may not call this address
+
+    @property
+    def succeeded(self) -> bool:
+        """WEBSUB 23: 2xx is success whatever the body; a redirect is not."""
+        return 200 <= self.status < 300
+
+    @property
+    def outcome(self) -> str:
+        """What became of the call, in one word."""
+        if self.succeeded:
+            return "delivered"
+        if self.refused:
+            return "forbidden"
+        if not self.status:
+            return "unanswered" if self.reached else "unreachable"
+        return "gone" if self.status == 410 else "refused"
+
+    @property
+    def text(self) -> str:
+        return f"{self.status} {self.note}".rstrip() if self.status else self.note
+
+
+def subscription_id(channel: ChannelName, callback: str) -> str:
+    """WEBSUB 6: the key is the topic and the callback."""
+    return hashlib.sha256(f"{channel}\n{callback}".encode()).hexdigest()[:16]
+
+
+def share_of(callback: str) -> int:
+    """All callbacks of a host are in one share, so that one process keeps the limits per host."""
+    return crc32(authority(callback).encode()) % SHARES
+
+
+def fair_part(hubs: int) -> int:
+    """How many shares each hub process owns, of so many processes."""
+    return -(-SHARES // max(1, hubs))
+
+
+def confirmed(
+    request: PendingRequest, verified_at: int, before: Subscription | None
+) -> Subscription:
+    """WEBSUB 18: the lease counts from the verification request."""
+    return Subscription(
+        set_name=request.set_name,
+        kind=request.kind,
+        topic=request.topic,
+        callback=request.callback,
+        created=verified_at if before is None else before.created,
+        lease_end=verified_at + request.lease_seconds * MICROSECONDS,
+        secret=request.secret,
+        by_token=request.by_token,
+        token=request.token,
+        asker=request.asker,
+    )
+
+
+def after_answer(
+    progress: Progress, answer: CallbackAnswer, until: Position, now: int, chance: float
+) -> Progress | None:
+    """The progress after a delivery was answered; None: the subscription has ended.
+
+    2xx advances it (WEBSUB 23), 410 ends it, anything else is tried again later (WEBSUB 24).
+    """
+    if answer.succeeded:
+        return Progress(int(until), 0, 0, answer.text, now)
+    if answer.status == 410:
+        return None
+    failures = progress.failures + 1
+    wait = wait_seconds(failures, chance)
+    if answer.status in (429, 503):
+        asked = retry_after_seconds(answer.retry_after, now / MICROSECONDS)
+        if asked is not None:
+            wait, failures = max(1, asked), progress.failures
+    return msgspec.structs.replace(
+        progress,
+        failures=failures,
+        next_attempt=now + round(wait * MICROSECONDS),
+        answer=answer.text,
+        answered_at=now,
+    )
+
+
+def seconds_left(progress: Progress, now: int) -> float:
+    """Until the next attempt: never longer than the wait that was set, even if the clock jumped."""
+    wait = min(progress.next_attempt - now, progress.next_attempt - progress.answered_at)
+    return wait / MICROSECONDS

@@ -1,0 +1,321 @@
+"""The subscriptions in Redis, by share: claim a share, read it, write what changed.
+
+What only the owner of a share may write, the script refuses to others: a process that froze and
+lost its share can spoil nothing. Moments are by the clock of Redis.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from rsnotify.errors import TooFewReplicas, TooMany, TryAgain, Unanswered
+from rsnotify.journal import keys
+from rsnotify.journal.clock_watch import redis_now
+from rsnotify.journal.recall import Recent
+from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client.script import Script
+from rsnotify.resourcesync.change import Position
+from rsnotify.websub.heartbeats import Heartbeats
+from rsnotify.websub.rules import authority
+from rsnotify.websub.subscription import (
+    SHARES,
+    Order,
+    PendingRequest,
+    Progress,
+    Subscription,
+    share_of,
+    subscription_id,
+)
+from rsnotify.websub.subscription_counts import UNLIMITED, SubscriptionCounts
+from rsnotify.websub.subscription_format import (
+    RECORDED_AT_ONCE,
+    SUBSCRIPTION,
+    ShareContent,
+    Stored,
+    digest,
+    read_one,
+    read_requests,
+    read_subscriptions,
+    records_in_parts,
+    share_keys,
+)
+
+SCRIPT, _ADMIT = Script("websub/subscriptions.lua"), Script("websub/admit.lua")
+
+ASKER_SECONDS = 600  # a request that is still pending after this no longer counts for its asker
+
+
+class Subscriptions:
+    """Every subscription of a hub, and who is looking after it."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        pending_per_host: int,
+        pending_per_asker: int,
+        per_host: int = UNLIMITED,
+        per_asker: int = UNLIMITED,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._client = client
+        self.heartbeats = Heartbeats(client, clock)
+        self._me = self.heartbeats.me
+        self._pending_per_host = pending_per_host
+        self._pending_per_asker = pending_per_asker
+        self.counts = SubscriptionCounts(client, per_host=per_host, per_asker=per_asker)
+        self._clock = clock
+        self._kept: Recent[Stored] = Recent()  # verified by this process
+        self._ended: Recent[Subscription] = Recent()
+
+    # --- for whoever asks ------------------------------------------------------------------------
+
+    async def ask(self, request: PendingRequest) -> None:
+        """Leave a request for the owner of the callback; `TooMany` if too many are pending."""
+        id_ = secrets.token_hex(8)
+        if request.order in ("remove", "retry"):  # the hub asks itself
+            await self._put(request, id_, UNLIMITED)
+        else:
+            await self._admit(request.asker, id_)
+            await self._put_admitted(request, id_)
+        await self._client.publish(keys.SUBSCRIPTIONS_BELL, str(share_of(request.callback)))
+
+    async def _admit(self, asker: str, id_: str) -> None:
+        limits = self._pending_per_asker, ASKER_SECONDS
+        if not await _ADMIT.run(self._client, [keys.asker(asker)], id_, *limits):
+            raise TooMany("too many of your requests are waiting for their verification")
+
+    async def _put_admitted(self, request: PendingRequest, id_: str) -> None:
+        """It goes on counting for its asker only if it is pending."""
+        is_counted = False
+        try:
+            if request.order == "subscribe":
+                is_counted = await self.counts.admit(request)
+            is_new = await self._put(request, id_, self._pending_per_host)
+        except (Unanswered, TooFewReplicas):  # it may be pending
+            raise
+        except Exception:
+            await self._dismiss(request.asker, id_)
+            if is_counted:
+                self.counts.end(request.subscription_id, request.callback, request.asker)
+            raise
+        if not is_new:
+            await self._dismiss(request.asker, id_)
+
+    async def _put(self, request: PendingRequest, id_: str, limit: int) -> bool:
+        """False if the same request is pending already."""
+        share, host = share_of(request.callback), authority(request.callback)
+        content = msgspec.json.encode(request)
+        act = ("ask", request.subscription_id, digest(request), id_, content, limit)
+        (done,) = await self._client.durably([SCRIPT.command(share_keys(share, host), *act)])
+        if done == -1:
+            raise TooMany(f"too many verifications are pending for {host}")
+        return bool(done)
+
+    async def _dismiss(self, asker: str, id_: str) -> None:
+        with suppress(TryAgain):  # then it counts until its time is over
+            await self._client.zrem(keys.asker(asker), id_)
+
+    async def now(self) -> Position:
+        return await redis_now(self._client)
+
+    async def all(self) -> dict[str, Stored]:
+        """Every subscription of every share."""
+        shares = await self.read(range(SHARES))
+        return {id_: each for share in shares for id_, each in share.subscriptions.items()}
+
+    async def find(self, id_: str) -> Stored | None:
+        """This one, whichever share it is in: its id does not tell its callback."""
+        pipeline = self._client.pipeline(transaction=False)
+        for share in range(SHARES):
+            pipeline.hget(keys.of_share(share, "records"), id_)
+            pipeline.hget(keys.of_share(share, "progress"), id_)
+        replies = await pipeline.execute()
+        found = map(read_one, replies[::2], replies[1::2])
+        return next((stored for stored in found if stored is not None), None)
+
+    async def deny(self, subscription: Subscription, reason: str) -> None:
+        """End it, and tell its callback why."""
+        await self.ask(_order("remove", subscription, reason))
+
+    async def retry(self, subscription: Subscription) -> None:
+        """Have the next attempt made now."""
+        await self.ask(_order("retry", subscription))
+
+    async def remove(self, subscription: Subscription, reason: str) -> None:
+        """Like `deny`, but removed at once."""
+        share = share_of(subscription.callback)
+        id_ = subscription_id(subscription.channel, subscription.callback)
+        await self._client.durably([SCRIPT.command(share_keys(share), "remove", id_)])
+        self.note_end(id_, subscription)
+        await self.deny(subscription, reason)
+
+    # --- for the owner of a share ----------------------------------------------------------------
+
+    async def heartbeat(self) -> tuple[int, int]:
+        """Show that this process is alive: the time of Redis, and how many processes are."""
+        alive = await self.heartbeats.beat()
+        return await self.now(), alive
+
+    async def leave(self, shares: Iterable[int]) -> None:
+        """Let others have these shares at once, and count this process no more."""
+        await self.release(shares)
+        await self.heartbeats.end()
+
+    async def claim(self, shares: Sequence[int]) -> list[bool]:
+        """Own these shares for the next seconds, as far as no process that lives owns them."""
+        gone = self.heartbeats.gone()
+        claim = ("claim", self._me, self.heartbeats.number, *chain.from_iterable(gone.items()))
+        replies = await self._act([(share, "", claim) for share in shares])
+        return [self._owns(reply) for reply in replies]
+
+    async def renew(self, shares: Sequence[int]) -> list[bool]:
+        """Renew those that are still ours; what nobody owns any more must be claimed again."""
+        act = ("renew", self._me, self.heartbeats.number)
+        return [reply == 1 for reply in await self._act([(share, "", act) for share in shares])]
+
+    def _owns(self, reply: int | bytes) -> bool:
+        """Whose share it is otherwise, and since when it has shown no sign of life, is kept."""
+        if isinstance(reply, bytes):
+            name, _, beat = reply.decode().rpartition(" ")
+            if name:
+                self.heartbeats.look(name, int(beat))
+        return reply == 1
+
+    async def release(self, shares: Iterable[int]) -> None:
+        await self._act([(share, "", ("release", self._me)) for share in shares])
+
+    async def read(self, shares: Iterable[int]) -> list[ShareContent]:
+        pipeline = self._client.pipeline(transaction=False)
+        for share in shares:
+            pipeline.hgetall(keys.of_share(share, "records"))
+            pipeline.hgetall(keys.of_share(share, "progress"))
+            pipeline.hgetall(keys.of_share(share, "requests"))
+        replies = await pipeline.execute()
+        return [
+            ShareContent(read_subscriptions(records, progress), read_requests(requests))
+            for records, progress, requests in zip(
+                replies[::3], replies[1::3], replies[2::3], strict=True
+            )
+        ]
+
+    async def requests(self, shares: Sequence[int]) -> list[dict[str, PendingRequest]]:
+        """The pending requests of each of these shares, oldest first."""
+        pipeline = self._client.pipeline(transaction=False)
+        for share in shares:
+            pipeline.hgetall(keys.of_share(share, "requests"))
+        return [read_requests(reply) for reply in await pipeline.execute()]
+
+    async def finish_request(
+        self, id_: str, request: PendingRequest, *, keep: Stored | None = None, drop: bool = False
+    ) -> bool:
+        """Remove the request, and keep or drop its subscription; False if not ours any more."""
+        outcome: tuple[object, ...] = ("drop",) if drop else ("nothing",)
+        if keep is not None:
+            outcome = ("keep", *map(msgspec.json.encode, keep))
+        share, host = share_of(request.callback), authority(request.callback)
+        act = ("finish", self._me, id_, request.subscription_id, *outcome)
+        (done,) = await self._act([(share, host, act)])
+        if done and keep is not None:  # before anything else can fail: it may be lost from now on
+            self._kept.note(request.subscription_id, keep, self._clock())
+            self._ended.forget(request.subscription_id)
+            await self.counts.confirm(
+                request.subscription_id, keep.subscription, request.lease_seconds
+            )
+        if request.asker:
+            await self._dismiss(request.asker, id_)
+        return bool(done)
+
+    async def write_progress(self, progress: Mapping[int, Mapping[str, Progress]]) -> set[int]:
+        """Write down how far each share's subscriptions have come; the shares not ours any more."""
+        acts = [
+            (share, "", ("record", self._me, *pairs))
+            for share, each in progress.items()
+            for pairs in records_in_parts(each)
+        ]
+        done = await self._act(acts)
+        return {share for (share, _, _), is_ours in zip(acts, done, strict=True) if not is_ours}
+
+    async def forget(
+        self, share: int, subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, Subscription | None]:
+        """End these; what is left of each: None, or what Redis has with another lease, which stays.
+
+        Nothing is answered if the share is not ours any more.
+        """
+        ends = [(id_, each.lease_end) for id_, each in subscriptions.items()]
+        parts = [ends[at : at + RECORDED_AT_ONCE] for at in range(0, len(ends), RECORDED_AT_ONCE)]
+        acts = [(share, "", ("forget", self._me, *chain.from_iterable(part))) for part in parts]
+        return {
+            id_: SUBSCRIPTION.decode(record) if record else None
+            for part, records in zip(parts, await self._act(acts), strict=True)
+            for (id_, _), record in zip(part, records, strict=False)
+        }
+
+    async def at(self, share: int, id_: str) -> Stored | None:
+        """This subscription of the share, as it is in Redis."""
+        pipeline = self._client.pipeline(transaction=False)
+        for name in ("records", "progress"):
+            pipeline.hget(keys.of_share(share, name), id_)
+        return read_one(*await pipeline.execute())
+
+    # --- what is remembered, see `delivery.websub.lost` ------------------------------------------
+
+    def note_end(self, id_: str, subscription: Subscription) -> None:
+        """It must not come back with an older Redis."""
+        self._ended.note(id_, subscription, self._clock())
+        self._kept.forget(id_)
+        self.counts.end(id_, subscription.callback, subscription.asker)
+
+    def remembered(self) -> tuple[dict[str, Stored], dict[str, Subscription]]:
+        """What this process has verified, and what it has ended, within the last minute."""
+        return self._kept.at(self._clock()), self._ended.at(self._clock())
+
+    async def records(
+        self, wanted: Mapping[str, Subscription]
+    ) -> dict[str, tuple[bytes, Subscription]]:
+        """Those of these that are in Redis, also as they are written there."""
+        pipeline = self._client.pipeline(transaction=False)
+        for id_, subscription in wanted.items():
+            pipeline.hget(keys.of_share(share_of(subscription.callback), "records"), id_)
+        found = zip(wanted, await pipeline.execute(), strict=True)
+        return {id_: (text, SUBSCRIPTION.decode(text)) for id_, text in found if text}
+
+    async def put_back(self, id_: str, before: bytes, stored: Stored) -> None:
+        """Unless it has ended, or is not written as it was `before`; its owner is told."""
+        act = ("put_back", id_, before, *map(msgspec.json.encode, stored))
+        share = share_of(stored.subscription.callback)
+        await self._client.durably([SCRIPT.command(share_keys(share), *act)])
+        await self.retry(stored.subscription)
+
+    # --- the script ------------------------------------------------------------------------------
+
+    async def _act(self, acts: Sequence[tuple[int, str, Sequence[object]]]) -> list[Any]:
+        pipeline = self._client.pipeline(transaction=False)
+        for share, host, act in acts:
+            SCRIPT.run(pipeline, share_keys(share, host), *act)
+        replies: list[Any] = await pipeline.execute()
+        return replies
+
+
+async def release_all_claims(url: str) -> None:
+    """Release every share: only when all earlier hub processes are known to be dead."""
+    owners = [keys.of_share(share, "owner") for share in range(SHARES)]
+    async with connect(url) as client:
+        await client.delete(*owners, keys.DELIVERERS)
+
+
+def _order(order: Order, subscription: Subscription, reason: str = "") -> PendingRequest:
+    return PendingRequest(
+        order=order,
+        topic=subscription.topic,
+        callback=subscription.callback,
+        set_name=subscription.set_name,
+        kind=subscription.kind,
+        reason=reason,
+    )
