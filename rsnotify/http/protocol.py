@@ -6,7 +6,9 @@ read for a while. Of uvicorn this uses what it gives to any protocol: configurat
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 from typing import Any, cast
 
@@ -24,12 +26,46 @@ from rsnotify.http.unread_output import UnreadOutput
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of the content
 LAST_REQUEST_SECONDS = 1.0  # for an idle peer, whose next request may be on its way at shutdown
-PIPELINED = 32  # requests that may wait for earlier responses
+PIPELINED = 32  # requests that may wait for earlier responses…
+PIPELINED_A_TURN = 8  # …of which so many begin in a turn of the event loop, on all connections
 LINGER_SECONDS = 30.0
 LINGER_BYTES = 64 * 1024 * 1024  # eight times the largest body: its sender reads the answer
 LINGER_LEAST_BYTES = 1024 * 1024  # of each connection, if all together send more in a second
+LINGER_REQUESTS_BYTES = 256 * 1024  # of requests that nobody will answer, and of what is no body
 TURN_BYTES = 64 * 1024  # of all connections, in a turn of the event loop
 LEAST_BYTES = 512  # many a request
+
+
+class PipelinedRequests:
+    """Begins requests that waited for the response before them, a few in a turn of the event loop:
+    whoever asks once does not wait for all that others have asked ahead."""
+
+    def __init__(self) -> None:
+        self._left = PIPELINED_A_TURN
+        self._line: deque[Callable[[], None]] = deque()
+        self._is_turning = False
+
+    def begin(self, run: Callable[[], None]) -> None:
+        """Now, or when its turn comes."""
+        if self._left:
+            self._left -= 1
+            run()
+        else:
+            self._line.append(run)
+        self._come_back()
+
+    def _come_back(self) -> None:
+        if not self._is_turning:
+            self._is_turning = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_turning, self._left = False, PIPELINED_A_TURN
+        while self._line and self._left:
+            self._left -= 1
+            self._line.popleft()()
+        if self._line:
+            self._come_back()
 
 
 class HttpInput:
@@ -40,6 +76,7 @@ class HttpInput:
     ) -> None:
         self.received = ReceivedCounts() if received is None else received
         self.turns = InputTurns(turn_bytes=TURN_BYTES, least_bytes=LEAST_BYTES)
+        self.pipelined = PipelinedRequests()
         self._clock = clock
         self._lingering_bytes = 0  # of all together, in this second
         self._second_ends = 0.0
@@ -87,6 +124,7 @@ class HttpProtocol(BoundedInput):
         self._is_input_over = False  # the peer has closed its direction
         self._is_lingering = False
         self._lingering_bytes = 0
+        self._lingers_in_body = False
         self._is_paused = False
 
     # --- coming and going ------------------------------------------------------------------------
@@ -131,11 +169,16 @@ class HttpProtocol(BoundedInput):
         self._has_unread_input = True
         if self._is_lingering:
             self._lingering_bytes += len(data)
-            if not self._input.may_linger(len(data), self._lingering_bytes):
+            if not self._may_linger(len(data)):
                 self._input.received.report_flood(HTTP, self.transport)
                 self.transport.abort()
         else:
             self.pause_reading()
+
+    def _may_linger(self, count: int) -> bool:
+        if self._lingers_in_body:
+            return self._input.may_linger(count, self._lingering_bytes)
+        return self._lingering_bytes <= LINGER_REQUESTS_BYTES
 
     def eof_received(self) -> bool:
         """The peer sends nothing more: it gets the answers that it waits for, and then the end.
@@ -216,6 +259,15 @@ class HttpProtocol(BoundedInput):
 
     def _serve(self, exchange: Exchange) -> None:
         self._serving = exchange
+        self._run(exchange)
+
+    def _serve_waiting(self) -> None:
+        exchange = self._serving = self._waiting.pop(0)
+        self._input.pipelined.begin(partial(self._run, exchange))
+
+    def _run(self, exchange: Exchange) -> None:
+        if exchange.is_disconnected:
+            return
         tasks = self._server_state.tasks
         task = asyncio.get_running_loop().create_task(exchange.run(self._config.loaded_app))
         tasks.add(task)
@@ -228,7 +280,7 @@ class HttpProtocol(BoundedInput):
             self._final_response = b""
             self._end()
         elif self._waiting:
-            self._serve(self._waiting.pop(0))
+            self._serve_waiting()
         elif self._is_ending:
             self._end()
         else:
@@ -319,6 +371,7 @@ class HttpProtocol(BoundedInput):
     def _linger(self) -> None:
         """Close our side only: a full close while the peer sends could lose the response."""
         self._unregister()
+        self._lingers_in_body = self._reader.state == BODY
         self._reader.state = CLOSED
         self._is_lingering = True
         if self._is_input_over or not self.transport.can_write_eof():

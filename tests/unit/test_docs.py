@@ -103,6 +103,7 @@ def test_the_limits_of_http_stand_in_the_docs_as_the_code_has_them() -> None:
         f"| {deadlines.IDLE_SECONDS:.0f} s,",
         f"| {deadlines.IDLE_CONNECTIONS:,}, or a quarter ",
         f"{http_protocol.LINGER_SECONDS:.0f} s or {http_protocol.LINGER_BYTES >> 20} MiB",
+        f"{http_protocol.LINGER_REQUESTS_BYTES >> 10} KiB of what is no body",
     ):
         assert limit in table
 

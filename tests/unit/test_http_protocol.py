@@ -4,6 +4,7 @@ import asyncio
 import gc
 import socket
 import weakref
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,8 +21,10 @@ from rsnotify.http.protocol import (
     LAST_REQUEST_SECONDS,
     LINGER_BYTES,
     LINGER_LEAST_BYTES,
+    LINGER_REQUESTS_BYTES,
     LINGER_SECONDS,
     PIPELINED,
+    PIPELINED_A_TURN,
     HttpInput,
     HttpProtocol,
 )
@@ -445,6 +448,42 @@ async def test_beyond_that_the_last_answer_ends_the_connection(peer: Peer) -> No
     assert peer.transport.ended == ["half"]
 
 
+@pytest.mark.parametrize("over", [0, 1])
+async def test_8_requests_that_waited_begin_in_a_turn_whoever_sent_them(over: int) -> None:
+    shared = HttpInput()
+    peers = [Peer(http_input=shared) for _ in range(PIPELINED_A_TURN + over)]
+    for peer in peers:
+        await peer.sends(SLOW + GET)
+    for peer in peers:
+        peer.slow.set()
+
+    def begun() -> int:
+        return sum(len(peer.scopes) - 1 for peer in peers)
+
+    rising = []
+    while begun() < len(peers):
+        await asyncio.sleep(0)
+        rising.append(begun())
+    assert max(now - before for before, now in pairwise([0, *rising])) == PIPELINED_A_TURN
+    await settled()
+    assert all(peer.transport.statuses == [200, 200] for peer in peers)
+
+
+async def test_of_one_who_has_gone_no_request_begins() -> None:
+    shared = HttpInput()
+    peers = [Peer(http_input=shared) for _ in range(3 * PIPELINED_A_TURN)]
+    for peer in peers:
+        await peer.sends(SLOW + GET)
+    for peer in peers:
+        peer.slow.set()
+    while not any(len(peer.scopes) == 2 for peer in peers):
+        await asyncio.sleep(0)
+    gone = [peer for peer in peers if len(peer.scopes) == 1][-1]
+    gone.protocol.connection_lost(None)
+    await settled()
+    assert [peer for peer in peers if len(peer.scopes) == 1] == [gone]
+
+
 # --- how it ends ---------------------------------------------------------------------------------
 
 
@@ -477,6 +516,16 @@ async def test_those_who_are_read_on_share_64_mib_in_a_second_beyond_1_mib_each(
     await second.sends(b"x")
     assert second.transport.ended == ["half"]
     assert shared.received.floods["http"] == 2
+
+
+@pytest.mark.parametrize("over", [0, 1])
+async def test_what_is_no_body_is_read_on_for_256_kib(peer: Peer, over: int) -> None:
+    await peer.sends(SLOW + GET * (PIPELINED + 1))
+    peer.slow.set()
+    for _ in range(PIPELINED):
+        await settled()
+    await peer.sends(bytes(LINGER_REQUESTS_BYTES), b"x" * over)
+    assert peer.transport.ended == ["half", "aborted"][: 1 + over]
 
 
 async def test_reading_on_ends_after_30_seconds(peer: Peer) -> None:
