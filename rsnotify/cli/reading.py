@@ -315,7 +315,7 @@ def validate(
         raise InvalidSettings(["name documents, or one Source with --site"])
     if site is not None:
         from rsnotify.commands.site import run_site
-        from rsnotify_client.inspection.checked import Bounds
+        from rsnotify_mirror.inspection.checked import Bounds
 
         bounds = Bounds(
             documents=most_documents, samples=samples, packages=packages, listen_seconds=listen

@@ -10,9 +10,9 @@ import msgspec
 from rsnotify.commands.mirror import until_ended
 from rsnotify.commands.mirror_shown import say
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify_client.audit import KINDS, Audit, audit, check_may_repair, repair
-from rsnotify_client.mirror.report import Event
 from rsnotify_client.network import Network
+from rsnotify_mirror.audit import KINDS, Audit, audit, check_may_repair, repair
+from rsnotify_mirror.report import Event
 
 SHOWN = 20
 

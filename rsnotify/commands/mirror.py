@@ -16,17 +16,17 @@ from rsnotify.commands.mirror_sets import SetMirrors, copies_in
 from rsnotify.commands.mirror_shown import Shown, reporter, say, say_end, show
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
-from rsnotify_client.mirror.hooks import Hook, command_hook
-from rsnotify_client.mirror.mirror import Mirror
-from rsnotify_client.mirror.options import Options
-from rsnotify_client.mirror.paths import Map, place_of
-from rsnotify_client.mirror.plan import Selection
-from rsnotify_client.mirror.report import Event, Sums
-from rsnotify_client.mirror.state import START, ReadTo, State
-from rsnotify_client.mirror.statefile import FILE
-from rsnotify_client.mirror.status import CopyStatus, metrics_of, status_of
 from rsnotify_client.network import Network
 from rsnotify_client.textfile import write as write_metrics
+from rsnotify_mirror.hooks import Hook, command_hook
+from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.options import Options
+from rsnotify_mirror.paths import Map, place_of
+from rsnotify_mirror.plan import Selection
+from rsnotify_mirror.report import Event, Sums
+from rsnotify_mirror.state import START, ReadTo, State
+from rsnotify_mirror.statefile import FILE
+from rsnotify_mirror.status import CopyStatus, metrics_of, status_of
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from rsnotify.commands.mirror_shown import say
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.address import without_tokens
 from rsnotify_client.discovery import discover_sets
-from rsnotify_client.mirror.statefile import FILE
 from rsnotify_client.network import Network
 from rsnotify_client.web import Web, origin_of
+from rsnotify_mirror.statefile import FILE
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
 if TYPE_CHECKING:
-    from rsnotify_client.mirror.options import Options
+    from rsnotify_mirror.options import Options
 
 PATHS = ("keep_deleted", "metrics")
 JOBS = range(1, 257)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from rsnotify_client.address import host_of
-from rsnotify_client.mirror.mirror import Mirror
-from rsnotify_client.mirror.report import Event, Sums, percentile
+from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.report import Event, Sums, percentile
 
 LINE_SECONDS = 10.0
 BAR_SECONDS = 0.2

@@ -25,9 +25,9 @@ def network_of(
 
 def log_more(*, verbose: bool, file: Path | None) -> None:
     """Each request, on stderr or in a file."""
-    log = logging.getLogger("rsnotify_client")
     if verbose or file is not None:
-        log.setLevel(logging.DEBUG)
+        for package in ("rsnotify_client", "rsnotify_mirror"):
+            logging.getLogger(package).setLevel(logging.DEBUG)
     if file is None:
         return
     if not verbose:  # what stood on stderr before stands there still

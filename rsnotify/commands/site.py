@@ -12,8 +12,8 @@ from rich.table import Table
 
 from rsnotify.commands.validate import print_violations
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify_client.inspection.checked import Bounds, Checked, counted
-from rsnotify_client.inspection.inspection import Inspection, inspect
+from rsnotify_mirror.inspection.checked import Bounds, Checked, counted
+from rsnotify_mirror.inspection.inspection import Inspection, inspect
 
 
 def run_site(url: str, token: str | None, bounds: Bounds, *, json: bool) -> int:

@@ -18,8 +18,8 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.validation.entry_rules import Violation
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
-from rsnotify_client.inspection.checked import counted
 from rsnotify_client.web import Unreachable, Web
+from rsnotify_mirror.inspection.checked import counted
 
 FETCH_SECONDS = 60
 NOTHING_THERE = "there is nothing at this address: look whether it is right"

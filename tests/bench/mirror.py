@@ -23,8 +23,8 @@ from aiohttp import web
 from rsnotify.commands.demo_site import Collection, Site
 from rsnotify.resourcesync.change import Change, render_datetime
 from rsnotify_client.connection import Connection
-from rsnotify_client.mirror.mirror import Mirror
-from rsnotify_client.mirror.report import Event, percentile
+from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.report import Event, percentile
 from tests.running import TOKEN, RunningHub
 
 SMALL, LARGE, LARGE_BYTES = 2_000, 20, 50 * 1024 * 1024
@@ -262,7 +262,7 @@ def medians(*each: Callable[[], Ran | None]) -> list[Ran | None]:
 PLAN = """
 import asyncio, sys
 from pathlib import Path
-from rsnotify_client.mirror.mirror import Mirror
+from rsnotify_mirror.mirror import Mirror
 async def main():
     async with Mirror(sys.argv[1], Path(sys.argv[2])) as mirror:
         print(await mirror.plan())

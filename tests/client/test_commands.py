@@ -23,7 +23,7 @@ from rsnotify.commands.mirror_shown import Shown, reporter
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import CHANNEL_PATH
 from rsnotify_client.deletions import MAX_DELETE
-from rsnotify_client.mirror.report import Event
+from rsnotify_mirror.report import Event
 from tests.integration.test_cli import rsnotify
 from tests.running import TOKEN, RunningHub, clean_environment
 from tests.sources import CAPABILITIES, Source
@@ -388,12 +388,12 @@ def test_the_client_is_imported_without_what_is_not_asked_for() -> None:
 
 
 def test_a_mirror_is_imported_without_what_only_channels_need() -> None:
-    assert "aiohttp" not in imported("import rsnotify_client.mirror.mirror")
+    assert "aiohttp" not in imported("import rsnotify_mirror.mirror")
 
 
 def test_the_client_needs_no_server_and_no_command_line() -> None:
     whole = (
-        "import rsnotify_client; from rsnotify_client import *; import rsnotify_client.audit; "
-        "import rsnotify_client.mirror.mirror"
+        "import rsnotify_client; from rsnotify_client import *; import rsnotify_mirror.audit; "
+        "import rsnotify_mirror.mirror"
     )
     assert not set(SERVERS) & imported(whole)

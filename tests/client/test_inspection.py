@@ -16,8 +16,8 @@ from aiohttp import web
 
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, Root, render_document
-from rsnotify_client.inspection.checked import Bounds
-from rsnotify_client.inspection.inspection import Inspection, inspect
+from rsnotify_mirror.inspection.checked import Bounds
+from rsnotify_mirror.inspection.inspection import Inspection, inspect
 from tests.integration.test_cli import rsnotify
 from tests.running import TOKEN, RunningHub, clean_environment
 from tests.sources import Handler, Source, digest

@@ -24,16 +24,16 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client import HistoryGone, follow
-from rsnotify_client.audit import audit, repair
-from rsnotify_client.mirror.hooks import command_hook
-from rsnotify_client.mirror.mirror import ROUNDS, Mirror
-from rsnotify_client.mirror.options import Options
-from rsnotify_client.mirror.paths import OURS
-from rsnotify_client.mirror.plan import Selection
-from rsnotify_client.mirror.report import Event
-from rsnotify_client.mirror.state import State
-from rsnotify_client.mirror.workers import ATTEMPTS
 from rsnotify_client.web import SMALL_BYTES
+from rsnotify_mirror.audit import audit, repair
+from rsnotify_mirror.hooks import command_hook
+from rsnotify_mirror.mirror import ROUNDS, Mirror
+from rsnotify_mirror.options import Options
+from rsnotify_mirror.paths import OURS
+from rsnotify_mirror.plan import Selection
+from rsnotify_mirror.report import Event
+from rsnotify_mirror.state import State
+from rsnotify_mirror.workers import ATTEMPTS
 from tests.running import RunningHub, until
 from tests.sources import CAPABILITIES, Source, digest, rendered, sitemap_index
 
@@ -627,7 +627,7 @@ async def test_names_in_a_command_are_filled_in_once_and_double_braces_are_its_o
 async def test_without_files_whoever_is_told_gets_the_content(
     source: Source, copy: Path, monkeypatch: pytest.MonkeyPatch, excess: int, is_printed: bool
 ) -> None:
-    monkeypatch.setattr("rsnotify_client.mirror.storing.IN_MEMORY_BYTES", len(LARGE) - excess)
+    monkeypatch.setattr("rsnotify_mirror.storing.IN_MEMORY_BYTES", len(LARGE) - excess)
     source.add("large", LARGE)
     source.list_resources()
     told: dict[str | None, bytes | None] = {}

@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 
 from rsnotify.resourcesync.xml_writer import Entry, Md
-from rsnotify_client.mirror.fetch import inflated, may_be_compressed
-from rsnotify_client.mirror.plan import SourceResource
+from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import SMALL_BYTES
+from rsnotify_mirror.fetch import inflated, may_be_compressed
 from tests.client.test_mirror import LARGE, files, leavings, once
 from tests.sources import CAPABILITIES, Source, digest, rendered
 

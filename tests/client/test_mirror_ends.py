@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from rsnotify_client.mirror import fetch
-from rsnotify_client.mirror.mirror import Mirror
-from rsnotify_client.mirror.options import Options
-from rsnotify_client.mirror.plan import SourceResource, checker
-from rsnotify_client.mirror.report import Event
-from rsnotify_client.mirror.state import Row, State
-from rsnotify_client.mirror.workers import Workers
+from rsnotify_client.resource import SourceResource, checker
 from rsnotify_client.web import Unreachable
+from rsnotify_mirror import fetch
+from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.options import Options
+from rsnotify_mirror.report import Event
+from rsnotify_mirror.state import Row, State
+from rsnotify_mirror.workers import Workers
 from tests.sources import CAPABILITIES, Source, digest
 
 OPTIONS = Options(first_retry_seconds=0.01)

@@ -11,9 +11,9 @@ from aiohttp import web
 
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client import web as client_web
-from rsnotify_client.mirror.mirror import Mirror
-from rsnotify_client.mirror.options import Options
-from rsnotify_client.mirror.report import Event
+from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.options import Options
+from rsnotify_mirror.report import Event
 from tests.running import until
 from tests.sources import CAPABILITIES, Source, rendered
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsnotify_client.mirror.paths import (
+from rsnotify_mirror.paths import (
     COMPONENT_BYTES,
     OURS,
     PATH_BYTES,

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from rsnotify_client.mirror.mirror import Mirror
-from rsnotify_client.mirror.paths import OURS
+from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.paths import OURS
 from tests.running import clean_environment
 from tests.sources import CAPABILITIES, Source
 

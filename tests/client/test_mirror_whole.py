@@ -12,10 +12,10 @@ from aiohttp import web
 
 from rsnotify.resourcesync.change import Link, Position
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
-from rsnotify_client.audit import audit, repair
-from rsnotify_client.mirror.mirror import Mirror
-from rsnotify_client.mirror.options import Options
-from rsnotify_client.mirror.state import State
+from rsnotify_mirror.audit import audit, repair
+from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.options import Options
+from rsnotify_mirror.state import State
 from tests.client.test_mirror import files, once
 from tests.running import clean_environment, until
 from tests.sources import CAPABILITIES, Source, digest, entry_of, rendered
@@ -112,7 +112,7 @@ async def test_a_repair_holds_back_what_a_mirror_does(many: Source, copy: Path) 
 async def test_what_another_selection_leaves_out_is_no_deletion_by_the_source(
     many: Source, copy: Path
 ) -> None:
-    from rsnotify_client.mirror.plan import Selection
+    from rsnotify_mirror.plan import Selection
 
     await once(many, copy)
     leave_out(many, 4)

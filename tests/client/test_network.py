@@ -19,11 +19,11 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.address import without_tokens
 from rsnotify_client.listing import entries_of
 from rsnotify_client.live import open_channel
-from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.network import Credentials, Network, parse_header
 from rsnotify_client.publisher import Publisher
 from rsnotify_client.transport import Pace
 from rsnotify_client.web import Refused, Unreachable, Web, refused
+from rsnotify_mirror.mirror import Mirror
 from tests.client.hubs import accept, scripted_hub
 from tests.forward_proxy import ForwardProxy, forward_proxy
 from tests.redis_tls import AUTHORITY

@@ -10,9 +10,9 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_writer import DRAFT_NS, RS_NS, Document, Entry, Md, render_document
 from rsnotify_client import follow
-from rsnotify_client.audit import audit
 from rsnotify_client.discovery import discover
 from rsnotify_client.web import Web
+from rsnotify_mirror.audit import audit
 from tests.client.test_follow import read
 from tests.client.test_mirror import files, once
 from tests.running import RunningHub

@@ -10,9 +10,9 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client import changes_between, documents
-from rsnotify_client.audit import audit
 from rsnotify_client.documents import next_after
 from rsnotify_client.web import Refused
+from rsnotify_mirror.audit import audit
 from tests.client.test_follow import read
 from tests.client.test_mirror import files, once
 from tests.sources import CAPABILITIES, Source, digest, entry_of, rendered

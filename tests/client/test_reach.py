@@ -8,12 +8,12 @@ import pytest
 from aiohttp import web
 
 from rsnotify_client.live import open_channel
-from rsnotify_client.mirror.fetch import ends_elsewhere
-from rsnotify_client.mirror.plan import SourceResource
 from rsnotify_client.network import Network
 from rsnotify_client.reach import Reach
+from rsnotify_client.resource import SourceResource
 from rsnotify_client.transport import Answer
 from rsnotify_client.web import Refused, Web
+from rsnotify_mirror.fetch import ends_elsewhere
 from tests.client.test_mirror import files, once
 from tests.forward_proxy import forward_proxy
 from tests.sources import Source, digest

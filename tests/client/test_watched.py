@@ -16,13 +16,13 @@ from time import time
 import pytest
 from aiohttp import web
 
-from rsnotify_client.mirror.mirror import Mirror
-from rsnotify_client.mirror.options import Options
-from rsnotify_client.mirror.report import Sums
-from rsnotify_client.mirror.state import State
-from rsnotify_client.mirror.status import METRICS, CopyStatus, status_of
 from rsnotify_client.outbox import Outbox
 from rsnotify_client.textfile import exposition
+from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.options import Options
+from rsnotify_mirror.report import Sums
+from rsnotify_mirror.state import State
+from rsnotify_mirror.status import METRICS, CopyStatus, status_of
 from tests.client.hubs import scripted_hub
 from tests.client.test_mirror import once
 from tests.client.test_publisher import ACCEPTED
@@ -119,7 +119,7 @@ async def test_a_source_that_cannot_be_read_leaves_when_it_was_in_step_last(
 async def test_a_mirror_that_follows_is_in_step_only_while_its_source_answers(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rsnotify_client.mirror.mirror.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("rsnotify_mirror.mirror.LOOK_SECONDS", 0.02)
     source.add("a", b"1")
     source.list_resources()
     found: list[CopyStatus] = []

@@ -13,11 +13,11 @@ import pytest
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
-from rsnotify_client.audit import audit, repair
-from rsnotify_client.mirror import baseline, planning
-from rsnotify_client.mirror.mirror import Mirror
-from rsnotify_client.mirror.options import Options
-from rsnotify_client.mirror.report import Event
+from rsnotify_mirror import baseline, planning
+from rsnotify_mirror.audit import audit, repair
+from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.options import Options
+from rsnotify_mirror.report import Event
 from tests.client.test_mirror import Once, files
 from tests.client.world import (
     BySeconds,

@@ -36,7 +36,8 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.target is None:
         return _each(asked.seconds)
-    logging.getLogger("rsnotify_client").setLevel(logging.ERROR)
+    for package in ("rsnotify_client", "rsnotify_mirror"):
+        logging.getLogger(package).setLevel(logging.ERROR)
     if asked.input is not None:
         return _once(asked.target, asked.input.read_bytes())
     seed = int(time.time()) if asked.seed is None else asked.seed
@@ -62,7 +63,7 @@ def _guided(name: str, seconds: float, seed: int) -> int:
         return _mutated(name, seconds, seed)
     import atheris
 
-    with atheris.instrument_imports(include=["rsnotify", "rsnotify_client"]):
+    with atheris.instrument_imports(include=["rsnotify", "rsnotify_client", "rsnotify_mirror"]):
         from tests.fuzz.targets import TARGETS
 
     target = TARGETS[name]

@@ -9,10 +9,10 @@ import threading
 import time
 from pathlib import Path
 
-from rsnotify_client.audit import audit
-from rsnotify_client.mirror.mirror import Mirror
-from rsnotify_client.mirror.paths import OURS
 from rsnotify_client.web import SMALL_BYTES
+from rsnotify_mirror.audit import audit
+from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.paths import OURS
 from tests.sources import CAPABILITIES, Source
 
 KILLS = 100

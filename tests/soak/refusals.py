@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify_client.audit import audit
 from rsnotify_client.discovery import discover
-from rsnotify_client.mirror.mirror import Mirror
 from rsnotify_client.web import Web
+from rsnotify_mirror.audit import audit
+from rsnotify_mirror.mirror import Mirror
 from tests.sources import CAPABILITIES, Source
 
 NOBODY = 65534

@@ -17,6 +17,7 @@ from tests.coverage import PURE
 ROOT = Path(__file__).parents[2]
 HUB = ROOT / "rsnotify"
 CLIENT = ROOT / "clients/python/rsnotify_client"
+MIRROR = ROOT / "clients/python/rsnotify_mirror"
 
 FLOORS = (
     ("errors",),
@@ -41,7 +42,7 @@ ROOMS_OF = {
         "rsnotify/resourcesync/xml_reader.py",
         "rsnotify/resourcesync/xml_structure.py",
         "rsnotify/resourcesync/stream.py",
-        "clients/python/rsnotify_client/mirror/xml_patch.py",
+        "clients/python/rsnotify_mirror/xml_patch.py",
     ),
     "aiohttp": (
         "rsnotify/websub/",
@@ -67,6 +68,9 @@ ROOMS_OF = {
 
 def sources(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.py"))
+
+
+CODE = [path for folder in (HUB, CLIENT, MIRROR) for path in sources(folder)]
 
 
 @cache
@@ -131,7 +135,7 @@ def test_no_file_name_stands_twice() -> None:
 def test_a_foreign_package_is_known_in_its_own_rooms_only(
     package: str, rooms: tuple[str, ...]
 ) -> None:
-    for path in sources(HUB) + sources(CLIENT):
+    for path in CODE:
         where = str(path.relative_to(ROOT))
         if any(name.split(".")[0] == package for name in imports(path)):
             assert where.startswith(rooms), f"{where} imports {package}"
@@ -157,24 +161,22 @@ def test_what_is_only_joined_is_an_extra_of_its_own() -> None:
     named = {re.split(r"[\[><=~]", each)[0] for demands in extras.values() for each in demands}
     assert {name.replace("-", "_") for name in named} >= JOINED
     rooms = tuple(f"rsnotify_client/{name}" for name in ("integrations/", "relay.py", "proxies.py"))
-    for path in sources(HUB) + sources(CLIENT):
+    for path in CODE:
         if {name.split(".")[0] for name in imports(path)} & JOINED:
             assert any(room in str(path) for room in rooms), path
 
 
 def test_what_is_imported_is_demanded() -> None:
-    known = {*sys.stdlib_module_names, "rsnotify", "rsnotify_client"}
-    imported = {
-        name.split(".")[0] for path in sources(HUB) + sources(CLIENT) for name in imports(path)
-    }
+    known = {*sys.stdlib_module_names, "rsnotify", "rsnotify_client", "rsnotify_mirror"}
+    imported = {name.split(".")[0] for path in CODE for name in imports(path)}
     chosen_by_name = {"httptools"}  # uvicorn takes its parser from it
     demanded = imported - known - {""} - JOINED | chosen_by_name
     assert demanded == dependencies("cli", "hub").keys()
 
 
 def test_the_client_and_the_formats_need_no_extra() -> None:
-    shared = [HUB / "errors.py", *sources(HUB / "resourcesync"), *sources(CLIENT)]
-    known = {*sys.stdlib_module_names, "rsnotify", "rsnotify_client", ""}
+    shared = [HUB / "errors.py", *sources(HUB / "resourcesync"), *sources(CLIENT), *sources(MIRROR)]
+    known = {*sys.stdlib_module_names, "rsnotify", "rsnotify_client", "rsnotify_mirror", ""}
     imported = {name.split(".")[0] for path in shared for name in imports(path)}
     assert imported - known - JOINED == dependencies().keys()
 
@@ -199,8 +201,9 @@ def test_every_version_has_both_its_bounds() -> None:
 
 
 def test_the_client_knows_the_hubs_documents_and_errors_only() -> None:
-    for path in sources(CLIENT):
+    for path in sources(CLIENT) + sources(MIRROR):
         for name in imports(path):
+            assert path not in sources(CLIENT) or not name.startswith("rsnotify_mirror"), path
             if name.startswith("rsnotify."):
                 known = ("rsnotify.resourcesync", "rsnotify.errors", "rsnotify.__version__")
                 assert name.startswith(known), f"{path}: {name}"
@@ -240,7 +243,7 @@ def test_tests_use_what_is_public(path: Path) -> None:
     assert private - OF_OTHERS == known
 
 
-@pytest.mark.parametrize("path", sources(HUB) + sources(CLIENT), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", CODE, ids=lambda path: path.name)
 def test_every_module_says_what_it_is_for(path: Path) -> None:
     module = nodes(path)[0]
     assert isinstance(module, ast.Module)
@@ -251,7 +254,7 @@ def test_a_type_has_a_name_of_its_own() -> None:
     """Those of the API's own documents aside: they are called what the API calls them."""
     names = [
         node.name
-        for path in [*sources(HUB), *sources(CLIENT)]
+        for path in CODE
         if path != HUB / "openapi/schemas.py"
         for node in nodes(path)
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")

@@ -54,6 +54,7 @@ from rsnotify_client import (
     deletions,
     discovery,
     documents,
+    dump,
     folder,
     listing,
     outboxfile,
@@ -63,9 +64,9 @@ from rsnotify_client import (
     web,
 )
 from rsnotify_client import bounded as bounded_answers
-from rsnotify_client.inspection import contents
-from rsnotify_client.inspection.checked import Bounds
-from rsnotify_client.mirror import dump, mirror, paths, pauses, storing, workers
+from rsnotify_mirror import mirror, paths, pauses, storing, workers
+from rsnotify_mirror.inspection import contents
+from rsnotify_mirror.inspection.checked import Bounds
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
 ROW = re.compile(

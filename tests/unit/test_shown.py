@@ -12,7 +12,7 @@ from rsnotify.commands.audit import SHOWN, print_audit
 from rsnotify.commands.mirror import options_of
 from rsnotify.commands.publish import PublishBody, of_file, of_locs
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify_client.audit import Audit, Finding
+from rsnotify_mirror.audit import Audit, Finding
 
 LINE = b'{"loc": "u:a"}'
 URLSET = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">%b</urlset>'

@@ -21,9 +21,9 @@ from rsnotify_client.changelists import (
 )
 from rsnotify_client.discovery import Source
 from rsnotify_client.documents import Malformed, RemoteDocument
-from rsnotify_client.mirror.dump import RemotePackages
-from rsnotify_client.mirror.plan import SourceResource
+from rsnotify_client.dump import RemotePackages
 from rsnotify_client.notification import Received, position_of
+from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import Refused, Tag, Web
 
 

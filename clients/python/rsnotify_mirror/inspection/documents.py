@@ -22,9 +22,10 @@ from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify_client.discovery import UP, linked
 from rsnotify_client.documents import Unpacker, next_after
-from rsnotify_client.inspection.checked import Bounds, Checked
-from rsnotify_client.inspection.contents import Contents, Found
-from rsnotify_client.inspection.relations import (
+from rsnotify_client.web import XML_FIRST, FetchedPage, Web, check_status
+from rsnotify_mirror.inspection.checked import Bounds, Checked
+from rsnotify_mirror.inspection.contents import Contents, Found
+from rsnotify_mirror.inspection.relations import (
     ARCHIVE,
     NamedDocument,
     Span,
@@ -46,8 +47,7 @@ from rsnotify_client.inspection.relations import (
     unlike_its_lists,
     wrong_way_up,
 )
-from rsnotify_client.inspection.samples import LinkedResource, Sample, linked_from, sampled
-from rsnotify_client.web import XML_FIRST, FetchedPage, Web, check_status
+from rsnotify_mirror.inspection.samples import LinkedResource, Sample, linked_from, sampled
 
 TOKEN_NEEDED = (401, 403)
 BELOW = (*LISTS, *ARCHIVES)  # whose `up` is the Capability List

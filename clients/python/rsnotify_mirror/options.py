@@ -6,10 +6,10 @@ import msgspec
 
 from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.deletions import MAX_DELETE
-from rsnotify_client.mirror.paths import Map
-from rsnotify_client.mirror.plan import Selection
-from rsnotify_client.mirror.workers import FIRST_SECONDS
 from rsnotify_client.network import Network
+from rsnotify_mirror.paths import Map
+from rsnotify_mirror.plan import Selection
+from rsnotify_mirror.workers import FIRST_SECONDS
 
 JOBS = 16
 PER_HOST = 8

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from rsnotify_client.mirror.paths import OURS, digest
+from rsnotify_mirror.paths import OURS, digest
 
 PARTS = f"{OURS}-parts"
 FOLDERS_OPEN = 64

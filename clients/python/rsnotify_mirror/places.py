@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
-from rsnotify_client.mirror.paths import key_of, settled
+from rsnotify_mirror.paths import key_of, settled
 
 FOLDERS_KNOWN = 1_000
 AT_ONCE = 500

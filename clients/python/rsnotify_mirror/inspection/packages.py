@@ -18,19 +18,19 @@ from rsnotify.resourcesync.validation.entry_rules import Violation
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Entry, Md
-from rsnotify_client.inspection.checked import PACKAGE, Bounds, Checked
-from rsnotify_client.inspection.contents import NAMED, Contents
-from rsnotify_client.inspection.documents import TOKEN_NEEDED, Documents
-from rsnotify_client.inspection.relations import (
+from rsnotify_client.dump import MANIFEST, Package, Packed
+from rsnotify_client.resource import checker
+from rsnotify_client.web import Web, check_status
+from rsnotify_mirror.inspection.checked import PACKAGE, Bounds, Checked
+from rsnotify_mirror.inspection.contents import NAMED, Contents
+from rsnotify_mirror.inspection.documents import TOKEN_NEEDED, Documents
+from rsnotify_mirror.inspection.relations import (
     NamedDocument,
     NamedPackage,
     packages_in,
     unlike,
 )
-from rsnotify_client.inspection.samples import different
-from rsnotify_client.mirror.dump import MANIFEST, Package, Packed
-from rsnotify_client.mirror.plan import checker
-from rsnotify_client.web import Web, check_status
+from rsnotify_mirror.inspection.samples import different
 
 MEND = "Write the package, its manifest and its dump together."
 

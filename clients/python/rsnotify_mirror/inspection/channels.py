@@ -13,10 +13,10 @@ from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify_client.address import joined
 from rsnotify_client.channel import Channel, Lost
 from rsnotify_client.discovery import all_linked
-from rsnotify_client.inspection.checked import Bounds, Checked
-from rsnotify_client.inspection.relations import NamedChannel, capability_of, intervals_apart
 from rsnotify_client.notification import Received, read_notification
 from rsnotify_client.web import FetchedPage, Web
+from rsnotify_mirror.inspection.checked import Bounds, Checked
+from rsnotify_mirror.inspection.relations import NamedChannel, capability_of, intervals_apart
 
 SOCKETS = ("ws://", "wss://")
 TOKEN_NEEDED = (401, 403)

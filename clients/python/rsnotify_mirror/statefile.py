@@ -13,7 +13,7 @@ from typing import Self
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Position
-from rsnotify_client.mirror.paths import OURS
+from rsnotify_mirror.paths import OURS
 
 FILE = f"{OURS}.sqlite"
 BUSY_SECONDS = 10.0

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from rsnotify_client.mirror.places import Places
-from rsnotify_client.mirror.plan import Have, SourceResource, is_current
-from rsnotify_client.mirror.statefile import StateFile
+from rsnotify_client.resource import SourceResource
+from rsnotify_mirror.places import Places
+from rsnotify_mirror.plan import Have, is_current
+from rsnotify_mirror.statefile import StateFile
 
 AT_ONCE = 500
 

@@ -21,12 +21,13 @@ from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.deletions import MAX_DELETE, too_many
 from rsnotify_client.discovery import Source
 from rsnotify_client.documents import RemoteDocument
-from rsnotify_client.mirror.dump import RemotePackages
-from rsnotify_client.mirror.plan import Selection, SourceResource, newest, wanted_by
-from rsnotify_client.mirror.report import Event, Report
-from rsnotify_client.mirror.state import HELD_BACK_SECONDS, State
+from rsnotify_client.dump import RemotePackages
 from rsnotify_client.notification import Received, position_of
+from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import Refused, Web
+from rsnotify_mirror.plan import Selection, newest, wanted_by
+from rsnotify_mirror.report import Event, Report
+from rsnotify_mirror.state import HELD_BACK_SECONDS, State
 
 ATTEMPTS = 4
 DEPTH = 3

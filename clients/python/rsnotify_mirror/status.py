@@ -12,9 +12,9 @@ from typing import Self
 import msgspec
 
 from rsnotify.resourcesync.change import MICROSECONDS, Position, render_datetime
-from rsnotify_client.mirror.report import Event, Sums
-from rsnotify_client.mirror.state import State
 from rsnotify_client.textfile import Label, exposition
+from rsnotify_mirror.report import Event, Sums
+from rsnotify_mirror.state import State
 
 LOOK_SECONDS = 10.0
 MAX_BEHIND_SECONDS = 7_200.0  # where there is nothing to follow, a Source is read once an hour

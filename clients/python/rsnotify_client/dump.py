@@ -17,7 +17,7 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Entry, Md
-from rsnotify_client.mirror.plan import SourceResource, checker
+from rsnotify_client.resource import SourceResource, checker
 from rsnotify_client.web import Refused, Web, check_status
 
 MANIFEST = "manifest.xml"

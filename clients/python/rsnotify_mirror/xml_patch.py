@@ -14,7 +14,7 @@ from lxml import etree
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.xml_guard import check_before_parsing
-from rsnotify_client.mirror.patch import OPERATIONS, NotApplicable
+from rsnotify_mirror.patch import OPERATIONS, NotApplicable
 
 SELECTOR_LENGTH = 1_000
 _PROLOG = re.compile(rb"\A\s*<\?xml[^>]{0,200}\?>\s*")

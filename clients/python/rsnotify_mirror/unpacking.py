@@ -15,15 +15,16 @@ from msgspec.structs import replace
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.xml_reader import change_of
-from rsnotify_client.mirror.disk import Disk
-from rsnotify_client.mirror.dump import Package, Packed, RemotePackages
-from rsnotify_client.mirror.fetch import Fetched, Fetcher, Missing
-from rsnotify_client.mirror.plan import Have, SourceResource, checker, is_current, wanted_by
-from rsnotify_client.mirror.report import Event, Report
-from rsnotify_client.mirror.state import Row, State
-from rsnotify_client.mirror.storing import Store
+from rsnotify_client.dump import Package, Packed, RemotePackages
 from rsnotify_client.notification import position_of
+from rsnotify_client.resource import SourceResource, checker
 from rsnotify_client.web import Refused, Web
+from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.fetch import Fetched, Fetcher, Missing
+from rsnotify_mirror.plan import Have, is_current, wanted_by
+from rsnotify_mirror.report import Event, Report
+from rsnotify_mirror.state import Row, State
+from rsnotify_mirror.storing import Store
 
 
 class Unpacking(RemotePackages):

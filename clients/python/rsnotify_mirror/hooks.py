@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from rsnotify.errors import InvalidSettings, TryAgain
-from rsnotify_client.mirror.report import Event
+from rsnotify_mirror.report import Event
 
 Hook = Callable[[Event, bytes | None], Awaitable[None]]
 """Called after each change that is in its place; what it raises makes the change be tried again."""

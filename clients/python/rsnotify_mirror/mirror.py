@@ -16,19 +16,19 @@ from time import time
 from typing import Any, Self
 
 from rsnotify.errors import InvalidSettings
-from rsnotify_client.mirror.disk import Disk
-from rsnotify_client.mirror.fetch import Fetcher
-from rsnotify_client.mirror.hooks import Hook
-from rsnotify_client.mirror.options import Options
-from rsnotify_client.mirror.planning import Planner
-from rsnotify_client.mirror.report import Event, Report, Sums
-from rsnotify_client.mirror.state import State
-from rsnotify_client.mirror.statefile import mirror_around
-from rsnotify_client.mirror.status import LOOK_SECONDS, NOT_WHOLE, Told, Watch
-from rsnotify_client.mirror.storing import Store
-from rsnotify_client.mirror.unpacking import Unpacking
-from rsnotify_client.mirror.workers import SOON_SECONDS, Workers
 from rsnotify_client.web import Web
+from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.fetch import Fetcher
+from rsnotify_mirror.hooks import Hook
+from rsnotify_mirror.options import Options
+from rsnotify_mirror.planning import Planner
+from rsnotify_mirror.report import Event, Report, Sums
+from rsnotify_mirror.state import State
+from rsnotify_mirror.statefile import mirror_around
+from rsnotify_mirror.status import LOOK_SECONDS, NOT_WHOLE, Told, Watch
+from rsnotify_mirror.storing import Store
+from rsnotify_mirror.unpacking import Unpacking
+from rsnotify_mirror.workers import SOON_SECONDS, Workers
 
 ROUNDS = 10  # so often `once` reads the Change Lists again because something did not fit them
 HUB_LOCK = "hub.lock"  # in the data directory of every hub with a Redis of its own

@@ -14,9 +14,9 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.validation.entry_rules import Violation
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md
 from rsnotify_client.address import joined
-from rsnotify_client.inspection.relations import capability_of, parts_of, span_of
-from rsnotify_client.mirror.plan import digests
 from rsnotify_client.notification import position_of
+from rsnotify_client.resource import digests
+from rsnotify_mirror.inspection.relations import capability_of, parts_of, span_of
 
 CACHE_KIB = 16 * 1024
 NAMED = 10  # of resources for which the same is wrong; the others are counted

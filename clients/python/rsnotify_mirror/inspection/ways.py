@@ -12,9 +12,9 @@ from rsnotify.resourcesync.validation.entry_rules import Violation
 from rsnotify_client.address import joined
 from rsnotify_client.discovery import WELL_KNOWN, http_twin, linked, linked_in_html, sitemaps_of
 from rsnotify_client.documents import Unpacker
-from rsnotify_client.inspection.checked import Checked
-from rsnotify_client.inspection.documents import Documents
 from rsnotify_client.web import FetchedPage, Web
+from rsnotify_mirror.inspection.checked import Checked
+from rsnotify_mirror.inspection.documents import Documents
 
 ROBOTS = "/robots.txt"
 NOT_USED = "not used"

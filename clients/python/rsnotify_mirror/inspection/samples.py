@@ -17,11 +17,11 @@ from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify_client.address import joined
 from rsnotify_client.changelists import ChangeLists, HistoryGone
-from rsnotify_client.inspection.checked import LINKED, RESOURCE, Bounds, Checked, counted
-from rsnotify_client.inspection.relations import capability_of
-from rsnotify_client.mirror.plan import checker
 from rsnotify_client.notification import position_of
+from rsnotify_client.resource import checker
 from rsnotify_client.web import Web
+from rsnotify_mirror.inspection.checked import LINKED, RESOURCE, Bounds, Checked, counted
+from rsnotify_mirror.inspection.relations import capability_of
 
 ROUNDS = 4
 TOKEN_NEEDED = (401, 403)

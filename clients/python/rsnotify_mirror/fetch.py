@@ -21,10 +21,8 @@ import msgspec
 
 from rsnotify.errors import TryAgain
 from rsnotify_client.cause import cause_of
-from rsnotify_client.mirror.disk import Disk
-from rsnotify_client.mirror.plan import Have, SourceResource, addresses, checker, digests
-from rsnotify_client.mirror.state import Row
 from rsnotify_client.network import without_login
+from rsnotify_client.resource import SourceResource, checker, digests
 from rsnotify_client.transport import READ_BYTES, Answer
 from rsnotify_client.web import (
     AGAIN,
@@ -37,6 +35,9 @@ from rsnotify_client.web import (
     read,
     refused,
 )
+from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.plan import Have, addresses
+from rsnotify_mirror.state import Row
 
 LARGE_AT_ONCE = 3
 REPORTED_BYTES = 4 * 1024 * 1024

@@ -5,25 +5,18 @@ if the copy was fetched after all that this time may mean, a day for instance. W
 too little to compare, the server is asked with a condition.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import inf
-from typing import Any
 
 import msgspec
 
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.validation.tables import PATCH
-from rsnotify.resourcesync.values import HASH_DIGITS
 from rsnotify_client.notification import position_of
-
-CONSTRUCTORS = {
-    name: getattr(hashlib, name.replace("sha-", "sha")) for name in reversed(HASH_DIGITS)
-}
-"""By the specification's names, strongest first."""
+from rsnotify_client.resource import SourceResource, digests
 
 KEPT_LINKS = ("canonical", "alternate", "describedby", "describes", "collection", "via", "memento")
 DAY_SECONDS = 86_400
@@ -32,23 +25,6 @@ _SECONDS = re.compile(r"T\d\d:\d\d:\d\d")
 _FRACTION = re.compile(r"T\d\d:\d\d:\d\d[.,]\d")
 JSON_PATCH = ("application/json-patch", "application/json-patch+json")
 XML_PATCH = ("application/xml-patch", "application/xml-patch+xml")
-
-
-class SourceResource(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A resource as the Source has it."""
-
-    loc: str
-    change: str = "updated"
-    lastmod: str | None = None
-    length: int | None = None
-    hash: str | None = None
-    type: str | None = None
-    links: tuple[Link, ...] = ()
-    position: int | None = None  # when it changed, if a change told of it
-
-    @property
-    def is_deleted(self) -> bool:
-        return self.change == "deleted"
 
 
 class Have(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -110,28 +86,6 @@ def wanted_by(change: Change, position: Position | None = None) -> SourceResourc
 def newest(wanted: Iterable[SourceResource]) -> list[SourceResource]:
     """Of several changes to one resource only the last counts."""
     return list({each.loc: each for each in wanted}.values())
-
-
-def digests(text: str | None) -> dict[str, str]:
-    """The digests that can be checked, strongest first: by name, in lower-case hexadecimal."""
-    if not text:
-        return {}
-    name, _, value = text.partition(":")
-    if HASH_DIGITS.get(name) == len(value) and value.isalnum():  # as most are
-        return {name: value.lower()}
-    given = dict(token.split(":", 1) for token in text.split() if ":" in token)
-    return {
-        name: given[name].lower()
-        for name in CONSTRUCTORS
-        if name in given and len(given[name]) == HASH_DIGITS[name]
-    }
-
-
-def checker(text: str | None) -> tuple[str, Any, str] | None:
-    """The strongest digest as name, hash object and what it must be in the end."""
-    for name, value in digests(text).items():
-        return name, CONSTRUCTORS[name](usedforsecurity=False), value
-    return None
 
 
 def is_current(wanted: SourceResource, have: Have | None) -> bool:

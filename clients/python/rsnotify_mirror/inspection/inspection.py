@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from rsnotify_client.inspection.channels import checked_channel
-from rsnotify_client.inspection.checked import Bounds, Checked, counted
-from rsnotify_client.inspection.contents import Contents, Found
-from rsnotify_client.inspection.documents import Documents
-from rsnotify_client.inspection.packages import Packages
-from rsnotify_client.inspection.relations import NamedChannel, channels_in, named_in
-from rsnotify_client.inspection.samples import Samples, chosen, linked
-from rsnotify_client.inspection.ways import Ways
 from rsnotify_client.web import Web
+from rsnotify_mirror.inspection.channels import checked_channel
+from rsnotify_mirror.inspection.checked import Bounds, Checked, counted
+from rsnotify_mirror.inspection.contents import Contents, Found
+from rsnotify_mirror.inspection.documents import Documents
+from rsnotify_mirror.inspection.packages import Packages
+from rsnotify_mirror.inspection.relations import NamedChannel, channels_in, named_in
+from rsnotify_mirror.inspection.samples import Samples, chosen, linked
+from rsnotify_mirror.inspection.ways import Ways
 
 Report = Callable[[Checked], None]
 

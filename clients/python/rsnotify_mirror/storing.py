@@ -14,24 +14,16 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify_client.mirror.disk import Disk
-from rsnotify_client.mirror.fetch import Fetched, Fetcher, Missing, NotModified
-from rsnotify_client.mirror.hooks import Hook
-from rsnotify_client.mirror.paths import Map, place_of
-from rsnotify_client.mirror.plan import (
-    XML_PATCH,
-    Have,
-    SourceResource,
-    cheaper_patch,
-    checker,
-    is_current,
-    kept_links,
-    media_type,
-)
-from rsnotify_client.mirror.report import Event, Kind
-from rsnotify_client.mirror.state import Row, State
 from rsnotify_client.notification import position_of
+from rsnotify_client.resource import SourceResource, checker
 from rsnotify_client.web import Refused, Web
+from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.fetch import Fetched, Fetcher, Missing, NotModified
+from rsnotify_mirror.hooks import Hook
+from rsnotify_mirror.paths import Map, place_of
+from rsnotify_mirror.plan import XML_PATCH, Have, cheaper_patch, is_current, kept_links, media_type
+from rsnotify_mirror.report import Event, Kind
+from rsnotify_mirror.state import Row, State
 
 PATCHED_BYTES = 16 * 1024 * 1024
 IN_MEMORY_BYTES = 64 * 1024 * 1024
@@ -216,8 +208,8 @@ def _event(row: Row, have: Have, what: Kind) -> Event:
 
 
 def _verified(old: bytes, patch: bytes, wanted: SourceResource, is_xml: bool) -> Fetched | None:
-    from rsnotify_client.mirror.patch import candidates  # noqa: PLC0415 - seldom needed
-    from rsnotify_client.mirror.xml_patch import xml_candidates  # noqa: PLC0415 - seldom needed
+    from rsnotify_mirror.patch import candidates  # noqa: PLC0415 - seldom needed
+    from rsnotify_mirror.xml_patch import xml_candidates  # noqa: PLC0415 - seldom needed
 
     for content in (xml_candidates if is_xml else candidates)(old, patch):
         _, digest, expected = checker(wanted.hash) or ("", None, "")

@@ -13,11 +13,11 @@ from time import time
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.address import host_of
-from rsnotify_client.mirror.pauses import Pause, asked_for
-from rsnotify_client.mirror.report import Event, Report
-from rsnotify_client.mirror.state import START, Row, State
-from rsnotify_client.mirror.storing import Store
 from rsnotify_client.web import Unreachable
+from rsnotify_mirror.pauses import Pause, asked_for
+from rsnotify_mirror.report import Event, Report
+from rsnotify_mirror.state import START, Row, State
+from rsnotify_mirror.storing import Store
 
 PULLED = 250
 WAITING = 1_000
