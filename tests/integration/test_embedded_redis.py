@@ -35,7 +35,7 @@ NOWHERE = "/nowhere"
 HUB = """
 import asyncio, sys
 from pathlib import Path
-from rsnotify.storage.embedded_redis import EmbeddedRedis
+from rsnotify.process.embedded_redis import EmbeddedRedis
 
 async def main():
     async with EmbeddedRedis(Path(sys.argv[2])) as server:

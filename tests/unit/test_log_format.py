@@ -17,7 +17,7 @@ SECRETS = (
 
 
 def record(message: str, *args: object, level: int = logging.WARNING) -> logging.LogRecord:
-    made = logging.LogRecord("rsnotify.hub", level, "", 0, message, args, None)
+    made = logging.LogRecord("rsnotify.journal.hub", level, "", 0, message, args, None)
     made.created = 1_795_292_666.2416
     return made
 
@@ -34,7 +34,7 @@ def test_a_line_of_json_is_one_object() -> None:
         "time": "2026-11-21T20:24:26.241Z",
         "level": "warning",
         "worker": 2,
-        "room": "rsnotify.hub",
+        "room": "rsnotify.journal.hub",
         "message": "a\nb",
     }
 
