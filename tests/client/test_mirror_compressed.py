@@ -154,7 +154,7 @@ async def test_what_is_too_long_to_be_unpacked_in_memory_is_asked_for_as_it_is(
     [
         ("a.txt", None, None, True),
         ("a.txt", None, SMALL_BYTES, True),
-        ("a.txt", None, SMALL_BYTES + 1, False),
+        ("a.txt", None, SMALL_BYTES + 1, True),
         ("a", None, None, True),
         ("a?b=c.jpg", None, None, True),
         ("a.jpg", None, None, False),
@@ -217,3 +217,128 @@ async def test_a_part_that_cannot_be_continued_is_begun_again_without_an_encodin
     assert files(copy)["large.txt"] == LARGE
     assert [each is not None for each in ranges] == [False, True, False]
     assert leavings(copy) == []
+
+
+LONG = os.urandom(SMALL_BYTES).hex().encode()
+LONG_PACKED = gzip.compress(LONG, mtime=0)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    ("sent", "told", "stored"),
+    [
+        (LONG_PACKED, told_of(LONG), LONG),
+        (LONG_PACKED, {"length": len(LONG)}, LONG),
+        (LONG_PACKED + PACKED, told_of(LONG + TEXT), LONG + TEXT),
+        (gzip.compress(bytes(2**22)), told_of(bytes(2**22)), bytes(2**22)),
+    ],
+    ids=["digest", "length", "two members", "full to the brim"],
+)
+async def test_long_texts_are_unpacked_on_the_way(
+    source: Source,
+    copy: Path,
+    sent: bytes,
+    told: dict[str, Any],
+    stored: bytes,
+    chunked: bool,
+) -> None:
+    listed(source, "a.txt", **told)
+    asked = sends(source, "a.txt", sent, chunked=chunked)
+    assert (await once(source, copy)).is_whole
+    assert files(copy) == {"a.txt": stored}
+    assert asked == ["gzip"]
+    assert leavings(copy) == []
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_long_gzip_that_the_list_means_is_stored_as_it_is(
+    source: Source, copy: Path, chunked: bool
+) -> None:
+    listed(source, "a.txt", **told_of(LONG_PACKED))
+    asked = sends(source, "a.txt", LONG_PACKED, chunked=chunked)
+    assert (await once(source, copy)).is_whole
+    assert files(copy) == {"a.txt": LONG_PACKED}
+    assert asked == ["gzip", "identity"]
+
+
+EMPTY = gzip.compress(b"", mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("sent", "told", "words"),
+    [
+        (LONG_PACKED[:-1], told_of(LONG), "no whole gzip: it has no end"),
+        (LONG_PACKED[:-8] + bytes(8), told_of(LONG), "no whole gzip"),
+        (LONG_PACKED + b"more", told_of(LONG), "no whole gzip"),
+        (LONG_PACKED, told_of(LONG + b"!"), f"has {len(LONG)} bytes"),
+        (LONG_PACKED, told_of(LONG[:-1]), f"more than {len(LONG) - 1} bytes"),
+        (LONG_PACKED, told_of(LONG[::-1]), "sha-256 digest"),
+        (gzip.compress(bytes(2**28), mtime=0), told_of(LONG), f"more than {len(LONG)} bytes"),
+        (EMPTY * 300_000, told_of(LONG), "more bytes in gzip than without it"),
+    ],
+    ids=["cut", "crc", "rest", "short", "long", "digest", "bomb", "nothing for ever"],
+)
+async def test_a_long_gzip_that_is_not_what_it_should_be_is_not_stored(
+    source: Source, copy: Path, sent: bytes, told: dict[str, Any], words: str
+) -> None:
+    listed(source, "a.txt", **told)
+    asked = sends(source, "a.txt", sent, plain=b"?", chunked=True)
+    ran = await once(source, copy)
+    assert not ran.is_whole
+    assert files(copy) == {}
+    assert leavings(copy) == []
+    assert asked[:2] == ["gzip", "identity"]
+    assert words in ran.problems()
+
+
+async def test_a_long_text_that_broke_off_in_gzip_is_asked_for_as_it_is(
+    source: Source, copy: Path
+) -> None:
+    listed(source, "a.txt", **told_of(LONG))
+    asked: list[tuple[str | None, ...]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.append((request.headers["Accept-Encoding"], request.headers.get("Range")))
+        tag = {"ETag": '"one"'}
+        if len(asked) == 3:
+            assert asked[2][1] is not None
+            begin = int(asked[2][1].removeprefix("bytes=").removesuffix("-"))
+            return web.Response(status=206, body=LONG[begin:], headers=tag)
+        is_gzip = len(asked) == 1
+        body, headers = (LONG_PACKED, {"Content-Encoding": "gzip"}) if is_gzip else (LONG, {})
+        answer = web.StreamResponse(headers=headers | tag)
+        answer.content_length = len(body)
+        await answer.prepare(request)
+        await answer.write(body[: len(body) // 2])
+        assert request.transport is not None
+        request.transport.close()
+        return answer
+
+    source.handlers["/a.txt"] = answer
+    assert (await once(source, copy)).is_whole
+    assert files(copy) == {"a.txt": LONG}
+    assert [each[0] for each in asked] == ["gzip", "identity", "identity"]
+    assert [each[1] is None for each in asked] == [True, True, False]
+
+
+async def test_a_body_without_an_end_is_left_at_the_length_that_was_told(
+    source: Source, copy: Path
+) -> None:
+    listed(source, "a.bin", length=len(LARGE))
+    sent = 0
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for _ in range(200):
+            await answer.write(bytes(SMALL_BYTES))
+            sent += SMALL_BYTES
+        return answer
+
+    source.handlers["/a.bin"] = endless
+    ran = await once(source, copy)
+    assert not ran.is_whole
+    assert sent < 150 * SMALL_BYTES  # five tries, and what sockets hold of each
+    assert files(copy) == {}
+    assert f"more than {len(LARGE)} bytes" in ran.problems()

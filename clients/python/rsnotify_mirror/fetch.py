@@ -1,20 +1,20 @@
 """One resource over HTTP, checked: small ones in memory, large ones in a file to go on with.
 
 Rules that hold here: nothing is handed on whose length or digest is not what the Source says; a
-large file that broke off is continued where it stopped, if the server still has the same one. Only
-small texts are asked for in gzip, and unpacked in memory, to so many bytes at most; whatever goes
-into a part is asked for as it is.
+large file that broke off is continued where it stopped, if the server still has the same one. Texts
+are asked for in gzip, which is unpacked in memory, to so many bytes at most, or into a part, to as
+many as the Source says; that cannot be continued, so every other try asks for them as they are.
 """
 
 import asyncio
 import os
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from mimetypes import guess_type
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -41,6 +41,8 @@ from rsnotify_mirror.state import Row
 
 LARGE_AT_ONCE = 3
 REPORTED_BYTES = 4 * 1024 * 1024
+SLICE_BYTES = 8 * 1024
+PACKED_WORSE = 1_000  # what does not pack becomes longer by less than a thousandth
 GONE = (404, 410)
 HTML = ("text/html", "application/xhtml+xml")
 UNTYPED = ("", "application/octet-stream", "binary/octet-stream")
@@ -114,7 +116,7 @@ class Fetcher:
     async def _from(self, url: str, row: Row, *, is_own: bool) -> Fetched:
         headers = self._conditions(row) if is_own else {}
         try:
-            begun = await self._web.threads.run(self._begin, url, headers, row.wanted)
+            begun = await self._web.threads.run(self._begin, url, headers, row)
         except Mismatch:
             if "Range" in headers:
                 self._drop_part(row.loc)
@@ -128,10 +130,9 @@ class Fetcher:
         finally:
             begun.close()
 
-    def _begin(
-        self, url: str, headers: Mapping[str, str], wanted: SourceResource
-    ) -> Fetched | Answer:
-        if "Range" not in headers and may_be_compressed(url, wanted):
+    def _begin(self, url: str, headers: Mapping[str, str], row: Row) -> Fetched | Answer:
+        wanted = row.wanted
+        if "Range" not in headers and asks_for_gzip(url, row):
             answer = self._web.answer(url, {**headers, **ASKS_FOR_GZIP})
             begun = _begin(url, wanted, answer, may_be_packed=True)
             if begun is not None:
@@ -154,12 +155,16 @@ class Fetcher:
 
     async def _into_part(self, url: str, row: Row, answer: Answer) -> Fetched:
         checking = checker(row.wanted.hash)
-        with self._disk.open_part(row.loc, keep=answer.status == 206) as part:
-            if answer.status == 200 and (known := _resumable(answer)) is not None:
-                self._keep_part(row.loc, known)
-            receive = (_receive, answer, part, checking and checking[1], self._progress_in_thread())
-            length = await self._web.threads.run(*receive, abort=answer.abort)
+        is_packed = asks_for_gzip(url, row) and is_long_gzip(row.wanted, answer)
+        digest = checking and checking[1]
+        receiving = Receiving(url, row.wanted, is_packed, digest, self._progress_in_thread())
         try:
+            with self._disk.open_part(row.loc, keep=answer.status == 206) as file:
+                if answer.status == 200:
+                    self._keep_part(row.loc, _resumable(answer))
+                length = await self._web.threads.run(
+                    receiving.receive, answer, file, abort=answer.abort
+                )
             _verify(url, row.wanted, length, checking)
         except Mismatch:
             self._drop_part(row.loc)
@@ -192,7 +197,8 @@ def _begin(
     try:
         _check(url, wanted, answer)
         if may_be_packed and _encoding(answer) in GZIP:
-            return _unpacked(url, wanted, answer)
+            is_open = is_long_gzip(wanted, answer)
+            return answer if is_open else _unpacked(url, wanted, answer)
         _check_encoding(url, wanted, answer)
         is_small = answer.length is not None and answer.length <= SMALL_BYTES
         is_open = answer.status == 206 or not is_small
@@ -202,10 +208,14 @@ def _begin(
             answer.close()
 
 
+def asks_for_gzip(url: str, row: Row) -> bool:
+    """Of what is long only every other time: in gzip it cannot be continued."""
+    is_long = row.wanted.length is not None and row.wanted.length > SMALL_BYTES
+    return may_be_compressed(url, row.wanted) and not (is_long and row.attempts % 2)
+
+
 def may_be_compressed(url: str, wanted: SourceResource) -> bool:
-    """Whether gzip is asked for: small texts, and what may be one."""
-    if wanted.length is not None and wanted.length > SMALL_BYTES:
-        return False
+    """Whether gzip is asked for: texts, and what may be one."""
     path = url.partition("#")[0].partition("?")[0]
     return _is_text(media_type(wanted.type) or _guessed(path.rpartition("/")[2]))
 
@@ -261,31 +271,44 @@ def _unpacked(url: str, wanted: SourceResource, answer: Answer) -> Fetched | Non
     try:
         content = inflated(packed, SMALL_BYTES if wanted.length is None else wanted.length)
     except zlib.error as error:
-        raise Mismatch(f"{url} is no whole gzip: {error}") from None
+        raise _no_gzip(url, error) from None
     if content is not None:
         return _small(url, wanted, content, answer)
     if wanted.length is None:
         return None
-    raise Mismatch(f"{url} has more than {wanted.length} bytes, which the Source says")
+    raise _too_long(url, wanted)
 
 
 def inflated(packed: bytes, cap: int) -> bytes | None:
-    """What is in gzip, of one member or several; None if it is more than `cap` bytes.
-
-    Raises `zlib.error` for what is damaged, or has no end.
-    """
+    """What is in gzip; None if it is more than `cap` bytes. Raises `zlib.error`."""
     pieces = []
-    while True:
-        member = zlib.decompressobj(31)
-        piece = member.decompress(packed, cap + 1)
+    for piece in unpacked([packed]):
         cap -= len(piece)
         if cap < 0:
             return None
         pieces.append(piece)
-        if not member.eof:
-            raise zlib.error("it has no end")
-        if not (packed := member.unused_data):
-            return b"".join(pieces)
+    return b"".join(pieces)
+
+
+def unpacked(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """What is in gzip, of one member or several, a bounded piece at a time.
+
+    Raises `zlib.error` for what is damaged, or has no end. It is read by slices, for what is left
+    behind the end of a member is copied, and members may be as short as 20 bytes.
+    """
+    member, is_whole, piece = zlib.decompressobj(31), False, b""
+    for come in pieces:
+        for start in range(0, len(come), SLICE_BYTES):
+            packed: bytes | memoryview = come[start : start + SLICE_BYTES]
+            while packed or (len(piece) == READ_BYTES and not is_whole):
+                if is_whole:
+                    member = zlib.decompressobj(31)
+                piece = member.decompress(packed, READ_BYTES)
+                yield piece
+                is_whole = member.eof
+                packed = member.unused_data if is_whole else member.unconsumed_tail
+    if not is_whole:
+        raise zlib.error("it has no end")
 
 
 def _fits(wanted: SourceResource, content: bytes) -> bool:
@@ -382,28 +405,81 @@ def _resumable(answer: Answer) -> Have | None:
     return Have(modified=tag.modified) if tag.modified else None
 
 
-def _receive(answer: Answer, part: BinaryIO, digest: Any | None, progress: Progress) -> int:
-    """In a thread: the body goes into the part and its digest; the part's length."""
-    if answer.status == 206:
-        _reread(part, digest)
-    unreported, room = 0, memoryview(bytearray(READ_BYTES))
-    while count := _read_into(room, answer):
-        left = piece = room[:count]
-        while left:
-            left = left[part.write(left) :]
-        if digest is not None:
-            digest.update(piece)
-        unreported += count
-        if unreported >= REPORTED_BYTES:
-            progress(unreported)
-            unreported = 0
-    progress(unreported)
-    return part.tell()
+class Receiving(NamedTuple):
+    """What goes into a part: verified as far as that can be done before its end."""
+
+    url: str
+    wanted: SourceResource
+    is_packed: bool
+    digest: Any | None
+    progress: Progress
+
+    def receive(self, answer: Answer, file: BinaryIO) -> int:
+        """In a thread: the body goes into the file and the digest; the file's length."""
+        if answer.status == 206:
+            _reread(file, self.digest)
+        length, unreported = file.tell(), 0
+        for piece in self._pieces(answer):
+            length += len(piece)
+            if self.wanted.length is not None and length > self.wanted.length:
+                raise _too_long(self.url, self.wanted)
+            left = memoryview(piece)
+            while left:
+                left = left[file.write(left) :]
+            if self.digest is not None:
+                self.digest.update(piece)
+            unreported += len(piece)
+            if unreported >= REPORTED_BYTES:
+                self.progress(unreported)
+                unreported = 0
+        self.progress(unreported)
+        return length
+
+    def _pieces(self, answer: Answer) -> Iterator[bytes | memoryview]:
+        if not self.is_packed:
+            yield from _pieces(answer)
+            return
+        try:
+            yield from unpacked(self._packed(answer))
+        except zlib.error as error:
+            raise _no_gzip(self.url, error) from None
+
+    def _packed(self, answer: Answer) -> Iterator[memoryview]:
+        """Members without content come to an end, too."""
+        length = self.wanted.length or 0
+        left = length + length // PACKED_WORSE + SMALL_BYTES
+        for piece in _pieces(answer):
+            left -= len(piece)
+            if left < 0:
+                raise Mismatch(f"{self.url} has more bytes in gzip than without it")
+            yield piece
 
 
-def _read_into(room: memoryview, answer: Answer) -> int:
+def is_long_gzip(wanted: SourceResource, answer: Answer) -> bool:
+    """Whether it comes in gzip, too long for memory, and is not the gzip that the Source means."""
+    return (
+        wanted.length is not None
+        and wanted.length > SMALL_BYTES
+        and answer.status == 200
+        and _encoding(answer) in GZIP
+        and answer.length != wanted.length
+    )
+
+
+def _too_long(url: str, wanted: SourceResource) -> Mismatch:
+    return Mismatch(f"{url} has more than {wanted.length} bytes, which the Source says")
+
+
+def _no_gzip(url: str, why: zlib.error) -> Mismatch:
+    return Mismatch(f"{url} is no whole gzip: {why}")
+
+
+def _pieces(answer: Answer) -> Iterator[memoryview]:
+    """The body; each piece is overwritten by the next."""
+    room = memoryview(bytearray(READ_BYTES))
     try:
-        return answer.read_into(room)
+        while count := answer.read_into(room):
+            yield room[:count]
     except OSError as error:
         raise Unreachable(answer.url, cause_of(error)) from None
 
