@@ -49,8 +49,18 @@ def test_every_close_code_stands_in_the_docs_and_nothing_else_does() -> None:
 
 
 def test_every_document_is_linked_from_the_readme() -> None:
+    """Those of decisions from the page on design, which the README names."""
     readme = (ROOT / "README.md").read_text()
-    assert all(f"docs/{name}" in readme for name in DOCS)
+    decisions = {name for name in DOCS if name.startswith("decisions/")}
+    assert all(f"docs/{name}" in readme for name in DOCS.keys() - decisions)
+    assert all(name in DOCS["design.md"] for name in decisions)
+
+
+DESIGN_LINES = 400
+
+
+def test_the_page_on_design_can_be_read_in_one_go() -> None:
+    assert DOCS["design.md"].count("\n") <= DESIGN_LINES
 
 
 def test_every_link_between_documents_leads_somewhere() -> None:
