@@ -134,6 +134,13 @@ class Feeds:
         feed.memory.appended(rows, stored.until, key, begin=stored.from_)
         self._cache.use(feed.memory)
 
+    def remember_told(self, channel: ChannelName, rows: Sequence[Row]) -> None:
+        """What was read for somebody who is behind, or polls: as a rule it was remembered when it
+        was followed, but not while nobody read the channel."""
+        feed = self._feeds.get(channel)
+        if feed is not None and rows and feed.memory.told(rows):
+            self._cache.use(feed.memory)
+
     def seen(self, channel: ChannelName) -> Position:
         """The newest position of the channel that this process has seen."""
         feed = self._feeds.get(channel)

@@ -127,7 +127,8 @@ class _Held:
 
 
 class Memory:
-    """The newest changes of one channel that this process has acknowledged or delivered.
+    """The newest changes of one channel that this process has acknowledged, delivered, or told
+    somebody who polls.
 
     Everything in `(read_after, read_until]` was read from the journal. What this process appended
     is known as soon as it is acknowledged, and the change before it; both may lie above
@@ -165,6 +166,17 @@ class Memory:
             if key is not None and until not in held.notes:
                 held.note(until, key.note)
             self._add((), until)
+
+    def told(self, rows: Sequence[Row]) -> bool:
+        """Somebody was told these rows of the journal, whoever appended them; whether one of them
+        was not remembered, and is from now on."""
+        until = rows[-1][0]
+        oldest = max(until, self.newest) - REMEMBERED_MICROSECONDS
+        known = self.rows
+        new = [row for row in _within(rows, (oldest, until)) if row[0] not in known]
+        if new:
+            self._add(new, until)
+        return bool(new)
 
     def skip_to(self, head: Position) -> None:
         """The journal ends here; what it holds before that was not read."""

@@ -53,6 +53,7 @@ class Hub:
         self._sets = KnownSets()
         woken = asyncio.Event()
         self.feeds = Feeds(self.cache, woken)
+        journal.note_told = self.feeds.remember_told
         self.repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
         self.checking = Checking(journal, sets, self.repairing, self._sets, self.feeds, bell)
         self._reading = Reading(journal, History(journal, windows), self.cache, base_url)

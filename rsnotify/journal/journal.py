@@ -1,6 +1,6 @@
 """The journals: read them, ask where a journal begins and ends."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from rsnotify.errors import NoSuchSet, Trimmed
@@ -38,6 +38,8 @@ class Journal:
         self.window = (window_changes, WINDOW_BYTES, int(window_hours * HOUR))
         self.appends = Appends(client, self.window)
         self.append = self.appends.append
+        self.note_told: Callable[[ChannelName, Sequence[Row]], None] = lambda _, __: None
+        """Is given, oldest first, what is read for somebody who is behind, or polls."""
 
     async def check_key(self, submissions: Mapping[ChannelName, Submission]) -> None:
         """Refuse a key that one of these channels remembers for other changes."""
@@ -72,7 +74,9 @@ class Journal:
             raise NoSuchSet(channel.set_name)
         if after < int(first):
             raise Trimmed(Position(int(first)))
-        return _before_gap(rows_of(entries), _gap_after(gaps, after), until)
+        rows = _before_gap(rows_of(entries), _gap_after(gaps, after), until)
+        self.note_told(channel, rows)
+        return rows
 
     async def read_back(
         self, channel: ChannelName, until: Position, *, count: int
@@ -84,7 +88,9 @@ class Journal:
         if first is None:
             raise NoSuchSet(channel.set_name)
         begin = max([Position(int(first)), *(gap for gap in _gaps(gaps) if gap <= until)])
-        return [row for row in rows_of(entries) if row[0] > begin], begin
+        rows = [row for row in rows_of(entries) if row[0] > begin]
+        self.note_told(channel, rows[::-1])
+        return rows, begin
 
     async def read_on(
         self, cursors: Mapping[ChannelName, Position], *, count: int

@@ -107,6 +107,26 @@ async def test_what_only_a_busy_process_remembers_is_waited_for(
         assert "no hub process remembers them" not in hub.log.read_text()
 
 
+@pytest.mark.parametrize("asked", ["", "?from={}", "?limit=10", "?until=2099-01-01&limit=10"])
+async def test_what_only_a_poller_was_told_is_kept(
+    hubs: list[RunningHub], own_redis: OwnRedis, asked: str
+) -> None:
+    """Whoever has published it is gone, and nobody follows the channel where it is polled."""
+    before = await hubs[0].publish("http://example.com/before")
+    copy = own_redis.copy_of_data()
+    await hubs[0].publish("http://example.com/lost")
+    path = f"/dataset1/changelist.xml{asked.format(before['until'])}"
+    status, told = await hubs[1].ask("GET", path)
+    assert status == 200
+    assert b"lost" in told
+    await hubs[0].kill()
+    await own_redis.go_back(copy)
+    await published(hubs[2], ["after"])
+    for hub in hubs[1:]:
+        assert set(await in_the_change_list(hub)) == {"before", "lost", "after"}
+        assert "no hub process remembers them" not in hub.log.read_text()
+
+
 async def have_seen(hubs: list[RunningHub], name: str) -> bool:
     """Whether each would tell the change as the newest."""
     latest = [await channel_of(hub) for hub in hubs]
