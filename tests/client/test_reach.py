@@ -2,21 +2,23 @@
 
 import asyncio
 import socket
+import time
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.live import open_channel
 from rsnotify_client.network import Network
 from rsnotify_client.reach import Reach
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.transport import Answer
-from rsnotify_client.web import Refused, Web
-from rsnotify_mirror.fetch import ends_elsewhere
-from tests.client.test_mirror import files, once
+from rsnotify_client.web import SMALL_BYTES, Refused, Web
+from rsnotify_mirror.login_pages import LoginPages, unlike
+from tests.client.test_mirror import Once, files, once
 from tests.forward_proxy import forward_proxy
-from tests.sources import Source, digest
+from tests.sources import CAPABILITIES, Source, digest, rendered
 
 PUBLIC, PUBLIC_TOO = "93.184.216.34", "2606:2800:220:1::1"
 CASES = {
@@ -233,10 +235,13 @@ def test_a_redirect_that_ends_at_something_else_is_refused(name: str) -> None:
     url = f"http://a.example{path}"
     to = f"http:{end}" if end.startswith("//") else f"http://a.example{end}"
     wanted = SourceResource(url, type=told)
-    assert (ends_elsewhere(url, wanted, Ended(to, came)) is not None) == is_refused
-    assert ends_elsewhere(url, wanted, Ended(url, came)) is None
+    assert (unlike(url, wanted, Ended(to, came)) is not None) == is_refused
+    is_other = told == "application/pdf" and came is not None and "html" in came
+    assert (unlike(url, wanted, Ended(url, came)) is not None) == is_other
+    measured = SourceResource(url, type=told, length=1)
+    assert unlike(url, measured, Ended(url, came)) is None
     verified = SourceResource(url, type=told, hash=digest(b""))
-    assert ends_elsewhere(url, verified, Ended(to, came)) is None
+    assert unlike(url, verified, Ended(to, came)) is None
 
 
 async def test_a_login_page_is_not_stored_in_the_place_of_a_resource(
@@ -258,3 +263,69 @@ async def test_a_login_page_is_not_stored_in_the_place_of_a_resource(
     ran = await once(source, tmp_path)
     assert (ran.is_whole, "looks like a login page" in ran.problems()) == (False, True)
     assert "a" not in files(tmp_path)
+
+
+PAGE = '<!DOCTYPE html><html><form><input name="x" type="{}"><input value="{}"></form></html>'
+ASKS = PAGE.format("password", "{}")
+
+
+async def pages(
+    source: Source, names: list[str], page: str, copy: Path, *, has_length: bool
+) -> Once:
+    """Each resource is this page, with something in it that differs from visit to visit."""
+    visits = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal visits
+        visits += 1
+        body = page.replace("{}", f"{visits:04}")
+        if has_length:
+            return web.Response(text=body, content_type="text/html")
+        response = web.StreamResponse(headers={"Content-Type": "text/html"})
+        await response.prepare(request)
+        await response.write(body.encode())
+        return response
+
+    source.documents["/resourcelist.xml"] = rendered(
+        "resourcelist", [Entry(source.loc(name)) for name in names], at=str(source.at)
+    )
+    source.documents[CAPABILITIES] = source.capability_list("resourcelist")
+    source.handlers |= {f"/{name}": answer for name in names}
+    return await once(source, copy)
+
+
+@pytest.mark.parametrize("has_length", [False, True])
+async def test_a_page_that_asks_for_a_password_is_not_stored_as_a_pdf(
+    source: Source, tmp_path: Path, has_length: bool
+) -> None:
+    ran = await pages(source, ["a.pdf"], ASKS, tmp_path, has_length=has_length)
+    assert (ran.is_whole, files(tmp_path)) == (False, {})
+    assert "a.pdf is a page in HTML that asks for a password" in ran.problems()
+
+
+@pytest.mark.parametrize("has_length", [False, True])
+async def test_resources_that_are_all_the_same_login_page_are_said(
+    source: Source, tmp_path: Path, has_length: bool
+) -> None:
+    ran = await pages(source, ["a", "b", "c", "d"], ASKS, tmp_path, has_length=has_length)
+    assert not ran.is_whole
+    assert ran.problems().count("is the same page as") >= 2
+    assert len(files(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("page", [PAGE.format("text", "{}"), ASKS + "{}", "{}" * 1_000])
+async def test_pages_that_are_resources_are_stored(
+    source: Source, tmp_path: Path, page: str
+) -> None:
+    ran = await pages(source, ["a", "b", "c", "d"], page, tmp_path, has_length=True)
+    assert ran.is_whole, ran.problems()
+    assert len(files(tmp_path)) == 4
+
+
+def test_a_hostile_page_is_judged_at_once() -> None:
+    began = time.process_time()
+    for piece in (b"<input ", b"<input type=", b"value='", b'value="', b"value=", b"<html>"):
+        LoginPages().problem("http://a.example/", b"<html>" + piece * (SMALL_BYTES // len(piece)))
+        spaced = b"<html><input type=password" + piece + b" " * SMALL_BYTES
+        LoginPages().problem("http://a.example/", spaced)
+    assert time.process_time() - began < 2

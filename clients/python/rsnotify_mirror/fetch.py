@@ -15,13 +15,11 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from mimetypes import guess_type
 from typing import Any, BinaryIO, NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 
 from rsnotify.errors import TryAgain
 from rsnotify_client.cause import cause_of
-from rsnotify_client.network import without_login
 from rsnotify_client.resource import SourceResource, checker, digests
 from rsnotify_client.transport import READ_BYTES, Answer
 from rsnotify_client.web import (
@@ -36,6 +34,7 @@ from rsnotify_client.web import (
     refused,
 )
 from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.login_pages import UNTYPED, LoginPages, is_unverified, media_type, unlike
 from rsnotify_mirror.plan import Have, addresses
 from rsnotify_mirror.state import Row
 
@@ -44,16 +43,11 @@ REPORTED_BYTES = 4 * 1024 * 1024
 SLICE_BYTES = 8 * 1024
 PACKED_WORSE = 1_000  # what does not pack becomes longer by less than a thousandth
 GONE = (404, 410)
-HTML = ("text/html", "application/xhtml+xml")
-UNTYPED = ("", "application/octet-stream", "binary/octet-stream")
 GZIP = ("gzip", "x-gzip")
 ASKS_FOR_GZIP = {"Accept-Encoding": "gzip"}
 TEXT = re.compile(
     r"text/.*|application/(?:.*[+-])?(?:json|xml|javascript|ndjson|n-triples|n-quads|sql|yaml)"
     r"|.*\+(?:json|xml|yaml)"
-)
-LOGIN = re.compile(
-    r"\b(?:log-?in|log-?on|sign-?in|sso|saml2?|shibboleth|oauth2?|oidc|cas|auth)\b", re.IGNORECASE
 )
 
 
@@ -101,6 +95,7 @@ class Fetcher:
         self._keep_part = keep_part
         self._progress = progress
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._login_pages = LoginPages()
 
     async def fetch(self, row: Row) -> Fetched:
         """From the best address that has it; what the last one said is raised if none has."""
@@ -123,12 +118,22 @@ class Fetcher:
             raise
         if isinstance(begun, Fetched):
             self._progress(begun.length)
+            self._check_login(url, row.wanted, begun.content or b"")
             return begun
         try:
             async with self._large:
-                return await self._into_part(url, row, begun)
+                fetched = await self._into_part(url, row, begun)
         finally:
             begun.close()
+        if is_unverified(row.wanted) and fetched.length <= SMALL_BYTES:
+            with self._disk.open_part(row.loc, keep=True) as file:
+                self._check_login(url, row.wanted, file.read())
+        return fetched
+
+    def _check_login(self, url: str, wanted: SourceResource, content: bytes) -> None:
+        if is_unverified(wanted) and (why := self._login_pages.problem(url, content)) is not None:
+            self._drop_part(wanted.loc)
+            raise Mismatch(f"{url} {why}")
 
     def _begin(self, url: str, headers: Mapping[str, str], row: Row) -> Fetched | Answer:
         wanted = row.wanted
@@ -321,32 +326,6 @@ def _fits(wanted: SourceResource, content: bytes) -> bool:
     return bool(checking[1].hexdigest() == checking[2])
 
 
-def ends_elsewhere(url: str, wanted: SourceResource, answer: Answer) -> str | None:
-    """Why what a redirect led to is not the resource, where no digest can say it."""
-    if digests(wanted.hash) or answer.url == without_login(url):
-        return None
-    to, came = f"is redirected to {answer.url}", media_type(answer.headers.get("content-type"))
-    if wanted.type is not None and came not in (media_type(wanted.type), *UNTYPED):
-        return f"{to}, which is {came}, but the Source says {media_type(wanted.type)}"
-    if came not in HTML or media_type(wanted.type) in HTML:
-        return None
-    parts = urlsplit(answer.url)
-    if LOGIN.search(f"{parts.hostname}{parts.path}"):
-        return f"{to}, which looks like a login page"
-    if guess_type(urlsplit(url).path)[0] not in (None, *HTML):
-        return f"{to}, which is a page in HTML"
-    return None
-
-
-def media_type(text: str | None) -> str:
-    """Without its parameters.
-
-    >>> media_type("Text/HTML; charset=utf-8")
-    'text/html'
-    """
-    return (text or "").partition(";")[0].strip().lower()
-
-
 def _check(url: str, wanted: SourceResource, answer: Answer) -> None:
     if answer.status == 304:
         raise NotModified(_date(answer.headers.get("date")))
@@ -356,7 +335,7 @@ def _check(url: str, wanted: SourceResource, answer: Answer) -> None:
         raise again(url, answer)
     if answer.status == 416:
         raise Mismatch(f"{url} is shorter than what was there of it")
-    if answer.status in (200, 206) and (why := ends_elsewhere(url, wanted, answer)) is not None:
+    if answer.status in (200, 206) and (why := unlike(url, wanted, answer)) is not None:
         raise Mismatch(f"{url} {why}")
     if answer.status not in (200, 206):
         raise refused(url, answer.status, challenge=answer.headers.get("www-authenticate"))
