@@ -29,11 +29,6 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"rsnotify {__version__}\n")
         return
-    if sys.argv[1:2] == ["mirror"]:
-        from rsnotify.commands import mirror_shortcut  # noqa: PLC0415
-
-        if (given := mirror_shortcut.plain(sys.argv[2:])) is not None:
-            mirror_shortcut.end(mirror_shortcut.run(given))
     try:
         from rsnotify.cli import main as run  # noqa: PLC0415
 
@@ -47,7 +42,7 @@ def main() -> None:
 
 
 def missing(package: str) -> str:
-    """How to mend that this package is not installed."""
+    """How to install what this package belongs to."""
     extra = EXTRA_OF[package]
     what = "The command line" if extra == "cli" else "The hub itself"
     return f"{what} is not installed ({package} is missing): pip install 'rsnotify[{extra}]'"

@@ -1,11 +1,11 @@
-"""The command line: a short function for each command, which hands over to `rsnotify/commands`.
+"""The command line: a module for each command, with its options and what it does.
 
-To add a command, write a function in the module of its group; its docstring is the help.
+To add a command, write its module and a line in `root.COMMANDS`; its docstring is its help.
 
 Rules that hold here: results go to stdout, everything else to stderr; exit status 1 means that the
 hub or a document said no, 2 that the command or a setting is wrong (a refused token and an unknown
-set are such). Each command imports what it
-needs when it runs: a client's command neither waits for the server's packages nor needs them.
+set are such). A module is imported when its command is called: a client's command neither waits for
+the server's packages nor needs them.
 """
 
 from rsnotify.cli.root import app, main

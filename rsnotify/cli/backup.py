@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from rsnotify.commands.target import DATA
+from rsnotify.cli.target import DATA
+from rsnotify.process.embedded_redis.backup import back_up
+from rsnotify.process.embedded_redis.backup import restore as put_back
 
 commands = typer.Typer()
 
@@ -23,8 +25,6 @@ def backup(file: Target, data: Data = DATA) -> None:
 
     It needs the Redis that the hub starts. The admin token is not in the file.
     """
-    from rsnotify.process.embedded_redis.backup import back_up
-
     size = back_up(data, file)
     typer.echo(f"{file}: {size:,} bytes", err=True)
 
@@ -35,8 +35,6 @@ def restore(file: Source, data: Data = DATA) -> None:
 
     The next `rsnotify serve` with this directory goes on from there.
     """
-    from rsnotify.process.embedded_redis.backup import restore as put_back
-
     if not put_back(file, data):
         typer.echo("not checked for damage: no redis-server or valkey-server is here", err=True)
     typer.echo(f"{data} is restored: start the hub with --data {data}", err=True)

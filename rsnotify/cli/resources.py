@@ -1,14 +1,33 @@
-"""Commands for the whole state of a set: `resources load`, `compare`, `show`."""
+"""`rsnotify resources`: files of the whole state of a set, sent as one body, and what became of it.
 
+Rules that hold here: files leave as they are, in bounded memory; what the hub thinks of them, the
+hub says. A load that breaks off is sent again with its key.
+"""
+
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from time import monotonic
+from typing import Annotated, Any, BinaryIO, NamedTuple
 from urllib.parse import urlencode
 
+import msgspec
 import typer
 
-from rsnotify.cli.options import Data, Json, SetName, Url
-from rsnotify.cli.requests import ask, speak
-from rsnotify.commands.target import DATA, HERE
+from rsnotify.cli.hub_request import ask, with_token
+from rsnotify.cli.output import print_fields
+from rsnotify.cli.publish import FORMATS, JSON, NDJSON, XML
+from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
+from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify_client.answer import HubUnreachable, content_of
+from rsnotify_client.cause import cause_of
+from rsnotify_client.connection import ANSWER_BYTES, PATIENCE_SECONDS, Connection
+from rsnotify_client.network import Credentials, Network, without_login
+from rsnotify_client.transport import Transport
 
 commands = typer.Typer()
 resources = typer.Typer(
@@ -37,7 +56,7 @@ Key = Annotated[str | None, typer.Option(help="Idempotency key, to repeat a load
 
 
 @resources.command("load")
-def load(
+def load_resources(
     set_name: SetName,
     files: Files,
     tell: Tell = None,
@@ -56,14 +75,7 @@ def load(
 
     `rsnotify resources load dataset1 resourcelist-index.xml part1.xml part2.xml`
     """
-    from rsnotify.commands import resources as does
-
-    wanted = does.LoadRequest(tell, max_delete)
-    body = does.body_of(files, format_)
-    answer = speak(
-        url, data, lambda token: does.load(url, token, set_name, body, wanted=wanted, key=key)
-    )
-    does.print_outcome(answer, json=json)
+    _load(url, data, set_name, files, format_, LoadRequest(tell, max_delete), key, json=json)
 
 
 @resources.command("compare")
@@ -77,14 +89,19 @@ def compare(
     data: Data = DATA,
 ) -> None:
     """Say what `load` would change, and change nothing."""
-    from rsnotify.commands import resources as does
+    wanted = LoadRequest(None, max_delete, dry_run=True)
+    _load(url, data, set_name, files, format_, wanted, None, json=json)
 
-    wanted = does.LoadRequest(None, max_delete, dry_run=True)
-    body = does.body_of(files, format_)
-    answer = speak(
-        url, data, lambda token: does.load(url, token, set_name, body, wanted=wanted, key=None)
+
+def _load(
+    url: str, data: Path, set_name: str, files: list[Path], format_: str | None,
+    wanted: "LoadRequest", key: str | None, *, json: bool,
+) -> None:  # fmt: skip
+    body = body_of(files, format_)
+    outcome = with_token(
+        url, data, lambda token: load(url, token, set_name, body, wanted=wanted, key=key)
     )
-    does.print_outcome(answer, json=json)
+    print_outcome(outcome, json=json)
 
 
 @resources.command("show")
@@ -96,8 +113,156 @@ def show(
     data: Data = DATA,
 ) -> None:
     """Show what the hub knows of one resource, or how many it knows and what is being loaded."""
-    from rsnotify.commands import administer
-    from rsnotify.commands.resources import path_of_resources
-
     query = "" if loc is None else "?" + urlencode({"loc": loc})
-    administer.print_fields(ask(url, data, "GET", path_of_resources(set_name) + query), json=json)
+    print_fields(ask(url, data, "GET", path_of_resources(set_name) + query), json=json)
+
+
+PIECE_BYTES = 256 * 1024
+AGAIN_SECONDS = 1.0
+SEND_SECONDS = 120.0  # the hub takes no more while it stores what it has
+LOAD_SECONDS = 3_600.0
+GZIP = b"\x1f\x8b"
+GZIP_HEADER = {"Content-Encoding": "gzip"}
+STDIN = Path("-")
+
+
+class LoadRequest(NamedTuple):
+    """How a load is to be done."""
+
+    tell: bool | None = None
+    max_delete: float | None = None
+    dry_run: bool = False
+
+    def query(self) -> str:
+        tell = None if self.tell is None else "yes" if self.tell else "no"
+        dry_run = "yes" if self.dry_run else None
+        chosen = {"tell": tell, "max_delete": self.max_delete, "dry_run": dry_run}
+        return urlencode({name: value for name, value in chosen.items() if value is not None})
+
+
+class LoadBody(NamedTuple):
+    """Files that are sent as one body."""
+
+    files: Sequence[Path]
+    headers: dict[str, str]
+
+    @property
+    def is_repeatable(self) -> bool:
+        return STDIN not in self.files
+
+    def pieces(self) -> Iterator[bytes]:
+        for path in self.files:
+            with _opened(path) as file:
+                while piece := file.read(PIECE_BYTES):
+                    yield piece
+            if not self.headers.keys() & GZIP_HEADER:
+                yield b"\n"  # the last line of a file may have no end
+
+
+def body_of(files: Sequence[Path], format_: str | None) -> LoadBody:
+    """The files, with what they are; gzip stays gzip."""
+    if format_ is not None and format_ not in FORMATS:
+        raise InvalidSettings([f"--format {format_}: must be one of {', '.join(FORMATS)}"])
+    if STDIN in files:
+        headers = {"Content-Type": FORMATS[format_ or "ndjson"]}
+        return LoadBody(files, headers)
+    begins = [_beginning(path) for path in files]
+    packed = [begin.startswith(GZIP) for begin in begins]
+    if any(packed) and not all(packed):
+        raise InvalidSettings(["some files are gzip and some are not: make them all the same"])
+    kind = FORMATS[format_] if format_ else _kind(files[0], begins[0])
+    return LoadBody(files, {"Content-Type": kind} | (GZIP_HEADER if packed[0] else {}))
+
+
+def _kind(path: Path, begin: bytes) -> str:
+    suffix = path.name.removesuffix(".gz").rpartition(".")[2]
+    if suffix in FORMATS:
+        return FORMATS[suffix]
+    return {b"<": XML, b"[": JSON}.get(begin.lstrip()[:1], NDJSON)
+
+
+def _beginning(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(64)
+    except OSError as error:
+        raise InvalidSettings([f"{path} cannot be read: {error.strerror}"]) from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    return sys.stdin.buffer if path == STDIN else path.open("rb")
+
+
+def path_of_resources(set_name: str) -> str:
+    return f"{path_of_set(set_name)}/resources"
+
+
+async def load(
+    url: str,
+    token: str | None,
+    set_name: str,
+    body: LoadBody,
+    *,
+    wanted: LoadRequest,
+    key: str | None,
+) -> dict[str, Any]:
+    """Send it until the hub has taken all of it, and wait until it is done."""
+    network = Network.of(os.environ)
+    headers = body.headers | {"Idempotency-Key": key or secrets.token_hex(8)}
+    headers |= {"User-Agent": network.agent} | Credentials(network, token, url).headers(url)
+    place = f"{without_login(url.rstrip('/'))}{path_of_resources(set_name)}"
+    address = f"{place}?{wanted.query()}"
+    answer: dict[str, Any] = await _sent(network, address, body, headers)
+    if answer["stage"] in ("done", "compared"):
+        return answer
+    return await _done(url, token, set_name)
+
+
+async def _sent(network: Network, address: str, body: LoadBody, headers: dict[str, str]) -> Any:
+    until = monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await asyncio.to_thread(_sent_once, network, address, body, headers)
+        except TryAgain as error:
+            if not body.is_repeatable or monotonic() > until:
+                raise
+            typer.echo(f"{error.detail}; sending it again", err=True)
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+def _sent_once(network: Network, address: str, body: LoadBody, headers: dict[str, str]) -> Any:
+    seconds: dict[str, Any] = {"connect_seconds": SEND_SECONDS, "read_seconds": LOAD_SECONDS}
+    try:
+        with closing(Transport(network, **seconds)) as transport:
+            answer = transport.ask("PUT", address, headers, body.pieces())
+            with closing(answer):
+                pause, content = answer.headers.get("retry-after"), answer.read(ANSWER_BYTES)
+                return content_of(address, answer.status, pause, content)
+    except (OSError, ValueError) as error:
+        raise HubUnreachable(address, cause_of(error)) from None
+
+
+async def _done(url: str, token: str | None, set_name: str) -> dict[str, Any]:
+    """What became of a load that takes long."""
+    async with Connection(url, token) as hub:
+        while True:
+            standing = await hub.ask("GET", path_of_resources(set_name))
+            if standing["load"] is None:
+                outcome: dict[str, Any] = standing["last_load"]
+                return outcome
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+def print_outcome(outcome: dict[str, Any], *, json: bool) -> None:
+    if json:
+        typer.echo(msgspec.json.encode(outcome))
+        return
+    for name in ("resources", "created", "updated", "deleted", "unchanged"):
+        typer.echo(f"{name:10}{outcome[name]:>10}")
+    for each in outcome.get("first", ()):
+        typer.echo(f"{each['change']}: {each['loc']}")
+    if outcome.get("refused"):
+        typer.echo(outcome["refused"], err=True)
+    elif outcome["stage"] == "done":
+        published = "the differences are" if outcome["told"] else "nothing is"
+        typer.echo(f"loaded; {published} published", err=True)

@@ -1,34 +1,79 @@
-"""`rsnotify` itself: its groups of commands, and what an error becomes."""
+"""`rsnotify` itself: which commands there are, and what an error becomes."""
 
 import logging
 import os
 import sys
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from rsnotify import __version__
-from rsnotify.cli import (
-    administration,
-    backup,
-    publishing,
-    reading,
-    resources,
-    serve,
-    sets,
-    watching,
-)
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
+COMMANDS = {
+    "serve": ("serve", "Run the hub until SIGTERM or Ctrl-C."),
+    "status": ("status", "Show the hub at a glance: its sets, readers and Redis."),
+    "health": ("health", "Exit with 0 if the hub can be sent requests, else with 1."),
+    "check": ("check", "Check the settings without starting anything."),
+    "publish": ("publish", "Publish changes to a set."),
+    "relay": ("relay", "Publish the outbox table of an application's database."),
+    "outbox": ("relay", "Show or drop what waits in an outbox."),
+    "demo": ("demo", "Run a Source to try things with."),
+    "resources": ("resources", "Load the whole state of a set, compare it, ask about it."),
+    "subscribe": ("subscribe", "Follow a set's channel and print each change as a line."),
+    "mirror": ("mirror", "Copy a Source and keep the copy in step."),
+    "audit": ("audit", "Compare a copy with its Source: by length, digest and time."),
+    "validate": ("validate", "Validate ResourceSync documents, or a whole Source."),
+    "snapshot": ("sets", "Take a snapshot of a set now, for its Resource List."),
+    "sets": ("sets", "List, add, edit and remove sets of resources."),
+    "subscriptions": ("subscriptions", "Manage WebSub subscriptions."),
+    "tokens": ("tokens", "Make, list and revoke tokens."),
+    "backup": ("backup", "Write all journals to a file, while the hub runs."),
+    "restore": ("backup", "Make the data directory of a new hub from such a file."),
+}
+"""For each command the module of this room that has it, and its line in `rsnotify --help`."""
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands, each loaded when it is called: none waits for what only others need."""
+
+    def __getitem__(self, name: str) -> Any:
+        module = import_module(f"rsnotify.cli.{COMMANDS[name][0]}")
+        root = typer.Typer(rich_markup_mode=None)  # markup would take 0.4 s of every `--help`
+        root.add_typer(module.commands)
+        return typer.main.get_group(root).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class _Root(TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Commands()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return [*COMMANDS]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
 app = typer.Typer(
+    cls=_Root,
     no_args_is_help=True,
-    rich_markup_mode=None,  # the markup would take 0.4 s of every `--help`
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="A push-notification hub for ResourceSync (ANSI/NISO Z39.99).",
 )
-for group in (serve, watching, publishing, resources, reading, sets, administration, backup):
-    app.add_typer(group.commands)
 
 
 def main() -> None:

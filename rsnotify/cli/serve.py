@@ -1,15 +1,22 @@
-"""`rsnotify serve`."""
+"""`rsnotify serve`, and what a newcomer reads once the hub runs."""
 
 import logging
 import os
-from collections.abc import Callable
+import shutil
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from shlex import quote
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rsnotify.process.settings import Settings
+from rsnotify.cli.target import ADMIN_FILE
+from rsnotify.process.hub_process import run
+from rsnotify.process.log_filter import FloodFilter, RepeatedWarningFilter
+from rsnotify.process.log_format import JsonFormat, TextFormat
+from rsnotify.process.parent import end_with_parent
+from rsnotify.process.settings import WORKER, Settings
 
 commands = typer.Typer()
 
@@ -53,21 +60,19 @@ def serve(
     option given here wins over its variable. Once the hub answers it prints one line,
     `rsnotify ready ADDRESS`, on stdout.
     """
-    from rsnotify.process.settings import Settings
-
     chosen = {"host": host, "port": port, "data": data, "redis_url": redis}
     chosen |= {"public_url": public_url, "workers": workers}
     settings = Settings.from_env(os.environ, **chosen)
     _log_as(settings)
-    _run(settings, sets or [], inherited_socket)
+    is_worker = inherited_socket is not None
+    if is_worker:
+        end_with_parent()
+    on_ready = _announcer(settings, sets or [], is_worker)
+    run(settings, sets or [], on_ready, inherited_socket=inherited_socket)
 
 
-def _log_as(settings: "Settings") -> None:
+def _log_as(settings: Settings) -> None:
     """Log to stderr as the operator wants it."""
-    from rsnotify.process.log_filter import FloodFilter, RepeatedWarningFilter
-    from rsnotify.process.log_format import JsonFormat, TextFormat
-    from rsnotify.process.settings import WORKER
-
     worker = os.environ.get(WORKER, "")
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormat(worker) if settings.log == "json" else TextFormat(worker))
@@ -76,20 +81,8 @@ def _log_as(settings: "Settings") -> None:
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
 
 
-def _run(settings: "Settings", sets: list[str], inherited_socket: int | None) -> None:
-    from rsnotify.process.hub_process import run
-    from rsnotify.process.parent import end_with_parent
-
-    is_worker = inherited_socket is not None
-    if is_worker:
-        end_with_parent()
-    on_ready = _announcer(settings, sets, is_worker)
-    run(settings, sets, on_ready, inherited_socket=inherited_socket)
-
-
-def _announcer(settings: "Settings", sets: list[str], is_worker: bool) -> Callable[[str], None]:
+def _announcer(settings: Settings, sets: list[str], is_worker: bool) -> Callable[[str], None]:
     """Called with the hub's address once it answers: what it needs has been loaded by then."""
-    from rsnotify.commands.welcome import next_steps
 
     def ready(address: str) -> None:
         typer.echo(f"rsnotify ready {address}")
@@ -97,3 +90,54 @@ def _announcer(settings: "Settings", sets: list[str], is_worker: bool) -> Callab
             typer.echo(next_steps(address, settings, sets), err=True)
 
     return ready
+
+
+def next_steps(address: str, settings: Settings, sets: Sequence[str]) -> str:
+    """The lines to copy for a first publish and a first subscription."""
+    command = "rsnotify" if shutil.which("rsnotify") else sys.argv[0]
+    options = _options(address, settings)
+    secret = _secret(settings)
+    steps = {"The hub answers at": address}
+    if settings.page == "on":
+        steps["Try it in a browser"] = f"{address}/"
+    if not sets:
+        steps["Make a set"] = f"{command} sets add dataset1{options}"
+    name = sets[0] if sets else "dataset1"
+    steps["Follow its channel"] = f"{command} subscribe {name}{options}"
+    steps["Publish a change"] = (
+        f'curl -H "Authorization: Bearer {secret}" -H "Content-Type: application/json" \\\n'
+        f'      -d \'{{"loc": "http://example.com/res1", "change": "updated"}}\' \\\n'
+        f"      {address}/api/sets/{name}/changes"
+    )
+    lines = [f"{what}:\n    {how}" for what, how in steps.items()]
+    lines.insert(1, _where_the_token_is(settings))
+    return "".join(f"\n  {line}\n" for line in lines)
+
+
+def _options(address: str, settings: Settings) -> str:
+    """What the commands must be told of a hub that is not where they look for it."""
+    elsewhere = "" if address.endswith(":8080") else f" --url {address}"
+    if settings.data != Settings.data:
+        elsewhere += f" --data {quote(str(settings.data))}"
+    return elsewhere
+
+
+def _secret(settings: Settings) -> str:
+    if not settings.admin_token:
+        return f"$(cat {_token_file(settings)})"
+    return f"$(cat ${ADMIN_FILE})" if _variable() == ADMIN_FILE else "$RSNOTIFY_ADMIN_TOKEN"
+
+
+def _variable() -> str:
+    """The variable in which the operator gave the admin token."""
+    return ADMIN_FILE if ADMIN_FILE in os.environ else "RSNOTIFY_ADMIN_TOKEN"
+
+
+def _where_the_token_is(settings: Settings) -> str:
+    if settings.admin_token:
+        return f"The admin token is in {_variable()}: set it in your other terminals too"
+    return f"The admin token is in {_token_file(settings)}"
+
+
+def _token_file(settings: Settings) -> str:
+    return quote(str(settings.data / "admin-token"))

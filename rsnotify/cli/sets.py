@@ -3,13 +3,16 @@
 import inspect
 from collections.abc import Callable
 from inspect import Parameter
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from rsnotify.cli.options import Data, Json, SetName, Url
-from rsnotify.cli.requests import ask, speak
-from rsnotify.commands.target import DATA, HERE, path_of_set
+from rsnotify.cli.hub_request import PATIENCE_SECONDS, ask, with_token
+from rsnotify.cli.output import print_table
+from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
+from rsnotify.errors import Rejected
+from rsnotify_client.connection import Connection
 
 commands = typer.Typer()
 sets = typer.Typer(no_args_is_help=True, help="List, add, edit and remove sets of resources.")
@@ -58,20 +61,14 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 @sets.command("list")
 def list_sets(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the sets that the hub serves."""
-    from rsnotify.commands import administer
-
     rows = ask(url, data, "GET", "/api/sets")
-    administer.print_table(rows, ("name", "created", "private"), json=json)
+    print_table(rows, ("name", "created", "private"), json=json)
 
 
 @sets.command("add")
 def add_set(name: SetName, private: IsPrivate = None, url: Url = HERE, data: Data = DATA) -> None:
     """Add a set; a set that is there already stays as it is."""
-    from rsnotify.commands import administer
-
-    remark = speak(
-        url, data, lambda token: administer.add_set(url, token, path_of_set(name), private)
-    )
+    remark = with_token(url, data, lambda token: _add_set(url, token, path_of_set(name), private))
     typer.echo(name)
     if remark:
         typer.echo(remark, err=True)
@@ -129,7 +126,7 @@ def edit_set(
 def remove_set(name: SetName, yes: Yes = False, url: Url = HERE, data: Data = DATA) -> None:
     """Remove a set and everything that was ever published to it."""
     if not yes:
-        typer.confirm(f"Remove {name} and all its changes for ever?", abort=True)
+        typer.confirm(f"Remove {name} and all its changes?", abort=True)
     ask(url, data, "DELETE", path_of_set(name))
     typer.echo(f"{name} and all its changes are removed", err=True)
 
@@ -140,7 +137,31 @@ def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data 
 
     Otherwise the hub takes one as often as `RSNOTIFY_RESOURCELIST_MINUTES` says.
     """
-    from rsnotify.commands import administer
-
     taken = ask(url, data, "POST", path_of_set(set_name) + "/snapshot")
-    administer.print_snapshot(taken, json=json)
+    print_snapshot(taken, json=json)
+
+
+async def _add_set(url: str, token: str | None, path: str, private: bool | None) -> str | None:
+    """Add a set; returns a remark if it exists already."""
+    chosen = {} if private is None else {"private": private}
+    async with Connection(url, token, patience_seconds=PATIENCE_SECONDS) as hub:
+        status, record = await hub.answer("PUT", path, body=msgspec.json.encode(chosen))
+    if status == 201:
+        return None
+    if private not in (None, record["private"]):
+        is_, option = ("private", "--public") if record["private"] else ("public", "--private")
+        name = record["name"]
+        raise Rejected(
+            f"{name} is there already and is {is_}; "
+            f"change it with: rsnotify sets edit {name} {option}"
+        )
+    return f"{record['name']} was there already"
+
+
+def print_snapshot(taken: dict[str, Any], *, json: bool) -> None:
+    if json:
+        typer.echo(msgspec.json.encode(taken))
+    elif "at" in taken:
+        typer.echo(f"{taken['resources']} resources at {taken['at']}")
+    else:
+        typer.echo("The snapshot is being taken; it takes its place when it is complete.", err=True)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 from aiohttp import web
 
-from rsnotify.commands.demo_site import Collection, Site
+from rsnotify.cli.demo import Collection, Site
 from rsnotify.resourcesync.change import Change, render_datetime
 from rsnotify_client.connection import Connection
 from rsnotify_mirror.mirror import Mirror

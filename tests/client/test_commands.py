@@ -18,11 +18,10 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from rsnotify.cli import app
-from rsnotify.commands import mirror_shortcut
-from rsnotify.commands.mirror_shown import Shown, reporter
+from rsnotify.cli.mirror_output import Shown, reporter
+from rsnotify.cli.root import COMMANDS
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import CHANNEL_PATH
-from rsnotify_client.deletions import MAX_DELETE
 from rsnotify_mirror.report import Event
 from tests.integration.test_cli import rsnotify
 from tests.running import TOKEN, RunningHub, clean_environment
@@ -330,49 +329,10 @@ def read_until(terminal: int, words: str) -> str:
     return shown
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--help"],
-        ["http://a/"],
-        ["http://a/", "copy", "--jobs", "0"],
-        ["http://a/", "copy", "--jobs", "x"],
-        ["http://a/", "copy", "--on"],
-        ["http://a/", "copy", "--jobs", "257"],
-        ["http://a/", "copy", "--jobs"],
-        ["http://a/", "copy", "--once=1"],
-        ["http://a/", "copy", "--source", "b"],
-        ["http://a/", "copy", "--exec", "--once"],
-        ["http://a/", "copy", "more"],
-        ["http://a/", ""],
-        ["--once"],
-        ["http://a/", "--stdout", "--exec", "true"],
-    ],
-)
-def test_what_is_not_plain_is_left_to_the_whole_command_line(words: list[str]) -> None:
-    assert mirror_shortcut.plain(words) is None
-
-
-def test_the_shortcut_takes_options_in_both_forms() -> None:
-    words = "--jobs=256 --per-host 1 --select *.pdf --select=a=b --exec=x --keep-deleted d --once"
-    given = mirror_shortcut.plain(["http://a/", *words.split(), "copy"])
-    assert given is not None
-    assert (given.source, given.directory, given.once) == ("http://a/", Path("copy"), True)
-    assert (given.jobs, given.per_host, given.select) == (256, 1, ["*.pdf", "a=b"])
-    assert (given.exec, given.keep_deleted, given.stdout) == ("x", Path("d"), False)
-
-
-def test_the_shortcut_has_the_options_of_the_command_with_their_defaults() -> None:
-    command = get_command(app).commands["mirror"]  # type: ignore[attr-defined]
-    theirs = {each.opts[0]: each.default or None for each in command.params}
-    given = {"source": None} | vars(mirror_shortcut.plain(["http://a/", "copy"]))  # type: ignore[arg-type]
-    assert given["max_delete"] == MAX_DELETE
-    ours = {
-        f"--{name.replace('_', '-')}": value or None
-        for name, value in given.items()
-        if name not in ("source", "directory")
-    }
-    assert ours | {"places": None} == theirs
+def test_the_line_of_each_command_in_the_help_is_how_its_own_help_begins() -> None:
+    for name, (_, line) in COMMANDS.items():
+        help_ = " ".join((get_command(app).commands[name].help or "").split())  # type: ignore[attr-defined]
+        assert line.split()[0] == help_.split()[0], name
 
 
 def imported(what: str) -> set[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.commands.mirror_sets import folder_of, folders_of
+from rsnotify.cli.mirror_sets import folder_of, folders_of
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client.discovery import discover_sets
 from rsnotify_client.web import Web

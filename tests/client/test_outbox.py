@@ -19,8 +19,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from rsnotify import cli
-from rsnotify.commands import outbox
-from rsnotify.commands.relay import run
+from rsnotify.cli.relay import drop_set, run
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import (
@@ -578,11 +577,10 @@ def test_an_empty_outbox_is_said_to_be_empty(database: Path) -> None:
     ],
 )
 def test_a_set_of_which_nothing_waits_is_told_without_the_password(
-    database: Path, monkeypatch: pytest.MonkeyPatch, url: str
+    database: Path, url: str
 ) -> None:
-    monkeypatch.setattr("rsnotify.commands.outbox.table_of", lambda _: SqliteTable(database))
-    with pytest.raises(InvalidSettings) as refused:
-        outbox.drop(url, "a", must_ask=True)
+    with closing(SqliteTable(database)) as table, pytest.raises(InvalidSettings) as refused:
+        drop_set(table, url, "a", must_ask=True)
     told = "no change of the set 'a' waits in postgresql://app@db/x?sslmode=require"
     assert str(refused.value) == told
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.commands.status import print_status
+from rsnotify.cli.status import print_status
 from tests.forks import run
 from tests.running import TOKEN, RunningHub, clean_environment
 

@@ -31,7 +31,6 @@ FLOORS = (
     ("operation", "web"),
     ("openapi",),
     ("process",),
-    ("commands",),
     ("cli",),
     ("__main__",),
 )
@@ -46,8 +45,7 @@ ROOMS_OF = {
     ),
     "aiohttp": (
         "rsnotify/websub/",
-        "rsnotify/commands/demo.py",
-        "rsnotify/commands/demo_site.py",
+        "rsnotify/cli/demo.py",
     ),
     "urllib3": (
         "clients/python/rsnotify_client/bounded.py",
@@ -61,8 +59,8 @@ ROOMS_OF = {
     "prometheus_client": ("rsnotify/operation/",),
     "isal": ("rsnotify/journal/gzip_parts.py", "rsnotify/documents/responses.py"),
     "httptools": ("rsnotify/http/request_parser.py",),
-    "typer": ("rsnotify/cli/", "rsnotify/commands/"),
-    "rich": ("rsnotify/cli/", "rsnotify/commands/"),
+    "typer": ("rsnotify/cli/",),
+    "rich": ("rsnotify/cli/",),
 }
 
 
@@ -124,9 +122,7 @@ def test_what_decides_without_waiting_imports_nothing_that_waits() -> None:
 def test_no_file_name_stands_twice() -> None:
     """Those of commands aside: they are called what the command is."""
     names = Counter(
-        path.name
-        for path in sources(HUB)
-        if path.name != "__init__.py" and room_of(path) not in ("cli", "commands")
+        path.name for path in sources(HUB) if path.name != "__init__.py" and room_of(path) != "cli"
     )
     assert [name for name, count in names.items() if count > 1] == []
 

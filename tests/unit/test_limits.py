@@ -11,7 +11,7 @@ import pytest
 from rsnotify import loops
 from rsnotify.channels import handshake, keepalive, reader_input, sse_reader, turns
 from rsnotify.channels import websockets_protocol as channel_protocol
-from rsnotify.commands import mirror_sets, publish_folder
+from rsnotify.cli import mirror_sets, publish_folder
 from rsnotify.documents import announcements, pages, snapshot
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.http import connections, deadlines, forms

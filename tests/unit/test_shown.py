@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rsnotify.commands import administer, validate
-from rsnotify.commands.audit import SHOWN, print_audit
-from rsnotify.commands.mirror import options_of
-from rsnotify.commands.publish import PublishBody, of_file, of_locs
+from rsnotify.cli import output, sets, tokens, validate
+from rsnotify.cli.audit import SHOWN, print_audit
+from rsnotify.cli.mirror import map_of
+from rsnotify.cli.publish import PublishBody, of_file, of_locs
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_mirror.audit import Audit, Finding
 
@@ -100,22 +100,14 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason(
 # mirror -------------------------------------------------------------------------------------------
 
 
-def mapped(*maps: str, jobs: int = 16, per_host: int = 8) -> Any:
-    return options_of([], [], list(maps), jobs, per_host, None, max_delete=50, has_files=True)
-
-
 def test_the_last_equals_sign_divides_a_prefix_from_its_folder() -> None:
-    assert mapped("http://a/?x=y=data/pdf").maps == (("http://a/?x=y", "data/pdf"),)
+    assert map_of("http://a/?x=y=data/pdf") == ("http://a/?x=y", "data/pdf")
 
 
 @pytest.mark.parametrize("folder", ["", ".", "..", "a/../b", "/a", "a/", "a//b", "a~b", "a\\b:c"])
 def test_a_folder_that_is_no_plain_name_is_refused(folder: str) -> None:
     with pytest.raises(InvalidSettings):
-        mapped(f"http://a/={folder}")
-
-
-def test_from_one_host_no_more_are_fetched_than_at_all() -> None:
-    assert (mapped(jobs=4, per_host=8).per_host, mapped(jobs=16, per_host=8).per_host) == (4, 8)
+        map_of(f"http://a/={folder}")
 
 
 # audit --------------------------------------------------------------------------------------------
@@ -171,17 +163,17 @@ def test_what_the_next_command_is_given_is_never_cut(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    administer.print_table([ROW], list(ROW), json=False)
+    output.print_table([ROW], list(ROW), json=False)
     assert ID in capsys.readouterr().out
 
 
 def test_a_table_shows_values_as_a_reader_would_write_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    administer.print_fields(ROW, json=False)
+    output.print_fields(ROW, json=False)
     fields = [line.split("  ")[-1].strip() for line in capsys.readouterr().out.splitlines()]
     assert fields == [ID, "a b", "2", "-"]
-    administer.print_fields({"load": {"stage": "done", "told": False}}, json=False)
+    output.print_fields({"load": {"stage": "done", "told": False}}, json=False)
     assert capsys.readouterr().out == "load  stage done, told no\n"
 
 
@@ -199,21 +191,21 @@ def test_documents_that_were_validated_are_named_whole(
     assert all(each in table for each in documents)
 
 
-@pytest.mark.parametrize("show", [administer.print_fields, administer.print_snapshot])
+@pytest.mark.parametrize("show", [output.print_fields, sets.print_snapshot])
 def test_json_is_what_the_hub_said(capsys: pytest.CaptureFixture[str], show: Any) -> None:
     show(ROW, json=True)
     assert json.loads(capsys.readouterr().out) == ROW
 
 
 def test_a_snapshot_that_takes_long_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    administer.print_snapshot({"set": "a"}, json=False)
-    administer.print_snapshot({"resources": 3, "at": "now"}, json=False)
+    sets.print_snapshot({"set": "a"}, json=False)
+    sets.print_snapshot({"resources": 3, "at": "now"}, json=False)
     out, err = capsys.readouterr()
     assert out == "3 resources at now\n"
     assert err.startswith("The snapshot is being taken")
 
 
 def test_a_secret_is_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    administer.print_secret({"token": "rsn_x", "id": "1"}, json=False)
+    tokens.print_secret({"token": "rsn_x", "id": "1"}, json=False)
     out, err = capsys.readouterr()
     assert (out, err) == ("rsn_x\n", "Keep it: it is not shown again.\n")

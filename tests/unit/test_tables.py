@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.commands.administer import print_table
+from rsnotify.cli.output import print_table
 
 ID = "0123456789abcdef"
 COLUMNS = ("id", "set", "kind", "callback", "behind_seconds", "last_answer", "next_attempt")

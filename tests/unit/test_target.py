@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.commands.target import checked_address, credential_for, refusals_of
+from rsnotify.cli.target import checked_address, credential_for, refusals_of
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.answer import NotAHub
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.commands.welcome import next_steps
+from rsnotify.cli.serve import next_steps
 from rsnotify.process.settings import Settings
 
 
@@ -15,9 +15,7 @@ def printed(settings: Settings, address: str = "http://127.0.0.1:8080", *sets: s
 
 
 def test_nothing_is_loaded_for_it_while_the_first_requests_wait() -> None:
-    program = (
-        "import sys, rsnotify.cli.serve, rsnotify.commands.welcome; print('rich' in sys.modules)"
-    )
+    program = "import sys, rsnotify.cli.serve; print('rich' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert found.stdout == b"False\n"
 

@@ -1,15 +1,14 @@
-"""The hub that a command speaks to: its address, and the token that goes with it.
-
-Nothing here knows what is asked of the hub.
-"""
+"""The hub that a command speaks to: its address, the token for it, and the options for both."""
 
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 from urllib.parse import quote, urlsplit
+
+import typer
 
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.set_name import wrong_name
@@ -28,7 +27,7 @@ def path_of_set(name: str) -> str:
 
 
 class Credential(NamedTuple):
-    """A token and where it came from, which whoever must replace it needs to know."""
+    """A token and where it came from, for the message if the hub refuses it."""
 
     token: str | None
     origin: str
@@ -48,7 +47,7 @@ def checked_address(url: str) -> str:
 
 def checked_name(set_name: str) -> str:
     """A name that a set can have, or what is wrong with it."""
-    set_name.encode()  # what is not UTF-8 is told as any such argument
+    set_name.encode()  # what is not UTF-8 is reported as for any argument
     if (wrong := wrong_name(set_name)) is not None:
         raise InvalidSettings([wrong])
     return set_name
@@ -81,9 +80,9 @@ def credential_for(url: str, data: Path) -> Credential:
         return NONE
     ours = data / "admin-token"
     if not ours.exists():
-        mend = "set RSNOTIFY_TOKEN, or name the hub's data directory with --data"
-        return Credential(None, f"none was sent, for there is no {ours}: {mend}")
-    from rsnotify.process.admin_token import read_admin_token  # noqa: PLC0415 - slow
+        advice = "set RSNOTIFY_TOKEN, or name the hub's data directory with --data"
+        return Credential(None, f"none was sent, for there is no {ours}: {advice}")
+    from rsnotify.process.admin_token import read_admin_token
 
     return Credential(read_admin_token(data), f"it is the one in {ours}")
 
@@ -97,17 +96,17 @@ def _read_token(file: Path) -> str:
 
 @contextmanager
 def refusals_of(credential: Credential) -> Iterator[None]:
-    """A refused token, an unknown set and a wrong address are wrong use, told with the mend."""
+    """A refused token, an unknown set and a wrong address are wrong use; say what to do."""
     try:
         yield
     except Rejected as refused:
-        if (told := _with_mend(refused, credential)) is None:
+        if (message := _with_advice(refused, credential)) is None:
             raise
-        raise InvalidSettings([told]) from None
+        raise InvalidSettings([message]) from None
 
 
-def _with_mend(refused: Rejected, credential: Credential) -> str | None:
-    from rsnotify_client.answer import (  # noqa: PLC0415 - not for --help
+def _with_advice(refused: Rejected, credential: Credential) -> str | None:
+    from rsnotify_client.answer import (
         NOTHING_THERE,
         NotAHub,
         WrongToken,
@@ -123,3 +122,31 @@ def _with_mend(refused: Rejected, credential: Credential) -> str | None:
     if said.startswith(NOTHING_THERE):
         return f"{said}: look at --url and at the name of the set"
     return None
+
+
+# Options that several commands have ---------------------------------------------------------------
+
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url", envvar="RSNOTIFY_URL", help="Where the hub is.", callback=checked_address
+    ),
+]
+Data = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        envvar="RSNOTIFY_DATA",
+        help="The hub's data directory, for its admin token, on the hub's own machine. "
+        "Elsewhere set `RSNOTIFY_TOKEN`.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Metrics = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write numbers for Prometheus' textfile collector there."),
+]
+SetName = Annotated[
+    str,
+    typer.Argument(metavar="SET", help="Name of the set of resources.", callback=checked_name),
+]

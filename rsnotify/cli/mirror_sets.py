@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rsnotify.commands.mirror_shown import say
+from rsnotify.cli.mirror_output import say
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.address import without_tokens
 from rsnotify_client.discovery import discover_sets

@@ -6,6 +6,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import typer
@@ -14,12 +15,73 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rsnotify.cli.output import counted
+from rsnotify.cli.target import Json, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.validation.entry_rules import Violation
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify_client.web import Unreachable, Web
-from rsnotify_mirror.inspection.checked import counted
+from rsnotify_mirror.inspection.checked import Bounds, Checked
+from rsnotify_mirror.inspection.inspection import Inspection, inspect
+
+commands = typer.Typer()
+
+
+Documents = Annotated[
+    list[str] | None, typer.Argument(metavar="[FILE|URL]…", help="The documents; - is stdin.")
+]
+Site = Annotated[
+    str | None, typer.Option(metavar="URL", help="Look at the whole Source that this leads to.")
+]
+MostDocuments = Annotated[
+    int, typer.Option("--documents", min=1, help="With --site: documents at most.")
+]
+MostSamples = Annotated[
+    int, typer.Option("--samples", min=0, help="With --site: resources to compare.")
+]
+MostPackages = Annotated[
+    int, typer.Option("--packages", min=0, help="With --site: ZIP packages to open.")
+]
+Listen = Annotated[
+    float, typer.Option(min=0, max=3600, help="With --site: seconds to listen to each channel.")
+]
+
+
+@commands.command()
+def validate(
+    documents: Documents = None,
+    site: Site = None,
+    most_documents: MostDocuments = 200,
+    samples: MostSamples = 20,
+    packages: MostPackages = 20,
+    listen: Listen = 3,
+    json: Json = False,
+) -> None:
+    """Validate ResourceSync documents, or a whole Source, against the specifications.
+
+    Prints each violation with its clause, its place and how to fix it, and of several documents a
+    table. Exits 0 if all are valid, 1 if one is not, 2 if one cannot be read. Knows every document
+    of the core 1.1, the Archives, both notifications, of 0.8, of 0.9, and of the draft of 2013.
+    With --site: discovery, all documents, packages, each channel, and some resources; exits 1 also
+    if something could not be checked.
+    """
+    if (site is None) == (not documents):
+        raise InvalidSettings(["name documents, or one Source with --site"])
+    if site is not None:
+        bounds = Bounds(
+            documents=most_documents, samples=samples, packages=packages, listen_seconds=listen
+        )
+        raise typer.Exit(run_site(site, token_of_environment(), bounds, json=json))
+    assert documents is not None  # noqa: S101
+    if len(documents) == 1:
+        found = [asyncio.run(judged(documents[0]))]
+        print_one(found[0], json=json)
+    else:
+        found = asyncio.run(all_judged(documents))
+        print_all(found, json=json)
+    raise typer.Exit(max(2 if each.error else bool(each.violations) for each in found))
+
 
 FETCH_SECONDS = 60
 NOTHING_THERE = "there is nothing at this address: look whether it is right"
@@ -58,11 +120,6 @@ async def _judged_or_named(document: str) -> Judged:
         return await judged(document)
     except InvalidSettings as error:
         return Judged(document, "", None, [], error.problems[0])
-
-
-def exit_status(found: Iterable[Judged]) -> int:
-    """2 if one could not be read, else 1 if one has violations, else 0."""
-    return max((2 if each.error else bool(each.violations) for each in found), default=0)
 
 
 def _read(document: str) -> bytes:
@@ -148,3 +205,56 @@ def _wrapped(text: str, first: str, others: str) -> str:
         break_on_hyphens=False,
     )
     return lines.fill(text)
+
+
+def run_site(url: str, token: str | None, bounds: Bounds, *, json: bool) -> int:
+    """Inspect it and print what was found; the exit status."""
+    console = Console(stderr=True)
+    with console.status(f"looking at {escape(url)}") as status:
+
+        def report(checked: Checked) -> None:
+            status.update(f"{escape(checked.kind)} {escape(checked.document)}")
+
+        try:
+            found = asyncio.run(inspect(url, token=token, bounds=bounds, report=report))
+        except (Rejected, TryAgain) as error:  # the address itself
+            raise InvalidSettings([error.detail]) from None
+    if json:
+        typer.echo(msgspec.json.encode(found))
+    else:
+        _print(found, console)
+    return 0 if found.is_right else 1
+
+
+def _print(found: Inspection, console: Console) -> None:
+    for each in found.checked:
+        if each.violations:
+            typer.echo(f"{each.document}:")
+            print_violations(each.violations, indent="  ")
+    console.print(_table(found.checked))
+    for each in found.checked:
+        if each.note:
+            typer.echo(f"{each.kind} {each.document}: {each.note}", err=True)
+    for unchecked in found.unchecked:
+        typer.echo(f"not checked: {unchecked}", err=True)
+    violations = counted(found.violations, "violation") if found.violations else "no violation"
+    checks = counted(len(found.checked), "check")
+    more = f", {len(found.unchecked)} not complete" if found.unchecked else ""
+    typer.echo(f"{found.site}: {violations} in {checks}{more}", err=True)
+
+
+def _table(found: Sequence[Checked]) -> Table:
+    """A row for each kind."""
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("what it is", no_wrap=True)
+    for name in ("checked", "wrong", "not checked"):
+        table.add_column(name, justify="right")
+    for kind in dict.fromkeys(each.kind for each in found):
+        those = [each for each in found if each.kind == kind]
+        wrong, unchecked = (
+            [each for each in those if each.violations],
+            [each for each in those if each.error],
+        )
+        numbers = (len(those), len(wrong), len(unchecked))
+        table.add_row(escape(kind), *(str(each or "") for each in numbers))
+    return table

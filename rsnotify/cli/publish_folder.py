@@ -21,8 +21,8 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from rsnotify.commands.publish import NDJSON
-from rsnotify.commands.resources import LoadBody, LoadRequest, load
+from rsnotify.cli.publish import NDJSON
+from rsnotify.cli.resources import LoadBody, LoadRequest, load
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.batch import OutboxError
 from rsnotify_client.folder import Folder, Look
@@ -39,7 +39,7 @@ FLUSH_SECONDS = 60.0
 
 
 class FolderSource(NamedTuple):
-    """What the command was told."""
+    """What the options of the command say."""
 
     folder: Path
     base: str
@@ -48,14 +48,14 @@ class FolderSource(NamedTuple):
     watches: bool
 
 
-def publish_folder(url: str, token: str | None, set_name: str, told: FolderSource) -> None:
+def publish_folder(url: str, token: str | None, set_name: str, options: FolderSource) -> None:
     """Publish what is new; with `watches`, go on until SIGTERM or Ctrl-C."""
-    with closing(Folder(told.folder, told.base, set_name, told.state)) as folder:
-        publishing = Publishing(url, token, set_name, folder, told)
+    with closing(Folder(options.folder, options.base, set_name, options.state)) as folder:
+        publishing = Publishing(url, token, set_name, folder, options)
         publishing.begin()
-        with _relay(told.state, url, token, publishing) as relay:
+        with _relay(options.state, url, token, publishing) as relay:
             relay.start()
-            if told.watches:
+            if options.watches:
                 publishing.watch(relay)
             else:
                 publishing.finish(relay)
@@ -80,10 +80,10 @@ class Publishing:
     """One run of the command."""
 
     def __init__(
-        self, url: str, token: str | None, set_name: str, folder: Folder, told: FolderSource
+        self, url: str, token: str | None, set_name: str, folder: Folder, options: FolderSource
     ) -> None:
         self._url, self._token, self._set_name = url, token, set_name
-        self._folder, self._told = folder, told
+        self._folder, self._options = folder, options
         self._found: Counter[str] = Counter()
         self._said: set[str] = set()
         self._look: Look | None = None
@@ -96,10 +96,10 @@ class Publishing:
         look = self._settled(is_loaded=False)
         if look.held_back or look.unread:
             raise Rejected("nothing was loaded: " + "; ".join(_problems(look)))
-        if not look.files and self._told.max_delete < 100:
+        if not look.files and self._options.max_delete < 100:
             raise Rejected(
-                f"{self._told.folder} has no file to publish: is it mounted? If it is meant to be "
-                "empty, say so with --max-delete 100"
+                f"{self._options.folder} has no file to publish: is it mounted? If it is meant to "
+                "be empty, say so with --max-delete 100"
             )
         self._folder.forget_changes()
         with tempfile.NamedTemporaryFile(suffix=".ndjson") as file:
@@ -117,7 +117,7 @@ class Publishing:
 
     async def _load(self, path: Path) -> dict[str, int]:
         body = LoadBody([path], {"Content-Type": NDJSON})
-        wanted = LoadRequest(max_delete=self._told.max_delete)
+        wanted = LoadRequest(max_delete=self._options.max_delete)
         return await load(self._url, self._token, self._set_name, body, wanted=wanted, key=None)
 
     def finish(self, relay: Relay) -> None:
@@ -142,7 +142,7 @@ class Publishing:
         return look
 
     def _looked(self, *, is_loaded: bool) -> Look:
-        look = self._folder.look(max_delete=self._told.max_delete, is_loaded=is_loaded)
+        look = self._folder.look(max_delete=self._options.max_delete, is_loaded=is_loaded)
         self._found += look.found
         for each in look.left_out:
             self._say(f"left out: {each}")
@@ -152,7 +152,7 @@ class Publishing:
         ended = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: ended.set())
-        typer.echo(f"rsnotify publish ready, watching {self._told.folder}")
+        typer.echo(f"rsnotify publish ready, watching {self._options.folder}")
         while not ended.is_set():
             began = time.monotonic()
             look = self._looked(is_loaded=True)

@@ -1,13 +1,31 @@
 """`rsnotify status`: the hub at a glance."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import msgspec
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from rsnotify.cli.hub_request import ask
+from rsnotify.cli.target import DATA, HERE, Data, Json, Url
+
+commands = typer.Typer()
+
+
+Search = Annotated[
+    str, typer.Option("--search", metavar="TEXT", help="Only sets that have this in their names.")
+]
+
+
+@commands.command()
+def status(search: Search = "", json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+    """Show the hub at a glance: its sets and readers, its Redis, and, to the admin, WebSub."""
+    wanted = urlencode({"search": search})
+    print_status(ask(url, data, "GET", f"/api/status?{wanted}"), json=json)
 
 
 def print_status(status: Mapping[str, Any], *, json: bool) -> None:
@@ -19,7 +37,8 @@ def print_status(status: Mapping[str, Any], *, json: bool) -> None:
     state = "ready" if status["ready"] else f"not ready: {status['reason']}"
     console.print(f"rsnotify {status['version']} at {status['base_url']} is {state}")
     console.print(f"{status['store']['text']}; {status['following']['text']}")
-    rates = (f"{number:.1f} {name.removesuffix('_per_second')}" for name, number in _rates(status))
+    each = status["rates"].items()
+    rates = (f"{number:.1f} {name.removesuffix('_per_second')}" for name, number in each)
     console.print(f"each second: {', '.join(rates)}")
     console.print(_sets(status["sets"]))
     if more := status["sets_total"] - len(status["sets"]):
@@ -27,10 +46,6 @@ def print_status(status: Mapping[str, Any], *, json: bool) -> None:
     if "websub" in status:
         console.print(f"WebSub: {_websub(status['websub'])}")
         console.print(f"processes: {', '.join(map(_process, status['processes']))}")
-
-
-def _rates(status: Mapping[str, Any]) -> list[tuple[str, float]]:
-    return list(status["rates"].items())
 
 
 def _sets(sets: list[dict[str, Any]]) -> Table:
@@ -50,9 +65,9 @@ def _sets(sets: list[dict[str, Any]]) -> Table:
 
 def _websub(websub: Mapping[str, Any]) -> str:
     places = (f"{number} {place}" for place, number in websub["subscribers"].items() if number)
-    told = ", ".join(places) or "no subscribers"
+    counts = ", ".join(places) or "no subscribers"
     owed = websub["oldest_undelivered_seconds"]
-    return f"{told}; the oldest undelivered change is {owed:.0f} s old" if owed else told
+    return f"{counts}; the oldest undelivered change is {owed:.0f} s old" if owed else counts
 
 
 def _process(process: Mapping[str, Any]) -> str:

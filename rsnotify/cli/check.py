@@ -1,12 +1,36 @@
-"""`rsnotify check`: settings are judged, nothing is started or written."""
+"""`rsnotify check`: settings are checked, nothing is started or written."""
 
 import os
 from collections.abc import Mapping
 
+import typer
+
+from rsnotify.cli.serve import DataDirectory, Host, Port, PublicUrl, Redis, Workers
 from rsnotify.errors import InvalidSettings
 from rsnotify.process.admin_token import check_token_file, checked_token
 from rsnotify.process.hub_process import redis_url_of
 from rsnotify.process.settings import Settings
+
+commands = typer.Typer()
+
+
+@commands.command()
+def check(
+    host: Host = None,
+    port: Port = None,
+    data: DataDirectory = None,
+    redis: Redis = None,
+    public_url: PublicUrl = None,
+    workers: Workers = None,
+) -> None:
+    """Check the settings without starting anything; the options are those of `serve`.
+
+    What is wrong is listed, and the exit status is 2.
+    """
+    chosen = {"host": host, "port": port, "data": data, "redis_url": redis}
+    chosen |= {"public_url": public_url, "workers": workers}
+    check_settings(os.environ, **chosen)
+    typer.echo("the settings are good")
 
 
 def check_settings(environ: Mapping[str, str], **chosen: object) -> None:

@@ -42,7 +42,7 @@ def reporter(shown: Shown) -> Callable[[Event], None]:
         if shown.json:
             say(encoded(event, shown))
         elif event.event == "failed" and shown.once and host_of(event.loc or "") in in_trouble:
-            return  # it may be mended yet; what is not is named at the end
+            return  # it may succeed yet; what does not is named at the end
         elif line := _line(event, is_live=is_live):
             if event.event in ("failed", "trouble"):
                 in_trouble.add(host_of(event.loc or ""))
@@ -58,8 +58,8 @@ def named(line: str, shown: Shown) -> str:
 
 def encoded(event: object, shown: Shown) -> bytes:
     """As JSON, with its set where there are several."""
-    told = msgspec.to_builtins(event)
-    return msgspec.json.encode({"set": shown.name} | told if shown.name else told)
+    fields = msgspec.to_builtins(event)
+    return msgspec.json.encode({"set": shown.name} | fields if shown.name else fields)
 
 
 def _line(event: Event, *, is_live: bool) -> str | None:
@@ -109,8 +109,8 @@ async def show(mirror: Mirror, shown: Shown) -> None:
 
 
 async def _show_bar(mirror: Mirror) -> None:
-    from rich.console import Console  # noqa: PLC0415 - only on a terminal, and only if it is there
-    from rich.progress import (  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
@@ -161,8 +161,8 @@ def _sum_line(mirror: Mirror) -> str:
 def _say_lag(sums: Sums, shown: Shown) -> None:
     half, most = percentile(sums.lags, 0.5), percentile(sums.lags, 0.99)
     if shown.json:
-        told = {"event": "lag", "changes": len(sums.lags), "p50_seconds": half, "p99_seconds": most}
-        say(encoded(told, shown))
+        lag = {"event": "lag", "changes": len(sums.lags), "p50_seconds": half, "p99_seconds": most}
+        say(encoded(lag, shown))
     elif half is None or most is None:
         say(named("lag from change to file: no change yet", shown))
     else:
@@ -171,7 +171,7 @@ def _say_lag(sums: Sums, shown: Shown) -> None:
 
 
 def say(line: str | bytes, *, err: bool = False) -> None:
-    """A line for whoever reads, at once."""
+    """Write a line at once."""
     stream = sys.stderr if err else sys.stdout
     stream.write(f"{line.decode() if isinstance(line, bytes) else line}\n")
     stream.flush()

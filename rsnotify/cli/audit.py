@@ -3,57 +3,96 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import msgspec
+import typer
 
-from rsnotify.commands.mirror import until_ended
-from rsnotify.commands.mirror_shown import say
+from rsnotify.cli.mirror import (
+    Cookies,
+    Headers,
+    LogFile,
+    MaxDelete,
+    Rate,
+    Timeout,
+    Verbose,
+    log_more,
+    network_of,
+    until_ended,
+)
+from rsnotify.cli.mirror_output import say
+from rsnotify.cli.target import Json, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.network import Network
-from rsnotify_mirror.audit import KINDS, Audit, audit, check_may_repair, repair
+from rsnotify_mirror.audit import KINDS, Audit, audit, check_may_repair
+from rsnotify_mirror.audit import repair as repair_copy
 from rsnotify_mirror.report import Event
 
+commands = typer.Typer()
+
+
+AuditSource = Annotated[str, typer.Argument(metavar="URL", help="The Source's address.")]
+AuditDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="Where the copy is.")]
+Repair = Annotated[bool, typer.Option("--repair", help="Repair what is found.")]
+Sample = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Look at a random sample of N resources.")
+]
+
+
+@commands.command("audit")
+def audit_copy(
+    source: AuditSource,
+    directory: AuditDirectory,
+    repair: Repair = False,
+    max_delete: MaxDelete = 10,
+    sample: Sample = None,
+    json: Json = False,
+    header: Headers = None,
+    cookies: Cookies = None,
+    rate: Rate = None,
+    timeout: Timeout = None,
+    verbose: Verbose = False,
+    log_file: LogFile = None,
+) -> None:
+    """Compare a copy with its Source: by length, digest and time.
+
+    Exit status: 0 in sync, 1 out of sync, 2 wrong use, 130 interrupted.
+    """
+    log_more(verbose=verbose, file=log_file)
+    network = network_of(header or [], cookies, rate, timeout)
+    token = token_of_environment()
+    most = max_delete if repair else None
+    raise typer.Exit(until_ended(_audit(source, directory, token, network, sample, most, json)))
+
+
 SHOWN = 20
-
-
-def run_audit(
-    url: str,
-    directory: Path,
-    *,
-    token: str | None,
-    sample: int | None,
-    mend: bool,
-    json: bool,
-    network: Network,
-    max_delete: float,
-) -> int:
-    """Audit, and mend what is found if that is wanted; the exit status."""
-    words = {"token": token, "network": network}
-    most = max_delete if mend else None
-    return until_ended(_audit(url, directory, words, sample=sample, max_delete=most, json=json))
 
 
 async def _audit(
     url: str,
     directory: Path,
-    words: dict[str, Any],
-    *,
+    token: str | None,
+    network: Network,
     sample: int | None,
     max_delete: float | None,
     json: bool,
 ) -> int:
-    """With `max_delete`, what is found is mended."""
+    """With `max_delete`, what is found is repaired; the exit status."""
     if max_delete is not None:
         check_may_repair(directory)
     try:
-        found = await audit(url, directory, sample=sample, **words)
+        found = await audit(url, directory, sample=sample, token=token, network=network)
         if max_delete is not None and not found.is_in_sync:
             say("before the repair", err=True)
             print_audit(found, json=False, err=True)
-            words_of_repair = words | {"report": _say_skipped, "max_delete": max_delete}
-            await repair(url, directory, found, **words_of_repair)
-            found = await audit(url, directory, **words)
+            await repair_copy(
+                *(url, directory, found),
+                token=token,
+                network=network,
+                report=_say_skipped,
+                max_delete=max_delete,
+            )
+            found = await audit(url, directory, token=token, network=network)
             if not json:
                 say("after the repair")
     except Rejected as error:

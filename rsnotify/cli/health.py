@@ -2,11 +2,34 @@
 
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
+import typer
 
+from rsnotify.cli.target import HERE, Url
 from rsnotify.errors import PROBLEM
+
+commands = typer.Typer()
+
+
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing if the hub is ready.")]
+
+
+@commands.command()
+def health(quiet: Quiet = False, url: Url = HERE) -> None:
+    """Exit with 0 if the hub can be sent requests, else with 1 and the reason.
+
+    For the health check of a container.
+    """
+    reason = why_not_ready(url)
+    if reason is not None:
+        typer.echo(reason, err=True)
+        raise typer.Exit(1)
+    if not quiet:
+        typer.echo("ready")
+
 
 HEALTH_SECONDS = 5.0
 

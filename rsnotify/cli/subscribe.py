@@ -3,15 +3,18 @@
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
 import msgspec
 import typer
 from msgspec.structs import replace
 
+from rsnotify.cli.hub_request import with_token
+from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.journal.query import parse_moment
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.answer import NotAHub
 from rsnotify_client.changelists import HistoryGone
 from rsnotify_client.channel import NoChannel
@@ -20,14 +23,57 @@ from rsnotify_client.follower import Follower
 from rsnotify_client.following import first_cursor
 from rsnotify_client.notification import Received, channel_url, rendered
 
+commands = typer.Typer()
+
+
+From = Annotated[
+    str | None, typer.Option("--from", metavar="T", help="First all that came after T.")
+]
+Cursor = Annotated[
+    Path | None,
+    typer.Option(help="File that keeps the cursor: begin there, and keep it up to date."),
+]
+Framework = Annotated[bool, typer.Option("--framework", help="Follow the framework channel.")]
+Xml = Annotated[bool, typer.Option("--xml", help="Print the payloads.")]
+Count = Annotated[int, typer.Option(min=0, help="End after so many changes; 0 never ends.")]
+
+
+@commands.command()
+def subscribe(
+    set_name: SetName,
+    from_: From = None,
+    cursor: Cursor = None,
+    framework: Framework = False,
+    xml: Xml = False,
+    json: Json = False,
+    count: Count = 0,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Follow a set's channel and print each change as a line.
+
+    A lost connection is resumed from the last notification, so no change is missed or printed
+    twice. Each line has the change's datetime, what happened, and the resource.
+    """
+    show = as_xml if xml else as_json if json else as_lines
+    kind: Kind = "framework" if framework else "change"
+    with_token(
+        url,
+        data,
+        lambda token: follow(
+            url, token, set_name, kind, after=from_, cursor_file=cursor, show=show, count=count
+        ),
+    )
+
+
 Show = Callable[[Received], Iterator[str]]
 
 
-async def subscribe(
+async def follow(
     url: str,
     token: str | None,
     set_name: str,
-    kind: Literal["change", "framework"],
+    kind: Kind,
     *,
     after: str | None,
     cursor_file: Path | None,

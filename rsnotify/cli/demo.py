@@ -1,0 +1,319 @@
+"""`rsnotify demo`: a Source to try things with; its resources change by themselves.
+
+Rules that hold here: a resource changes before its change is published; discovery leads to the hub;
+a set that holds anything but a demo's resources is left as it is.
+"""
+
+import asyncio
+import hashlib
+import json
+import random
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from email.utils import formatdate
+from time import time
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import typer
+from aiohttp import web
+
+from rsnotify.cli.mirror import until_ended
+from rsnotify.cli.target import (
+    DATA,
+    HERE,
+    Data,
+    Url,
+    credential_for,
+    path_of_set,
+    refusals_of,
+)
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.resourcesync.change import Change, render_datetime
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
+from rsnotify_client.connection import Connection
+from rsnotify_client.documents import RemoteDocument
+from rsnotify_client.web import Web
+
+commands = typer.Typer()
+
+
+Resources = Annotated[int, typer.Option(min=1, help="How many resources it begins with.")]
+Rate = Annotated[float, typer.Option(min=0, max=100_000, help="Changes a second.")]
+DemoSet = Annotated[
+    str, typer.Option("--set", metavar="NAME", help="A set of its own on the hub; made if new.")
+]
+DemoHost = Annotated[str, typer.Option(help="Address to listen on.")]
+DemoPort = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
+Seed = Annotated[int | None, typer.Option(help="The same seed, the same changes.")]
+
+
+@commands.command()
+def demo(
+    resources: Resources = 100,
+    rate: Rate = 1.0,
+    set_name: DemoSet = "demo",
+    host: DemoHost = "127.0.0.1",
+    port: DemoPort = 9000,
+    seed: Seed = None,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Run a Source to try things with.
+
+    Its resources change by themselves. It serves them over HTTP, publishes every change to the
+    hub, and leads its visitors to the hub's documents. What an earlier demo left in the set
+    is deleted; a set with other resources is refused. Once it answers it prints one line,
+    `rsnotify demo ready ADDRESS`, on stdout.
+    """
+    credential = credential_for(url, data)
+    chance = random.Random(seed)  # noqa: S311
+    with refusals_of(credential):
+        until_ended(
+            _demo(url.rstrip("/"), credential.token, set_name, host, port, resources, rate, chance)
+        )
+
+
+AT_ONCE = 1_000
+TICK_SECONDS = 0.02
+PATIENCE_SECONDS = 86_400.0
+TYPES = {"txt": "text/plain", "html": "text/html", "json": "application/json"}
+WORDS = (
+    "archive", "catalogue", "copy", "dataset", "edition", "folio", "journal", "leaf",
+    "letter", "manuscript", "map", "note", "page", "print", "record", "report",
+    "review", "scroll", "series", "table", "thesis", "title", "volume",
+)  # fmt: skip
+OURS = re.compile(rf".+/({'|'.join(WORDS)})/res\d{{6,}}\.({'|'.join(TYPES)})")
+SHARES = {"created": 1, "deleted": 1, "updated": 8}
+
+
+class Resource(NamedTuple):
+    """One resource as it is now."""
+
+    content: bytes
+    type: str
+    modified: float
+    digest: str
+
+
+class Collection:
+    """The resources, and chance that changes them."""
+
+    def __init__(self, base: str, count: int, chance: random.Random) -> None:
+        self.base = base
+        self.resources: dict[str, Resource] = {}
+        self._chance = chance
+        self._number = 0
+        for _ in range(count):
+            self.create()
+
+    def create(self) -> Change:
+        self._number += 1
+        suffix = self._chance.choice(sorted(TYPES))
+        name = f"{self._chance.choice(WORDS)}/res{self._number:06d}.{suffix}"
+        return self._write(name, "created")
+
+    def change(self) -> Change:
+        """Something happens to some resource."""
+        what = self._chance.choices([*SHARES], [*SHARES.values()])[0]
+        if what == "created" or len(self.resources) < 2:
+            return self.create()
+        name = self._chance.choice(list(self.resources))
+        if what == "updated":
+            return self._write(name, "updated")
+        del self.resources[name]
+        return Change(self.loc(name), "deleted")
+
+    def created(self) -> Iterator[Change]:
+        """All that there is, as changes."""
+        for name, resource in self.resources.items():
+            yield self._change(name, resource, "created")
+
+    def loc(self, name: str) -> str:
+        return f"{self.base}/{name}"
+
+    def _write(self, name: str, what: str) -> Change:
+        content = self._content(name)
+        digest = hashlib.sha256(content).hexdigest()
+        media_type = TYPES[name.rpartition(".")[2]]
+        resource = self.resources[name] = Resource(content, media_type, time(), digest)
+        return self._change(name, resource, what)
+
+    def _change(self, name: str, resource: Resource, what: str) -> Change:
+        return Change(
+            self.loc(name),
+            what,
+            lastmod=render_datetime(int(resource.modified * 1_000_000)),
+            hash=f"sha-256:{resource.digest}",
+            length=len(resource.content),
+            type=resource.type,
+        )
+
+    def _content(self, name: str) -> bytes:
+        count = self._chance.randint(20, 2_000)
+        text = " ".join(self._chance.choices(WORDS, k=count))
+        if name.endswith(".json"):
+            return json.dumps({"name": name, "text": text, "words": count}).encode()
+        if name.endswith(".html"):
+            return f"<!doctype html><title>{name}</title><p>{text}</p>\n".encode()
+        return f"{text}\n".encode()
+
+
+class Site:
+    """The collection over HTTP, and the ways from it to the hub."""
+
+    def __init__(self, collection: Collection, hub: str, set_name: str) -> None:
+        self._collection = collection
+        self._hub = hub
+        self._set_name = set_name
+
+    def application(self) -> web.Application:
+        app = web.Application()
+        app.router.add_get("/", self._front)
+        app.router.add_get("/robots.txt", self._robots)
+        app.router.add_get("/.well-known/resourcesync", self._described)
+        app.router.add_get("/{name:.+}", self._resource)
+        return app
+
+    @property
+    def _capabilities(self) -> str:
+        return f"{self._hub}/{self._set_name}/capabilitylist.xml"
+
+    async def _front(self, _: web.Request) -> web.Response:
+        count = len(self._collection.resources)
+        text = (
+            f'<!doctype html><link rel="resourcesync" href="{self._capabilities}">'
+            f"<title>A Source</title><p>{count} resources that change by themselves."
+        )
+        return web.Response(text=text, content_type="text/html")
+
+    async def _robots(self, _: web.Request) -> web.Response:
+        return web.Response(text=f"Sitemap: {self._hub}/{self._set_name}/resourcelist.xml\n")
+
+    async def _described(self, _: web.Request) -> web.Response:
+        named = Entry(self._capabilities, md=Md(capability="capabilitylist"))
+        document = Document("urlset", Md(capability="description"), (), (named,))
+        return web.Response(body=render_document(document), content_type="application/xml")
+
+    async def _resource(self, request: web.Request) -> web.Response:
+        resource = self._collection.resources.get(request.match_info["name"])
+        if resource is None:
+            raise web.HTTPNotFound
+        tag = f'"{resource.digest[:32]}"'
+        headers = {
+            "ETag": tag,
+            "Last-Modified": formatdate(resource.modified, usegmt=True),
+            "Link": f'<{self._capabilities}>; rel="resourcesync"',
+        }
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=resource.content, content_type=resource.type, headers=headers)
+
+
+async def _demo(
+    hub: str, token: str | None, set_name: str, host: str, port: int, count: int, rate: float,
+    chance: random.Random,
+) -> int:  # fmt: skip
+    async with Connection(hub, token, patience_seconds=PATIENCE_SECONDS) as connection:
+        collection = Collection("", 0, chance)
+        runner = web.AppRunner(Site(collection, hub, set_name).application(), access_log=None)
+        await runner.setup()
+        try:
+            collection.base = await _listen(runner, host, port)
+            await _begin(connection, collection, set_name, count)
+            typer.echo(f"rsnotify demo ready {collection.base}")
+            typer.echo(
+                f"{count} resources, {rate:g} changes a second; copy them with: "
+                f"rsnotify mirror {collection.base} copy --lag",
+                err=True,
+            )
+            await _go_on(connection, collection, set_name, rate)
+        finally:
+            await runner.cleanup()
+    return 0
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> str:
+    site = web.TCPSite(runner, host, port)
+    try:
+        await site.start()
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "no name of a host"
+        raise InvalidSettings(
+            [f"cannot listen on {host}:{port}: {why}; choose another --host or --port"]
+        ) from None
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{runner.addresses[0][1]}"
+
+
+async def _begin(connection: Connection, collection: Collection, set_name: str, count: int) -> None:
+    """The set exists and has exactly our resources; a snapshot says so."""
+    try:
+        await connection.ask("PUT", path_of_set(set_name), body=b"{}")
+    except Rejected as error:
+        if error.status != 403:
+            raise
+    await _snapshot(connection, set_name)
+    listed = await _listed(connection, set_name)
+    _check_ours(set_name, listed)
+    for _ in range(count):
+        collection.create()
+    now = {collection.loc(name) for name in collection.resources}
+    stale = [Change(loc, "deleted") for loc in listed if loc not in now]
+    await _publish(connection, set_name, stale)
+    await _publish(connection, set_name, list(collection.created()))
+    await _snapshot(connection, set_name)
+
+
+async def _snapshot(connection: Connection, set_name: str) -> None:
+    """Whoever may not ask for one waits for the hub's own."""
+    try:
+        await connection.ask("POST", f"{path_of_set(set_name)}/snapshot")
+    except (Rejected, TryAgain):
+        return
+
+
+async def _listed(connection: Connection, set_name: str) -> list[str]:
+    async with Web(connection.token, connection.url) as web:
+        try:
+            document = RemoteDocument(web, f"{connection.url}/{set_name}/resourcelist.xml")
+            return [entry.loc async for entries in document for entry in entries]
+        except Rejected:
+            return []  # there is no snapshot yet
+
+
+def _check_ours(set_name: str, listed: Sequence[str]) -> None:
+    """Refuse a set with resources of somebody else: the demo would delete them."""
+    foreign = [loc for loc in listed if not OURS.fullmatch(loc)]
+    if foreign:
+        raise InvalidSettings(
+            [
+                f"the set {set_name} holds {len(foreign)} resources that are no demo's, such as "
+                f"{foreign[0]}: give the demo a set of its own with --set"
+            ]
+        )
+
+
+async def _go_on(
+    connection: Connection, collection: Collection, set_name: str, rate: float
+) -> None:
+    if rate <= 0:
+        await asyncio.Event().wait()
+    began, done = time(), 0
+    while True:
+        await asyncio.sleep(max(TICK_SECONDS, (done + 1) / rate - (time() - began)))
+        due = min(int((time() - began) * rate) - done, AT_ONCE)
+        if due > 0:
+            await _publish(connection, set_name, [collection.change() for _ in range(due)])
+            done += due
+
+
+async def _publish(connection: Connection, set_name: str, changes: Sequence[Change]) -> None:
+    for start in range(0, len(changes), AT_ONCE):
+        body = msgspec.json.encode(changes[start : start + AT_ONCE])
+        headers: dict[str, Any] = {
+            "Content-Type": "application/json",
+            "Idempotency-Key": secrets.token_hex(16),
+        }
+        await connection.ask("POST", f"{path_of_set(set_name)}/changes", body=body, headers=headers)

@@ -1,0 +1,470 @@
+"""`rsnotify mirror`: a copy of a Source, as the command line asks for it; and its exit status."""
+
+import asyncio
+import logging
+import os
+import re
+import signal
+import sys
+from base64 import b64encode
+from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from sqlite3 import connect
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import typer
+from msgspec.structs import replace
+
+from rsnotify.cli.mirror_output import Shown, reporter, say, say_end, show
+from rsnotify.cli.mirror_sets import SetMirrors, copies_in
+from rsnotify.cli.target import Json, Metrics, token_of_environment
+from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
+from rsnotify_client.network import Network, parse_header
+from rsnotify_client.textfile import write as write_metrics
+from rsnotify_mirror.hooks import Hook, command_hook
+from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.options import Options
+from rsnotify_mirror.paths import Map, place_of
+from rsnotify_mirror.plan import Selection
+from rsnotify_mirror.report import Event, Sums
+from rsnotify_mirror.state import START, ReadTo, State
+from rsnotify_mirror.statefile import FILE
+from rsnotify_mirror.status import CopyStatus, metrics_of, status_of
+
+commands = typer.Typer()
+
+
+MirrorPlaces = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="URL... [DIR]",
+        help="A site, a set, a channel: any address of a Source; then where the copy is.",
+        show_default=False,
+    ),
+]
+AllSets = Annotated[
+    bool, typer.Option("--all-sets", help="Copy each set of the Source, into DIR/SET.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Bring it up to date and end.")]
+Select = Annotated[
+    list[str] | None,
+    typer.Option(metavar="GLOB", help="Only resources whose URI it matches. Repeatable."),
+]
+Exclude = Annotated[
+    list[str] | None, typer.Option(metavar="GLOB", help="All but these. Repeatable.")
+]
+MaxDelete = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=100,
+        metavar="PERCENT",
+        help="How much of the copy a list that leaves it out, or another --select, may remove.",
+    ),
+]
+Maps = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="PREFIX=DIR", help="Where in DIR they go. Repeatable."),
+]
+Jobs = Annotated[int, typer.Option(min=1, max=256, help="Fetch so many at once.")]
+PerHost = Annotated[int, typer.Option(min=1, max=256, help="From one host so many.")]
+KeepDeleted = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Move deleted files there, outside the copy."),
+]
+Exec = Annotated[
+    str | None,
+    typer.Option("--exec", metavar="CMD", help="Run after each change; {path}, {loc} in it."),
+]
+Stdout = Annotated[
+    bool, typer.Option("--stdout", help="Keep no files: print each change as a JSON line.")
+]
+Lag = Annotated[bool, typer.Option("--lag", help="Print the time from change to file.")]
+
+SameSite = Annotated[
+    bool, typer.Option("--same-site", help="Ask for nothing at other hosts than the Source's.")
+]
+Status = Annotated[bool, typer.Option("--status", help="Say how far the copy in DIR is, and end.")]
+MaxBehind = Annotated[
+    float,
+    typer.Option(min=0, metavar="SECONDS", help="With --status: how long ago it may be in step."),
+]
+
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", "-n", help="Say what would be done, and do nothing.")
+]
+
+# Of both mirror and audit
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header",
+        metavar="'[HOST ]NAME: VALUE'",
+        help="Sent to the origin of URL, or to HOST. Repeatable.",
+    ),
+]
+Cookies = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="cookies.txt, each for its own host.")
+]
+Rate = Annotated[
+    float | None, typer.Option(min=0.001, metavar="N", help="Requests a second, at most.")
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(min=0.1, metavar="SECONDS", help="For an answer that does not come. [60]"),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log each request.")]
+LogFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Append a log there, with each request.")
+]
+
+MIRROR = """Copy a Source and keep the copy in step, or bring it up to date once.
+
+`rsnotify mirror https://example.org/ copy`
+
+Every resource is verified by length and digest before it takes its place. Interrupted, it goes
+on where it was. Exit status: 0 up to date, 1 something failed, 2 wrong use, 130 interrupted.
+"""
+
+
+@commands.command(help=MIRROR)
+def mirror(
+    places: MirrorPlaces,
+    once: Once = False,
+    select: Select = None,
+    exclude: Exclude = None,
+    max_delete: MaxDelete = 10,
+    map_: Maps = None,
+    jobs: Jobs = 16,
+    per_host: PerHost = 8,
+    keep_deleted: KeepDeleted = None,
+    exec_: Exec = None,
+    stdout: Stdout = False,
+    lag: Lag = False,
+    json: Json = False,
+    status: Status = False,
+    max_behind: MaxBehind = 7200,
+    metrics: Metrics = None,
+    same_site: SameSite = False,
+    header: Headers = None,
+    cookies: Cookies = None,
+    rate: Rate = None,
+    timeout: Timeout = None,
+    dry_run: DryRun = False,
+    verbose: Verbose = False,
+    log_file: LogFile = None,
+    all_sets: AllSets = False,
+) -> None:
+    if status:
+        raise typer.Exit(show_status(Path(places[-1]), json=json, max_behind=max_behind))
+    sources, directory = _placed(places, all_sets=all_sets, stdout=stdout, dry_run=dry_run)
+    if stdout and (exec_ or keep_deleted or json):
+        raise typer.BadParameter("--stdout goes without --exec, --keep-deleted and --json")
+    log_more(verbose=verbose, file=log_file)
+    options = Options(
+        network=network_of(header or [], cookies, rate, timeout),
+        selection=Selection(tuple(select or ()), tuple(exclude or ())),
+        max_delete=max_delete,
+        maps=tuple(map(map_of, map_ or ())),
+        jobs=jobs,
+        per_host=min(per_host, jobs),
+        keep_deleted=keep_deleted,
+        has_files=not stdout,
+        same_site=same_site,
+    )
+    token = token_of_environment()
+    for source in sources:
+        _check_address(source, directory)
+    if dry_run:
+        planning = _show_plan(sources[0], directory, options, token=token, json=json)
+        raise typer.Exit(until_ended(planning))
+    shown = Shown(json=json, once=once, lag=lag, quiet=stdout)
+    is_one = directory is None or not (all_sets or sources[1:])
+    if not is_one and (Path(places[-1]) / FILE).exists():
+        raise InvalidSettings([f"{directory} is the mirror of one set: give another directory"])
+    if metrics is not None:
+        write_metrics(metrics, metrics_of({}))  # what cannot be written is said at once
+    run = MirrorRun(options, token, once, exec_, shown, StatusReporter(metrics))
+    if is_one:
+        raise typer.Exit(run.one(sources[0], directory))
+    sets = SetMirrors(
+        *(sources, Path(places[-1]), run.one_of_several),
+        token=token,
+        network=options.network,
+        all_sets=all_sets,
+        once=once,
+    )
+    raise typer.Exit(until_ended(sets.run()))
+
+
+def _placed(
+    places: list[str], *, all_sets: bool, stdout: bool, dry_run: bool
+) -> tuple[list[str], Path | None]:
+    """The Sources, and where their copies are."""
+    sources, directory = places[:-1], Path(places[-1])
+    if (all_sets or sources[1:]) and (stdout or dry_run):
+        option = "--stdout" if stdout else "--dry-run"
+        raise typer.BadParameter(f"{option} takes one set: give one URL, without --all-sets")
+    if sources:
+        return sources, directory
+    if not stdout or all_sets:
+        raise typer.BadParameter("say where the copy shall be: a DIR, or --stdout for no files")
+    return places, None
+
+
+log = logging.getLogger(__name__)
+
+PLANNED_AT_ONCE = 1_000
+ADDRESS = re.compile("(http|ws)s?:/", re.IGNORECASE)  # of a path, too, which has one slash only
+
+
+def map_of(text: str) -> Map:
+    prefix, _, folder = text.rpartition("=")
+    parts = folder.split("/")
+    if not prefix or not all(parts) or {".", ".."} & set(parts) or "~" in folder:
+        raise InvalidSettings(
+            [f"--map {text}: give PREFIX=DIR, with DIR a folder inside the mirror such as data/pdf"]
+        )
+    if place_of(f"http://x/{folder}") != f"x/{folder}":
+        raise InvalidSettings([f"--map {text}: {folder!r} is no plain name of a folder"])
+    return prefix, folder
+
+
+class MirrorRun(NamedTuple):
+    """What the mirrors of one command have in common."""
+
+    options: Options
+    token: str | None
+    once: bool
+    command: str | None
+    shown: Shown
+    reporter: "StatusReporter"
+
+    def one(self, url: str, directory: Path | None) -> int:
+        """One Source in this directory, or in none; the exit status."""
+        with ExitStack() as stack:
+            if directory is None:
+                folder = stack.enter_context(TemporaryDirectory(prefix="rsnotify-mirror-"))
+                directory = Path(folder)
+            return until_ended(self._mirror(url, directory, self.token))
+
+    async def one_of_several(self, url: str, directory: Path, token: str | None) -> int:
+        """A set in a directory of its own, which names it."""
+        kept = self.options.keep_deleted and self.options.keep_deleted / directory.name
+        its = self._replace(
+            options=replace(self.options, keep_deleted=kept),
+            shown=self.shown._replace(name=directory.name),
+        )
+        return await its._mirror(url, directory, token)
+
+    async def _mirror(self, url: str, directory: Path, token: str | None) -> int:
+        hook: Hook | None = None if self.options.has_files else print_content
+        if self.command is not None:
+            hook = command_hook(self.command, directory)
+        try:
+            async with Mirror(
+                *(url, directory, self.options),
+                token=token,
+                hook=hook,
+                report=reporter(self.shown),
+                told=self.reporter.report,
+            ) as mirror:
+                showing = asyncio.create_task(show(mirror, self.shown))
+                try:
+                    is_whole = await (mirror.once() if self.once else mirror.keep())
+                finally:
+                    showing.cancel()
+                    await asyncio.gather(showing, return_exceptions=True)
+                    if not isinstance(sys.exception(), Exception):  # that says more
+                        say_end(mirror, self.shown)
+                return 0 if is_whole else 1
+        except Rejected as error:
+            raise InvalidSettings([error.detail]) from None
+
+
+def _check_address(url: str, directory: Path | None) -> None:
+    """Before anything is made in the directory."""
+    if ADDRESS.match(url):
+        if directory is not None and ADDRESS.match(str(directory)):
+            raise InvalidSettings([f"{directory} is no directory: name it after the addresses"])
+        return
+    is_swapped = directory is not None and ADDRESS.match(str(directory))
+    advice = "the address comes first, then the directory"
+    if not is_swapped:
+        advice = "give one that begins with http://, https:// or ws://"
+    raise InvalidSettings([f"{url!r} is no address: {advice}"])
+
+
+def until_ended(work: Coroutine[Any, Any, int]) -> int:
+    """Run until it ends; SIGTERM is an interruption as Ctrl-C is."""
+
+    async def main() -> int:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await work
+
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError:
+        notify(STOPPING)
+        raise KeyboardInterrupt from None
+
+
+class StatusReporter:
+    """Reports to systemd and Prometheus how far copies are."""
+
+    def __init__(self, metrics: Path | None) -> None:
+        self._metrics = metrics
+        self._found: dict[str, tuple[CopyStatus, Sums]] = {}
+        self._complaint: str | None = None
+
+    def report(self, status: CopyStatus, sums: Sums) -> None:
+        is_first = not self._found
+        self._found[status.directory] = status, sums
+        if self._metrics is not None:
+            self._write(self._metrics)
+        is_ready = is_first and status.running
+        notify(f"{READY}\n{self._line()}" if is_ready else self._line())
+
+    def _line(self) -> str:
+        found = [status for status, _ in self._found.values()]
+        wrong = [status for status in found if not status.in_step]
+        words = f"{len(wrong)} of {len(found)} not in step" if wrong else "in step"
+        resources, to_do, failed = (
+            sum(getattr(each, name) for each in found) for name in ("resources", "to_do", "failed")
+        )
+        return f"{STATUS}{words}; {resources} resources, {to_do} to do, {failed} failed"
+
+    def _write(self, metrics: Path) -> None:
+        """A file that cannot be written stops no mirror: its age says that it is old."""
+        try:
+            write_metrics(metrics, metrics_of(self._found))
+        except InvalidSettings as error:
+            if error.problems[0] != self._complaint:
+                log.warning("%s", error.problems[0])
+            self._complaint = error.problems[0]
+        else:
+            self._complaint = None
+
+
+def show_status(directory: Path, *, json: bool, max_behind: float) -> int:
+    """Print how far the copy is, or each that is in the directory; the exit status."""
+    found = copies_in(directory)
+    return max(_show_status(each, json=json, max_behind=max_behind) for each in found)
+
+
+def _show_status(directory: Path, *, json: bool, max_behind: float) -> int:
+    with State(directory, is_writer=False) as state:
+        status = status_of(state)
+    is_well = status.is_well(max_behind)
+    if json:
+        say(msgspec.json.encode(status))
+        return 0 if is_well else 1
+    for line in status_lines(status):
+        say(line)
+    if status.in_step and not is_well:
+        say(f"OUT OF STEP: it was in step last more than {max_behind:g} s ago")
+    else:
+        say("IN STEP" if is_well else "OUT OF STEP")
+    return 0 if is_well else 1
+
+
+def status_lines(status: CopyStatus) -> Iterator[str]:
+    running = "a mirror runs" if status.running else "no mirror runs"
+    yield f"{status.directory}: a copy of {status.source or 'nothing yet'}; {running}"
+    yield f"{status.resources} resources, {status.to_do} to do, {status.failed} failed"
+    if status.in_step_at is None:
+        yield "it was never in step"
+    elif status.in_step:
+        yield f"in step since {status.in_step_since}, as of {status.in_step_at}"
+    else:
+        yield f"in step last at {status.in_step_at}, {status.behind_seconds:.0f} s ago"
+    if status.last_error is not None:
+        yield f"last error, at {status.last_error_at}: {status.last_error}"
+
+
+async def _show_plan(
+    url: str, directory: Path | None, options: Options, *, token: str | None, json: bool
+) -> int:
+    """By a copy of what the mirror knows, in a directory of its own."""
+    with TemporaryDirectory(prefix="rsnotify-mirror-") as folder:
+        if directory is not None and (directory / FILE).exists():
+            with (
+                State(directory, is_writer=False) as known,
+                closing(connect(Path(folder, FILE))) as copied,
+            ):
+                known.database.backup(copied)
+        skipped = []
+
+        def report(event: Event) -> None:
+            if event.event == "stored":  # into the other directory, from a package
+                _say_planned("fetch", event.loc, event.path, json=json)
+            elif event.event in ("skipped", "failed", "trouble"):
+                skipped.append(event)
+                say(f"{event.event}: {event.problem}", err=True)
+
+        try:
+            async with Mirror(url, Path(folder), options, token=token, report=report) as mirror:
+                await mirror.plan()
+                _say_plan(mirror.state, json=json)
+                return 1 if skipped else 0
+        except Rejected as error:
+            raise InvalidSettings([error.detail]) from None
+
+
+def _say_plan(state: State, *, json: bool) -> None:
+    after: ReadTo | None = START
+    while after is not None:
+        rows, after = state.due(float("inf"), after, PLANNED_AT_ONCE, ())
+        for row in rows:
+            what = "delete" if row.wanted.is_deleted else "fetch"
+            _say_planned(what, row.loc, row.path, json=json)
+
+
+def _say_planned(what: str, loc: str | None, path: str | None, *, json: bool) -> None:
+    line = msgspec.json.encode({"would": what, "loc": loc, "path": path})
+    say(line if json else f"would {what} {loc}")
+
+
+async def print_content(event: Event, content: bytes | None) -> None:
+    """One JSON line for each change, with the content in base64."""
+    line = msgspec.to_builtins(event)
+    if content is not None:
+        line["content"] = b64encode(content).decode()
+    say(msgspec.json.encode(line))
+
+
+def network_of(
+    headers: list[str], cookies: Path | None, rate: float | None, timeout: float | None
+) -> Network:
+    """What the options say, and what the environment says besides."""
+    return replace(
+        Network.of(os.environ),
+        headers=tuple(map(parse_header, headers)),
+        cookies=None if cookies is None else str(cookies),
+        rate=rate,
+        timeout_seconds=timeout,
+    )
+
+
+def log_more(*, verbose: bool, file: Path | None) -> None:
+    """Each request, on stderr or in a file."""
+    if verbose or file is not None:
+        for package in ("rsnotify_client", "rsnotify_mirror"):
+            logging.getLogger(package).setLevel(logging.DEBUG)
+    if file is None:
+        return
+    if not verbose:  # what stood on stderr before stands there still
+        for handler in logging.getLogger().handlers:
+            handler.setLevel(logging.INFO)
+    try:
+        handler = logging.FileHandler(file)
+    except OSError as error:
+        raise InvalidSettings([f"--log-file {file}: {error.strerror}"]) from None
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger().addHandler(handler)

@@ -1,0 +1,59 @@
+"""What commands print: tables, fields, lines."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json: bool) -> None:
+    if json:
+        typer.echo(msgspec.json.encode(rows))
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    least = 2
+    for column in columns:
+        first = column == columns[0]  # what a next command is given: never cut
+        words = column.split("_")
+        width = max(map(len, words + [_shown(row[column]) for row in rows if first]))
+        least += width + 3
+        table.add_column(" ".join(words), no_wrap=first, overflow="fold", min_width=width)
+    for row in rows:
+        table.add_row(*(_shown(row.get(column, "")) for column in columns))
+    console = Console()
+    console.width = max(console.width, least)
+    console.print(table)
+
+
+def print_fields(fields: dict[str, Any], *, json: bool) -> None:
+    """One thing, a line for each of its fields."""
+    if json:
+        typer.echo(msgspec.json.encode(fields))
+        return
+    width = max(map(len, fields))
+    for name, value in fields.items():
+        typer.echo(f"{name.replace('_', ' '):{width}}  {_shown(value)}")
+
+
+def counted(number: int, noun: str) -> str:
+    """
+    >>> counted(1, "change"), counted(2, "change")
+    ('1 change', '2 changes')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.0f}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(each)}" for name, each in value.items())
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

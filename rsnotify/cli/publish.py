@@ -1,0 +1,394 @@
+"""`rsnotify publish`: changes from arguments, a file or stdin, in requests of a thousand.
+
+Rules that hold here: a body leaves as it was written, cut between changes only; what the hub
+thinks of it, the hub says.
+"""
+
+import asyncio
+import os
+import secrets
+import stat
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from rsnotify.cli.output import counted
+from rsnotify.cli.target import (
+    DATA,
+    HERE,
+    Data,
+    Json,
+    SetName,
+    Url,
+    credential_for,
+    refusals_of,
+)
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.notification import Kind
+from rsnotify.resourcesync.xml_reader import parse_all_of_document
+from rsnotify.resourcesync.xml_writer import render_document
+from rsnotify_client.asyncpublisher import AsyncPublisher
+from rsnotify_client.between import changes_between
+from rsnotify_client.deletions import MAX_DELETE
+from rsnotify_client.hub import Accepted
+from rsnotify_client.listing import Unreadable
+from rsnotify_client.publisher import Publisher
+
+commands = typer.Typer()
+
+
+Locs = Annotated[
+    list[str] | None, typer.Argument(metavar="[LOC]...", help="URIs of changed resources.")
+]
+What = Annotated[str, typer.Option(help="created, updated or deleted.")]
+Lastmod = Annotated[str | None, typer.Option(help="When they were last modified.")]
+File = Annotated[Path | None, typer.Option("--file", "-f", help="A file of changes; - is stdin.")]
+Format = Annotated[
+    str | None,
+    typer.Option("--format", help="json, ndjson or xml. [by the file's name and first byte]"),
+]
+Framework = Annotated[bool, typer.Option("--framework", help="Publish to the framework channel.")]
+Capability = Annotated[
+    str | None, typer.Option(help="What the changed documents are, such as resourcelist.")
+]
+Index = Annotated[str | None, typer.Option(metavar="URI", help="The index that they lie under.")]
+Between = Annotated[
+    tuple[str, str] | None,
+    typer.Option(metavar="OLD NEW", help="What changed between two Resource Lists or sitemaps."),
+]
+MaxDelete = Annotated[
+    float | None,
+    typer.Option(
+        min=0, max=100, metavar="PERCENT", help="How much of OLD, or of DIR, may be gone. [10]"
+    ),
+]
+Dir = Annotated[
+    Path | None, typer.Option("--dir", metavar="DIR", help="What changed in a folder of files.")
+]
+Base = Annotated[
+    str | None, typer.Option(metavar="URL", help="Where the files of --dir are served.")
+]
+Watch = Annotated[bool, typer.Option("--watch", help="Go on publishing what changes in --dir.")]
+State = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="What of --dir is published. [DIR/.rsnotify-SET.db]"),
+]
+Key = Annotated[
+    str | None, typer.Option(help="Idempotency key: repeated with it, nothing is stored twice.")
+]
+
+PUBLISH = """Publish changes to a set.
+
+Name the resources as arguments, or give a file (`-` for stdin) of JSON, NDJSON or a
+ResourceSync `<urlset>`. A file goes in requests of 1,000 changes, each all or nothing and
+repeated until the hub has it. With `--format ndjson` lines on stdin are sent as they come.
+
+`rsnotify publish dataset1 http://example.com/res1 --change created`
+
+With `--framework` they are changes of capability documents, for the framework channel:
+
+`rsnotify publish dataset1 http://example.com/resourcelist.xml --framework --capability
+resourcelist`
+
+With `--between` they are what changed between two lists, each a path or a URL of a Resource
+List, a sitemap or an index of them, plain or gzip:
+
+`rsnotify publish dataset1 --between yesterday.xml today.xml`
+
+With `--dir` they are what changed in a folder since the last time; the first time the set gets all
+of it. A file is published at the address that `--base` and its path make:
+
+`rsnotify publish dataset1 --dir /srv/files --base https://example.com/files --watch`
+"""
+
+
+@commands.command(help=PUBLISH)
+def publish(
+    set_name: SetName,
+    locs: Locs = None,
+    change: What = "updated",
+    lastmod: Lastmod = None,
+    file: File = None,
+    format_: Format = None,
+    framework: Framework = False,
+    capability: Capability = None,
+    index: Index = None,
+    between: Between = None,
+    max_delete: MaxDelete = None,
+    dir_: Dir = None,
+    base: Base = None,
+    watch: Watch = False,
+    state: State = None,
+    key: Key = None,
+    json: Json = False,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    if [bool(locs), file is not None, between is not None, dir_ is not None].count(True) != 1:
+        raise typer.BadParameter(
+            "name resources, or give a --file, --between or --dir; one of them"
+        )
+    if dir_ is None and (base is not None or watch or state is not None):
+        raise typer.BadParameter("--base, --watch and --state go with --dir")
+    if dir_ is None and between is None:
+        if max_delete is not None:
+            raise typer.BadParameter("--max-delete goes with --between and --dir")
+        fields = {"capability": capability, "index": index}
+        _check_framework(framework, fields, has_file=file is not None)
+        fields |= {"change": change, "lastmod": lastmod}
+        source = of_locs(locs or [], **fields) if file is None else of_file(file, format_)
+    elif framework or key or json:
+        option = "--between" if dir_ is None else "--dir"
+        raise typer.BadParameter(f"{option} goes without --framework, --key and --json")
+    elif dir_ is not None and base is None:
+        raise typer.BadParameter("--dir needs --base, the address where its files are served")
+    credential = credential_for(url, data)
+    most = MAX_DELETE if max_delete is None else max_delete
+    with refusals_of(credential):
+        if dir_ is not None:
+            from rsnotify.cli.publish_folder import FolderSource, publish_folder
+
+            kept = state or dir_ / f".rsnotify-{set_name}.db"
+            folder = FolderSource(dir_, base or "", kept, most, watch)
+            publish_folder(url, credential.token, set_name, folder)
+        elif between is not None:
+            publish_between(url, credential.token, set_name, *between, most)
+        else:
+            kind: Kind = "framework" if framework else "change"
+            publishing = publish_all(
+                url, credential.token, set_name, source, kind=kind, key=key, json=json
+            )
+            asyncio.run(publishing)
+
+
+def _check_framework(framework: bool, fields: dict[str, str | None], *, has_file: bool) -> None:
+    if framework and not has_file and fields["capability"] is None:
+        raise typer.BadParameter("--framework needs the --capability of the changed documents")
+    if not framework and any(fields.values()):
+        raise typer.BadParameter("--capability and --index go with --framework")
+    if has_file and any(fields.values()):
+        raise typer.BadParameter("in a --file each change says its own capability and index")
+
+
+AT_ONCE = 1_000
+FLUSH_SECONDS = 60.0
+PAUSE_SECONDS = 0.1  # a line on stdin does not wait longer than this for others to go with it
+
+JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
+FORMATS = {"json": JSON, "ndjson": NDJSON, "jsonl": NDJSON, "xml": XML}
+
+
+class PublishBody(NamedTuple):
+    """One request's worth of changes."""
+
+    content: bytes
+    content_type: str
+    changes: int
+
+
+class PublishInput(NamedTuple):
+    """Where the bodies come from, and how many changes there will be, if that is known."""
+
+    bodies: AsyncIterator[PublishBody]
+    total: int | None
+
+
+async def publish_all(
+    url: str,
+    token: str | None,
+    set_name: str,
+    source: PublishInput,
+    *,
+    kind: Kind,
+    key: str | None,
+    json: bool,
+) -> None:
+    """Publish every body in turn; print what the hub accepted."""
+    run = key or secrets.token_hex(12)
+    accepted: Accepted | None = None
+    async with AsyncPublisher(url, token) as publisher:
+        with _progress(source.total) as progress:
+            task = progress.add_task(f"publishing to {set_name}", total=source.total)
+            number = 0
+            async for body in source.bodies:
+                answer = await publisher.publish_body(
+                    set_name,
+                    body.content,
+                    body.content_type,
+                    kind=kind,
+                    key=run if number == 0 else f"{run}-{number}",
+                )
+                if accepted is not None:
+                    answer = Accepted(
+                        accepted.accepted + answer.accepted, accepted.from_, answer.until
+                    )
+                accepted = answer
+                progress.advance(task, body.changes)
+                number += 1
+    if accepted is None:
+        raise Rejected("there was no change to publish")
+    if json:
+        typer.echo(msgspec.json.encode(accepted))
+    else:
+        typer.echo(f"accepted {counted(accepted.accepted, 'change')} until {accepted.until}")
+
+
+def _progress(total: int | None) -> Progress:
+    return Progress(
+        "{task.description}",
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True, highlight=False),
+        transient=True,
+        disable=total is None or total <= AT_ONCE,
+    )
+
+
+# Where changes come from ------------------------------------------------------------------------
+
+
+def of_locs(locs: Sequence[str], **fields: Any) -> PublishInput:
+    """What is named on the command line, all changed in the same way."""
+    changes = [Change(loc, **fields) for loc in locs]
+    return PublishInput(_each(_json_bodies(changes)), len(changes))
+
+
+def of_file(path: Path, format_: str | None) -> PublishInput:
+    """The changes in a file; `-` is stdin, in lines as they come if it is NDJSON."""
+    if format_ is not None and format_ not in FORMATS:
+        raise InvalidSettings([f"--format {format_}: choose one of {', '.join(FORMATS)}"])
+    if str(path) == "-":
+        if sys.stdin is None:  # the parent process closed it
+            raise InvalidSettings(["--file -: stdin is closed: redirect something into it"])
+        if format_ in ("ndjson", "jsonl") and _comes_bit_by_bit(sys.stdin.fileno()):
+            return PublishInput(_lines_as_they_come(), None)
+        content = sys.stdin.buffer.read()
+    else:
+        content = _read(path)
+    content_type = FORMATS[format_ or _guessed(path, content)]
+    bodies = list(_BODIES[content_type](content))
+    return PublishInput(_each(iter(bodies)), sum(body.changes for body in bodies))
+
+
+def _comes_bit_by_bit(stdin: int) -> bool:
+    """Whether it must be waited for; a file, or /dev/null, is all there already."""
+    mode = os.fstat(stdin).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(stdin)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidSettings([f"cannot read {path}: {error.strerror}"]) from None
+
+
+def _guessed(path: Path, content: bytes) -> str:
+    """The format, by the file's name, else by how its content begins."""
+    if path.suffix[1:] in FORMATS:
+        return path.suffix[1:]
+    start = content.lstrip()
+    if start.startswith(b"<"):
+        return "xml"
+    return "ndjson" if start.startswith(b"{") and b"\n{" in start else "json"
+
+
+def _json_bodies(changes: Sequence[object]) -> Iterator[PublishBody]:
+    for start in range(0, len(changes), AT_ONCE):
+        part = changes[start : start + AT_ONCE]
+        yield PublishBody(msgspec.json.encode(part), JSON, len(part))
+
+
+def _bodies_of_json(content: bytes) -> Iterator[PublishBody]:
+    try:
+        parts = msgspec.json.decode(content, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
+    except msgspec.DecodeError as error:
+        raise Rejected(f"the file is no JSON: {error}") from None
+    return _json_bodies(parts if isinstance(parts, list) else [parts])
+
+
+def _bodies_of_ndjson(content: bytes) -> Iterator[PublishBody]:
+    lines = [line for line in content.splitlines() if line.strip()]
+    for start in range(0, len(lines), AT_ONCE):
+        part = lines[start : start + AT_ONCE]
+        yield PublishBody(b"\n".join(part), NDJSON, len(part))
+
+
+def _bodies_of_xml(content: bytes) -> Iterator[PublishBody]:
+    """What is cut is written again: nothing may be lost that the hub would have refused."""
+    document, oddities = parse_all_of_document(content.lstrip())
+    if not document.entries and not oddities:
+        return
+    if len(document.entries) <= AT_ONCE:
+        yield PublishBody(content, XML, len(document.entries))
+        return
+    for oddity in oddities:
+        if oddity.kind == "unknown":
+            raise Rejected(f"{oddity.path}: {oddity.message}")
+    for start in range(0, len(document.entries), AT_ONCE):
+        part = document.entries[start : start + AT_ONCE]
+        cut = msgspec.structs.replace(document, entries=part)
+        yield PublishBody(render_document(cut), XML, len(part))
+
+
+_BODIES = {JSON: _bodies_of_json, NDJSON: _bodies_of_ndjson, XML: _bodies_of_xml}
+
+
+async def _each(bodies: Iterator[PublishBody]) -> AsyncIterator[PublishBody]:
+    for body in bodies:
+        yield body
+
+
+async def _lines_as_they_come() -> AsyncIterator[PublishBody]:
+    reader = asyncio.StreamReader(limit=2**24)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    while first := await reader.readline():
+        lines = [first.rstrip()]
+        while len(lines) < AT_ONCE and (line := await _soon(reader)):
+            lines.append(line.rstrip())
+        if lines := [line for line in lines if line]:
+            yield PublishBody(b"\n".join(lines), NDJSON, len(lines))
+
+
+async def _soon(reader: asyncio.StreamReader) -> bytes:
+    try:
+        async with asyncio.timeout(PAUSE_SECONDS):
+            return await reader.readline()
+    except TimeoutError:
+        return b""
+
+
+def publish_between(
+    url: str, token: str | None, set_name: str, old: str, new: str, max_delete: float
+) -> None:
+    """Publish what changed; print how much, and end with status 1 if some of it was refused."""
+    try:
+        publisher = Publisher(url, token)
+    except ValueError as error:
+        raise InvalidSettings([str(error)]) from None
+    with publisher:
+        try:
+            changes = changes_between(old, new, max_delete=max_delete)
+            while part := list(islice(changes, AT_ONCE)):
+                for change in part:
+                    publisher.send(set_name, change)
+                publisher.flush(FLUSH_SECONDS)
+        except Unreadable as error:
+            raise InvalidSettings([error.detail]) from None
+        except TimeoutError as error:
+            raise TryAgain(str(error)) from None
+        counters = publisher.counters
+    typer.echo(f"accepted {counted(counters.published, 'change')} between {old} and {new}")
+    if counters.refused:
+        raise Rejected(f"the hub refused {counters.refused} of them; see above")

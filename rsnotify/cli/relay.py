@@ -1,0 +1,237 @@
+"""`rsnotify relay` and `outbox`: publish the outbox of an application, see what waits, drop it.
+
+Rules that hold here: `outbox` may be run beside whatever publishes the outbox.
+"""
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from time import time
+from typing import Annotated, NamedTuple
+
+import msgspec
+import typer
+
+from rsnotify.cli.output import counted, print_table
+from rsnotify.cli.target import (
+    DATA,
+    HERE,
+    Data,
+    Json,
+    Metrics,
+    Url,
+    credential_for,
+    refusals_of,
+)
+from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
+from rsnotify_client.answer import NotAHub, in_short
+from rsnotify_client.batch import OutboxError
+from rsnotify_client.outbox import Outbox
+from rsnotify_client.outboxtable import NoOutbox, OutboxTable, WaitingChanges
+from rsnotify_client.relay import Relay, database_of, table_of, without_password
+from rsnotify_client.textfile import exposition, write
+
+commands = typer.Typer()
+log = logging.getLogger(__name__)
+
+
+Database = Annotated[
+    str,
+    typer.Option(
+        envvar="RSNOTIFY_DATABASE",
+        metavar="URL",
+        help="Such as postgresql://user@host/name, mysql://…, sqlite:///file.db.",
+    ),
+]
+CreateTable = Annotated[
+    bool, typer.Option("--create-table", help="Create the table first, if it is not there.")
+]
+PrintSql = Annotated[
+    bool, typer.Option("--print-sql", help="Print what creates the table, and end.")
+]
+
+ShowStatus = Annotated[bool, typer.Option("--status", help="Say what waits in the table, and end.")]
+MaxBehind = Annotated[
+    float,
+    typer.Option(min=0, metavar="SECONDS", help="With --status: how long a change may wait."),
+]
+
+
+@commands.command()
+def relay(
+    database: Database,
+    create_table: CreateTable = False,
+    print_sql: PrintSql = False,
+    status: ShowStatus = False,
+    max_behind: MaxBehind = 300,
+    json: Json = False,
+    metrics: Metrics = None,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Publish the outbox table of an application's database.
+
+    It runs until SIGTERM or Ctrl-C. The application writes its changes to the table
+    `rsnotify_outbox` in its own transactions; see `docs/client.md`. Any number of relays may run
+    for one table: one of them works.
+    """
+    if print_sql:
+        typer.echo(Outbox.sql(database_of(database)), nl=False)
+        return
+    if status:
+        raise typer.Exit(show_status(database, json=json, max_behind=max_behind))
+    credential = credential_for(url, data)
+    try:
+        relay = Relay(database, url, credential.token)
+        if create_table:
+            relay.table.create(database_of(database))
+        with refusals_of(credential):
+            relay.check()  # what the hub refuses is reported at once
+    except (ValueError, OutboxError) as error:
+        raise InvalidSettings([str(error)]) from None
+    except NotAHub as error:
+        raise InvalidSettings([error.detail]) from None
+    except TryAgain as error:  # a hub that is away may come back
+        log.warning("%s; it will be tried until it succeeds", in_short(error))
+    run(relay, metrics)
+
+
+Drop = Annotated[
+    str | None, typer.Option("--drop", metavar="SET", help="Drop what waits of this set.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@commands.command()
+def outbox(database: Database, drop: Drop = None, yes: Yes = False, json: Json = False) -> None:
+    """Show what waits in an outbox, by set, or drop what waits of one set.
+
+    It may be an outbox table or the outbox file of a publisher, which is
+    `--database sqlite:///outbox.db`.
+    """
+    with _outbox(database) as table:
+        rows = table.waiting_by_channel()
+        if drop is not None:
+            drop_set(table, database, drop, must_ask=not yes)
+        elif rows or json:
+            print_table([each._asdict() for each in rows], WaitingChanges._fields, json=json)
+        else:
+            typer.echo("nothing waits")
+
+
+METRICS = {
+    "rsnotify_relay_waiting": ("gauge", "Changes that wait in the outbox"),
+    "rsnotify_relay_waiting_since_seconds": ("gauge", "When the oldest of them came; 0: none"),
+    "rsnotify_relay_looked_timestamp_seconds": ("gauge", "When these numbers were written"),
+    "rsnotify_relay_published_total": ("counter", "Changes published since the start"),
+    "rsnotify_relay_refused_total": ("counter", "Changes that the hub refused for good"),
+    "rsnotify_relay_requests_total": ("counter", "Requests since the start"),
+    "rsnotify_relay_retries_total": ("counter", "Requests that failed and were repeated"),
+}
+LOOK_SECONDS = 10.0
+
+
+class RelayStatus(NamedTuple):
+    """What waits in an outbox table."""
+
+    waiting: int
+    since: str | None  # when the oldest of it came
+    behind_seconds: float
+
+
+def status_of(table: OutboxTable) -> RelayStatus:
+    rows = table.waiting_by_channel()
+    since = min((each.since for each in rows), default=None)
+    behind = 0.0 if since is None else max(0.0, time() - _seconds(since))
+    return RelayStatus(sum(each.changes for each in rows), since, round(behind, 1))
+
+
+def _seconds(text: str) -> float:
+    """As the database writes it; without a zone it is in UTC."""
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def show_status(database: str, *, json: bool, max_behind: float) -> int:
+    """Print how far the relays of a table are; the exit status."""
+    try:
+        with closing(table_of(database)) as table:
+            status = status_of(table)
+    except OutboxError as error:
+        raise InvalidSettings([str(error)]) from None
+    is_well = status.behind_seconds <= max_behind
+    if json:
+        typer.echo(msgspec.json.encode(status._asdict()))
+    elif status.since is None:
+        typer.echo("IN STEP: nothing waits")
+    else:
+        said = f"{status.waiting} waiting, since {status.since} ({status.behind_seconds:.0f} s)"
+        typer.echo(f"{'IN STEP' if is_well else 'OUT OF STEP'}: {said}")
+    return 0 if is_well else 1
+
+
+def write_metrics(metrics: Path, relay: Relay) -> None:
+    status, counters = status_of(relay.table), relay.counters
+    since = 0.0 if status.since is None else _seconds(status.since)
+    done = (counters.published, counters.refused, counters.requests, counters.retries)
+    numbers = zip(METRICS, (status.waiting, since, time(), *done), strict=True)
+    write(metrics, exposition(METRICS, {None: dict(numbers)}))
+
+
+def run(relay: Relay, metrics: Path | None = None) -> None:
+    """Publish until SIGTERM or Ctrl-C; what waits then stays in the table."""
+    try:
+        waiting = relay.table.waiting()
+    except OutboxError as error:
+        raise InvalidSettings([str(error)]) from None
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    with relay:
+        if metrics is not None:
+            write_metrics(metrics, relay)  # what cannot be written is said at once
+        typer.echo(f"rsnotify relay ready, {waiting} waiting")
+        notify(f"{READY}\n{STATUS}{waiting} waiting")
+        while not ended.wait(LOOK_SECONDS):
+            _look(relay, metrics)
+        notify(STOPPING)
+
+
+def _look(relay: Relay, metrics: Path | None) -> None:
+    """The database or the disk may be away for a while, which is said elsewhere or here."""
+    notify(f"{STATUS}{relay.counters.published} published")
+    try:
+        if metrics is not None:
+            write_metrics(metrics, relay)
+    except (OutboxError, InvalidSettings) as error:
+        log.warning("%s", error)
+
+
+def drop_set(outbox: OutboxTable, database: str, set_name: str, *, must_ask: bool) -> None:
+    """Remove all that waits of a set."""
+    waiting = [each for each in outbox.waiting_by_channel() if each.set_name == set_name]
+    if not waiting:
+        where = without_password(database)
+        raise InvalidSettings([f"no change of the set {set_name!r} waits in {where}"])
+    count = sum(each.changes for each in waiting)
+    if must_ask:
+        question = f"Drop {counted(count, 'change')} of {set_name}, unpublished?"
+        typer.confirm(question, abort=True)
+    dropped = outbox.drop(set_name)
+    typer.echo(f"{counted(dropped, 'change')} of {set_name} dropped", err=True)
+
+
+@contextmanager
+def _outbox(database: str) -> Iterator[OutboxTable]:
+    try:
+        with closing(table_of(database)) as outbox:
+            yield outbox
+    except NoOutbox as error:
+        raise InvalidSettings([f"{error.problem}: look at --database"]) from None
+    except OutboxError as error:
+        raise InvalidSettings([str(error)]) from None
