@@ -131,7 +131,9 @@ class Feeds:
             interval, count = stored.interval, len(stored.rows)
             key = UsedKey(submission.digest, submission.fingerprint, *interval, count)
         rows = (*stored.before, *stored.rows)
-        feed.memory.appended(rows, stored.until, key, begin=stored.from_)
+        # Where a request was put again by a repair, nothing need be where its interval begins.
+        begin = None if stored.is_repeated else stored.from_
+        feed.memory.appended(rows, stored.until, key, begin=begin)
         self._cache.use(feed.memory)
 
     def remember_told(self, channel: ChannelName, rows: Sequence[Row]) -> None:

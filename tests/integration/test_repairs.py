@@ -219,6 +219,25 @@ async def test_a_key_that_is_repeated_before_the_repair_is_stored_once(hub, clie
     assert await names(client) == ["1", "2", "3"]
 
 
+async def test_a_key_that_was_put_elsewhere_and_is_repeated_leaves_no_gap(
+    hub, client, losing, alone
+):
+    """Where the interval of its answer begins then, there never was a change."""
+    other = await started(client)
+    async with losing:
+        await hub.publish(CHANNEL, submission("1", key="k"))
+    await other.publish(CHANNEL, submission("2"))
+    await hub.start()
+    again = await other.publish(CHANNEL, submission("1", key="k"))
+    assert again.from_ not in [at for at, _ in await stored(client)]
+    await client.replicaof("127.0.0.1", "1")
+    await client.replicaof("NO", "ONE")  # another one has taken over, and has all
+    for each in (hub, other):
+        await each.start()
+        assert each.repairing.gaps == 0
+    assert await names(client) == ["2", "1"]
+
+
 async def test_what_was_stored_elsewhere_does_not_stop_a_reader(hub, client, losing):
     new = await started(client)
     reader = Reader()
