@@ -6,16 +6,19 @@ the time take a small share of the event loop, however often they ask.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from time import monotonic
 from typing import Generic, TypeVar
 
+from rsnotify.errors import TryAgain
 from rsnotify.single_flight import SingleFlight
 
 FEW_SETS = 100  # whatever is made of them is made anew each time
 SECONDS_OF_A_SET = 0.0005
 RESULTS_KEPT = 8
+WAIT_SECONDS = 5.0
 SLICE = 100  # sets, before others have their turn
 
 Result = TypeVar("Result")
@@ -59,6 +62,26 @@ class Costly(Generic[Result]):
         if len(self._kept) > RESULTS_KEPT:
             self._kept.popitem(last=False)
         return result
+
+
+class AtOnce:
+    """How much costly work is done at once: one more waits for a while, and is then refused."""
+
+    def __init__(self, most: int, refusal: str) -> None:
+        self._turns = asyncio.Semaphore(most)
+        self._refusal = refusal
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise TryAgain(self._refusal, retry_after_seconds=10) from None
+        try:
+            yield
+        finally:
+            self._turns.release()
 
 
 async def let_others_go_on() -> None:

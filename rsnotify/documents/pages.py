@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rsnotify.costly import AtOnce
 from rsnotify.documents.document_request import RequestedSet
 from rsnotify.documents.lists import Neighbours, change_list_head
 from rsnotify.documents.responses import ByteStream, document_response, stream_list
@@ -30,9 +31,11 @@ from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Span, Window
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Row, change_list_index, render_rows
 
+FULL = "too many others ask for pages; try again later"
 LOST = "changes that followed this position are lost; what is kept begins at {}"
 PAGE_BYTES = 8 * 1024 * 1024
 READ_CHANGES = 1_000
+PAGES_AT_ONCE = 4  # that are made: each takes some times its bytes meanwhile
 
 ReadOn = Callable[[list[Row], int], Awaitable[list[Row]]]
 """Reads so many rows beyond those that were read."""
@@ -88,6 +91,7 @@ class Pages:
     def __init__(self, history: History, most: int) -> None:
         self._history = history
         self._most = most
+        self._made = AtOnce(PAGES_AT_ONCE, FULL)
 
     def are_wanted(self, asked: Query) -> bool:
         """Whether a page is asked for, or the operator wants shorter answers to `?from=`."""
@@ -98,7 +102,8 @@ class Pages:
     async def respond(
         self, request: Request, requested: RequestedSet, bounds: PageBounds, path: str, asked: Query
     ) -> Response:
-        page = await self._page(requested, bounds, asked)
+        async with self._made.turn():
+            page = await self._page(requested, bounds, asked)
         pages = neighbours(path, page, kept_query(request))
         head = change_list_head(requested.base, requested.name, page.from_, page.until, pages)
         end = bounds.end if page.until is None else page.until

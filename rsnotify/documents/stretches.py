@@ -6,9 +6,10 @@ while the stretch is being read. Memory holds one piece at a time.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
+from rsnotify.costly import AtOnce
 from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.journal.gzip_parts import PackedEntries, Packer, pieces_after
 from rsnotify.journal.journal import Journal
@@ -21,7 +22,6 @@ FIRST_CHANGES = 100  # whoever asks soon has the first byte
 READ_CHANGES = 500  # a millisecond of Redis, then one of the event loop: so long others wait
 THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
 COLD_PULLS = 32  # that hold a packed window in memory, each up to 50 MB
-COLD_WAIT_SECONDS = 5.0
 
 FULL = "too many others read changes as old as these; try again later"
 
@@ -32,7 +32,7 @@ class Stretches:
     def __init__(self, journal: Journal, windows: Windows, *, cold_pulls: int = COLD_PULLS) -> None:
         self._journal = journal
         self._windows = windows
-        self._cold = asyncio.Semaphore(cold_pulls)
+        self._cold = AtOnce(cold_pulls, FULL)
 
     async def entries(
         self, set_name: str, from_: Position, until: Position
@@ -45,24 +45,11 @@ class Stretches:
                 yield piece
                 count = READ_CHANGES
             except Trimmed:
-                async with self._slot():
+                async with self._cold.turn():  # until its reader has taken it
                     window, packed = await self._packed_after(set_name, cursor)
                     async for piece in _unpacked(packed, window, cursor):
                         yield piece
                 cursor = window.until
-
-    @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
-        """The right to hold a packed window in memory, until its reader has taken it."""
-        try:
-            async with asyncio.timeout(COLD_WAIT_SECONDS):
-                await self._cold.acquire()
-        except TimeoutError:
-            raise TryAgain(FULL, retry_after_seconds=10) from None
-        try:
-            yield
-        finally:
-            self._cold.release()
 
     async def read(
         self, set_name: str, cursor: Position, until: Position, count: int = READ_CHANGES

@@ -1,13 +1,18 @@
 """Pages: every entry once and in order, forwards and backwards, whatever comes in meanwhile."""
 
+import asyncio
 import gzip
 from collections.abc import AsyncIterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from rsnotify import costly
 from rsnotify.documents import pages, snapshot
+from rsnotify.journal.history import History
 from rsnotify.redis_client.connection import Client
+from rsnotify.resourcesync.notification import Row
 from rsnotify.resourcesync.xml_writer import Document
 from tests.pulling import BASE, SET, Pulling, names, times
 
@@ -21,6 +26,34 @@ async def pulling(client: Client) -> AsyncIterator[Pulling]:
     """A hub with one empty set, whose windows hold three changes."""
     async with Pulling(client, changes=3) as found:
         yield found
+
+
+@pytest.mark.parametrize("over", [0, 1])
+async def test_4_pages_are_made_at_once_and_one_more_waits_its_turn(
+    pulling: Pulling, monkeypatch: pytest.MonkeyPatch, over: int
+) -> None:
+    monkeypatch.setattr(costly, "WAIT_SECONDS", 0.5)
+    await pulling.update("a")
+    read, going_on, reading = History.read_back, asyncio.Event(), 0
+
+    async def slow(*asked: Any) -> list[Row]:
+        nonlocal reading
+        reading += 1
+        await going_on.wait()
+        return await read(*asked)
+
+    monkeypatch.setattr(History, "read_back", slow)
+    path = f"{OPEN}?until={LATER}&limit=2"
+    asking = [asyncio.create_task(pulling.get(path)) for _ in range(pages.PAGES_AT_ONCE + over)]
+    async with asyncio.timeout(5):
+        while reading < pages.PAGES_AT_ONCE:
+            await asyncio.sleep(0.01)
+    refused = [await each for each in asking[pages.PAGES_AT_ONCE :]]
+    assert [answer.status for answer in refused] == [503] * over
+    assert reading == pages.PAGES_AT_ONCE
+    going_on.set()
+    answers = await asyncio.gather(*asking[: pages.PAGES_AT_ONCE])
+    assert [answer.status for answer in answers] == [200] * pages.PAGES_AT_ONCE
 
 
 def link(document: Document, rel: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rsnotify.documents import stretches
+from rsnotify import costly
 from rsnotify.documents.stretches import FIRST_CHANGES, READ_CHANGES, Stretches
 from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.journal.window import Window
@@ -35,7 +35,7 @@ class PackedWindows:
 
 @pytest.fixture
 def two_at_once(monkeypatch: pytest.MonkeyPatch) -> Stretches:
-    monkeypatch.setattr(stretches, "COLD_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(costly, "WAIT_SECONDS", 0.05)
     journal: Any = TrimmedJournal()
     windows: Any = PackedWindows()
     return Stretches(journal, windows, cold_pulls=2)
