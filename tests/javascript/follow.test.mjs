@@ -638,4 +638,26 @@ describe("Change Lists without a channel", () => {
     );
     assert.deepEqual(await read("/list.xml", 1, { from: "2013-01-01T12:00:00Z" }), ["x"]);
   });
+
+  test("of January 2013 are read in the order of their changes", async () => {
+    const draft = (text) =>
+      text.replace("http://www.openarchives.org/rs/terms/", "http://www.openarchives.org/rs/");
+    const entry = (name, hour, change) =>
+      `<url><loc>http://a/${name}</loc><lastmod>2012-10-31T0${hour}:00:00Z</lastmod>` +
+      `<rs:md change="${change}"/></url>`;
+    const told = [entry("d", 6, "deleted"), entry("a", 5, "updated"), entry("c", 4, "created")];
+    source.answers["/c.xml"] = draft(capabilities(["/list.xml", "changelist"]));
+    source.answers["/list.xml"] = draft(list({ modified: at(1) }, link("top", "/c.xml"), ...told));
+    for (const path of ["/c.xml", "/list.xml"]) {
+      assert.deepEqual(await read(path, 3, { from: "2012-10-31T02:00:00Z" }), ["c", "a", "d"]);
+    }
+  });
+
+  test("are found by an index of Capability Lists", async () => {
+    source.answers["/list.xml"] = list({ from: at(0) }, changed(1));
+    source.answers["/index.xml"] = index("capabilitylist", ["/c.xml", 'type="a"']);
+    assert.deepEqual(await read("/index.xml", 1, { from: at(0) }), ["1"]);
+    source.answers["/index.xml"] = index("capabilitylist", ["/c.xml", ""], ["/d.xml", ""]);
+    await assert.rejects(read("/index.xml", 1), /offers 2 sets of resources/);
+  });
 });

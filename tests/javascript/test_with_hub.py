@@ -245,3 +245,26 @@ async def test_a_source_of_websockets_alone_is_followed_and_its_lists_fill_the_g
         async with Reader(url, **{"from": str(source.at)}) as reader:
             assert await reader.changes(2) == ["2", "1"]
     assert cursors == [str(source.at), change.datetime]
+
+
+@pytest.mark.parametrize("start", ["/news", CAPABILITIES])
+@pytest.mark.parametrize("transport", ["websocket", "sse"])
+async def test_a_topic_at_the_sources_own_address_is_followed_by_its_hub(
+    hub: RunningHub, start: str, transport: str
+) -> None:
+    async with Source() as source:
+        topic = source.loc("news")
+        status, _ = await hub.ask("PATCH", "/api/sets/dataset1", json={"topic": topic})
+        assert status < 300
+        links = f'<{topic}>; rel="self", <{hub.url}/hub>; rel="hub"'
+
+        async def page(_: web.Request) -> web.StreamResponse:
+            return web.Response(text="<html>", content_type="text/html", headers={"Link": links})
+
+        source.handlers["/news"] = page
+        named = Entry(topic, md=Md(capability="change-notification"))
+        source.documents[CAPABILITIES] = rendered("capabilitylist", [named])
+        async with Reader(source.url + start, transport=transport) as reader:
+            await reader.live()
+            await hub.publish("http://example.com/1")
+            assert await reader.changes(1) == ["1"]

@@ -12,7 +12,8 @@ import { detailIn, httpTwin, isSocket, refused } from "./web.js";
 export const WELL_KNOWN = "/.well-known/resourcesync";
 export const STEPS = 8; // from an address to a Capability List; a longer way goes in a circle
 const DESCRIPTIONS = ["description", "resourcesync"]; // the latter until 0.9
-const UP = ["up", "resourcesync"];
+const UP = ["up", "resourcesync", "top"]; // the second until 0.9, the last in the draft of 2013
+const SETS_ASKED = 100; // of a hub, for the one with a topic
 const DOCUMENT = /\.xml(\.gz)?\/*$/i;
 const PROBLEM = "application/problem+json";
 const OFFERS = {
@@ -88,8 +89,10 @@ function resolved(reference, base) {
 /** What a document says of where it belongs: `{source}`, or `{next}`, the address to look at. */
 export function foundIn(url, head, entries) {
   const { capability } = head.md;
-  if (capability === "capabilitylist") return { source: offered(url, entries) };
-  if (DESCRIPTIONS.includes(capability)) return { next: theOnly(url, entries) };
+  if (capability === "capabilitylist" && head.root === "urlset")
+    return { source: offered(url, entries) };
+  if (["capabilitylist", ...DESCRIPTIONS].includes(capability))
+    return { next: theOnly(url, entries) }; // 0.9 has indexes of Capability Lists
   const up = linkIn(head, ...UP);
   if (up !== undefined && resolved(up, url) !== url) return { next: resolved(up, url) };
   if (capability === "changelist") return { source: { url, changelist: url } };
@@ -130,6 +133,8 @@ async function look(web, url) {
   checkRight(url, page);
   const found = page.status === 200 ? read(page) : undefined;
   if (found) return found;
+  const source = linkOf(page) === undefined ? await namedByHub(web, page) : undefined;
+  if (source) return { source };
   const { pathname } = new URL(url);
   if (DOCUMENT.test(pathname)) return besideDocument(url, page);
   if (page.status === 200 || ["/", WELL_KNOWN].includes(pathname))
@@ -216,6 +221,35 @@ async function fromItsSite(web, url, page) {
     `${url} leads to no ResourceSync document: neither a link, ${WELL_KNOWN} nor robots.txt does; ` +
       "give the address of its Capability List",
   );
+}
+
+/** The socket beside a topic of which a Capability List names none, by the topic's hub. */
+export async function socketOfTopic(web, topic) {
+  const answer = await web.ask(topic);
+  await answer.body?.cancel(); // it may have no end, and its head says enough
+  return (await namedByHub(web, answer))?.socket;
+}
+
+/** A topic is at its Source's own address, its set on the hub that the page names. */
+async function namedByHub(web, page) {
+  const header = page.status === 200 ? page.headers.get("Link") : undefined;
+  const [hub, self] = ["hub", "self"].map((relation) => linked(header, relation));
+  if (hub === undefined || self === undefined) return undefined;
+  const topic = resolved(self, page.url);
+  for (const url of await setsOfHub(web, resolved(hub, page.url))) {
+    const listed = await web.page(url);
+    const { entries } = (listed.status === 200 && documentIn(listed)) || {};
+    const source = entries && offered(listed.url, entries);
+    if (source?.topic === topic) return source;
+  }
+  return undefined;
+}
+
+async function setsOfHub(web, hub) {
+  const page = await web.page(resolved(WELL_KNOWN, hub));
+  const { head, entries } = (page.status === 200 && documentIn(page)) || {};
+  if (!DESCRIPTIONS.includes(head?.md.capability)) return [];
+  return entries.slice(0, SETS_ASKED).map(({ loc }) => resolved(loc, page.url));
 }
 
 /** A channel by its ws address: its http twin may link to the Capability List. */

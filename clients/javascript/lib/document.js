@@ -10,6 +10,9 @@ import { XmlReader } from "./xml.js";
 
 const SITEMAP = "{http://www.sitemaps.org/schemas/sitemap/0.9}";
 const RS = "{http://www.openarchives.org/rs/terms/}";
+const DRAFT = "{http://www.openarchives.org/rs/}"; // of January 2013
+const MD = [`${RS}md`, `${DRAFT}md`];
+const LN = [`${RS}ln`, `${DRAFT}ln`];
 const ROOTS = { [`${SITEMAP}urlset`]: "url", [`${SITEMAP}sitemapindex`]: "sitemap" };
 const TEXTS = ["loc", "lastmod", "changefreq", "priority"].map((name) => `${SITEMAP}${name}`);
 const NUMBERS = ["length", "pri"];
@@ -19,6 +22,8 @@ export class DocumentReader {
   #reader;
   #head = { md: {}, links: [] };
   #hasEntries = false;
+  #isDraft = false;
+  #held = []; // changes of the draft, which may be newest first
 
   constructor(reader = typeof DOMParser === "undefined" ? new XmlReader() : new DomReader()) {
     this.#reader = reader;
@@ -41,22 +46,27 @@ export class DocumentReader {
     const entries = this.#entries(this.#reader.close());
     rootOf(this.#reader.root);
     this.#hasEntries = true;
-    return entries;
+    return [...this.#held.sort(byLastmod), ...entries];
   }
 
   #entries(nodes) {
     if (this.#reader.root !== undefined) rootOf(this.#reader.root);
-    return nodes
+    const entries = nodes
       .filter((node) => !this.#isOfHead(node))
       .map(entryOf)
       .filter((entry) => entry.loc);
+    if (!this.#isDraft || this.#head.md.capability !== "changelist") return entries;
+    this.#held = this.#held.concat(entries);
+    return [];
   }
 
   #isOfHead(node) {
     const isEntry = node.name === `${SITEMAP}${ROOTS[this.#reader.root]}`;
     if (isEntry) this.#hasEntries = true;
-    else if (node.name === `${RS}md`) this.#head.md = attributesOf(node);
-    else if (node.name === `${RS}ln` && this.#head.links.length < 1000) {
+    else if (MD.includes(node.name)) {
+      this.#head.md = attributesOf(node);
+      this.#isDraft = node.name.startsWith(DRAFT);
+    } else if (LN.includes(node.name) && this.#head.links.length < 1000) {
       this.#head.links.push(attributesOf(node));
     }
     return !isEntry;
@@ -78,11 +88,17 @@ function entryOf({ children }) {
   const entry = { md: {}, links: [] };
   for (const child of children) {
     const { name, text } = child;
-    if (name === `${RS}md`) entry.md = attributesOf(child);
-    else if (name === `${RS}ln`) entry.links.push(attributesOf(child));
+    if (MD.includes(name)) entry.md = attributesOf(child);
+    else if (LN.includes(name)) entry.links.push(attributesOf(child));
     else if (TEXTS.includes(name)) entry[name.slice(SITEMAP.length)] = text.trim();
   }
   return entry;
+}
+
+/** The draft gives the time of a change in its `lastmod`. */
+function byLastmod(one, other) {
+  const [before, after] = [one, other].map(({ lastmod }) => positionOf(lastmod) ?? "");
+  return before < after ? -1 : Number(before > after);
 }
 
 function attributesOf({ attributes }) {

@@ -5,7 +5,7 @@
 
 import { ChangeLists } from "./changelists.js";
 import { openChannel } from "./channel.js";
-import { discover } from "./discovery.js";
+import { discover, socketOfTopic } from "./discovery.js";
 import { HistoryGone, NotJoined, Rejected, TooOld, TryAgain } from "./errors.js";
 import { readNotification } from "./notification.js";
 import { positionOf } from "./position.js";
@@ -70,14 +70,27 @@ export class Follower {
     const address = await this.#address();
     if (this.#mustCatchUp || address === undefined) yield* this.#caughtUp();
     if (address === undefined) return this.#waitForNextPoll();
-    const channel = await openChannel(this.#web, address, () => this.cursor, {
-      ...this.#options,
-      isBehind: this.#lists && (() => this.#isBehind()),
-    });
+    const channel = await this.#opened(address);
     try {
       yield* this.#live(channel);
     } finally {
       channel.close();
+    }
+  }
+
+  /** The channel; that of its hub for a topic at the Source's own address, which is none. */
+  async #opened(address) {
+    const isBehind = this.#lists && (() => this.#isBehind());
+    const open = (url) =>
+      openChannel(this.#web, url, () => this.cursor, { ...this.#options, isBehind });
+    try {
+      return await open(address);
+    } catch (error) {
+      if (!(error instanceof Rejected) || address !== this.#source?.topic) throw error;
+      const socket = await socketOfTopic(this.#web, address).catch(ignoreTrouble);
+      if (socket === undefined) throw error;
+      this.#source.socket = socket;
+      return open(socket);
     }
   }
 
