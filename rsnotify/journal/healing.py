@@ -77,11 +77,12 @@ class KeyedRow(tuple[Position, bytes]):
 class _Held:
     """The changes of a channel that are remembered now."""
 
-    __slots__ = ("_in_order", "begins", "notes", "rows", "size")
+    __slots__ = ("_in_order", "begins", "notes", "rows", "size", "told")
 
     def __init__(self) -> None:
         self.rows: OrderedDict[Position, bytes] = OrderedDict()
         self.notes: dict[Position, bytes] = {}  # of keys, at the last rows of their requests
+        self.told: set[Position] = set()  # to pollers, and not yet to those who follow
         self.begins: dict[Position, Position] = {}  # until of an append -> the newest before it
         self.size = 0
         self._in_order: list[Position] | None = None  # of all rows: they come in any order
@@ -122,6 +123,7 @@ class _Held:
                 self.size -= NOTE_BYTES
                 del self.notes[known]
             self.begins.pop(known, None)
+            self.told.discard(known)
             newest = known if newest is None else max(newest, known)
         return newest
 
@@ -143,9 +145,11 @@ class Memory:
         self.read_after = self.read_until = self.newest = head
         self._held: _Held | None = None  # most of many channels have nothing to remember
 
-    def read(self, rows: Iterable[Row], until: Position) -> None:
+    def read(self, rows: Sequence[Row], until: Position) -> None:
         """These rows, and no others, followed `read_until` in the journal."""
         self.read_until = until
+        if self._held is not None and self._held.told:
+            self._held.told.difference_update(at for at, _ in rows)
         self._add(rows, until)
 
     def appended(
@@ -175,8 +179,13 @@ class Memory:
         known = self.rows
         new = [row for row in _within(rows, (oldest, until)) if row[0] not in known]
         if new:
+            self._begin_to_hold().told.update(at for at, _ in new)
             self._add(new, until)
         return bool(new)
+
+    def was_only_told(self, position: Position) -> bool:
+        """Whether those who follow have not got this row, which somebody else was told."""
+        return self._held is not None and position in self._held.told
 
     def skip_to(self, head: Position) -> None:
         """The journal ends here; what it holds before that was not read."""
@@ -428,7 +437,8 @@ def _was_passed(row: Row, memory: Memory, repaired: Repaired) -> bool:
     """Whether readers of this process are past the row, although it was never read here."""
     position, xml = row
     is_passed = memory.read_after < position <= memory.read_until
-    return is_passed and memory.rows.get(position) != xml and position not in repaired.again
+    was_read = memory.rows.get(position) == xml and not memory.was_only_told(position)
+    return is_passed and not was_read and position not in repaired.again
 
 
 def _by_age(

@@ -64,6 +64,21 @@ def test_a_repair(memory, journal, repaired, wanted):
     assert (list(found.put_back), list(found.again)) == (list(wanted.put_back), list(wanted.again))
 
 
+def test_what_readers_have_passed_is_appended_again_although_a_poller_was_told():
+    memory = memory_of(A1, A3)
+    assert memory.told([A1, B2, A3])
+    assert not memory.told([A1, B2, A3])
+    assert plan_repair(memory, [A1, B2, A3], Position(3), Repaired()).again == [B2]
+
+
+def test_what_a_poller_was_told_and_readers_then_read_is_theirs_as_well():
+    memory = memory_of(A1)
+    assert memory.told([A1, B2])
+    memory.read([B2, A3], Position(3))
+    assert not plan_repair(memory, [A1, B2, A3], Position(3), Repaired())
+    assert plan_repair(memory, [A1], Position(1), Repaired()).put_back == [B2, A3]
+
+
 def test_what_is_released_is_not_missed():
     memory = memory_of(A1, B2, A3)
     memory.release()
