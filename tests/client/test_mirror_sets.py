@@ -1,16 +1,23 @@
 """Several sets in one process: each has its own directory, and one that fails stops no other."""
 
+import asyncio
 import json
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from rsnotify.cli.mirror_sets import folder_of, folders_of
+from rsnotify.cli import mirror_sets
+from rsnotify.cli.mirror_sets import SetMirrors, folder_of, folders_of
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client.discovery import discover_sets
 from rsnotify_client.web import Web
 from tests.client.test_mirror import files
 from tests.integration.test_cli import rsnotify
+from tests.running import until
 from tests.sources import Source, digest, rendered
 
 DESCRIPTION = "/.well-known/resourcesync"
@@ -145,3 +152,124 @@ async def test_several_sets_need_a_directory(words: tuple[str, ...], source: Sou
     assert said.status == 2
     said = await rsnotify("mirror", source.url, source.url, "--once", *words)
     assert said.status == 2
+
+
+AGAIN, LOOK = 0.3, 0.5
+
+
+class Mirrors:
+    """Sets that are mirrored for ever, but for those that end: by what, and when each began."""
+
+    def __init__(self, **ends: Exception | int) -> None:
+        self.ends = ends
+        self.begun: dict[str, list[float]] = defaultdict(list)
+
+    async def mirror(self, _url: str, directory: Path, _token: str | None) -> int:
+        self.begun[directory.name].append(asyncio.get_running_loop().time())
+        end = self.ends.get(directory.name)
+        if isinstance(end, Exception):
+            raise end
+        if end is None:
+            await asyncio.Event().wait()
+        return end or 0
+
+    async def has_begun(self, name: str, times: int) -> None:
+        async def is_so() -> bool:
+            return len(self.begun[name]) >= times
+
+        await until(is_so)
+
+    @asynccontextmanager
+    async def kept(self, *urls: str) -> AsyncIterator[None]:
+        running = asyncio.create_task(
+            SetMirrors(
+                urls, Path("copy"), self.mirror, token=None, network=None, all_sets=True, once=False
+            ).run()
+        )
+        try:
+            yield
+        finally:
+            assert not running.done()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_sets, "AGAIN_SECONDS", AGAIN)
+    monkeypatch.setattr(mirror_sets, "LOOK_SECONDS", LOOK)
+
+
+FAILURES = [
+    Rejected("it is refused", status=403),
+    TryAgain("it is too much", retry_after_seconds=0),
+    InvalidSettings(["the directory is that of another"]),
+    RuntimeError("a bug"),
+    1,
+]
+
+
+@pytest.mark.usefixtures("_soon")
+@pytest.mark.parametrize("failure", FAILURES, ids=[type(each).__name__ for each in FAILURES])
+async def test_a_set_that_fails_is_tried_again_after_a_wait(
+    source: Source, failure: Exception | int
+) -> None:
+    offer(source, "one", "two")
+    mirrors = Mirrors(two=failure)
+    async with mirrors.kept(source.url + DESCRIPTION):
+        await mirrors.has_begun("two", 3)
+    first, second, third = mirrors.begun["two"][:3]
+    assert min(second - first, third - second) >= AGAIN
+    assert len(mirrors.begun["one"]) == 1
+
+
+@pytest.mark.usefixtures("_soon")
+async def test_a_set_that_is_new_is_found_and_one_that_is_gone_stays(
+    source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    offer(source, "one", "two")
+    mirrors = Mirrors()
+    async with mirrors.kept(source.url + DESCRIPTION):
+        await mirrors.has_begun("two", 1)
+        offer(source, "two", "three")
+        await mirrors.has_begun("three", 1)
+        assert f"{source.loc('one/capabilitylist.xml')} is offered no longer" in caplog.text
+        caplog.clear()
+        described = source.documents.pop(DESCRIPTION)
+        await asyncio.sleep(2 * LOOK)
+        assert "offered no longer" not in caplog.text  # nobody knows
+        source.documents[DESCRIPTION] = described
+        offer(source, "two", "three", "four")
+        await mirrors.has_begun("four", 1)
+    assert {name: len(times) for name, times in mirrors.begun.items()} == {
+        "one": 1,
+        "two": 1,
+        "three": 1,
+        "four": 1,
+    }
+
+
+@pytest.mark.usefixtures("_soon")
+async def test_an_address_that_offers_nothing_yet_is_asked_again(source: Source) -> None:
+    async with Source() as other:
+        offer(source, "one")
+        mirrors = Mirrors()
+        async with mirrors.kept(source.url + DESCRIPTION, other.url + DESCRIPTION):
+            await mirrors.has_begun("one", 1)
+            offer(other, "two")
+            await mirrors.has_begun("two", 1)
+        assert len(mirrors.begun["one"]) == 1
+
+
+async def test_the_only_address_that_offers_nothing_is_wrong(source: Source) -> None:
+    sets = SetMirrors(
+        [source.url + DESCRIPTION],
+        Path("copy"),
+        Mirrors().mirror,
+        token=None,
+        network=None,
+        all_sets=True,
+        once=False,
+    )
+    with pytest.raises(InvalidSettings):
+        await sets.run()
